@@ -1,0 +1,77 @@
+"""The order: every record's key, the pile of a key, and the index arrays that sort by key.
+
+Order version 1. The key of record ``r`` of input ``i`` is output number ``r`` of
+``Philox(SeedSequence(seed, spawn_key=(i,)))``; the output of a run is its records sorted by
+``(key, i, r)``. Independent uniform keys make every order equally likely. The raw Philox stream is frozen by
+NumPy's compatibility policy, so a seed means the same order for ever.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+ORDER_VERSION = 1
+MAX_SEED = 2**128 - 1
+MAX_PILES = 1 << 16
+
+_OUTPUTS_PER_STEP = 4  # one step of Philox.advance is a block of four 64-bit outputs
+
+
+def draw_keys(seed: int, input_index: int, first_row: int, count: int) -> NDArray[np.uint64]:
+    """Return the keys of rows ``first_row`` to ``first_row + count`` of an input, shape ``(count,)``.
+
+    >>> whole = draw_keys(7, 0, 0, 10)
+    >>> bool((draw_keys(7, 0, 6, 3) == whole[6:9]).all())
+    True
+    """
+    stream = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(input_index,)))
+    step, skipped = divmod(first_row, _OUTPUTS_PER_STEP)
+    stream.advance(step)
+    return stream.random_raw(skipped + count)[skipped:]
+
+
+def find_piles(keys: NDArray[np.uint64], pile_count: int) -> NDArray[np.uint16]:
+    """Return the pile of each key: the whole part of ``key / 2**64 * pile_count``, to 32 bits.
+
+    Piles are ranges of keys in ascending order, so that sorting each pile and concatenating them sorts
+    everything, whatever their number (at most `MAX_PILES`).
+
+    >>> find_piles(np.array([0, 2**63, 2**64 - 1], np.uint64), 4).tolist()
+    [0, 2, 3]
+    """
+    high = keys >> np.uint64(32)
+    high *= np.uint64(pile_count)
+    high >>= np.uint64(32)
+    return high.astype(np.uint16)
+
+
+def sort_by_pile(piles: NDArray[np.uint16], pile_count: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """Return the index array that groups records by pile, rows of a pile in their old order, and the bounds.
+
+    Pile ``j`` is at ``bounds[j]:bounds[j + 1]`` of the grouped records; `bounds` has shape
+    ``(pile_count + 1,)``.
+    """
+    bounds = np.zeros(pile_count + 1, np.int64)
+    np.cumsum(np.bincount(piles, minlength=pile_count), out=bounds[1:])
+    return np.argsort(piles, kind="stable"), bounds
+
+
+def sort_by_key(keys: NDArray[np.uint64]) -> NDArray[np.intp]:
+    """Return the index array that sorts by key, equal keys in their old order.
+
+    An unstable sort and a repair of the equal neighbours is four times as fast as a stable sort.
+    """
+    index = np.argsort(keys)
+    ordered = keys[index]
+    tied = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if tied.size:
+        starts = tied[np.concatenate(([True], np.diff(tied) > 1))]
+        ends = np.searchsorted(ordered, ordered[starts], side="right")
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            index[start:end].sort()
+    return index

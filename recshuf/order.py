@@ -8,6 +8,7 @@ NumPy's compatibility policy, so a seed means the same order for ever.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,16 +36,42 @@ def draw_keys(seed: int, input_index: int, first_row: int, count: int) -> NDArra
     return stream.random_raw(skipped + count)[skipped:]
 
 
-def find_piles(keys: NDArray[np.uint64], pile_count: int) -> NDArray[np.uint16]:
-    """Return the pile of each key: the whole part of ``key / 2**64 * pile_count``, to 32 bits.
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """The keys ``low`` to ``low + 2**(32 + shift)``, which `find_piles` divides into piles.
 
-    Piles are ranges of keys in ascending order, so that sorting each pile and concatenating them sorts
-    everything, whatever their number (at most `MAX_PILES`).
+    The default is all keys; a pile's own range divides it further.
+    """
+
+    low: int = 0
+    shift: int = 32
+
+    def part(self, pile: int, pile_count: int) -> KeyRange:
+        """Return a range that covers pile number `pile` of `pile_count` in this range, hardly larger.
+
+        >>> KeyRange().part(1, 4) == KeyRange(low=2**62, shift=30)
+        True
+        """
+        first = -(-(pile << 32) // pile_count)
+        end = -(-((pile + 1) << 32) // pile_count)
+        units = (end - first) << self.shift
+        return KeyRange(self.low + (first << self.shift), max(0, (units - 1).bit_length() - 32))
+
+
+def find_piles(
+    keys: NDArray[np.uint64], pile_count: int, key_range: KeyRange = KeyRange()
+) -> NDArray[np.uint16]:
+    """Return the pile of each key, all of which lie in `key_range`.
+
+    That is ``(key - low) / 2**(32 + shift) * pile_count``, rounded down: piles are ranges of keys in
+    ascending order, so that sorting each pile and concatenating them sorts everything, whatever their number
+    (at most `MAX_PILES`).
 
     >>> find_piles(np.array([0, 2**63, 2**64 - 1], np.uint64), 4).tolist()
     [0, 2, 3]
     """
-    high = keys >> np.uint64(32)
+    high = keys - np.uint64(key_range.low)
+    high >>= np.uint64(key_range.shift)
     high *= np.uint64(pile_count)
     high >>= np.uint64(32)
     return high.astype(np.uint16)

@@ -1,0 +1,145 @@
+"""Compression of line files: which one a file has, and how its bytes are read and written."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Protocol
+
+from recshuf.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from recshuf.formats._compression_encode import PieceEncoder
+
+COMPRESSIONS = ("none", "zstd", "gzip")
+OUTPUT_SUFFIXES = {"none": "", "zstd": ".zst", "gzip": ".gz"}
+INPUT_SUFFIXES = {".zst": "zstd", ".zstd": "zstd", ".gz": "gzip", ".gzip": "gzip"}
+HEAD_BYTES = 18
+"""How much of a file `recognise_compression` wants to see."""
+
+_FOREIGN_SUFFIXES = {".bz2": "bzip2", ".xz": "xz", ".lzma": "lzma", ".lz4": "lz4", ".br": "brotli", ".zip": "zip"}
+_LEVELS = {"zstd": range(-131072, 23), "gzip": range(10)}
+_DEFAULT_LEVELS = {"zstd": 3, "gzip": 6}
+
+
+class ByteReader(Protocol):
+    """Bytes in order, decompressed."""
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill a part of `view` and return its size in bytes; 0 at the end of the data."""
+        ...
+
+    def close(self) -> None:
+        """Release what is open. Idempotent."""
+        ...
+
+
+class Readable(Protocol):
+    """Bytes in order, as they lie in the file."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes, none at the end."""
+        ...
+
+    def close(self) -> None:
+        """Release what is open. Idempotent."""
+        ...
+
+
+def split_compression(name: str) -> tuple[str, str | None]:
+    """Return a file name without its compression suffix, and the compression that the suffix stands for.
+
+    >>> split_compression("a/b.jsonl.zst"), split_compression("b.txt")
+    (('a/b.jsonl', 'zstd'), ('b.txt', None))
+
+    Raises
+    ------
+    InputError
+        When the suffix is that of a compression which is not read.
+    """
+    suffix = PurePath(name).suffix.lower()
+    if suffix in _FOREIGN_SUFFIXES:
+        raise InputError(
+            name,
+            f"{_FOREIGN_SUFFIXES[suffix]} is not read",
+            remedy="decompress it, or pipe it to standard input",
+        )
+    if suffix in INPUT_SUFFIXES:
+        return name[: -len(suffix)], INPUT_SUFFIXES[suffix]
+    return name, None
+
+
+def recognise_compression(head: bytes) -> str:
+    """Return the compression of a file that begins with these bytes: ``none``, ``zstd`` or ``gzip``."""
+    if head[:3] == b"\x1f\x8b\x08":
+        return "gzip"
+    is_skippable = len(head) >= 4 and 0x50 <= head[0] <= 0x5F and head[1:4] == b"\x2a\x4d\x18"
+    if head[:4] == b"\x28\xb5\x2f\xfd" or is_skippable:
+        return "zstd"
+    return "none"
+
+
+def decompress_head(head: bytes, compression: str, size: int = 1 << 16) -> bytes:
+    """Return what the beginning of a file decompresses to, at most `size` bytes; nothing if it is damaged."""
+    import io
+
+    buffer = memoryview(bytearray(size))
+    filled = 0
+    reader = open_reader("", io.BytesIO(head), compression, max_window_bytes=1 << 27)
+    try:
+        while filled < size and (count := reader.readinto(buffer[filled:])):
+            filled += count
+    except InputError:
+        pass  # a head is cut anywhere; what came before is what is asked for
+    finally:
+        reader.close()
+    return bytes(buffer[:filled])
+
+
+def open_reader(name: str, source: Readable, compression: str, max_window_bytes: int) -> ByteReader:
+    """Return the decompressed bytes of `source`; closing the reader closes the source.
+
+    Parameters
+    ----------
+    name
+        The input as messages show it.
+    max_window_bytes
+        The largest zstd window accepted: so much memory the reader may hold.
+
+    Raises
+    ------
+    InputError
+        Here or from the reader, when the data is damaged, truncated, or needs a larger window or a dictionary.
+    """
+    from recshuf.formats._compression_decode import GzipReader, PlainReader, ZstdReader
+
+    if compression == "zstd":
+        return ZstdReader(name, source, max_window_bytes)
+    if compression == "gzip":
+        return GzipReader(name, source)
+    return PlainReader(source)
+
+
+def open_encoder(compression: str, level: int | None) -> PieceEncoder | None:
+    """Return the encoder of a compression, None for ``none``; `level` None is the default one.
+
+    Raises
+    ------
+    UsageError
+        When line files do not have the compression, or it does not have the level.
+    """
+    if compression not in COMPRESSIONS:
+        raise UsageError(
+            f"--compression {compression}: text and JSONL are written with {', '.join(COMPRESSIONS)}"
+        )
+    if compression == "none":
+        if level is not None:
+            raise UsageError(f"--compression none:{level}: no compression has no level")
+        return None
+    levels = _LEVELS[compression]
+    if level is None:
+        level = _DEFAULT_LEVELS[compression]
+    if level not in levels:
+        raise UsageError(f"--compression {compression}:{level}: levels go from {levels[0]} to {levels[-1]}")
+    from recshuf.formats._compression_encode import GzipEncoder, ZstdEncoder
+
+    return ZstdEncoder(level) if compression == "zstd" else GzipEncoder(level)

@@ -1,0 +1,147 @@
+"""Readers of compressed bytes. They hold little more than one chunk, whatever the data claims to be."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+import zstandard
+
+from recshuf.errors import InputError
+from recshuf.formats._compression_zstd import FrameWalker
+
+if TYPE_CHECKING:
+    from recshuf.formats._compression import Readable
+
+_CHUNK_BYTES = 1 << 17
+_PLAIN_CHUNK_BYTES = 1 << 20
+_LARGEST_WINDOW_BYTES = 1 << 31
+_GZIP_BITS = 31
+_TRUNCATED = "is truncated: its compressed data ends in the middle"
+
+
+class PlainReader:
+    """Bytes that are not compressed."""
+
+    def __init__(self, source: Readable) -> None:
+        self._source = source
+
+    def readinto(self, view: memoryview) -> int:
+        """See `ByteReader`."""
+        data = self._source.read(min(len(view), _PLAIN_CHUNK_BYTES))
+        view[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """See `ByteReader`."""
+        self._source.close()
+
+
+class _WalkedSource:
+    """Passes bytes on to the decompressor, each chunk looked through by a walker before."""
+
+    def __init__(self, source: Readable, walker: FrameWalker) -> None:
+        self._source = source
+        self._walker = walker
+
+    def read(self, size: int) -> bytes:
+        data = self._source.read(size)
+        self._walker.feed(data)
+        return data
+
+
+class ZstdReader:
+    """All frames of zstd data, one after the other; checksums are verified where frames have them."""
+
+    def __init__(self, name: str, source: Readable, max_window_bytes: int) -> None:
+        self._name = name
+        self._source = source
+        self._walker = FrameWalker(name, min(max_window_bytes, _LARGEST_WINDOW_BYTES))
+        self._stream = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW_BYTES).stream_reader(
+            _WalkedSource(source, self._walker),  # type: ignore[arg-type] # it calls read alone
+            read_size=_CHUNK_BYTES,
+            read_across_frames=True,
+            closefd=False,
+        )
+
+    @property
+    def window_bytes(self) -> int:
+        """The largest window of the frames begun so far."""
+        return self._walker.window_bytes
+
+    def readinto(self, view: memoryview) -> int:
+        """See `ByteReader`."""
+        try:
+            count = self._stream.readinto(view)
+        except zstandard.ZstdError as error:
+            raise InputError(self._name, f"its zstd data is damaged ({error})") from error
+        if not count and not self._walker.is_complete:
+            raise InputError(self._name, _TRUNCATED)
+        return count
+
+    def close(self) -> None:
+        """See `ByteReader`."""
+        self._stream.close()
+        self._source.close()
+
+
+class GzipReader:
+    """All members of gzip data, one after the other, checksums verified; zeros may follow the last."""
+
+    def __init__(self, name: str, source: Readable) -> None:
+        self._name = name
+        self._source = source
+        self._member = zlib.decompressobj(_GZIP_BITS)
+        self._is_between_members = True
+        self._member_count = 0
+        self._input = b""
+        self._is_input_ended = False
+
+    def readinto(self, view: memoryview) -> int:
+        """See `ByteReader`."""
+        while True:
+            self._fill_input()
+            if self._is_between_members and not self._begin_member():
+                return 0
+            data = self._inflate(len(view))
+            if data:
+                view[: len(data)] = data
+                return len(data)
+            if self._is_input_ended and not self._input and not self._is_between_members:
+                raise InputError(self._name, _TRUNCATED)
+
+    def _fill_input(self) -> None:
+        if not self._input and not self._is_input_ended:
+            self._input = self._source.read(_CHUNK_BYTES)
+            self._is_input_ended = not self._input
+
+    def _begin_member(self) -> bool:
+        """Pass over padding and begin a new member; False at the end of the data."""
+        while self._member_count and (stripped := self._input.lstrip(b"\0")) != self._input:
+            self._input = stripped
+            self._fill_input()
+        if self._input:
+            self._member = zlib.decompressobj(_GZIP_BITS)
+            self._is_between_members = False
+        return bool(self._input)
+
+    def _inflate(self, size: int) -> bytes:
+        try:
+            data = self._member.decompress(self._input, size)
+        except zlib.error as error:
+            raise InputError(self._name, self._describe_damage(error)) from error
+        self._input = self._member.unconsumed_tail
+        if self._member.eof:
+            self._input = self._member.unused_data
+            self._is_between_members = True
+            self._member_count += 1
+        return data
+
+    def _describe_damage(self, error: zlib.error) -> str:
+        if "incorrect header check" not in str(error):
+            return f"its gzip data is damaged ({error})"
+        return "has bytes behind its last gzip member" if self._member_count else "is not gzip data"
+
+    def close(self) -> None:
+        """See `ByteReader`."""
+        self._source.close()

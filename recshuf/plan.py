@@ -1,0 +1,314 @@
+"""The plan: every number of a run, decided before a byte moves. Pure: integers in, integers out.
+
+Memory of the two passes, each at most `Limits.memory_bytes`:
+
+    scatter:  workers * (reading a fragment + block * GROUPING)      + what piles stay resident
+    gather:   writers * sink + units in flight * pile * ORDERING     + what piles stay resident
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from recshuf.errors import MemoryLimitError
+from recshuf.memory import format_size
+from recshuf.order import MAX_PILES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+MB = 10**6
+
+CACHE_PILE_BYTES = 4 << 20
+"""A pile that the processor's cache holds: in memory, smaller piles cost more calls, larger ones more misses."""
+SPILLED_PILE_BYTES = 8 << 20
+"""A pile on disk: large enough that the regions of a few sets are read in pieces of 0.5 MB and more."""
+REGION_BYTES = 512 << 10
+"""A region smaller than this costs more to find than to read."""
+LARGEST_BLOCK = 32 << 20
+SMALLEST_BLOCK = 1 << 20
+SMALLEST_PILE = 1 << 20
+MAX_SETS = 64
+MAX_PLANNED_PILES = 8192
+"""With more, a block's slices get so short that writing them costs more than splitting piles later."""
+STREAM_PILES = 1024
+"""Piles for inputs of unknown size: fine enough for 8 GB of them; more is split."""
+
+GROUPING = 2.0
+"""Memory of grouping a batch by pile, as a multiple of the batch: the copy in pile order, keys and indices."""
+ORDERING = 2.75
+"""Memory of ordering a pile, as a multiple of the pile: as loaded, as taken, keys, lengths and indices."""
+RESERVED_DESCRIPTORS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run may use."""
+
+    memory_bytes: int
+    workers: int
+    max_record_bytes: int
+    pile_count: int | None = None
+    """A pile count that the user insists on."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSize:
+    """What the census tells the plan of one input; None where it is unknown."""
+
+    record_count: int | None
+    byte_count: int | None
+    """Size of its records as slices, keys included."""
+    file_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What the formats say of their memory: functions of the block size and of the threads of a sink."""
+
+    reading_bytes: Callable[[int], int]
+    sink_bytes: Callable[[int], int]
+    decoding_factor: float = 1.0
+    """Size of a batch after conversion, as a multiple of its native size; 1 where nothing is converted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How the output is cut into shards; exactly one of the fields is set."""
+
+    shards: int | None = None
+    shard_records: int | None = None
+    shard_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Every number of a run."""
+
+    record_count: int | None
+    """Records expected; None for streams."""
+    byte_count: int | None
+    """Bytes of their slices expected."""
+    output_count: int | None
+    """Records that will be written at most (``--head-count``); None for all."""
+    pile_count: int
+    pile_bytes: int
+    """Size above which a pile is split."""
+    set_of_input: tuple[int, ...]
+    """The pile set that each input's records go to."""
+    block_bytes: int
+    max_record_bytes: int
+    scatter_workers: int
+    gather_workers: int
+    shard_writers: int
+    sink_threads: int
+    units_in_flight: int
+    """Piles being loaded, ordered or waiting to be written, for each shard writer."""
+    resident_bytes: int
+    """Piles kept in memory, at most."""
+    spilled_bytes: int
+    """Expected on disk between the passes."""
+    peak_memory_bytes: int
+    """Expected at most, beside the interpreter and its libraries."""
+    peak_disk_bytes: int
+    """Expected at most beside the inputs: spilled piles and output; the output is taken to be as large as the
+    inputs' files or, where their size is unknown, as their records."""
+    descriptors: int
+    shard_count: int | None
+    """None where it depends on a number of records that is not yet known."""
+
+    @property
+    def set_count(self) -> int:
+        """Number of pile sets."""
+        return max(self.set_of_input, default=0) + 1
+
+    def to_json(self) -> dict[str, object]:
+        """Return the plan as JSON values."""
+        return asdict(self) | {"set_of_input": list(self.set_of_input), "set_count": self.set_count}
+
+
+def make_plan(
+    inputs: Sequence[InputSize], limits: Limits, costs: Costs, cut: Cut, output_count: int | None = None
+) -> Plan:
+    """Return the plan of a run.
+
+    Raises
+    ------
+    MemoryLimitError
+        When not even one worker with the smallest blocks and piles fits the limit.
+    """
+    record_count = _sum_known([size.record_count for size in inputs])
+    byte_count = _sum_known([size.byte_count for size in inputs])
+    kept_bytes = _expect_kept(byte_count, record_count, output_count)
+    scatter_workers, block_bytes, scatter_bytes = _fit_scatter(limits, costs)
+    shard_count = count_shards(cut, _least(record_count, output_count), _output_bytes(inputs))
+    writers, threads, in_flight, pile_share, sink_bytes = _fit_gather(limits, costs, shard_count)
+    fits = kept_bytes is not None and kept_bytes <= limits.memory_bytes - max(
+        scatter_bytes, _gather_bytes(writers, in_flight, min(CACHE_PILE_BYTES, pile_share), sink_bytes, costs)
+    )
+    pile_bytes = min(pile_share, CACHE_PILE_BYTES if fits else SPILLED_PILE_BYTES)
+    pile_count = limits.pile_count or _count_piles(byte_count, pile_bytes)
+    if byte_count is not None and not limits.pile_count:
+        # Piles that come out larger than planned, for want of a larger count, are not split if they fit.
+        pile_bytes = min(pile_share, max(pile_bytes, math.ceil(1.25 * byte_count / pile_count)))
+    gather_bytes = _gather_bytes(writers, in_flight, pile_bytes, sink_bytes, costs)
+    resident_bytes = limits.memory_bytes - max(scatter_bytes, gather_bytes)
+    spilled_bytes = max(0, (kept_bytes or 0) - resident_bytes)
+    set_of_input = _assign_sets(inputs, pile_count)
+    output_bytes = _output_bytes(inputs) or 0
+    return Plan(
+        record_count=record_count,
+        byte_count=byte_count,
+        output_count=output_count,
+        pile_count=pile_count,
+        pile_bytes=pile_bytes,
+        set_of_input=set_of_input,
+        block_bytes=block_bytes,
+        max_record_bytes=min(limits.max_record_bytes, _longest_record(limits, scatter_bytes, pile_share)),
+        scatter_workers=scatter_workers,
+        gather_workers=limits.workers,
+        shard_writers=writers,
+        sink_threads=threads,
+        units_in_flight=in_flight,
+        resident_bytes=resident_bytes,
+        spilled_bytes=spilled_bytes,
+        peak_memory_bytes=max(scatter_bytes, gather_bytes) + min(resident_bytes, kept_bytes or resident_bytes),
+        peak_disk_bytes=spilled_bytes + output_bytes,
+        descriptors=max(set_of_input, default=0) + 1 + scatter_workers + writers + RESERVED_DESCRIPTORS,
+        shard_count=shard_count,
+    )
+
+
+def count_shards(cut: Cut, record_count: int | None, output_bytes: int | None) -> int | None:
+    """Return the number of shards; None where it depends on a number that is None.
+
+    >>> count_shards(Cut(shard_records=10), 21, None)
+    3
+    """
+    if cut.shards is not None:
+        return cut.shards
+    if cut.shard_records is not None:
+        return None if record_count is None else max(1, -(-record_count // cut.shard_records))
+    if cut.shard_bytes is None:
+        raise ValueError("a cut needs one of its fields")
+    return None if output_bytes is None else max(1, -(-output_bytes // cut.shard_bytes))
+
+
+def shard_bounds(cut: Cut, record_count: int, output_bytes: int) -> list[int]:
+    """Return the first record of each shard in the shuffled order, and the number of records at the end.
+
+    >>> shard_bounds(Cut(shards=3), 10, 0), shard_bounds(Cut(shard_records=4), 10, 0)
+    ([0, 4, 7, 10], [0, 4, 8, 10])
+    """
+    shards = count_shards(cut, record_count, output_bytes) or 1
+    if cut.shard_records is not None:
+        return [*range(0, record_count, cut.shard_records)][:shards] + [record_count] if record_count else [0, 0]
+    share, longer = divmod(record_count, shards)
+    return [shard * share + min(shard, longer) for shard in range(shards + 1)]
+
+
+def region_bytes(record_count: float, mean_bytes: float, mean_square_bytes: float) -> int:
+    """Return the bytes to set aside for the records that fall into one region, 6 sigma above the mean.
+
+    `record_count` is the mean number s of records in the region, itself nearly Poisson, so that the bytes
+    are a compound Poisson sum of mean ``s E[b]`` and variance ``s E[b^2]``. For records of one byte this is
+    ``s + 6 sqrt(s)``.
+
+    >>> region_bytes(100, 1, 1)
+    160
+    """
+    return math.ceil(record_count * mean_bytes + 6 * math.sqrt(record_count * mean_square_bytes))
+
+
+def _fit_scatter(limits: Limits, costs: Costs) -> tuple[int, int, int]:
+    """Return the workers, block size and memory of the scatter: large blocks first, then many workers."""
+    share = 0.6 * limits.memory_bytes
+    for workers in range(limits.workers, 0, -1):
+        block = LARGEST_BLOCK
+        # With few workers left, small blocks cost more than idle cores.
+        smallest = SMALLEST_BLOCK if workers == 1 else 4 * SMALLEST_BLOCK
+        while block >= smallest:
+            needed = workers * (costs.reading_bytes(block) + int(GROUPING * block))
+            if needed <= share or (workers == 1 and block == SMALLEST_BLOCK and needed <= limits.memory_bytes):
+                return workers, block, needed
+            block //= 2
+    needed = costs.reading_bytes(SMALLEST_BLOCK) + int(GROUPING * SMALLEST_BLOCK)
+    raise _too_small("reading the inputs", needed, limits)
+
+
+def _fit_gather(limits: Limits, costs: Costs, shard_count: int | None) -> tuple[int, int, int, int, int]:
+    """Return writers, threads and units in flight of each, the largest pile, and the memory of one sink."""
+    most = min(limits.workers, shard_count or limits.workers)
+    for writers in range(most, 0, -1):
+        threads = max(1, limits.workers // writers)
+        in_flight = limits.workers + 1 if writers == 1 else 2
+        sink_bytes = costs.sink_bytes(threads)
+        rest = limits.memory_bytes - writers * sink_bytes
+        pile_share = int(rest / (writers * in_flight * ORDERING * costs.decoding_factor))
+        if pile_share >= (SMALLEST_PILE if writers == 1 else 4 * SMALLEST_PILE):
+            return writers, threads, in_flight, pile_share, sink_bytes
+    needed = costs.sink_bytes(1) + int((limits.workers + 1) * ORDERING * costs.decoding_factor * SMALLEST_PILE)
+    raise _too_small("writing a shard", needed, limits)
+
+
+def _gather_bytes(writers: int, in_flight: int, pile_bytes: int, sink_bytes: int, costs: Costs) -> int:
+    return writers * (sink_bytes + int(in_flight * pile_bytes * ORDERING * costs.decoding_factor))
+
+
+def _too_small(what: str, needed: int, limits: Limits) -> MemoryLimitError:
+    return MemoryLimitError(
+        f"{what} needs at least {format_size(needed)} of memory, and the limit is "
+        f"{format_size(limits.memory_bytes)}; raise --memory"
+    )
+
+
+def _longest_record(limits: Limits, scatter_bytes: int, pile_share: int) -> int:
+    """Return the longest record that either pass can hold once more beside its ordinary load."""
+    del pile_share
+    return max(SMALLEST_BLOCK, (limits.memory_bytes - scatter_bytes) // 3)
+
+
+def _count_piles(byte_count: int | None, pile_bytes: int) -> int:
+    if byte_count is None:
+        return STREAM_PILES
+    return max(1, min(MAX_PLANNED_PILES, MAX_PILES, -(-byte_count // pile_bytes)))
+
+
+def _assign_sets(inputs: Sequence[InputSize], pile_count: int) -> tuple[int, ...]:
+    """Return the pile set of each input: consecutive inputs share one until its regions are large enough."""
+    total = sum(size.byte_count or 0 for size in inputs)
+    set_bytes = max(pile_count * REGION_BYTES, -(-total // MAX_SETS))
+    sets, filled, current = [], 0, 0
+    for size in inputs:
+        if filled >= set_bytes and current < MAX_SETS - 1:
+            current, filled = current + 1, 0
+        sets.append(current)
+        filled += size.byte_count or 0
+    return tuple(sets)
+
+
+def _expect_kept(byte_count: int | None, record_count: int | None, output_count: int | None) -> int | None:
+    """Return the bytes that stay in piles: of a sample of n of N records, n (1 + ln(N / n)) are ever kept.
+
+    The k-th record read is kept if it is among the n smallest keys so far, which has probability n / k.
+    """
+    if byte_count is None or not record_count or output_count is None or output_count >= record_count:
+        return byte_count
+    share = max(1, output_count) / record_count
+    return math.ceil(byte_count * min(1.0, share * (1 - math.log(share))))
+
+
+def _output_bytes(inputs: Sequence[InputSize]) -> int | None:
+    return _sum_known([size.file_bytes if size.file_bytes is not None else size.byte_count for size in inputs])
+
+
+def _sum_known(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _least(first: int | None, second: int | None) -> int | None:
+    known = [value for value in (first, second) if value is not None]
+    return min(known) if known else None

@@ -1,0 +1,273 @@
+"""Records on the move: a native batch beside its keys, and the bytes of a slice of it.
+
+A slice on disk is its keys, then its records. Where every column is ``fixed_size_binary`` or ``large_binary``
+without nulls (`FlatCodec`):
+
+    keys (8 n) | lengths of column 1 (4 n), if it is large_binary | bytes of column 1 | column 2 ...
+
+and otherwise (`IpcCodec`):
+
+    keys (8 n) | one Arrow IPC record batch message
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+KEY_BYTES = 8
+LENGTH_BYTES = 4
+MAX_RECORD_BYTES = 2 ** (8 * LENGTH_BYTES) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Keys of shape ``(n,)`` and the native batch of the same n records, in the same order."""
+
+    keys: NDArray[np.uint64]
+    batch: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes held by the keys and by what the batch refers to."""
+        return self.keys.nbytes + int(self.batch.nbytes)
+
+    def take(self, index: NDArray[np.intp]) -> Records:
+        """Return the records at `index`, copied."""
+        return Records(self.keys[index], take_rows(self.batch, index))
+
+    def slice(self, start: int, stop: int) -> Records:
+        """Return records ``start:stop`` as a view."""
+        return Records(self.keys[start:stop], self.batch.slice(start, stop - start))
+
+    def copy_prefix(self, stop: int) -> Records:
+        """Return the first `stop` records as a copy, so that the rest can be freed."""
+        return self.take(np.arange(stop))
+
+
+def take_rows(batch: pa.RecordBatch, index: NDArray[np.intp]) -> pa.RecordBatch:
+    """Return the rows of a batch at `index`, copied."""
+    if batch.num_columns == 0:
+        return batch.slice(0, len(index))  # take would forget the number of rows
+    return batch.take(pa.array(index))
+
+
+def concat_records(parts: Sequence[Records]) -> Records:
+    """Return all records of one or more parts, in order, copied unless there is just one."""
+    if len(parts) == 1:
+        return parts[0]
+    keys = np.concatenate([part.keys for part in parts])
+    return Records(keys, _concat_batches([part.batch for part in parts]))
+
+
+def _concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    schema = batches[0].schema
+    if not len(schema):
+        return empty_rows(schema, sum(batch.num_rows for batch in batches))
+    columns = [pa.concat_arrays([batch.column(i) for batch in batches]) for i in range(len(schema))]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def empty_rows(schema: pa.Schema, count: int) -> pa.RecordBatch:
+    """Return `count` rows of a schema without columns."""
+    rows = pa.StructArray.from_buffers(pa.struct([]), count, [None])
+    return pa.RecordBatch.from_struct_array(rows).replace_schema_metadata(schema.metadata)
+
+
+class RecordCodec(ABC):
+    """Turns slices of records of one native schema into bytes and back."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+    @abstractmethod
+    def overhead_bytes(self) -> int:
+        """Return what a slice costs on disk beside its records."""
+
+    @abstractmethod
+    def measure(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
+        """Return the bytes each record takes in a slice, its key included, shape ``(n,)``; an estimate."""
+
+    @abstractmethod
+    def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
+        """Return, for each range ``bounds[k]:bounds[k + 1]``, the buffers that make its slice.
+
+        The buffers are views of `records` where the layout allows.
+        """
+
+    @abstractmethod
+    def unpack(self, slices: Sequence[tuple[memoryview, int]]) -> Records:
+        """Return the records of one or more slices, given as bytes and record count, joined in order."""
+
+
+class FlatCodec(RecordCodec):
+    """Codec of columns that are bytes: ``fixed_size_binary`` or ``large_binary`` without nulls."""
+
+    @staticmethod
+    def suits(schema: pa.Schema) -> bool:
+        """Tell whether every column of the schema is bytes of fixed or variable length."""
+        return len(schema) > 0 and all(
+            field.type == pa.large_binary() or pa.types.is_fixed_size_binary(field.type) for field in schema
+        )
+
+    def overhead_bytes(self) -> int:
+        return 0
+
+    def measure(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
+        sizes = np.full(batch.num_rows, KEY_BYTES, np.int64)
+        for column in batch.columns:
+            if pa.types.is_fixed_size_binary(column.type):
+                sizes += column.type.byte_width
+            else:
+                sizes += np.diff(_offsets(column)) + LENGTH_BYTES
+        return sizes
+
+    def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
+        keys = _bytes_view(records.keys)
+        slices = [
+            [keys[start * KEY_BYTES : stop * KEY_BYTES]]
+            for start, stop in zip(bounds[:-1], bounds[1:], strict=True)
+        ]
+        for column in records.batch.columns:
+            if pa.types.is_fixed_size_binary(column.type):
+                self._pack_fixed(column, bounds, slices)
+            else:
+                self._pack_variable(column, bounds, slices)
+        return slices
+
+    @staticmethod
+    def _pack_fixed(column: pa.Array, bounds: Sequence[int], slices: list[list[memoryview]]) -> None:
+        width = column.type.byte_width
+        if not width:
+            return
+        rows = memoryview(column.buffers()[1])[column.offset * width :]
+        for buffers, start, stop in zip(slices, bounds[:-1], bounds[1:], strict=True):
+            buffers.append(rows[start * width : stop * width])
+
+    @staticmethod
+    def _pack_variable(column: pa.Array, bounds: Sequence[int], slices: list[list[memoryview]]) -> None:
+        offsets = _offsets(column)
+        lengths = _bytes_view(np.diff(offsets).astype(np.uint32))
+        content = memoryview(column.buffers()[2] or b"")
+        edges = offsets[np.asarray(bounds)].tolist()
+        for k, buffers in enumerate(slices):
+            buffers.append(lengths[bounds[k] * LENGTH_BYTES : bounds[k + 1] * LENGTH_BYTES])
+            buffers.append(content[edges[k] : edges[k + 1]])
+
+    def unpack(self, slices: Sequence[tuple[memoryview, int]]) -> Records:
+        keys = [np.frombuffer(data, np.uint64, count) for data, count in slices]
+        places = [count * KEY_BYTES for _, count in slices]
+        columns = [self._unpack_column(field.type, slices, places) for field in self.schema]
+        return Records(_join(keys), pa.RecordBatch.from_arrays(columns, schema=self.schema))
+
+    @staticmethod
+    def _unpack_column(
+        kind: pa.DataType, slices: Sequence[tuple[memoryview, int]], places: list[int]
+    ) -> pa.Array:
+        """Read one column of every slice from `places`, and move `places` behind it."""
+        total = sum(count for _, count in slices)
+        buffers = [None]
+        if pa.types.is_fixed_size_binary(kind):
+            sizes = [count * kind.byte_width for _, count in slices]
+        else:
+            counted = zip(slices, places, strict=True)
+            parts = [np.frombuffer(data, np.uint32, count, place) for (data, count), place in counted]
+            sizes = [int(part.sum(dtype=np.int64)) for part in parts]
+            offsets = np.zeros(total + 1, np.int64)
+            np.cumsum(_join(parts), out=offsets[1:])
+            buffers.append(pa.py_buffer(offsets))
+            for k, (_, count) in enumerate(slices):
+                places[k] += count * LENGTH_BYTES
+        ranges = zip(slices, places, sizes, strict=True)
+        content = [np.frombuffer(data, np.uint8, size, place) for (data, _), place, size in ranges]
+        for k, size in enumerate(sizes):
+            places[k] += size
+        return pa.Array.from_buffers(kind, total, [*buffers, pa.py_buffer(_join(content))])
+
+
+class IpcCodec(RecordCodec):
+    """Codec of any other schema: one Arrow IPC message for each slice.
+
+    Dictionaries do not travel with an IPC batch, so that dictionary columns travel as their values.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        super().__init__(schema)
+        self._plain = pa.schema([field.with_type(_plain_type(field.type)) for field in schema], schema.metadata)
+        self._has_dictionaries = not self._plain.equals(schema)
+        self._overhead = len(pa.RecordBatch.from_pylist([], schema=self._plain).serialize())
+
+    def overhead_bytes(self) -> int:
+        return self._overhead
+
+    def measure(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
+        mean = KEY_BYTES + int(batch.nbytes) // max(1, batch.num_rows)
+        return np.full(batch.num_rows, mean, np.int64)
+
+    def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
+        batch = records.batch.cast(self._plain) if self._has_dictionaries else records.batch
+        keys = _bytes_view(records.keys)
+        return [
+            [keys[start * KEY_BYTES : stop * KEY_BYTES], memoryview(batch.slice(start, stop - start).serialize())]
+            for start, stop in zip(bounds[:-1], bounds[1:], strict=True)
+        ]
+
+    def unpack(self, slices: Sequence[tuple[memoryview, int]]) -> Records:
+        keys = [np.frombuffer(data, np.uint64, count) for data, count in slices]
+        batches = [
+            pa.ipc.read_record_batch(pa.py_buffer(data[count * KEY_BYTES :]), self._plain) for data, count in slices
+        ]
+        batch = batches[0] if len(batches) == 1 else _concat_batches(batches)
+        return Records(_join(keys), batch.cast(self.schema) if self._has_dictionaries else batch)
+
+
+def choose_codec(schema: pa.Schema) -> RecordCodec:
+    """Return the fastest codec that suits a native schema."""
+    return FlatCodec(schema) if FlatCodec.suits(schema) else IpcCodec(schema)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """Replace dictionary types by their value types, at any depth."""
+    if pa.types.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    if pa.types.is_struct(kind):
+        return pa.struct([member.with_type(_plain_type(member.type)) for member in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_type(kind.key_type), kind.item_field.with_type(_plain_type(kind.item_type)))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)), kind.list_size)
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_plain_type(kind.value_type)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
+    return kind
+
+
+def _offsets(column: pa.Array) -> NDArray[np.int64]:
+    return np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
+
+
+def _bytes_view(array: NDArray[np.generic]) -> memoryview:
+    return memoryview(array).cast("B") if array.size else memoryview(b"")
+
+
+def _join(parts: list[NDArray[np.generic]]) -> NDArray[np.generic]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def running_bounds(counts: Sequence[int]) -> list[int]:
+    """Return the bounds of consecutive ranges of these lengths: ``[0, c0, c0 + c1, ...]``."""
+    return list(accumulate(counts, initial=0))

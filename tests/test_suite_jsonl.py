@@ -1,0 +1,54 @@
+"""The JSONL adapter keeps the promises of every format."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from recshuf.formats.jsonl import FORMAT
+
+from recshuf.interfaces import InputFile
+from tests._format_tools import decompress_file
+from tests.format_suite import FormatSuite
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+
+def make_record(index: int, row: int) -> dict[str, Any]:
+    return {
+        "id": [index, row],
+        "text": "naïve \u2028 \n" + "pad " * (row % 40),
+        "score": None if row % 7 == 0 else row / 4,
+        "nested": {"flag": row % 2 == 0, "words": ["a"] * (row % 3)},
+    }
+
+
+class TestJsonl(FormatSuite):
+    format = FORMAT
+    reads_streams = True
+    suffix = ".jsonl"
+
+    def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
+        inputs = []
+        for index, count in enumerate(row_counts):
+            path = folder / f"input {index}.jsonl"
+            lines = [
+                json.dumps(make_record(index, row), ensure_ascii=row % 2 == 0) + "\n" for row in range(count)
+            ]
+            path.write_bytes("".join(lines).encode())
+            inputs.append(InputFile(name=str(path), path=path))
+        return inputs
+
+    def read_back(self, path: Path) -> list[bytes]:
+        lines = decompress_file(path).split(b"\n")
+        return lines if lines[-1] else lines[:-1]
+
+    def records_of(self, batch: pa.RecordBatch) -> list[bytes]:
+        return [record.removesuffix(b"\n") for record in batch.column("record").to_pylist()]
+
+    def meaning_of(self, record: bytes) -> Any:
+        return json.loads(record)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -102,6 +101,10 @@ class RecordCodec(ABC):
         """Return the bytes each record takes in a slice, its key included, shape ``(n,)``; an estimate."""
 
     @abstractmethod
+    def count_bytes(self, batch: pa.RecordBatch) -> int:
+        """Return the bytes of the records themselves: without keys and, in the flat layout, without offsets."""
+
+    @abstractmethod
     def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
         """Return, for each range ``bounds[k]:bounds[k + 1]``, the buffers that make its slice.
 
@@ -134,6 +137,16 @@ class FlatCodec(RecordCodec):
             else:
                 sizes += np.diff(_offsets(column)) + LENGTH_BYTES
         return sizes
+
+    def count_bytes(self, batch: pa.RecordBatch) -> int:
+        total = 0
+        for column in batch.columns:
+            if pa.types.is_fixed_size_binary(column.type):
+                total += column.type.byte_width * len(column)
+            else:
+                offsets = _offsets(column)
+                total += int(offsets[-1] - offsets[0])
+        return total
 
     def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
         keys = _bytes_view(records.keys)
@@ -217,6 +230,9 @@ class IpcCodec(RecordCodec):
         mean = KEY_BYTES + int(batch.nbytes) // max(1, batch.num_rows)
         return np.full(batch.num_rows, mean, np.int64)
 
+    def count_bytes(self, batch: pa.RecordBatch) -> int:
+        return int(batch.nbytes)
+
     def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
         batch = records.batch.cast(self._plain) if self._has_dictionaries else records.batch
         keys = _bytes_view(records.keys)
@@ -267,7 +283,3 @@ def _bytes_view(array: NDArray[np.generic]) -> memoryview:
 def _join(parts: list[NDArray[np.generic]]) -> NDArray[np.generic]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-
-def running_bounds(counts: Sequence[int]) -> list[int]:
-    """Return the bounds of consecutive ranges of these lengths: ``[0, c0, c0 + c1, ...]``."""
-    return list(accumulate(counts, initial=0))

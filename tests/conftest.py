@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -19,36 +20,44 @@ if str(PROJECT) not in sys.path:
 pytest.register_assert_rewrite("tests.format_suite", "tests._format_tools", "tests.fake_format")
 
 
-class Run(Protocol):
-    """Runs the command line in a child process."""
+Result = subprocess.CompletedProcess[bytes]
 
-    def __call__(
-        self,
-        *arguments: str | Path,
-        stdin: bytes | None = None,
-        cwd: Path | None = None,
-        env: dict[str, str] | None = None,
-    ) -> subprocess.CompletedProcess[bytes]: ...
+
+class Run(Protocol):
+    """Runs the command line and returns exit code, stdout and stderr as bytes."""
+
+    def __call__(self, *arguments: str | Path, stdin: bytes = b"", **options: Any) -> Result: ...
 
 
 @pytest.fixture(scope="session")
 def run() -> Run:
-    """Return a function that runs `python -m recshuf` and returns exit code, stdout and stderr as bytes."""
+    """Return a function that runs `python -m recshuf` in a child; options are those of `subprocess.run`."""
 
-    def run_command(
-        *arguments: str | Path,
-        stdin: bytes | None = None,
-        cwd: Path | None = None,
-        env: dict[str, str] | None = None,
-    ) -> subprocess.CompletedProcess[bytes]:
-        given = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
+    def run_child(*arguments: str | Path, stdin: bytes = b"", **options: Any) -> Result:
         command = [sys.executable, "-m", "recshuf", *map(str, arguments)]
-        environment = {**os.environ, **(env or {})}
-        return subprocess.run(
-            command, capture_output=True, check=False, cwd=cwd, env=environment, timeout=120, **given
-        )
+        return subprocess.run(command, input=stdin, **{"capture_output": True, "timeout": 120} | options)
 
-    return run_command
+    return run_child
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """Return a function that runs the command line's entry point in this process: faster, and easy to patch."""
+
+    def call_main(*arguments: str | Path, stdin: bytes = b"", **options: Any) -> Result:
+        from recshuf.cli import main
+
+        assert not options, "only a child process has options"
+        monkeypatch.setattr(sys, "argv", ["recshuf", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        try:
+            code = main()
+        except SystemExit as stop:
+            code = stop.code
+        captured = capfdbinary.readouterr()
+        return Result(sys.argv, code or 0, captured.out, captured.err)
+
+    return call_main
 
 
 @pytest.fixture(params=[1, 4], ids=["serial", "parallel"])

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-Permutation = "NDArray[np.int64]"
 FEW_BLOCKS = 32
 RESIDUES = 100
 RESIDUE_BLOCKS = 50
@@ -57,24 +56,17 @@ def battery(p: NDArray[np.int64], file_sizes: Sequence[int]) -> dict[str, float]
 # Tables of counts
 
 
-def score_table(counts: NDArray[np.int64], expected: NDArray[np.float64], mean: float, variance: float) -> float:
-    """Return the z-score of a chi-square statistic over a table of counts."""
-    return float((((counts - expected) ** 2 / expected).sum() - mean) / math.sqrt(variance))
+def score_table(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]) -> float:
+    """Return the z-score of the chi-square of a contingency table, both of whose margins are fixed.
 
-
-def count_pairs(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]) -> NDArray[np.int64]:
-    """Return how often each (row, column) occurs, shape `shape`."""
-    return np.bincount(rows * shape[1] + columns, minlength=shape[0] * shape[1]).reshape(shape)
-
-
-def cross_table(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]) -> float:
-    """Return the z-score of the chi-square of a contingency table whose margins are both fixed."""
+    `rows` and `columns` give each event's place in the table of that shape.
+    """
     n = rows.size
-    row_sums = np.bincount(rows, minlength=shape[0]).astype(float)
-    column_sums = np.bincount(columns, minlength=shape[1]).astype(float)
+    counts = np.bincount(rows * shape[1] + columns, minlength=shape[0] * shape[1]).reshape(shape)
+    expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / n
     freedom = (shape[0] - 1) * (shape[1] - 1)
-    expected = np.outer(row_sums, column_sums) / n
-    return score_table(count_pairs(rows, columns, shape), expected, freedom * n / (n - 1), 2 * freedom)
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    return float((statistic - freedom * n / (n - 1)) / math.sqrt(2 * freedom))
 
 
 def find_blocks(places: NDArray[np.int64], n: int, block_count: int) -> NDArray[np.int64]:
@@ -85,15 +77,14 @@ def find_blocks(places: NDArray[np.int64], n: int, block_count: int) -> NDArray[
 def score_blocks(p: NDArray[np.int64], block_count: int) -> float:
     """Origin block against output block."""
     n = p.size
-    return cross_table(
-        find_blocks(p, n, block_count), find_blocks(np.arange(n), n, block_count), (block_count, block_count)
-    )
+    origins, places = (find_blocks(each, n, block_count) for each in (p, np.arange(n)))
+    return score_table(origins, places, (block_count, block_count))
 
 
 def score_residues(p: NDArray[np.int64], modulus: int) -> float:
     """Origin index modulo `modulus` against output block: finds piles dealt round robin."""
     n = p.size
-    return cross_table(p % modulus, find_blocks(np.arange(n), n, RESIDUE_BLOCKS), (modulus, RESIDUE_BLOCKS))
+    return score_table(p % modulus, find_blocks(np.arange(n), n, RESIDUE_BLOCKS), (modulus, RESIDUE_BLOCKS))
 
 
 def score_windows(files: NDArray[np.int64], file_sizes: Sequence[int]) -> float:
@@ -101,16 +92,13 @@ def score_windows(files: NDArray[np.int64], file_sizes: Sequence[int]) -> float:
     file_count = len(file_sizes)
     windows = files.size // file_count
     used = windows * file_count
-    return cross_table(files[:used], np.arange(used) // file_count, (file_count, windows))
+    return score_table(files[:used], np.arange(used) // file_count, (file_count, windows))
 
 
 def score_pairs(p: NDArray[np.int64], block_count: int) -> float:
     """Origin block against that of the next record: finds piles that were all ordered alike."""
     blocks = find_blocks(p, p.size, block_count)
-    counts = count_pairs(blocks[:-1], blocks[1:], (block_count, block_count))
-    freedom = block_count**2 - 1
-    expected = np.full(counts.shape, (p.size - 1) / block_count**2)
-    return score_table(counts, expected, freedom, 2 * freedom)
+    return score_table(blocks[:-1], blocks[1:], (block_count, block_count))
 
 
 # Neighbours
@@ -162,26 +150,23 @@ def score_spearman(p: NDArray[np.int64]) -> float:
 
 
 def count_inversions(p: NDArray[np.int64]) -> int:
-    """Return the number of pairs in descending order: a merge sort from below, one NumPy sort per level.
+    """Return the number of pairs in descending order, found bit by bit from the highest.
+
+    Among values that agree in all higher bits, a pair is in descending order because of this bit where a one
+    stands before a zero.
 
     >>> count_inversions(np.array([3, 1, 0, 2]))
     4
     """
-    n = p.size
-    if n < 2:
-        return 0
-    # Sorting by one more bit of the value at a time: inside a group of equal high bits, an inversion at this
-    # bit is a one that stands before a zero.
     total = 0
-    order = p.copy()
-    for bit in reversed(range(int(n - 1).bit_length())):
-        is_one = (order >> bit) & 1
-        group = order >> (bit + 1)
+    for bit in reversed(range(int(p.max()).bit_length())):
+        is_one = (p >> bit) & 1
+        group = p >> (bit + 1)
+        starts = np.flatnonzero(np.diff(group, prepend=-1))
         ones_before = np.cumsum(is_one) - is_one
-        starts = np.flatnonzero(np.concatenate(([True], np.diff(group) != 0)))
-        before_group = np.repeat(ones_before[starts], np.diff(np.append(starts, n)))
-        total += int(((ones_before - before_group) * (1 - is_one)).sum())
-        order = order[np.argsort(order >> bit, kind="stable")]
+        ones_in_earlier_groups = np.repeat(ones_before[starts], np.diff(starts, append=p.size))
+        total += int(((ones_before - ones_in_earlier_groups) * (1 - is_one)).sum())
+        p = p[np.argsort(p >> bit, kind="stable")]
     return total
 
 
@@ -273,11 +258,33 @@ def rank_permutations(permutations: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def chi_square_upper(statistic: float, freedom: int) -> float:
-    """Return the probability that chi-square with that freedom exceeds the statistic (Wilson and Hilferty).
+    """Return the probability that chi-square with that freedom exceeds the statistic.
 
-    >>> round(chi_square_upper(23.0, 23), 2), round(chi_square_upper(35.17, 23), 2)
-    (0.46, 0.05)
+    It is the incomplete gamma function of half integers, by the recurrence
+    ``Q(a + 1, x) = Q(a, x) + x**a * exp(-x) / gamma(a + 1)``.
+
+    >>> round(chi_square_upper(35.172, 23), 4), round(chi_square_upper(5.991, 2), 4)
+    (0.05, 0.05)
     """
-    spread = 2 / (9 * freedom)
-    z = ((statistic / freedom) ** (1 / 3) - (1 - spread)) / math.sqrt(spread)
-    return 0.5 * math.erfc(z / math.sqrt(2))
+    if statistic <= 0:
+        return 1.0
+    x = statistic / 2
+    first = math.erfc(math.sqrt(x)) if freedom % 2 else math.exp(-x)
+    start = 0.5 if freedom % 2 else 1.0
+    steps = np.arange(start, freedom / 2)
+    return math.fsum([first, *(math.exp(a * math.log(x) - x - math.lgamma(a + 1)) for a in steps)])
+
+
+def score_agreement(permutations: NDArray[np.int64]) -> float:
+    """Return the z-score of how often two seeds put the same record at the same place.
+
+    Parameters
+    ----------
+    permutations
+        Shape ``(S, n)``, one seed a row. Two unrelated seeds agree at one place on average (Poisson).
+    """
+    seed_count, n = permutations.shape
+    pair_count = math.comb(seed_count, 2)
+    _, times = np.unique(permutations * n + np.arange(n), return_counts=True)
+    agreements = int((times * (times - 1) // 2).sum())
+    return (agreements - pair_count) / math.sqrt(pair_count)

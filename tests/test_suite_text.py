@@ -6,8 +6,8 @@ import gzip
 from typing import TYPE_CHECKING, ClassVar
 
 import zstandard
-from recshuf.formats.text import FORMAT
 
+from recshuf.formats.text import FORMAT
 from recshuf.interfaces import InputFile
 from tests._format_tools import decompress_file
 from tests.format_suite import FormatSuite
@@ -29,6 +29,7 @@ def compress_frames(content: bytes) -> bytes:
 class TestText(FormatSuite):
     format = FORMAT
     reads_streams = True
+    bulk_rows = 150_000  # more than two of the pieces that are compressed at once
     suffix = ".txt"
     pack: ClassVar[Callable[[bytes], bytes]] = bytes
 

@@ -16,13 +16,35 @@ INPUT_SUFFIXES = {".zst": "zstd", ".zstd": "zstd", ".gz": "gzip", ".gzip": "gzip
 HEAD_BYTES = 18
 """How much of a file `recognise_compression` wants to see."""
 
-_FOREIGN_SUFFIXES = {".bz2": "bzip2", ".xz": "xz", ".lzma": "lzma", ".lz4": "lz4", ".br": "brotli", ".zip": "zip"}
+_FOREIGN_SUFFIXES = {
+    ".bz2": "bzip2",
+    ".xz": "xz",
+    ".lzma": "lzma",
+    ".lz4": "lz4",
+    ".br": "brotli",
+    ".zip": "zip",
+}
 _LEVELS = {"zstd": range(-131072, 23), "gzip": range(10)}
 _DEFAULT_LEVELS = {"zstd": 3, "gzip": 6}
 
 
 class ByteReader(Protocol):
     """Bytes in order, decompressed."""
+
+    @property
+    def window_bytes(self) -> int:
+        """Memory that the data so far needed beside a few hundred KiB."""
+        ...
+
+    def limit_window(self, max_window_bytes: int) -> None:
+        """Accept no zstd window that is larger.
+
+        Raises
+        ------
+        InputError
+            When a frame has had one; from `readinto`, when one comes.
+        """
+        ...
 
     def readinto(self, view: memoryview) -> int:
         """Fill a part of `view` and return its size in bytes; 0 at the end of the data."""
@@ -84,7 +106,7 @@ def decompress_head(head: bytes, compression: str, size: int = 1 << 16) -> bytes
 
     buffer = memoryview(bytearray(size))
     filled = 0
-    reader = open_reader("", io.BytesIO(head), compression, max_window_bytes=1 << 27)
+    reader = open_reader("", io.BytesIO(head), compression)
     try:
         while filled < size and (count := reader.readinto(buffer[filled:])):
             filled += count
@@ -95,25 +117,18 @@ def decompress_head(head: bytes, compression: str, size: int = 1 << 16) -> bytes
     return bytes(buffer[:filled])
 
 
-def open_reader(name: str, source: Readable, compression: str, max_window_bytes: int) -> ByteReader:
-    """Return the decompressed bytes of `source`; closing the reader closes the source.
-
-    Parameters
-    ----------
-    name
-        The input as messages show it.
-    max_window_bytes
-        The largest zstd window accepted: so much memory the reader may hold.
+def open_reader(name: str, source: Readable, compression: str) -> ByteReader:
+    """Return the decompressed bytes of `source`, called `name` in messages; closing it closes the source.
 
     Raises
     ------
     InputError
-        Here or from the reader, when the data is damaged, truncated, or needs a larger window or a dictionary.
+        From the reader, when the data is damaged or truncated, or needs a dictionary.
     """
     from recshuf.formats._compression_decode import GzipReader, PlainReader, ZstdReader
 
     if compression == "zstd":
-        return ZstdReader(name, source, max_window_bytes)
+        return ZstdReader(name, source)
     if compression == "gzip":
         return GzipReader(name, source)
     return PlainReader(source)

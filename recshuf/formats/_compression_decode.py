@@ -14,23 +14,29 @@ if TYPE_CHECKING:
     from recshuf.formats._compression import Readable
 
 _CHUNK_BYTES = 1 << 17
-_PLAIN_CHUNK_BYTES = 1 << 20
+_COPIED_BYTES = 1 << 20  # what is read as bytes and then copied, so that it is not large twice
 _LARGEST_WINDOW_BYTES = 1 << 31
 _GZIP_BITS = 31
+_GZIP_FIRST_BYTE = 0x1F
 _TRUNCATED = "is truncated: its compressed data ends in the middle"
 
 
 class PlainReader:
     """Bytes that are not compressed."""
 
+    window_bytes = 0
+
     def __init__(self, source: Readable) -> None:
         self._source = source
 
     def readinto(self, view: memoryview) -> int:
         """See `ByteReader`."""
-        data = self._source.read(min(len(view), _PLAIN_CHUNK_BYTES))
+        data = self._source.read(min(len(view), _COPIED_BYTES))
         view[: len(data)] = data
         return len(data)
+
+    def limit_window(self, max_window_bytes: int) -> None:
+        """See `ByteReader`; there is no window."""
 
     def close(self) -> None:
         """See `ByteReader`."""
@@ -43,9 +49,16 @@ class _WalkedSource:
     def __init__(self, source: Readable, walker: FrameWalker) -> None:
         self._source = source
         self._walker = walker
+        self._is_ended = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of the file has been taken, and it ends with a whole frame."""
+        return self._is_ended and self._walker.is_complete
 
     def read(self, size: int) -> bytes:
         data = self._source.read(size)
+        self._is_ended = not data
         self._walker.feed(data)
         return data
 
@@ -53,12 +66,13 @@ class _WalkedSource:
 class ZstdReader:
     """All frames of zstd data, one after the other; checksums are verified where frames have them."""
 
-    def __init__(self, name: str, source: Readable, max_window_bytes: int) -> None:
+    def __init__(self, name: str, source: Readable) -> None:
         self._name = name
         self._source = source
-        self._walker = FrameWalker(name, min(max_window_bytes, _LARGEST_WINDOW_BYTES))
+        self._walker = FrameWalker(name, _LARGEST_WINDOW_BYTES)
+        self._walked = _WalkedSource(source, self._walker)
         self._stream = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW_BYTES).stream_reader(
-            _WalkedSource(source, self._walker),  # type: ignore[arg-type] # it calls read alone
+            self._walked,  # type: ignore[arg-type] # it calls read alone
             read_size=_CHUNK_BYTES,
             read_across_frames=True,
             closefd=False,
@@ -66,8 +80,12 @@ class ZstdReader:
 
     @property
     def window_bytes(self) -> int:
-        """The largest window of the frames begun so far."""
+        """See `ByteReader`."""
         return self._walker.window_bytes
+
+    def limit_window(self, max_window_bytes: int) -> None:
+        """See `ByteReader`."""
+        self._walker.limit_window(max_window_bytes)
 
     def readinto(self, view: memoryview) -> int:
         """See `ByteReader`."""
@@ -75,18 +93,20 @@ class ZstdReader:
             count = self._stream.readinto(view)
         except zstandard.ZstdError as error:
             raise InputError(self._name, f"its zstd data is damaged ({error})") from error
-        if not count and not self._walker.is_complete:
+        if not count and not self._walked.is_complete:
             raise InputError(self._name, _TRUNCATED)
         return count
 
     def close(self) -> None:
         """See `ByteReader`."""
-        self._stream.close()
+        self._stream.close()  # type: ignore[no-untyped-call] # zstandard leaves it untyped
         self._source.close()
 
 
 class GzipReader:
     """All members of gzip data, one after the other, checksums verified; zeros may follow the last."""
+
+    window_bytes = 0
 
     def __init__(self, name: str, source: Readable) -> None:
         self._name = name
@@ -103,7 +123,7 @@ class GzipReader:
             self._fill_input()
             if self._is_between_members and not self._begin_member():
                 return 0
-            data = self._inflate(len(view))
+            data = self._inflate(min(len(view), _COPIED_BYTES))
             if data:
                 view[: len(data)] = data
                 return len(data)
@@ -120,16 +140,21 @@ class GzipReader:
         while self._member_count and (stripped := self._input.lstrip(b"\0")) != self._input:
             self._input = stripped
             self._fill_input()
-        if self._input:
-            self._member = zlib.decompressobj(_GZIP_BITS)
-            self._is_between_members = False
-        return bool(self._input)
+        if not self._input:
+            return False
+        if self._input[0] != _GZIP_FIRST_BYTE:
+            raise self._not_gzip()
+        self._member = zlib.decompressobj(_GZIP_BITS)
+        self._is_between_members = False
+        return True
 
     def _inflate(self, size: int) -> bytes:
         try:
             data = self._member.decompress(self._input, size)
         except zlib.error as error:
-            raise InputError(self._name, self._describe_damage(error)) from error
+            if "incorrect header check" in str(error):
+                raise self._not_gzip() from error
+            raise InputError(self._name, f"its gzip data is damaged ({error})") from error
         self._input = self._member.unconsumed_tail
         if self._member.eof:
             self._input = self._member.unused_data
@@ -137,10 +162,14 @@ class GzipReader:
             self._member_count += 1
         return data
 
-    def _describe_damage(self, error: zlib.error) -> str:
-        if "incorrect header check" not in str(error):
-            return f"its gzip data is damaged ({error})"
-        return "has bytes behind its last gzip member" if self._member_count else "is not gzip data"
+    def _not_gzip(self) -> InputError:
+        is_behind = self._member_count > 0
+        return InputError(
+            self._name, "has bytes behind its last gzip member" if is_behind else "is not gzip data"
+        )
+
+    def limit_window(self, max_window_bytes: int) -> None:
+        """See `ByteReader`; there is no window."""
 
     def close(self) -> None:
         """See `ByteReader`."""

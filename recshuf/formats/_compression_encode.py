@@ -36,7 +36,7 @@ class PieceEncoder(ABC):
 
     @abstractmethod
     def begin(self) -> bytes:
-        """Start a new file and return what it begins with."""
+        """Return what the file begins with, before all pieces."""
 
     @abstractmethod
     def prepare(self, piece: memoryview) -> Callable[[], bytes]:
@@ -60,7 +60,6 @@ class ZstdEncoder(PieceEncoder):
 
     def begin(self) -> bytes:
         """See `PieceEncoder`."""
-        self._is_empty = True
         return b""
 
     def prepare(self, piece: memoryview) -> Callable[[], bytes]:
@@ -88,13 +87,12 @@ class GzipEncoder(PieceEncoder):
     def __init__(self, level: int) -> None:
         self._level = level
         self.piece_memory = 3 * self.piece_bytes + _DEFLATE_STATE_BYTES
-        self.begin()
-
-    def begin(self) -> bytes:
-        """See `PieceEncoder`."""
         self._before = b""
         self._checksum = zlib.crc32(b"")
         self._size = 0
+
+    def begin(self) -> bytes:
+        """See `PieceEncoder`."""
         extra_flags = {1: b"\x04", 9: b"\x02"}.get(self._level, b"\x00")
         return _GZIP_MAGIC + extra_flags + _GZIP_UNIX
 

@@ -6,7 +6,12 @@ a skippable frame is ``magic(4) size(4) bytes(size)``; all numbers are little-en
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from recshuf.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _FRAME_MAGIC = 0xFD2FB528
 _SKIPPABLE_MAGIC = 0x184D2A50
@@ -33,17 +38,22 @@ class FrameWalker:
         self._max_window_bytes = max_window_bytes
         self.window_bytes = 0
         """The largest window so far."""
-        self._position = 0
+        self._is_first = True
         self._skipped_bytes = 0
         self._head = bytearray()
         self._head_bytes = 4
-        self._parse = self._parse_magic
+        self._parse: Callable[[int], None] = self._parse_magic
         self._descriptor = 0
 
     @property
     def is_complete(self) -> bool:
         """Whether the data so far ends with a whole frame, or is empty."""
         return not self._head and not self._skipped_bytes and self._parse == self._parse_magic
+
+    def limit_window(self, max_window_bytes: int) -> None:
+        """Lower the largest window accepted, also for the frames so far."""
+        self._max_window_bytes = min(max_window_bytes, self._max_window_bytes)
+        self._check_window()
 
     def feed(self, data: bytes) -> None:
         """Follow the next bytes of the file.
@@ -65,24 +75,24 @@ class FrameWalker:
             if len(self._head) == self._head_bytes:
                 head, self._head = int.from_bytes(self._head, "little"), bytearray()
                 self._parse(head)
-        self._position += end
 
-    def _expect(self, parse: str, head_bytes: int) -> None:
-        self._parse = getattr(self, parse)
+    def _expect(self, parse: Callable[[int], None], head_bytes: int) -> None:
+        self._parse = parse
         self._head_bytes = head_bytes
 
     def _parse_magic(self, magic: int) -> None:
         if magic == _FRAME_MAGIC:
-            self._expect("_parse_descriptor", 1)
+            self._expect(self._parse_descriptor, 1)
         elif magic & 0xFFFFFFF0 == _SKIPPABLE_MAGIC:
-            self._expect("_parse_skippable_size", 4)
+            self._expect(self._parse_skippable_size, 4)
         else:
-            problem = "is not zstd data" if self._position == 0 else "has bytes behind its last zstd frame"
+            problem = "is not zstd data" if self._is_first else "has bytes behind its last zstd frame"
             raise InputError(self._name, problem)
+        self._is_first = False
 
     def _parse_skippable_size(self, size: int) -> None:
         self._skipped_bytes = size
-        self._expect("_parse_magic", 4)
+        self._expect(self._parse_magic, 4)
 
     def _parse_descriptor(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -90,7 +100,7 @@ class FrameWalker:
         size = _DICTIONARY_ID_BYTES[descriptor & 3] + _CONTENT_SIZE_BYTES[descriptor >> 6]
         # Either a byte for the window, or a content size of one byte at least.
         needs_byte = not is_single_segment or descriptor >> 6 == 0
-        self._expect("_parse_header", size + needs_byte)
+        self._expect(self._parse_header, size + needs_byte)
 
     def _parse_header(self, header: int) -> None:
         has_window = not self._descriptor >> 5 & 1
@@ -102,27 +112,30 @@ class FrameWalker:
         dictionary = header & ((1 << dictionary_bits) - 1)
         if not has_window:
             window_bytes = header >> dictionary_bits
-        self._check_frame(window_bytes, dictionary)
-        self._expect("_parse_block", 3)
+        self.window_bytes = max(self.window_bytes, window_bytes)
+        self._check_dictionary(dictionary)
+        self._check_window()
+        self._expect(self._parse_block, 3)
 
-    def _check_frame(self, window_bytes: int, dictionary: int) -> None:
+    def _check_dictionary(self, dictionary: int) -> None:
         if dictionary:
             raise InputError(
                 self._name,
                 f"was compressed with a zstd dictionary (number {dictionary}), which the file does not hold",
                 remedy="decompress it with zstd -d -D DICTIONARY",
             )
-        if window_bytes > self._max_window_bytes:
+
+    def _check_window(self) -> None:
+        if self.window_bytes > self._max_window_bytes:
             raise InputError(
                 self._name,
-                f"its zstd window needs {window_bytes} bytes of memory, {self._max_window_bytes} are allowed",
+                f"its zstd window needs {self.window_bytes} bytes of memory, {self._max_window_bytes} are free",
                 remedy="raise --memory, or compress it again without --long",
             )
-        self.window_bytes = max(self.window_bytes, window_bytes)
 
     def _parse_block(self, header: int) -> None:
         is_last, kind, size = header & 1, header >> 1 & 3, header >> 3
         self._skipped_bytes = 1 if kind == _RUN_BLOCK else size
         if is_last:
             self._skipped_bytes += self._descriptor & 4  # the checksum, where the flag of value 4 is set
-            self._expect("_parse_magic", 4)
+            self._expect(self._parse_magic, 4)

@@ -9,20 +9,21 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_FEW_BATCHES = 1024
+_MANY_BATCHES = 1024
 
 
 class RowBuffer:
     """Collects record batches and hands out tables of exactly `rows` rows, however the batches were cut.
 
-    Batches are kept by reference, and their slices share memory with them; tables are chunked, not copied.
+    Batches are kept by reference until their rows are handed out, and tables consist of their slices. Only
+    very many small batches are copied, into one.
 
     Parameters
     ----------
     schema
         Schema of every batch.
     rows
-        Rows of each table handed out by `add`, at least 1. It may be changed between calls.
+        Rows of each table that `add` hands out, at least 1.
     """
 
     def __init__(self, schema: pa.Schema, rows: int) -> None:
@@ -30,38 +31,44 @@ class RowBuffer:
             raise ValueError(f"a table of {rows} rows cannot be filled")
         self.schema = schema
         self.rows = rows
-        self._pending: list[pa.RecordBatch] = []
-        self._pending_rows = 0
+        self._older: list[pa.RecordBatch] = []
+        self._latest: list[pa.RecordBatch] = []
+        self._held_rows = 0
 
     def __len__(self) -> int:
         """Return the number of rows held."""
-        return self._pending_rows
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the rows held."""
-        return sum(batch.nbytes for batch in self._pending)
+        return self._held_rows
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        """Append a batch and yield every table that is full; the iterator must be exhausted."""
+        """Append a batch and yield each table that is full; exhaust the iterator, or rows are missing."""
         start = 0
-        while self._pending_rows + batch.num_rows - start >= self.rows:
-            count = self.rows - self._pending_rows
+        while self._held_rows + batch.num_rows - start >= self.rows:
+            count = self.rows - self._held_rows
             self._append(batch.slice(start, count))
             start += count
             yield self.rest()
-        if start < batch.num_rows:
-            self._append(batch.slice(start))
+        self._append(batch.slice(start))
 
     def rest(self) -> pa.Table:
-        """Hand out all rows held, fewer than `rows` or none, and forget them."""
-        table = pa.Table.from_batches(self._pending, schema=self.schema)
-        self._pending = []
-        self._pending_rows = 0
+        """Hand out the rows held, fewer than `rows` or none, and forget them."""
+        table = pa.Table.from_batches(self._older + self._latest, schema=self.schema)
+        self._older, self._latest, self._held_rows = [], [], 0
         return table
 
+    def take_back(self, table: pa.Table, rows: int) -> None:
+        """Hold the rows of the table handed out last again, and wait for `rows` rows, no fewer than it has."""
+        if len(self) or rows < table.num_rows:
+            raise ValueError(f"{len(self)} rows held and {table.num_rows} taken back do not wait for {rows}")
+        self.rows = rows
+        for batch in table.to_batches():
+            self._append(batch)
+
     def _append(self, batch: pa.RecordBatch) -> None:
-        self._pending.append(batch)
-        self._pending_rows += batch.num_rows
-        if len(self._pending) > _FEW_BATCHES:
-            self._pending = pa.Table.from_batches(self._pending, schema=self.schema).combine_chunks().to_batches()
+        if not batch.num_rows:
+            return
+        self._latest.append(batch)
+        self._held_rows += batch.num_rows
+        if len(self._latest) >= _MANY_BATCHES:
+            merged = pa.Table.from_batches(self._latest, schema=self.schema).combine_chunks()
+            self._older += merged.to_batches()
+            self._latest = []

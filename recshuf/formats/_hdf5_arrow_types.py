@@ -1,0 +1,40 @@
+"""Arrow types that HDF5 does not have, noted down in an attribute of the dataset that holds their numbers."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+ARROW_TYPE_ATTRIBUTE = "arrow_type"
+_UNITS = ("s", "ms", "us", "ns")
+_PLAIN_TYPES = [
+    pa.date32(),
+    pa.date64(),
+    pa.time32("s"),
+    pa.time32("ms"),
+    pa.time64("us"),
+    pa.time64("ns"),
+    *(pa.duration(unit) for unit in _UNITS),
+    *(pa.timestamp(unit) for unit in _UNITS),
+]
+_BY_NAME = {str(each): each for each in _PLAIN_TYPES}
+_WITH_ZONE = re.compile(r"timestamp\[(s|ms|us|ns), tz=([^\]]+)\]")
+BINARY_NAME = "large_binary"
+
+
+def find_stand_in(kind: pa.DataType) -> pa.DataType | None:
+    """Return the integer type that holds the values of a temporal type, or None for other types."""
+    if not pa.types.is_temporal(kind) or pa.types.is_interval(kind):
+        return None
+    return pa.int32() if kind.bit_width == pa.int32().bit_width else pa.int64()
+
+
+def parse_temporal(name: str | None) -> pa.DataType | None:
+    """Return the temporal type that ``str`` gave this name, or None if there is none.
+
+    >>> parse_temporal("timestamp[us, tz=Europe/Berlin]")
+    TimestampType(timestamp[us, tz=Europe/Berlin])
+    """
+    zoned = _WITH_ZONE.fullmatch(name or "")
+    return pa.timestamp(*zoned.groups()) if zoned else _BY_NAME.get(name or "")

@@ -1,0 +1,110 @@
+"""The filters of HDF5 chunks: those a file needs, and those a shard is written with."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from h5py import h5p, h5z
+
+from recshuf.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from recshuf.interfaces import WriteOptions
+
+_LZ4_FILTER = 32004
+_ZSTD_FILTER = 32015
+_GZIP_LEVEL = 4
+_KEPT_FILTERS = (h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
+_KNOWN_FILTERS = {
+    305: "lzo",
+    307: "bzip2",
+    32001: "blosc",
+    _LZ4_FILTER: "lz4",
+    32008: "bitshuffle",
+    32013: "zfp",
+    _ZSTD_FILTER: "zstd",
+    32026: "blosc2",
+    32028: "jpeg",
+}
+
+
+def list_compressions() -> tuple[str, ...]:
+    """Return the compressions that this installation can write."""
+    return ("none", "gzip", "lzf", *(("zstd", "lz4") if _has_plugins() else ()))
+
+
+def _has_plugins() -> bool:
+    return find_spec("hdf5plugin") is not None
+
+
+def _load_plugins() -> None:
+    if _has_plugins():
+        import hdf5plugin  # noqa: F401 - importing it registers its filters
+
+
+def refuse_unknown_filters(plist: h5p.PropDCID, name: str, place: str) -> None:
+    """Raise `InputError` if a dataset needs a filter that is not installed."""
+    codes = [plist.get_filter(i) for i in range(plist.get_nfilters())]
+    missing = [each for each in codes if not h5z.filter_avail(each[0])]
+    if missing:
+        _load_plugins()
+    for code, _, _, label in missing:
+        if not h5z.filter_avail(code):
+            said = _KNOWN_FILTERS.get(code) or label.decode(errors="replace") or "unknown"
+            problem = f"the filter {said} ({code}) is not installed"
+            remedy = 'pip install "recshuf[hdf5plugin]" brings the common ones'
+            raise InputError(name, problem, place=place, remedy=remedy)
+
+
+def check_compression(options: WriteOptions) -> None:
+    """Raise `UsageError` if the compression asked for does not fit HDF5."""
+    name, level = options.compression, options.compression_level
+    known = list_compressions()
+    if name is not None and name not in known:
+        raise UsageError(f"--compression {name} does not fit HDF5, which takes {', '.join(known)}")
+    if level is not None and name not in ("gzip", "zstd"):
+        raise UsageError(f"--compression {name} has no level in HDF5")
+    if name == "gzip" and level is not None and not 0 <= level <= 9:
+        raise UsageError(f"--compression gzip takes a level from 0 to 9, not {level}")
+
+
+def set_compression(plist: h5p.PropDCID, name: str, level: int | None) -> None:
+    """Replace the compression of a dataset to be; byte shuffle and checksums stay."""
+    kept = [code for code in _KEPT_FILTERS if _has_filter(plist, code)]
+    if plist.get_nfilters():
+        plist.remove_filter(h5z.FILTER_ALL)
+    if h5z.FILTER_SHUFFLE in kept and name != "none":
+        plist.set_shuffle()
+    _add_compression(plist, name, level)
+    if h5z.FILTER_FLETCHER32 in kept:
+        plist.set_fletcher32()
+
+
+def _add_compression(plist: h5p.PropDCID, name: str, level: int | None) -> None:
+    if name == "gzip":
+        plist.set_deflate(_GZIP_LEVEL if level is None else level)
+    elif name == "lzf":
+        plist.set_filter(h5z.FILTER_LZF, h5z.FLAG_OPTIONAL)
+    elif name in ("zstd", "lz4"):
+        _load_plugins()
+        code, values = (
+            (_LZ4_FILTER, ()) if name == "lz4" else (_ZSTD_FILTER, (3 if level is None else level,))
+        )
+        plist.set_filter(code, h5z.FLAG_OPTIONAL, values)
+
+
+def replace_unusable_filters(plist: h5p.PropDCID) -> None:
+    """Put gzip in the place of filters that can only be undone here, or that lose something when applied again."""
+    codes = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
+    # Scale-offset rounds values by those of their chunk, and a shuffle changes who shares a chunk.
+    if any(code == h5z.FILTER_SCALEOFFSET or not _can_encode(code) for code in codes):
+        set_compression(plist, "gzip", None)
+
+
+def _can_encode(code: int) -> bool:
+    return bool(h5z.get_filter_info(code) & h5z.FILTER_CONFIG_ENCODE_ENABLED)
+
+
+def _has_filter(plist: h5p.PropDCID, code: int) -> bool:
+    return any(plist.get_filter(i)[0] == code for i in range(plist.get_nfilters()))

@@ -1,0 +1,63 @@
+"""Opening HDF5 files, and turning whatever h5py raises about a bad one into an `InputError`."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import h5py
+import pyarrow as pa
+
+from recshuf.errors import InputError, RecshufError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recshuf.interfaces import InputFile
+
+# What h5py raises about damaged or hostile files; which one depends on the place of the damage.
+_FAILURES = (
+    OSError,
+    RuntimeError,
+    LookupError,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    AttributeError,
+    MemoryError,
+    SystemError,
+    pa.ArrowException,
+)
+
+
+@contextmanager
+def reading(name: str, place: str | None = None) -> Iterator[None]:
+    """Raise as `InputError` what goes wrong inside, naming the input and the place."""
+    try:
+        yield
+    except RecshufError:
+        raise
+    except _FAILURES as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(name, f"cannot be read as HDF5 ({said})", place=place) from error
+
+
+def open_file(given: InputFile) -> h5py.File:
+    """Return an input opened for reading.
+
+    Raises
+    ------
+    InputError
+        When it is a stream, missing, unreadable, damaged, or no HDF5 file.
+    """
+    if given.path is None:
+        raise InputError(given.name, "HDF5 cannot be read from a stream", remedy="save it to a file first")
+    try:
+        with given.path.open("rb"):
+            pass
+    except OSError as error:
+        raise InputError(given.name, error.strerror or str(error)) from error
+    if not h5py.is_hdf5(given.path):
+        raise InputError(given.name, "is not an HDF5 file")
+    with reading(given.name):
+        return h5py.File(given.path, "r", locking="best-effort")

@@ -1,0 +1,111 @@
+"""The file under an HDF5 shard: HDF5 writes it through Python, so that a full disk stays an ordinary error."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer
+    from pathlib import Path
+
+
+class ShardFile:
+    """A new file that remembers the first write that failed, and from then on only pretends to write.
+
+    HDF5 cannot close a file that it cannot write, and complains until the interpreter ends. So it never learns
+    of a failure; whoever called HDF5 looks at `error` afterwards.
+
+    Parameters
+    ----------
+    path
+        The file, which must not exist.
+    image
+        What it begins with.
+
+    Raises
+    ------
+    OSError
+        When the file exists, cannot be created, or cannot hold the image.
+    """
+
+    def __init__(self, path: Path, image: bytes) -> None:
+        self.error: OSError | None = None
+        self._path = path
+        self._pretends = False
+        self._file: io.RawIOBase | io.BytesIO = path.open("x+b", buffering=0)
+        try:
+            self.write(image)
+            self.check()
+        except OSError:
+            self._file.close()
+            raise
+
+    def check(self) -> None:
+        """Raise the first error of a write."""
+        if self.error is not None:
+            raise self.error
+
+    def pretend(self) -> None:
+        """Write nothing from now on."""
+        self._pretends = True
+
+    def close(self) -> None:
+        """Close the file; should HDF5 not be done with it, it goes on with an empty one in memory."""
+        self._file.close()
+        self._file = io.BytesIO()
+        self._pretends = True
+
+    # What h5py calls, from inside the HDF5 library; nothing here may raise.
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place in bytes."""
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return the place in bytes."""
+        return self._file.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to `size` bytes."""
+        return self._file.read(size)
+
+    def readinto(self, buffer: Buffer) -> int:
+        """Fill a buffer, with zeros where bytes were only pretended to be written."""
+        view = memoryview(buffer).cast("B")
+        done = 0
+        while done < len(view):
+            count = self._file.readinto(view[done:])
+            if not count:
+                view[done:] = bytes(len(view) - done)
+                break
+            done += count
+        return len(view)
+
+    def write(self, buffer: Buffer) -> int:
+        """Write all of a buffer, or note down why not."""
+        view = memoryview(buffer).cast("B")
+        done = 0
+        while done < len(view) and not self._pretends:
+            try:
+                done += self._file.write(view[done:])
+            except OSError as error:
+                self._fail(error)
+        return len(view)
+
+    def truncate(self, size: int) -> int:
+        """Set the length of the file, or note down why not."""
+        if not self._pretends:
+            try:
+                self._file.truncate(size)
+            except OSError as error:
+                self._fail(error)
+        return size
+
+    def flush(self) -> None:
+        """Do nothing: writes are not buffered."""
+
+    def _fail(self, error: OSError) -> None:
+        error.filename = str(self._path)
+        self.error = error
+        self._pretends = True

@@ -1,0 +1,103 @@
+"""HDF5 datatypes: which can be moved, how wide they are, and what to call them in a message."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import h5py
+from h5py import h5t
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Kind(Enum):
+    """How the elements of a dataset travel."""
+
+    FIXED = "fixed"
+    """As the bytes that HDF5 stores, always equally many."""
+    STRING = "string"
+    """Variable-length strings: their bytes."""
+    ARRAY = "array"
+    """Variable-length arrays: the bytes of their elements."""
+
+
+def find_obstacle(tid: h5t.TypeID) -> str | None:
+    """Return why elements of a type cannot be moved, or None if they can."""
+    if tid.detect_class(h5t.REFERENCE):
+        return "holds references, which mean nothing in another file"
+    kind = kind_of(tid)
+    if kind is Kind.STRING:
+        return None
+    if kind is Kind.ARRAY:
+        return _find_element_obstacle(tid.get_super())
+    if holds_variable_length(tid):
+        return "holds variable-length values inside other values"
+    return None
+
+
+def _find_element_obstacle(element: h5t.TypeID) -> str | None:
+    if holds_variable_length(element):
+        return "holds variable-length values inside other values"
+    # Only then does h5py hand out the very bytes of the elements.
+    dtype = find_dtype(element)
+    if (
+        dtype is None
+        or dtype.kind in "Mm"
+        or dtype.subdtype
+        or not h5t.py_create(dtype, logical=True).equal(element)
+    ):
+        return "holds variable-length arrays of a type that h5py would convert"
+    return None
+
+
+def kind_of(tid: h5t.TypeID) -> Kind:
+    """Return how elements of a type travel."""
+    if _is_variable_string(tid):
+        return Kind.STRING
+    return Kind.ARRAY if tid.get_class() == h5t.VLEN else Kind.FIXED
+
+
+def holds_variable_length(tid: h5t.TypeID) -> bool:
+    """Tell whether values of a type, or parts of them, differ in length."""
+    kind = tid.get_class()
+    if kind == h5t.COMPOUND:
+        return any(holds_variable_length(tid.get_member_type(i)) for i in range(tid.get_nmembers()))
+    if kind == h5t.ARRAY:
+        return holds_variable_length(tid.get_super())
+    return bool(kind == h5t.VLEN) or _is_variable_string(tid)
+
+
+def _is_variable_string(tid: h5t.TypeID) -> bool:
+    return isinstance(tid, h5t.TypeStringID) and bool(tid.is_variable_str())
+
+
+def find_dtype(tid: h5t.TypeID) -> np.dtype[Any] | None:
+    """Return the NumPy type that is laid out exactly like an HDF5 type, or None if there is none."""
+    if tid.get_class() == h5t.BITFIELD:  # h5py takes some for numbers
+        return None
+    try:
+        dtype: np.dtype[Any] = tid.dtype
+    except (TypeError, ValueError, NotImplementedError, AttributeError):
+        return None
+    return dtype if dtype.hasobject or dtype.itemsize == tid.get_size() else None
+
+
+def describe_type(tid: h5t.TypeID) -> str:
+    """Return what to call a type in a message."""
+    kind = kind_of(tid)
+    if kind is Kind.STRING:
+        return "variable-length string"
+    if kind is Kind.ARRAY:
+        return f"variable-length {describe_type(tid.get_super())}"
+    dtype = find_dtype(tid)
+    if dtype is None:
+        return f"{type(tid).__name__.removeprefix('Type').removesuffix('ID').lower()}{8 * tid.get_size()}"
+    enum = h5py.check_enum_dtype(dtype)
+    return f"enum {enum}" if enum else str(dtype)
+
+
+def copy_type(tid: h5t.TypeID) -> h5t.TypeID:
+    """Return a type that belongs to no file."""
+    return tid.copy()

@@ -1,0 +1,172 @@
+"""What lies in an HDF5 file, found without ever following a link that leads out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import h5py
+from h5py import h5d, h5o, h5s
+
+from recshuf.errors import InputError
+
+_MOST_HOPS = 64
+_MOST_NAMES = 20
+
+
+@dataclass(slots=True)
+class Contents:
+    """Paths of everything in a file, without the leading slash, parents first; each object once."""
+
+    order: list[str] = field(default_factory=list)
+    """All of the following, in the order in which each group lists its members."""
+    groups: list[str] = field(default_factory=list)
+    arrays: list[str] = field(default_factory=list)
+    """Datasets with a first axis."""
+    scalars: list[str] = field(default_factory=list)
+    """Datasets of one value without an axis."""
+    nulls: list[str] = field(default_factory=list)
+    """Datasets with a null dataspace."""
+    types: list[str] = field(default_factory=list)
+    """Named datatypes."""
+    soft_links: dict[str, str] = field(default_factory=dict)
+    """Path and target of each."""
+    hard_links: dict[str, str] = field(default_factory=dict)
+    """Further path of an object, and the path under which it is listed."""
+    external_links: list[str] = field(default_factory=list)
+    addresses: dict[int, str] = field(default_factory=dict)
+    """Path of the object at an address in the file."""
+
+    def list_datasets(self) -> str:
+        """Return the names of the datasets with a first axis, for a message."""
+        shown = ", ".join(self.arrays[:_MOST_NAMES])
+        return shown + (", ..." if len(self.arrays) > _MOST_NAMES else "")
+
+
+def walk_file(file: h5py.File, name: str) -> Contents:
+    """Return what lies in a file; `name` is what messages call it.
+
+    Raises
+    ------
+    InputError
+        When an object has a name that is not UTF-8.
+    """
+    contents = Contents()
+    contents.addresses[address_of(file)] = ""
+    pending = [("", path) for path in reversed(list(file))]
+    while pending:
+        parent, child = pending.pop()
+        path = _join_path(parent, child, name)
+        group = file[parent] if parent else file
+        pending += [(path, inner) for inner in reversed(_visit(group, child, path, contents))]
+    return contents
+
+
+def _join_path(parent: str, child: str | bytes, name: str) -> str:
+    """Return the path of a member; h5py gives its name as bytes if it is not UTF-8."""
+    if isinstance(child, bytes):
+        problem = f"{child!r} in group {'/' + parent!r} is a name that is not UTF-8"
+        raise InputError(name, problem, remedy="rename it")
+    return f"{parent}/{child}" if parent else child
+
+
+def _visit(group: h5py.Group, child: str, path: str, contents: Contents) -> list[str]:
+    """Note down one member of a group, and return the names of its own members, if any."""
+    link = group.get(child, getlink=True)
+    contents.order.append(path)
+    if isinstance(link, h5py.ExternalLink):
+        contents.external_links.append(path)
+    elif isinstance(link, h5py.SoftLink):
+        contents.soft_links[path] = link.path
+    else:
+        return _visit_object(group[child], path, contents)
+    return []
+
+
+def _visit_object(found: h5py.HLObject, path: str, contents: Contents) -> list[str]:
+    address = address_of(found)
+    if address in contents.addresses:
+        contents.hard_links[path] = contents.addresses[address]
+        return []
+    contents.addresses[address] = path
+    if isinstance(found, h5py.Group):
+        contents.groups.append(path)
+        return list(found)
+    if isinstance(found, h5py.Datatype):
+        contents.types.append(path)
+    else:
+        _datasets_like(found, contents).append(path)
+    return []
+
+
+def _datasets_like(dataset: h5py.Dataset, contents: Contents) -> list[str]:
+    space = dataset.id.get_space().get_simple_extent_type()
+    if space == h5s.SIMPLE:
+        return contents.arrays
+    return contents.scalars if space == h5s.SCALAR else contents.nulls
+
+
+def address_of(found: h5py.HLObject) -> int:
+    """Return where in its file an object lies."""
+    return int(h5o.get_info(found.id).addr)
+
+
+def resolve_path(file: h5py.File, path: str, name: str) -> str | None:
+    """Return the path of an object without links on the way, or None if nothing is there.
+
+    Raises
+    ------
+    InputError
+        When the path leads through an external link.
+    """
+    done: list[str] = []
+    todo = _split_path(path)
+    hops = 0
+    while todo:
+        part = todo.pop(0)
+        group = file["/".join(done)] if done else file
+        link = group.get(part, getlink=True) if isinstance(group, h5py.Group) else None
+        if link is None:
+            return None
+        if isinstance(link, h5py.ExternalLink):
+            raise _external_link_error("/".join([*done, part]), name)
+        if not isinstance(link, h5py.SoftLink):
+            done.append(part)
+            continue
+        hops += 1
+        if hops > _MOST_HOPS:
+            return None
+        done = [] if link.path.startswith("/") else done
+        todo = _split_path(link.path) + todo
+    return "/".join(done)
+
+
+def _split_path(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def _external_link_error(path: str, name: str) -> InputError:
+    remedy = "copy what it leads to into the file, or name other datasets with --datasets"
+    return InputError(name, "external links are not followed", place=f"link {path!r}", remedy=remedy)
+
+
+def refuse_elsewhere(dataset: h5d.DatasetID, path: str, name: str) -> None:
+    """Raise `InputError` if the values of a dataset lie in other files."""
+    plist = dataset.get_create_plist()
+    place = f"dataset {path!r}"
+    if plist.get_layout() == h5d.VIRTUAL:
+        raise InputError(
+            name, "virtual datasets read other files", place=place, remedy="make a copy of the data"
+        )
+    if plist.get_external_count() > 0:
+        problem = "external storage reads other files"
+        raise InputError(name, problem, place=place, remedy="make a copy of the data")
+
+
+def refuse_leftovers(contents: Contents, name: str) -> None:
+    """Raise `InputError` if a file holds something that can neither be shuffled nor copied to every shard."""
+    if contents.external_links:
+        raise _external_link_error(contents.external_links[0], name)
+    if contents.nulls:
+        place = f"dataset {contents.nulls[0]!r}"
+        remedy = "name the datasets of the record with --datasets"
+        raise InputError(name, "a dataset with a null dataspace has no records", place=place, remedy=remedy)

@@ -1,0 +1,174 @@
+"""JSON lines to Arrow arrays: every call of `pyarrow.json`, and what its complaints mean."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.json as pj
+import pyarrow.types as pt
+
+from recshuf.formats._json_cast import (
+    cast_column,
+    check_nulls,
+    quote_literals,
+    read_schema_for,
+    text_only_names,
+)
+from recshuf.formats._json_records import BadRecord, Path, check_lines, line_offsets, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CHANGED = re.compile(r"Column\((?P<path>.*)\) changed from (?P<one>\w+) to (?P<other>\w+)", re.DOTALL)
+_TWICE = re.compile(r"Column\((?P<path>.*)\) was specified twice", re.DOTALL)
+_PARSE_ERROR = "JSON parse error: "
+_NOISE = re.compile(rf"^{_PARSE_ERROR}|\.? in row \d+$")
+
+
+def infer_schema(lines: pa.Array) -> pa.Schema:
+    """Return the types pyarrow finds in lines that `check_lines` accepts, fields in order of appearance.
+
+    Only the types are to be trusted: of lists that begin with nulls pyarrow loses elements.
+
+    Raises
+    ------
+    BadRecord
+        When a line is not one JSON object, or types do not agree.
+    """
+    return _read_table(lines, pj.ParseOptions()).schema
+
+
+class Parser:
+    """Reads lines by a fixed schema.
+
+    Parameters
+    ----------
+    schema
+        Of the columns to return.
+    lenient
+        Take numbers and booleans, as they are written, for texts where the schema says so.
+    others
+        What to do with fields that the schema lacks: ``error`` or ``ignore``.
+
+    Raises
+    ------
+    ConversionError
+        Naming a field whose type cannot be read from JSON.
+    """
+
+    def __init__(self, schema: pa.Schema, *, lenient: bool = False, others: str = "error") -> None:
+        self.schema = schema
+        self._options = pj.ParseOptions(
+            explicit_schema=read_schema_for(schema), unexpected_field_behavior=others
+        )
+        self._text_names = text_only_names(schema) if lenient else []
+
+    def parse(self, lines: pa.Array) -> list[pa.Array]:
+        """Return a column for each field of the schema.
+
+        Raises
+        ------
+        BadRecord
+            When a line is not one JSON object or does not fit the schema.
+        """
+        try:
+            return self._parse(lines)
+        except BadRecord:
+            if not self._text_names:
+                raise
+        quoted = quote_literals(lines, self._text_names)
+        check_lines(quoted)
+        return self._parse(quoted)
+
+    def _parse(self, lines: pa.Array) -> list[pa.Array]:
+        table = _read_table(lines, self._options)
+        columns = []
+        for field, column in zip(self.schema, table.columns, strict=True):
+            read = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+            columns.append(cast_column(read, field, len(lines), (field.name,)))
+            check_nulls(columns[-1], field, None, (field.name,))
+        return columns
+
+
+def explain_misfit(line: pa.Array, schema: pa.Schema, error: BadRecord) -> BadRecord:
+    """Return an error that names the field because of which a single line does not fit the schema."""
+    if error.path is not None:
+        return error
+    try:
+        found = infer_schema(line)
+    except BadRecord as own_error:
+        return own_error
+    surplus = next(_surplus_paths(list(found), list(schema), ()), None)
+    if surplus is not None:
+        return BadRecord("is not in the schema", remedy="add it to the schema", path=surplus)
+    for path, field in _single_fields(list(schema), ()):
+        try:
+            Parser(pa.schema([field]), lenient=True, others="ignore").parse(line)
+        except BadRecord as own_error:
+            return BadRecord(
+                f"does not fit the type {_leaf_type(field.type)} of the schema ({own_error.problem})",
+                path=path,
+            )
+    return error
+
+
+def _surplus_paths(found: list[pa.Field], wanted: list[pa.Field], path: Path) -> Iterator[Path]:
+    known = {field.name: field.type for field in wanted}
+    for field in found:
+        if field.name not in known:
+            yield (*path, field.name)
+            continue
+        found_type, wanted_type, nested = field.type, known[field.name], (*path, field.name)
+        while pt.is_list(found_type) and hasattr(wanted_type, "value_type"):
+            found_type, wanted_type, nested = found_type.value_type, wanted_type.value_type, (*nested, None)
+        if pt.is_struct(found_type) and pt.is_struct(wanted_type):
+            yield from _surplus_paths(list(found_type), list(wanted_type), nested)
+
+
+def _single_fields(fields: list[pa.Field], path: Path) -> Iterator[tuple[Path, pa.Field]]:
+    """Yield, for each field without structs inside, its path and a field that leads there and nowhere else."""
+    for field in fields:
+        if not pt.is_struct(field.type) or not field.type.num_fields:
+            yield (*path, field.name), field
+            continue
+        for nested, child in _single_fields(list(field.type), (*path, field.name)):
+            yield nested, pa.field(field.name, pa.struct([child]), field.nullable)
+
+
+def _leaf_type(kind: pa.DataType) -> pa.DataType:
+    while pt.is_struct(kind) and kind.num_fields:
+        kind = kind.field(0).type
+    return kind
+
+
+def _read_table(lines: pa.Array, options: pj.ParseOptions) -> pa.Table:
+    offsets = line_offsets(lines)
+    size = int(offsets[-1] - offsets[0])
+    text = lines.buffers()[2].slice(int(offsets[0]), size)
+    read_options = pj.ReadOptions(use_threads=False, block_size=size + 1)
+    try:
+        table = pj.read_json(pa.BufferReader(text), read_options=read_options, parse_options=options)
+    except pa.ArrowInvalid as error:
+        raise _translate(str(error), options.explicit_schema is not None) from error
+    if table.num_rows != len(lines):
+        raise BadRecord("holds more than one JSON value", remedy="every line must be one object")
+    return table
+
+
+def _translate(message: str, by_schema: bool) -> BadRecord:
+    if match := _CHANGED.search(message):
+        one, other, path = match["one"], match["other"], _parse_path(match["path"])
+        if by_schema:
+            return BadRecord(f"holds a value of type {other} where {one} is due", path=path)
+        return BadRecord(f"holds both {one} and {other} values within one record", path=path)
+    if match := _TWICE.search(message):
+        return BadRecord("occurs twice in one object", path=_parse_path(match["path"]))
+    if by_schema and not message.startswith(_PARSE_ERROR):
+        return BadRecord(shorten(message))
+    return BadRecord(f"is not valid JSON ({shorten(_NOISE.sub('', message))})")
+
+
+def _parse_path(text: str) -> Path:
+    return tuple(None if part == "[]" else part for part in text.split("/")[1:])

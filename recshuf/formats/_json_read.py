@@ -1,0 +1,163 @@
+"""JSON lines to table form: types from all the records, or from a schema."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from recshuf.errors import ConversionError, InputError
+from recshuf.formats._json_learn import GivenTypes, InferredTypes
+from recshuf.formats._json_numbers import TYPE_REMEDY
+from recshuf.formats._json_records import BadRecord, as_lines, check_lines, cut_pieces, name_path
+from recshuf.formats._json_types import Conflict, Shape, Spot
+from recshuf.interfaces import Decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recshuf.formats._json_parse import Parser
+
+_MAX_BATCH_BYTES = (1 << 31) - 1  # what the offsets of a string column can count
+
+
+class JsonDecoder(Decoder):
+    """Decodes batches of one large_binary column, each value a line with one JSON object.
+
+    Parameters
+    ----------
+    names
+        Names of the inputs for messages, by input index.
+    schema
+        Table form, where the types are not to be inferred. Fields that it lacks are errors.
+    header_lines
+        Lines of each input that come before its row 0.
+
+    Raises
+    ------
+    ConversionError
+        When the schema has a type that cannot be read from JSON.
+    """
+
+    def __init__(self, names: Sequence[str], schema: pa.Schema | None, header_lines: int) -> None:
+        self._names = names
+        self._header_lines = header_lines
+        self._types = InferredTypes() if schema is None else GivenTypes(schema)
+        self._final_parser = None if schema is None else self._types.parser
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema given; without one, None until `finish`."""
+        return self._final_parser.schema if self._final_parser else None
+
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
+        """Learn the types of some records, and make sure that they can be decoded.
+
+        Raises
+        ------
+        InputError
+            Naming input, line and field, when a line is not a JSON object, when its types do not fit those of
+            other lines or the schema, or when a number would be altered.
+        """
+        for start, lines in cut_pieces(as_lines(batch.column(0))):
+            self._observe_lines(lines, Spot(input_index, first_row + start))
+
+    def finish(self) -> pa.Schema:
+        """Return the schema: fields in the order of their first appearance, of type null if never filled."""
+        return self._finish_parser().schema
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the records in table form.
+
+        Raises
+        ------
+        ConversionError
+            When the batch holds 2 GiB of text or more.
+        InputError
+            When a record does not fit, which only happens if it was not observed.
+        """
+        parser, lines = self._finish_parser(), as_lines(batch.column(0))
+        if batch.nbytes > _MAX_BATCH_BYTES:
+            raise ConversionError("record", f"{batch.nbytes} bytes of JSON are too much to convert at once")
+        pieces = [_parse_observed(parser, piece) for _, piece in cut_pieces(lines)]
+        if not pieces:
+            pieces = [[pa.nulls(0, field.type) for field in parser.schema]]
+        return _join_pieces(pieces, parser.schema, len(lines))
+
+    def _finish_parser(self) -> Parser:
+        if self._final_parser is None:
+            self._final_parser = self._types.parser
+        return self._final_parser
+
+    def _observe_lines(self, lines: pa.Array, spot: Spot) -> None:
+        """Observe lines, cutting them in half until what is wrong with them is wrong with a single one."""
+        try:
+            self._types.learn(lines, spot)
+        except Conflict as conflict:
+            raise self._conflict_error(conflict) from conflict
+        except BadRecord as error:
+            if error.row is not None or len(lines) == 1:
+                raise self._record_error(error, spot) from error
+            half = len(lines) // 2
+            self._observe_lines(lines.slice(0, half), spot)
+            self._observe_lines(lines.slice(half), spot.after(half))
+
+    def _record_error(self, error: BadRecord, spot: Spot) -> InputError:
+        place = self._line(spot.after(error.row or 0))
+        if error.path:
+            place += f", field {name_path(error.path)!r}"
+        return InputError(self._names[spot.input_index], error.problem, place=place, remedy=error.remedy)
+
+    def _conflict_error(self, conflict: Conflict) -> InputError:
+        """Name both places, the later one first: that is where the reader looks for the mistake."""
+        shapes = (conflict.one, conflict.other)
+        of_digits = {shape.kind for shape in shapes} == {"integer", "float"}
+        found = [(_spot_of(shape, of_digits), _describe(shape, of_digits)) for shape in shapes]
+        (early, early_kind), (late, late_kind) = sorted(found)
+        early_name = "" if early.input_index == late.input_index else f" of {self._names[early.input_index]}"
+        return InputError(
+            self._names[late.input_index],
+            f"holds {late_kind}, but {early_kind} in {self._line(early)}{early_name}",
+            place=f"{self._line(late)}, field {name_path(conflict.path)!r}",
+            remedy=TYPE_REMEDY
+            if of_digits
+            else "give the field one type; numbers pass as string with --schema",
+        )
+
+    def _line(self, spot: Spot) -> str:
+        return f"line {spot.row + self._header_lines + 1}"
+
+
+def _spot_of(shape: Shape, of_digits: bool) -> Spot:
+    return (shape.inexact if of_digits else None) or shape.seen or shape.first.spot
+
+
+def _describe(shape: Shape, of_digits: bool) -> str:
+    if of_digits:
+        return "a float" if shape.kind == "float" else "an integer that float64 cannot hold exactly"
+    return {
+        "boolean": "a boolean",
+        "integer": "a number",
+        "float": "a number",
+        "string": "a string",
+        "object": "an object",
+        "array": "an array",
+    }[shape.kind]
+
+
+def _parse_observed(parser: Parser, lines: pa.Array) -> list[pa.Array]:
+    try:
+        check_lines(lines)
+        return parser.parse(lines)
+    except BadRecord as error:
+        place = f"field {name_path(error.path)!r}" if error.path else None
+        raise InputError("a record", error.problem, place=place, remedy=error.remedy) from error
+
+
+def _join_pieces(pieces: list[list[pa.Array]], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    if not len(schema):  # a batch gets its length from its columns
+        return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
+    columns = (
+        pieces[0] if len(pieces) == 1 else [pa.concat_arrays(parts) for parts in zip(*pieces, strict=True)]
+    )
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,182 @@
+"""Lines that should be JSON objects: what is wrong with them before and without parsing their values.
+
+`pyarrow.json` reads a run of values and does not care which line they are on. What `check_lines` makes sure of
+(every line begins with ``{`` and ends with ``}``) closes that gap: a ``}`` followed by a ``{`` is valid JSON
+only between top-level values, so every line break is such a place, every line holds at least one whole object,
+and as many rows as lines means exactly one in each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+Path = tuple[str | None, ...]
+"""Way to a nested value: field names from the outside in, None for "each element"."""
+
+MAX_DEPTH = 128
+"""How deep objects and arrays may nest, as Arrow's own code recurses over types."""
+PIECE_BYTES = 1 << 20
+_PIECE_ROWS = 4096
+_PIECE_CELLS = (
+    1 << 26
+)  # rows times fields, were every colon a field of its own: bounds the columns of a piece
+_UNSAFE_BRACKETS = 2048  # far less than the 10,000 levels that were seen to overflow the stack
+_MAX_DETAIL = 160
+_SPACE = " \t\r\n"
+_QUOTED = r'"(?s:[^"\\]|\\.)*"'
+
+
+class BadRecord(Exception):  # noqa: N818 - becomes an InputError as soon as file and line are known
+    """Something wrong within some lines.
+
+    Parameters
+    ----------
+    problem, remedy
+        As for `InputError`.
+    path
+        The field concerned; None for the record as a whole.
+    row
+        Index of the line; None when any of the lines may be the one.
+    """
+
+    def __init__(
+        self, problem: str, *, remedy: str | None = None, path: Path | None = None, row: int | None = None
+    ) -> None:
+        self.problem = problem
+        self.remedy = remedy
+        self.path = path
+        self.row = row
+        super().__init__(problem)
+
+
+def name_path(path: Path) -> str:
+    """Return a path as messages show it.
+
+    >>> name_path(("a", "b", None, "c"))
+    'a.b[].c'
+    """
+    return "".join("[]" if part is None else f".{part}" for part in path).removeprefix(".")
+
+
+def shorten(text: str) -> str:
+    """Return what a library says as part of a one-line message: values in it may be long and hold line breaks."""
+    text = " ".join(text.split())
+    return text if len(text) <= _MAX_DETAIL else f"{text[:_MAX_DETAIL]}..."
+
+
+def as_lines(records: pa.Array) -> pa.Array:
+    """Return a large_binary array as large_string, without a copy and without looking at it."""
+    return pa.Array.from_buffers(pa.large_string(), len(records), records.buffers(), offset=records.offset)
+
+
+def line_offsets(lines: pa.Array) -> NDArray[np.int64]:
+    """Return where each line begins in the data buffer, and where the last one ends."""
+    return np.frombuffer(lines.buffers()[1], np.int64, len(lines) + 1, lines.offset * 8)
+
+
+def cut_pieces(lines: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+    """Yield pieces small enough for the processor's cache, each with the index of its first line."""
+    if not len(lines):
+        return
+    offsets = line_offsets(lines)
+    data = np.frombuffer(lines.buffers()[2], np.uint8)
+    start = 0
+    while start < len(lines):
+        stop = int(np.searchsorted(offsets, offsets[start] + PIECE_BYTES, side="right")) - 1
+        rows = min(max(stop - start, 1), _PIECE_ROWS, len(lines) - start)
+        while rows > 1 and rows * _count_colons(data[offsets[start] : offsets[start + rows]]) > _PIECE_CELLS:
+            rows //= 2
+        yield start, lines.slice(start, rows)
+        start += rows
+
+
+def _count_colons(data: NDArray[np.uint8]) -> int:
+    return int(np.count_nonzero(data == ord(":")))
+
+
+def check_lines(lines: pa.Array) -> None:
+    """Make sure that lines (at least one) are UTF-8, begin and end like objects, and can be parsed without risk.
+
+    Raises
+    ------
+    BadRecord
+        Otherwise.
+    """
+    try:
+        lines.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise BadRecord("is not valid UTF-8, which JSON requires") from error
+    offsets = line_offsets(lines)
+    if offsets[-1] - offsets[0] >= np.iinfo(np.int32).max:
+        raise BadRecord("is longer than 2 GiB, the most that can be parsed")
+    _check_braces(lines, offsets)
+    _check_depth(lines, offsets)
+
+
+def _check_braces(lines: pa.Array, offsets: NDArray[np.int64]) -> None:
+    data = np.frombuffer(lines.buffers()[2], np.uint8)
+    plain = np.diff(offsets) > 2
+    starts, ends = offsets[:-1][plain], offsets[1:][plain]
+    plain[plain] = (data[starts] == ord("{")) & (data[ends - 2] == ord("}")) & (data[ends - 1] == ord("\n"))
+    if plain.all():
+        return
+    rows = np.flatnonzero(~plain)
+    trimmed = pc.ascii_trim(lines.take(pa.array(rows)), _SPACE)
+    objects = pc.and_(pc.starts_with(trimmed, "{"), pc.ends_with(trimmed, "}")).to_numpy(zero_copy_only=False)
+    if not objects.all():
+        index = int(np.argmin(objects))
+        raise _explain_braces(trimmed[index].as_buffer().to_pybytes(), int(rows[index]))
+
+
+def _explain_braces(line: bytes, row: int) -> BadRecord:
+    if not line:
+        return BadRecord("is empty, not a JSON object", remedy="remove empty lines", row=row)
+    if line.startswith(b"\xef\xbb\xbf"):
+        return BadRecord("begins with a byte order mark", remedy="remove its three bytes EF BB BF", row=row)
+    if line.startswith(b"{"):
+        return BadRecord("holds something after or instead of the end of its JSON object", row=row)
+    return BadRecord(
+        "is not a JSON object", remedy='every line must be one object, such as {"text": "..."}', row=row
+    )
+
+
+def _check_depth(lines: pa.Array, offsets: NDArray[np.int64]) -> None:
+    """Refuse lines that nest dangerously deep; `MAX_DEPTH` itself is checked on the parsed types."""
+    rows = np.flatnonzero(np.diff(offsets) > 2 * _UNSAFE_BRACKETS)
+    if not len(rows):
+        return
+    long_lines = lines.take(pa.array(rows))
+    brackets = pc.add(pc.count_substring(long_lines, "["), pc.count_substring(long_lines, "{")).to_numpy()
+    suspects = np.flatnonzero(brackets > _UNSAFE_BRACKETS)
+    if not len(suspects):
+        return
+    bare = pc.replace_substring_regex(long_lines.take(pa.array(suspects)), _QUOTED, "")
+    too_deep = np.flatnonzero(_depths(bare) > _UNSAFE_BRACKETS)
+    if len(too_deep):
+        raise too_deep_error(int(rows[suspects[too_deep[0]]]))
+
+
+def _depths(bare: pa.Array) -> NDArray[np.int32]:
+    """Return the greatest nesting depth of each line; strings are left out of the lines already."""
+    offsets = line_offsets(bare)
+    data = np.frombuffer(bare.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+    steps = ((data | 32) == ord("{")).astype(np.int8) - ((data | 32) == ord("}")).astype(np.int8)
+    depth = np.cumsum(steps, dtype=np.int32)
+    starts = offsets[:-1] - offsets[0]
+    before = depth[starts] - steps[starts]
+    deepest: NDArray[np.int32] = np.maximum.reduceat(depth, starts) - before
+    return deepest
+
+
+def too_deep_error(row: int | None = None) -> BadRecord:
+    """Return the error for objects and arrays nested too deep."""
+    return BadRecord(f"nests objects and arrays more than {MAX_DEPTH} deep", row=row)

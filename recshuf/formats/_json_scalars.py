@@ -1,0 +1,202 @@
+"""JSON text of the scalar values of an Arrow array, all at once.
+
+Every function takes an array of one type and returns a ``large_string`` array of the same length, null where
+the value is null, or raises `ConversionError` for a value that JSON cannot say.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from recshuf.errors import ConversionError
+from recshuf.formats import _base64
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TEXT = pa.large_string()
+_UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_SECONDS_PER_DAY = 86_400
+_FIRST_DAY = -719_528  # 0000-01-01; before it, and after 9999-12-31, ISO 8601 needs a convention of its own
+_LAST_DAY = 2_932_896
+_SHORT_ESCAPES = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
+
+
+def concat(*parts: str | pa.Array, null: str | None = None) -> pa.Array:
+    """Return the parts joined row by row; at least one of them is an array.
+
+    A row with a null part is null, or has `null` in its place if that is given.
+    """
+    texts = [pa.scalar(part, TEXT) if isinstance(part, str) else part for part in (*parts, "")]
+    if null is None:
+        return pc.binary_join_element_wise(*texts)
+    return pc.binary_join_element_wise(*texts, null_handling="replace", null_replacement=null)
+
+
+def encode_plain(array: pa.Array) -> pa.Array:
+    """Encode booleans, integers and decimals: Arrow writes them as JSON does, and exactly."""
+    return array.cast(TEXT)
+
+
+def encode_floats(array: pa.Array, field: str, nan_as_null: bool) -> pa.Array:
+    """Encode floats as the shortest text that reads back as the same value of the same width.
+
+    A text never looks like an integer (``1.0``, not ``1``), so that readers that infer types see a float.
+    """
+    values = array.to_numpy(zero_copy_only=False)
+    finite = np.isfinite(values)
+    broken = pa.array(~finite & array.is_valid().to_numpy(zero_copy_only=False))
+    if broken.true_count and not nan_as_null:
+        raise ConversionError(
+            field, "NaN and infinities have no form in JSON", remedy="write them as null with --nan-as-null"
+        )
+    if array.type == pa.float16():
+        texts = _half_texts().take(pa.array(np.ascontiguousarray(values).view(np.uint16)))
+        texts = pc.if_else(array.is_valid(), texts, pa.scalar(None, TEXT))
+    else:
+        texts = _mark_as_floats(array.cast(TEXT), values[finite])
+    return pc.if_else(broken, pa.scalar(None, TEXT), texts) if broken.true_count else texts
+
+
+def _mark_as_floats(texts: pa.Array, finite: np.ndarray) -> pa.Array:
+    if not np.any(finite == np.trunc(finite)):
+        return texts
+    return pc.replace_substring_regex(texts, r"^(-?[0-9]+)$", r"\1.0")
+
+
+@cache
+def _half_texts() -> pa.Array:
+    """Return the text of each of the 65536 half floats, at its bits: Arrow would write them as doubles."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    return pa.array(halves.astype(str).tolist(), TEXT)
+
+
+def encode_strings(array: pa.Array, field: str) -> pa.Array:
+    """Encode text, quoted; everything but quotes, backslashes and control characters stays as it is."""
+    texts = array.cast(TEXT, safe=False)
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise ConversionError(
+            field, "a text is not valid UTF-8, which JSON requires", remedy="keep the column as binary"
+        ) from error
+    return concat('"', _escape(texts), '"')
+
+
+def _escape(texts: pa.Array) -> pa.Array:
+    data = value_bytes(texts)
+    if not len(data):
+        return texts
+    if (data == ord("\\")).any():
+        texts = pc.replace_substring(texts, "\\", "\\\\")
+    if (data == ord('"')).any():
+        texts = pc.replace_substring(texts, '"', '\\"')
+    if data.min() < ord(" "):
+        for code in np.unique(data[data < ord(" ")]).tolist():
+            escape = _SHORT_ESCAPES.get(code, f"\\u{code:04x}")
+            texts = pc.replace_substring(texts, chr(code), escape)
+    return texts
+
+
+def encode_binary(array: pa.Array) -> pa.Array:
+    """Encode byte strings as base64 text."""
+    array = array.cast(pa.large_binary())
+    offsets = value_offsets(array)
+    text, lengths = _base64.encode(value_bytes(array), np.diff(offsets))
+    ends = np.concatenate(([0], np.cumsum(lengths)))
+    texts = pa.LargeStringArray.from_buffers(len(array), pa.py_buffer(ends), pa.py_buffer(text))
+    if array.null_count:
+        texts = pc.if_else(array.is_valid(), texts, pa.scalar(None, TEXT))
+    return concat('"', texts, '"')
+
+
+def encode_timestamps(array: pa.Array, field: str) -> pa.Array:
+    """Encode as ISO 8601 with all digits of the unit; zoned ones as UTC with ``Z``, others without a zone."""
+    unit = array.type.unit
+    per_day = _SECONDS_PER_DAY * _UNITS_PER_SECOND[unit]
+    _check_range(array.cast(pa.int64()), _FIRST_DAY * per_day, (_LAST_DAY + 1) * per_day - 1, field)
+    end = '"' if array.type.tz is None else 'Z"'
+    texts = array.cast(pa.timestamp(unit)).cast(TEXT)
+    return concat('"', pc.replace_substring(texts, " ", "T"), end)
+
+
+def encode_dates(array: pa.Array, field: str) -> pa.Array:
+    """Encode as ``YYYY-MM-DD``; a date64 that is not midnight is refused."""
+    days = array.cast(pa.int32() if pt.is_date32(array.type) else pa.int64())
+    if pt.is_date64(array.type):
+        per_day = _SECONDS_PER_DAY * 1000
+        whole = pc.divide(days, per_day)
+        if not pc.all(pc.equal(pc.multiply(whole, per_day), days), min_count=0).as_py():
+            raise ConversionError(field, "a date64 holds a time of day", remedy="make it a timestamp")
+        days = whole
+    _check_range(days, _FIRST_DAY, _LAST_DAY, field)
+    return concat('"', array.cast(TEXT), '"')
+
+
+def encode_times(array: pa.Array, field: str) -> pa.Array:
+    """Encode as ``HH:MM:SS`` with all digits of the unit."""
+    ticks = array.cast(pa.int32() if pt.is_time32(array.type) else pa.int64())
+    _check_range(ticks, 0, _SECONDS_PER_DAY * _UNITS_PER_SECOND[array.type.unit] - 1, field)
+    return concat('"', array.cast(TEXT), '"')
+
+
+def encode_durations(array: pa.Array) -> pa.Array:
+    """Encode as the integer count of the type's unit."""
+    return array.cast(pa.int64()).cast(TEXT)
+
+
+def encode_nulls(array: pa.Array) -> pa.Array:
+    """Return nulls."""
+    return pa.nulls(len(array), TEXT)
+
+
+def _check_range(values: pa.Array, low: int, high: int, field: str) -> None:
+    bounds = pc.min_max(values).as_py()
+    if bounds["min"] is not None and not low <= bounds["min"] <= bounds["max"] <= high:
+        raise ConversionError(
+            field,
+            "a date or time lies outside of what ISO 8601 text can say (years 0000 to 9999, times of one day)",
+            remedy="convert the column to integers first",
+        )
+
+
+def value_offsets(array: pa.Array) -> np.ndarray:
+    """Return where each value of a large_binary or large_string array begins in its data buffer, shape (n + 1,)."""
+    offsets = array.buffers()[1]
+    if offsets is None or not len(array):
+        return np.zeros(1, np.int64)
+    return np.frombuffer(offsets, np.int64, len(array) + 1, array.offset * 8)
+
+
+def value_bytes(array: pa.Array) -> np.ndarray:
+    """Return the bytes of all values of a large_binary or large_string array, back to back, as a view."""
+    offsets, data = value_offsets(array), array.buffers()[2]
+    if data is None:
+        return np.zeros(0, np.uint8)
+    return np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+
+
+ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, str], pa.Array]], ...] = (
+    (pt.is_null, lambda array, _: encode_nulls(array)),
+    (pt.is_boolean, lambda array, _: encode_plain(array)),
+    (pt.is_integer, lambda array, _: encode_plain(array)),
+    (pt.is_decimal, lambda array, _: encode_plain(array)),
+    (pt.is_string, encode_strings),
+    (pt.is_large_string, encode_strings),
+    (pt.is_string_view, encode_strings),
+    (pt.is_binary, lambda array, _: encode_binary(array)),
+    (pt.is_large_binary, lambda array, _: encode_binary(array)),
+    (pt.is_binary_view, lambda array, _: encode_binary(array)),
+    (pt.is_fixed_size_binary, lambda array, _: encode_binary(array)),
+    (pt.is_timestamp, encode_timestamps),
+    (pt.is_date, encode_dates),
+    (pt.is_time, encode_times),
+    (pt.is_duration, lambda array, _: encode_durations(array)),
+)
+"""Which encoder takes which types; floats, which need an option more, are left to the caller."""

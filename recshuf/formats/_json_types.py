@@ -1,0 +1,166 @@
+"""What types the fields of JSON records have, merged over all the records whatever the order they are seen in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from recshuf.formats._json_records import MAX_DEPTH, Path, too_deep_error
+
+
+class Spot(NamedTuple):
+    """A record: input and row."""
+
+    input_index: int
+    row: int
+
+    def after(self, rows: int) -> Spot:
+        """Return the spot so many rows later."""
+        return Spot(self.input_index, self.row + rows)
+
+
+class Appearance(NamedTuple):
+    """Where a field was first seen: the first record of the lines parsed together, then its position there.
+
+    The smallest over all lines parsed gives the order of first appearance, however the lines were cut: of two
+    fields that first appear in different cuts the spots decide, of two in the same cut the positions.
+    """
+
+    spot: Spot
+    position: int
+
+
+class Conflict(Exception):  # noqa: N818 - becomes an InputError in the decoder, which knows the names of inputs
+    """Two types of one field that no type holds both of, or integers and floats that float64 does not."""
+
+    def __init__(self, path: Path, one: Shape, other: Shape) -> None:
+        self.path = path
+        self.one = one
+        self.other = other
+        super().__init__(path)
+
+
+@dataclass(slots=True)
+class Shape:
+    """The type of one field as far as it has been seen."""
+
+    kind: str
+    """null, boolean, integer, float, string, object or array."""
+    first: Appearance
+    seen: Spot | None = None
+    """A record in which the field has this kind."""
+    inexact: Spot | None = None
+    """A record in which the field is an integer that float64 cannot hold exactly."""
+    fields: dict[str, Shape] = field(default_factory=dict)
+    """Of an object."""
+    element: Shape | None = None
+    """Of an array."""
+
+    def find(self, path: Path) -> Shape | None:
+        """Return the shape at a path below this one."""
+        shape: Shape | None = self
+        for part in path:
+            if shape is None:
+                break
+            shape = shape.element if part is None else shape.fields.get(part)
+        return shape
+
+    def to_type(self) -> pa.DataType:
+        """Return the Arrow type that holds all values seen."""
+        if self.kind == "object":
+            return pa.struct(self.to_fields())
+        if self.kind == "array":
+            return pa.list_(self.element.to_type() if self.element else pa.null())
+        return _ARROW_TYPES[self.kind]
+
+    def to_fields(self) -> list[pa.Field]:
+        """Return the fields of an object in the order of their first appearance."""
+        ordered = sorted(self.fields.items(), key=lambda item: item[1].first)
+        return [pa.field(name, shape.to_type()) for name, shape in ordered]
+
+    def last_appearance(self) -> Spot:
+        """Return the latest spot at which any field below was first seen."""
+        children = [*self.fields.values(), *([self.element] if self.element else [])]
+        return max([self.first.spot, *(child.last_appearance() for child in children)])
+
+    def count_fields(self) -> int:
+        """Return the number of fields at all levels."""
+        nested = sum(shape.count_fields() for shape in self.fields.values())
+        return 1 + nested + (self.element.count_fields() if self.element else 0)
+
+
+_ARROW_TYPES = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "integer": pa.int64(),
+    "float": pa.float64(),
+    "string": pa.string(),
+}
+
+
+def shape_of(schema: pa.Schema, spot: Spot) -> Shape:
+    """Return the shape of records that `pyarrow.json` inferred this schema for, the first of them at `spot`.
+
+    Raises
+    ------
+    BadRecord
+        When the types nest too deep.
+    """
+    return _shape_of_fields(list(schema), Appearance(spot, 0), 1)
+
+
+def _shape_of_fields(fields: list[pa.Field], first: Appearance, depth: int) -> Shape:
+    shape = Shape("object", first)
+    for position, item in enumerate(fields):
+        shape.fields[item.name] = _shape_of_type(item.type, Appearance(first.spot, position), depth + 1)
+    return shape
+
+
+def _shape_of_type(kind: pa.DataType, first: Appearance, depth: int) -> Shape:
+    if depth > MAX_DEPTH and pt.is_nested(kind):
+        raise too_deep_error()
+    if pt.is_struct(kind):
+        return _shape_of_fields(list(kind), first, depth)
+    if pt.is_list(kind):
+        return Shape("array", first, element=_shape_of_type(kind.value_type, first, depth + 1))
+    if pt.is_timestamp(kind):  # pyarrow guesses times from texts; a text stays as it was written
+        return Shape("string", first)
+    return Shape(next(name for name, arrow_type in _ARROW_TYPES.items() if arrow_type == kind), first)
+
+
+def merge_shapes(into: Shape, other: Shape, path: Path = ()) -> None:
+    """Widen `into` so that it holds `other` too.
+
+    Raises
+    ------
+    Conflict
+        When no type holds both, or when integers would lose digits as float64.
+    """
+    into.first = min(into.first, other.first)
+    inexact = into.inexact or other.inexact
+    if into.kind == "null":
+        into.kind, into.seen = other.kind, other.seen
+    elif {into.kind, other.kind} == {"integer", "float"}:
+        if inexact:
+            raise Conflict(path, into, other)
+        if into.kind == "integer":
+            into.kind, into.seen = other.kind, other.seen
+    elif other.kind not in ("null", into.kind):
+        raise Conflict(path, into, other)
+    into.inexact = inexact
+    _merge_children(into, other, path)
+
+
+def _merge_children(into: Shape, other: Shape, path: Path) -> None:
+    for name, shape in other.fields.items():
+        if name in into.fields:
+            merge_shapes(into.fields[name], shape, (*path, name))
+        else:
+            into.fields[name] = shape
+    if into.element and other.element:
+        merge_shapes(into.element, other.element, (*path, None))
+    else:
+        into.element = into.element or other.element

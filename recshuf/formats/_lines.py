@@ -1,0 +1,129 @@
+"""Inputs whose records are lines: what text and JSONL have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recshuf.errors import InputError, UsageError
+from recshuf.formats._lines_census import Census
+from recshuf.formats._lines_cut import OFFSET_BYTES, PIECE_BYTES, SCHEMA
+from recshuf.formats._lines_limit import RecordLimit
+from recshuf.formats._lines_range import READ_ON_BYTES, RangeFragment
+from recshuf.formats._lines_stream import BlockFragment, BlockReader, skip_bytes
+from recshuf.interfaces import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recshuf.formats._lines_census import LineInput
+    from recshuf.interfaces import Fragment, InputFile, ReadOptions
+
+_SAMPLES_BYTES = 64 << 20
+_MIN_SAMPLE_BYTES, _MAX_SAMPLE_BYTES = 1 << 16, 1 << 20
+_MAX_BATCH_RECORDS = 1 << 20
+_BYTES_PER_OFFSET = 16  # so that the offsets of a batch take half as much as a block, or less
+_MIN_WINDOW_BYTES = 8 << 20  # what every zstd decoder is expected to accept
+_READING_BYTES = 2 << 20  # chunks of compressed data, masks, and the like
+
+
+@dataclass(frozen=True, slots=True)
+class LineLayout:
+    """What shards of the same format take over from the inputs."""
+
+    separator: bytes
+    header: bytes
+    """The lines at the top of each shard, with their separators."""
+    compression: str
+    """That of the first input."""
+
+
+class LineSource(Source):
+    """All inputs of a run whose records are lines; each record is its bytes, the separator included.
+
+    Parameters
+    ----------
+    suffixes
+        File name suffixes that tell a file which is not compressed.
+    """
+
+    def __init__(self, given: Sequence[InputFile], options: ReadOptions, suffixes: tuple[str, ...]) -> None:
+        if not options.separator:
+            raise UsageError("--separator: an empty separator separates nothing")
+        sample_bytes = min(max(_SAMPLES_BYTES // len(given), _MIN_SAMPLE_BYTES), _MAX_SAMPLE_BYTES)
+        census = Census(options, suffixes, sample_bytes)
+        self.options = options
+        self._streams_taken: set[int] = set()
+        self._lines = [census.look_at(one) for one in given]
+        self.schema = SCHEMA
+        self.inputs = tuple(one.summary for one in self._lines)
+        self.layout = LineLayout(options.separator, self._common_header(), self._lines[0].compression)
+
+    def _common_header(self) -> bytes:
+        with_header = [one for one in self._lines if one.header is not None]
+        for other in with_header[1:]:
+            if other.header != with_header[0].header:
+                raise InputError(
+                    other.name,
+                    f"its header differs from that of {with_header[0].name}",
+                    remedy="shuffle them apart, or make the headers equal",
+                )
+        return with_header[0].header or b"" if with_header else b""
+
+    def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
+        """See `Source`."""
+        lines = self._lines[input_index]
+        if lines.stream:
+            if input_index in self._streams_taken:
+                raise RuntimeError(f"{lines.name}: a stream can be read once")
+            self._streams_taken.add(input_index)
+        is_memory_less = max_record_bytes < self.options.max_record_bytes
+        limit = RecordLimit(
+            lines.name,
+            min(max_record_bytes, self.options.max_record_bytes),
+            "--memory" if is_memory_less else "--max-record-bytes",
+            lines.compression != "none",
+        )
+        if lines.file and lines.compression == "none" and len(self.options.separator) == 1:
+            return self._ranges(lines, block_bytes, limit)
+        window_bytes = max(max_record_bytes, lines.window_bytes, _MIN_WINDOW_BYTES)
+        return self._blocks(lines, block_bytes, limit, window_bytes)
+
+    def _ranges(self, lines: LineInput, block_bytes: int, limit: RecordLimit) -> Iterator[Fragment]:
+        assert lines.file is not None  # noqa: S101 # ranges are those of files
+        for begin in range(lines.data_begin, lines.file.size, block_bytes):
+            yield RangeFragment(
+                lines.file,
+                begin,
+                min(begin + block_bytes, lines.file.size),
+                data_begin=lines.data_begin,
+                separator=self.options.separator,
+                limit=limit,
+                max_records=_count_batch_records(block_bytes),
+            )
+
+    def _blocks(
+        self, lines: LineInput, block_bytes: int, limit: RecordLimit, window_bytes: int
+    ) -> Iterator[Fragment]:
+        reader = lines.open()
+        try:
+            reader.limit_window(window_bytes)
+            if lines.file:
+                skip_bytes(reader, lines.data_begin)
+            separator = self.options.separator
+            blocks = BlockReader(reader, lines.data_begin, separator, limit, block_bytes)
+            for data, position in blocks.read_blocks():
+                yield BlockFragment(data, position, separator, limit, _count_batch_records(block_bytes))
+        finally:
+            reader.close()
+
+    def reading_bytes(self, block_bytes: int) -> int:
+        """See `Source`."""
+        # A block, what is kept of it for the next, and the ends of its records twice: in pieces and joined.
+        offset_bytes = 2 * OFFSET_BYTES * (_count_batch_records(block_bytes) + PIECE_BYTES)
+        window_bytes = max(one.window_bytes for one in self._lines)
+        return 2 * block_bytes + READ_ON_BYTES + offset_bytes + window_bytes + _READING_BYTES
+
+
+def _count_batch_records(block_bytes: int) -> int:
+    return max(1, min(_MAX_BATCH_RECORDS, block_bytes // _BYTES_PER_OFFSET))

@@ -1,0 +1,246 @@
+"""What is known of an input of lines before it is read: its header, its compression, and about how many records."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recshuf.errors import InputError
+from recshuf.formats._compression import HEAD_BYTES, open_reader, recognise_compression, split_compression
+from recshuf.formats._lines_cut import OFFSET_BYTES, find_ends
+from recshuf.formats._lines_files import (
+    FileSource,
+    LineFile,
+    PrefixedReader,
+    StreamSource,
+    fill,
+    open_descriptor,
+    read_error,
+    read_stream,
+)
+from recshuf.formats._lines_limit import RecordLimit
+from recshuf.interfaces import InputSummary
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from recshuf.formats._compression import ByteReader
+    from recshuf.formats._lines_cut import Bytes
+    from recshuf.interfaces import InputFile, ReadOptions
+
+_HEADER_PIECE_BYTES = 1 << 16
+_COMPRESSED_SAMPLE_PART = 4  # decompressed bytes looked at, in plain samples
+_LARGEST_SAMPLE_PART = 64
+_MIN_COMPRESSED_BYTES = 1 << 18  # the reader takes compressed bytes in advance: fewer would spoil the ratio
+
+
+@dataclass(frozen=True, slots=True)
+class LineInput:
+    """One input, looked at."""
+
+    name: str
+    compression: str
+    header: bytes | None
+    """The lines that are no records, each with its separator; None for an empty input."""
+    data_begin: int
+    """Where the first record starts in the (decompressed) input."""
+    window_bytes: int
+    """Memory that decompression needs beside the blocks."""
+    summary: InputSummary
+    file: LineFile | None
+    """None for a stream."""
+    stream: ByteReader | None
+    """A stream at its first record; None for a file."""
+
+    def open(self) -> ByteReader:
+        """Return a reader that stands at the start of a file, or at the first record of a stream."""
+        if self.file is None:
+            assert self.stream is not None  # noqa: S101 # one of the two is always given
+            return self.stream
+        return open_reader(self.name, FileSource(self.file), self.compression)
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """How inputs are looked at."""
+
+    options: ReadOptions
+    suffixes: tuple[str, ...]
+    """File name suffixes that tell a file which is not compressed."""
+    sample_bytes: int
+    """How much of each input is read to estimate its records."""
+
+    def look_at(self, given: InputFile) -> LineInput:
+        """Return what is known of an input.
+
+        Raises
+        ------
+        InputError
+            When it is missing, unreadable, damaged, or shorter than its header.
+        """
+        if given.path is None:
+            if given.stream is None:
+                raise InputError(given.name, "is neither a file nor a stream")
+            return self._look_at_stream(given.name, given.stream, owned=False)
+        descriptor = open_descriptor(given.name, given.path)
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return self._look_at_stream(given.name, os.fdopen(descriptor, "rb"), owned=True)
+        try:
+            head = os.pread(descriptor, HEAD_BYTES, 0)
+        except OSError as error:
+            raise read_error(given.name, error) from error
+        finally:
+            os.close(descriptor)
+        compression = self._choose_compression(given.path, head)
+        file = LineFile(given.name, given.path, status.st_size, status.st_mtime_ns)
+        return self._look_at_file(file, compression)
+
+    def _choose_compression(self, path: Path, head: bytes) -> str:
+        stem, compression = split_compression(str(path))
+        if compression:
+            return compression
+        return "none" if PurePath(stem).suffix.lower() in self.suffixes else recognise_compression(head)
+
+    def _look_at_stream(self, name: str, stream: BinaryIO, *, owned: bool) -> LineInput:
+        head = b""
+        while len(head) < HEAD_BYTES and (more := read_stream(name, stream, HEAD_BYTES - len(head))):
+            head += more
+        compression = recognise_compression(head)
+        reader = open_reader(name, StreamSource(name, stream, head, owned=owned), compression)
+        header, rest, data_begin = self._take_header(name, reader, compression)
+        return LineInput(
+            name=name,
+            compression=compression,
+            header=header,
+            data_begin=data_begin,
+            window_bytes=reader.window_bytes,
+            summary=InputSummary(name, None, None, record_count_is_exact=False, native_bytes=None),
+            file=None,
+            stream=PrefixedReader(rest, reader),
+        )
+
+    def _look_at_file(self, file: LineFile, compression: str) -> LineInput:
+        source = FileSource(file)
+        reader = open_reader(file.name, source, compression)
+        try:
+            header, rest, data_begin = self._take_header(file.name, reader, compression)
+            sample = self._read_sample(PrefixedReader(rest, reader), source, compression)
+        finally:
+            reader.close()
+        if sample.record_count is not None:
+            summary = _summarise(file, sample.size, sample.record_count, is_exact=True)
+        elif compression == "none":
+            sample = sample.join(self._sample_middle(file))
+            summary = _estimate(file, file.size - data_begin, sample)
+        else:
+            ratio = (data_begin + sample.size) / source.bytes_read
+            summary = _estimate(file, int(file.size * ratio) - data_begin, sample)
+        return LineInput(
+            name=file.name,
+            compression=compression,
+            header=header,
+            data_begin=data_begin,
+            window_bytes=reader.window_bytes,
+            summary=summary,
+            file=file,
+            stream=None,
+        )
+
+    def _take_header(
+        self, name: str, reader: ByteReader, compression: str
+    ) -> tuple[bytes | None, bytes, int]:
+        """Return the header, what was read behind it, and where that starts."""
+        count, separator = self.options.header_lines, self.options.separator
+        limit = RecordLimit(name, self.options.max_record_bytes, "--max-record-bytes", compression != "none")
+        data = bytearray()
+        view = memoryview(bytearray(_HEADER_PIECE_BYTES))
+        end = found = 0
+        while found < count or not data:
+            at = data.find(separator, end) if found < count else -1
+            if at >= 0:
+                end = at + len(separator)
+                found += 1
+                continue
+            if len(data) - end > limit.max_bytes:
+                raise limit.exceeded(end)
+            read = reader.readinto(view)
+            if not read:
+                return self._end_header(name, data, end, count - found)
+            data += view[:read]
+        return bytes(data[:end]), bytes(data[end:]), end
+
+    def _end_header(
+        self, name: str, data: bytearray, end: int, missing: int
+    ) -> tuple[bytes | None, bytes, int]:
+        """Return what `_take_header` does for an input that ends within its header."""
+        if not data:
+            return None, b"", 0
+        if missing > 1 or len(data) == end:
+            raise InputError(
+                name, f"has fewer lines than its header, {self.options.header_lines}", remedy="check --header"
+            )
+        return bytes(data) + self.options.separator, b"", len(data)
+
+    def _read_sample(self, reader: ByteReader, source: FileSource, compression: str) -> _Sample:
+        """Look at the beginning of the records, holding a part of it at a time."""
+        is_plain = compression == "none"
+        buffer = np.empty(self.sample_bytes * (1 if is_plain else _COMPRESSED_SAMPLE_PART), np.uint8)
+        sample, is_whole = self._read_part(reader, buffer)
+        while not (is_plain or is_whole) and (
+            source.bytes_read < _MIN_COMPRESSED_BYTES
+            and sample.size < _LARGEST_SAMPLE_PART * self.sample_bytes
+        ):
+            more, is_whole = self._read_part(reader, buffer)
+            sample = sample.join(more)
+        return sample
+
+    def _read_part(self, reader: ByteReader, buffer: Bytes) -> tuple[_Sample, bool]:
+        """Return the next part, and whether it is the last; the records are counted if it is all there is."""
+        filled = fill(reader, buffer.data)
+        is_whole = filled < buffer.size
+        return self._count(buffer[:filled], is_whole=is_whole), is_whole
+
+    def _count(self, data: Bytes, *, is_whole: bool) -> _Sample:
+        separator_count = end = 0
+        for ends in find_ends(data, 0, self.options.separator):
+            separator_count += ends.size
+            end = int(ends[-1]) if ends.size else end
+        record_count = separator_count + (end < data.size)
+        return _Sample(data.size, separator_count, record_count if is_whole else None)
+
+    def _sample_middle(self, file: LineFile) -> _Sample:
+        middle = np.empty(min(self.sample_bytes, file.size // 2), np.uint8)
+        descriptor = file.open()
+        try:
+            file.read_at(descriptor, middle.data, file.size // 2)
+        finally:
+            os.close(descriptor)
+        return self._count(middle, is_whole=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    size: int
+    separator_count: int
+    record_count: int | None
+    """Given where the sample is all of an input."""
+
+    def join(self, other: _Sample) -> _Sample:
+        return _Sample(self.size + other.size, self.separator_count + other.separator_count, None)
+
+
+def _estimate(file: LineFile, data_bytes: int, sample: _Sample) -> InputSummary:
+    count = max(1, round(data_bytes * sample.separator_count / sample.size))
+    return _summarise(file, data_bytes, count, is_exact=False)
+
+
+def _summarise(file: LineFile, data_bytes: int, record_count: int, *, is_exact: bool) -> InputSummary:
+    native_bytes = data_bytes + OFFSET_BYTES * record_count
+    return InputSummary(file.name, file.size, record_count, is_exact, native_bytes)

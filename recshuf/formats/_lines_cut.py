@@ -1,0 +1,157 @@
+"""Where records end in a buffer, and Arrow batches over that buffer without a copy.
+
+The separators of a text are found as ``bytes.split`` finds them: leftmost first, without overlap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    Bytes = NDArray[np.uint8]
+    Positions = NDArray[np.int64]
+
+SCHEMA = pa.schema([pa.field("record", pa.large_binary(), nullable=False)])
+"""Native form of lines: the record's bytes, its separator included."""
+
+PIECE_BYTES = 1 << 18
+"""How much is searched at once: small enough that mask and positions stay in the processor's cache."""
+OFFSET_BYTES = 8
+
+
+def has_border(separator: bytes) -> bool:
+    """Tell whether two occurrences can overlap: whether some beginning of it is also an ending.
+
+    >>> has_border(b"aa"), has_border(b"abca"), has_border(b"<>")
+    (True, True, False)
+    """
+    return any(separator.endswith(separator[:size]) for size in range(1, len(separator)))
+
+
+def find_first(data: Bytes, separator: bytes, begin: int) -> int:
+    """Return where the first separator at or behind `begin` starts, -1 if there is none."""
+    for at in range(begin, data.size, PIECE_BYTES):
+        piece = data[at : at + PIECE_BYTES + len(separator) - 1]
+        found = piece.tobytes().find(separator)
+        if found >= 0:
+            return at + found
+    return -1
+
+
+def find_last_end(data: Bytes, separator: bytes) -> int:
+    """Return the position behind the last complete record, 0 if there is none. `data` begins with a record."""
+    if has_border(separator):
+        return max((int(ends[-1]) for ends in find_ends(data, 0, separator) if ends.size), default=0)
+    for end in range(data.size, 0, -PIECE_BYTES):
+        begin = max(0, end - PIECE_BYTES)
+        found = data[begin : end + len(separator) - 1].tobytes().rfind(separator)
+        if found >= 0:
+            return begin + found + len(separator)
+    return 0
+
+
+def find_ends(data: Bytes, begin: int, separator: bytes) -> Iterator[Positions]:
+    """Yield the positions behind all separators at or behind `begin`, a record's start: ascending, in pieces."""
+    if len(separator) > 1:
+        yield from _find_long_ends(data, begin, separator)
+        return
+    mask = np.empty(PIECE_BYTES, np.bool_)
+    for at in range(begin, data.size, PIECE_BYTES):
+        piece = data[at : at + PIECE_BYTES]
+        ends = np.flatnonzero(np.equal(piece, separator[0], out=mask[: piece.size]))
+        ends += at + 1
+        yield ends
+
+
+def _find_long_ends(data: Bytes, begin: int, separator: bytes) -> Iterator[Positions]:
+    overlaps = has_border(separator)
+    free = begin  # the first byte that no separator has taken yet
+    for at in range(begin, data.size - len(separator) + 1, PIECE_BYTES):
+        stop = min(at + PIECE_BYTES, data.size - len(separator) + 1)
+        starts = _match_starts(data, max(at, free), stop, separator)
+        if overlaps:
+            starts = _drop_overlapping(starts, len(separator))
+        ends = starts + len(separator)
+        if ends.size:
+            free = int(ends[-1])
+        yield ends
+
+
+def _match_starts(data: Bytes, begin: int, stop: int, separator: bytes) -> Positions:
+    """Return every place from `begin` to `stop` where the separator stands, overlapping ones too."""
+    if begin >= stop:
+        return np.empty(0, np.int64)
+    starts = np.flatnonzero(data[begin:stop] == separator[0])
+    starts += begin
+    for step, byte in enumerate(separator[1:], 1):
+        starts = starts[data[starts + step] == byte]
+    return starts
+
+
+def _drop_overlapping(starts: Positions, size: int) -> Positions:
+    """Return the first start, the first at least `size` behind it, and so on.
+
+    With ``jump`` leading from each start to the next one taken, the starts taken are the orbit of the first;
+    squaring the jump doubles the orbit, so that a few whole-array steps find all of it.
+
+    >>> _drop_overlapping(np.array([0, 1, 2, 3, 9, 10]), 2).tolist()
+    [0, 2, 9]
+    """
+    count = starts.size
+    if count < 2 or int(np.diff(starts).min()) >= size:
+        return starts
+    jump = np.append(np.searchsorted(starts, starts + size), count)
+    orbit = np.zeros(1, np.intp)
+    while (further := jump[orbit])[0] < count:
+        orbit = np.concatenate((orbit, further[further < count]))
+        jump = jump[jump]
+    return starts[orbit]
+
+
+def cut_batches(data: Bytes, begin: int, separator: bytes, max_records: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches of the records in ``data[begin:]``, which begins and ends with whole records.
+
+    The batches share the memory of `data` and keep it alive. They hold about `max_records` or less, so that
+    offsets stay small beside very short records.
+    """
+    held: list[Positions] = [np.array([begin], np.int64)]
+    count = 0
+    for ends in find_ends(data, begin, separator):
+        if count and count + ends.size > max_records:
+            offsets = np.concatenate(held)
+            yield make_batch(data, offsets)
+            held, count = [offsets[-1:].copy()], 0
+        held.append(ends)
+        count += ends.size
+    if count:
+        yield make_batch(data, np.concatenate(held))
+
+
+def make_batch(data: Bytes, offsets: Positions) -> pa.RecordBatch:
+    """Return the batch whose record ``i`` is ``data[offsets[i]:offsets[i + 1]]``, without a copy."""
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    records = pa.LargeBinaryArray.from_buffers(pa.large_binary(), offsets.size - 1, buffers, null_count=0)
+    return pa.RecordBatch.from_arrays([records], schema=SCHEMA)
+
+
+def view_records(records: pa.LargeBinaryArray) -> tuple[Bytes, Positions]:
+    """Return the bytes of consecutive records, shape ``(size,)``, and their offsets in them, without a copy.
+
+    The first offset is 0 and the last is the size; there is one more than records.
+    """
+    if not len(records):
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    _, offset_buffer, data_buffer = records.buffers()
+    whole = np.frombuffer(offset_buffer, np.int64)
+    offsets = whole[records.offset : records.offset + len(records) + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    if first == last:
+        return np.empty(0, np.uint8), offsets - first
+    return np.frombuffer(data_buffer, np.uint8)[first:last], offsets - first if first else offsets

@@ -1,0 +1,182 @@
+"""Files of lines: opening them, and noticing when one changes between two looks at it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+from recshuf.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recshuf.formats._compression import ByteReader
+
+
+@dataclass(frozen=True, slots=True)
+class LineFile:
+    """A regular file as the census saw it."""
+
+    name: str
+    """The file as messages show it."""
+    path: Path
+    size: int
+    modified_ns: int
+
+    def open(self) -> int:
+        """Return a new file descriptor, which the caller closes.
+
+        Raises
+        ------
+        InputError
+            When the file cannot be opened, or is not the one that the census saw.
+        """
+        descriptor = open_descriptor(self.name, self.path)
+        status = os.fstat(descriptor)
+        if (status.st_size, status.st_mtime_ns) != (self.size, self.modified_ns):
+            os.close(descriptor)
+            raise self.changed()
+        return descriptor
+
+    def changed(self) -> InputError:
+        """Return the error for a file that is written to during the run."""
+        return InputError(self.name, "changed while it was read", remedy="run again when nobody writes to it")
+
+    def read_at(self, descriptor: int, view: memoryview, position: int) -> None:
+        """Fill `view` from byte `position` of the file on."""
+        filled = 0
+        while filled < len(view):
+            try:
+                count = os.preadv(descriptor, [view[filled:]], position + filled)
+            except OSError as error:
+                raise read_error(self.name, error) from error
+            if not count:
+                raise self.changed()
+            filled += count
+
+
+def read_error(name: str, error: OSError) -> InputError:
+    """Return the error for an input that the system does not give."""
+    return InputError(name, error.strerror or str(error))
+
+
+def open_descriptor(name: str, path: Path) -> int:
+    """Return a descriptor of the file or pipe at `path`.
+
+    Raises
+    ------
+    InputError
+        When it is missing, unreadable, or a folder.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        problem = error.strerror if isinstance(error, OSError) else None
+        raise InputError(name, problem or str(error)) from error
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise InputError(name, "is a folder")
+    return descriptor
+
+
+class FileSource:
+    """The bytes of a `LineFile` in order; checks that there are as many as the census saw."""
+
+    def __init__(self, file: LineFile) -> None:
+        self._file = file
+        self._descriptor = file.open()
+        self._is_open = True
+        self.bytes_read = 0
+        """How far the file has been read."""
+
+    def read(self, size: int) -> bytes:
+        """Return up to `size` bytes, none at the end."""
+        try:
+            data = os.read(self._descriptor, size)
+        except OSError as error:
+            raise read_error(self._file.name, error) from error
+        self.bytes_read += len(data)
+        if not data and self.bytes_read != self._file.size:
+            raise self._file.changed()
+        return data
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        if self._is_open:
+            self._is_open = False
+            os.close(self._descriptor)
+
+
+class StreamSource:
+    """The bytes of a stream in order, after `head`, which has been read from it already.
+
+    Parameters
+    ----------
+    owned
+        Whether closing this closes the stream.
+    """
+
+    def __init__(self, name: str, stream: BinaryIO, head: bytes, *, owned: bool) -> None:
+        self._name = name
+        self._stream = stream
+        self._head = head
+        self._owned = owned
+
+    def read(self, size: int) -> bytes:
+        """Return up to `size` bytes, none at the end."""
+        if self._head:
+            data, self._head = self._head[:size], self._head[size:]
+            return data
+        return read_stream(self._name, self._stream, size)
+
+    def close(self) -> None:
+        """Close the stream if it is owned. Idempotent."""
+        if self._owned:
+            self._stream.close()
+
+
+def read_stream(name: str, stream: BinaryIO, size: int) -> bytes:
+    """Return up to `size` bytes of a stream, none at its end."""
+    try:
+        return stream.read(size)
+    except OSError as error:
+        raise read_error(name, error) from error
+
+
+class PrefixedReader:
+    """Bytes of a reader after `head`, which has been taken from it already."""
+
+    def __init__(self, head: bytes, reader: ByteReader) -> None:
+        self._head = head
+        self._reader = reader
+
+    @property
+    def window_bytes(self) -> int:
+        """See `ByteReader`."""
+        return self._reader.window_bytes
+
+    def limit_window(self, max_window_bytes: int) -> None:
+        """See `ByteReader`."""
+        self._reader.limit_window(max_window_bytes)
+
+    def readinto(self, view: memoryview) -> int:
+        """See `ByteReader`."""
+        if self._head:
+            count = min(len(self._head), len(view))
+            view[:count], self._head = self._head[:count], self._head[count:]
+            return count
+        return self._reader.readinto(view)
+
+    def close(self) -> None:
+        """See `ByteReader`."""
+        self._reader.close()
+
+
+def fill(reader: ByteReader, view: memoryview) -> int:
+    """Read until `view` is full or the data ends; return the number of bytes."""
+    filled = 0
+    while filled < len(view) and (count := reader.readinto(view[filled:])):
+        filled += count
+    return filled

@@ -1,0 +1,54 @@
+"""How long a record may be, and the error for a longer one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recshuf.errors import InputError
+from recshuf.formats._lines_cut import view_records
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLimit:
+    """The longest record accepted from one input."""
+
+    name: str
+    """The input as messages show it."""
+    max_bytes: int
+    """Separator included."""
+    option: str
+    """The command line option that raises the limit."""
+    is_compressed: bool
+    """Whether byte positions are those of the decompressed data."""
+
+    def check(self, batch: pa.RecordBatch, origin: int) -> None:
+        """Refuse a batch with a record that is too long.
+
+        Parameters
+        ----------
+        origin
+            Where the buffer of the batch begins in the input, in bytes.
+        """
+        records = batch.column(0)
+        data, offsets = view_records(records)
+        if data.size <= self.max_bytes:
+            return
+        too_long = np.flatnonzero(np.diff(offsets) > self.max_bytes)
+        if too_long.size:
+            first = np.frombuffer(records.buffers()[1], np.int64, 1, 8 * records.offset)
+            raise self.exceeded(origin + int(first[0]) + int(offsets[too_long[0]]))
+
+    def exceeded(self, position: int) -> InputError:
+        """Return the error for a record that starts at byte `position`."""
+        return InputError(
+            self.name,
+            f"the record that starts here is longer than {self.max_bytes} bytes",
+            place=f"byte {position} of the decompressed data" if self.is_compressed else f"byte {position}",
+            remedy=f"raise {self.option}",
+        )

@@ -1,0 +1,125 @@
+"""Plain files of lines, read as independent ranges of bytes by any number of threads.
+
+The records of a range are those that start in it::
+
+    range      |begin ............ end|
+    file    ...rec1|record2|rec3|record4|...
+    read          ^-------- data --------^        one byte before, and some way on behind
+    records        |record2|rec3|record4|
+
+A record starts where the file does and behind every separator; the byte before `begin` tells whether one starts
+right there. Separators have one byte: with longer ones, where a record starts depends on all bytes before it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recshuf.formats._lines_cut import cut_batches, find_first, find_last_end, make_batch
+from recshuf.formats._lines_files import read_error
+from recshuf.interfaces import Fragment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from recshuf.formats._lines_cut import Bytes
+    from recshuf.formats._lines_files import LineFile
+    from recshuf.formats._lines_limit import RecordLimit
+
+READ_ON_BYTES = 1 << 16
+"""How far is read behind a range at once, to finish its last record."""
+_SEARCH_BYTES = 1 << 20
+
+
+class RangeFragment(Fragment):
+    """The records that start in bytes ``begin`` to ``end`` of a file.
+
+    Parameters
+    ----------
+    data_begin
+        Where the first record of the file starts.
+    max_records
+        About how many records a batch may hold.
+    """
+
+    def __init__(
+        self,
+        file: LineFile,
+        begin: int,
+        end: int,
+        *,
+        data_begin: int,
+        separator: bytes,
+        limit: RecordLimit,
+        max_records: int,
+    ) -> None:
+        self._file = file
+        self._begin = begin
+        self._end = end
+        self._looks_back = begin > data_begin
+        self._separator = separator
+        self._limit = limit
+        self._max_records = max_records
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """See `Fragment`."""
+        data = self._read()
+        origin = self._begin - self._looks_back
+        first = find_first(data, self._separator, 0) + 1 if self._looks_back else 0
+        inside = self._end - origin
+        if (self._looks_back and not first) or first >= inside:
+            return
+        stop = find_first(data, self._separator, inside - 1) + 1
+        last = stop or first + find_last_end(data[first:inside], self._separator)
+        for batch in cut_batches(data[:last], first, self._separator, self._max_records):
+            self._limit.check(batch, origin)
+            yield batch
+        if not stop:
+            del data
+            yield self._read_long_record(origin + last)
+
+    def _read(self) -> Bytes:
+        stop = min(self._end + READ_ON_BYTES, self._file.size)
+        return self._read_terminated(self._begin - self._looks_back, stop)
+
+    def _read_terminated(self, begin: int, stop: int) -> Bytes:
+        """Return these bytes of the file, a missing last separator of the file appended."""
+        data = np.empty(stop - begin + len(self._separator), np.uint8)
+        size = stop - begin
+        descriptor = self._file.open()
+        try:
+            self._file.read_at(descriptor, data.data[:size], begin)
+        finally:
+            os.close(descriptor)
+        if stop == self._file.size and data[size - 1] != self._separator[0]:
+            data[size] = self._separator[0]
+            return data
+        return data[:size]
+
+    def _read_long_record(self, begin: int) -> pa.RecordBatch:
+        """Return the last record of the range alone, which goes on far behind it."""
+        data = self._read_terminated(begin, self._find_record_end(begin))
+        batch = make_batch(data, np.array([0, data.size], np.int64))
+        self._limit.check(batch, begin)
+        return batch
+
+    def _find_record_end(self, begin: int) -> int:
+        """Look for the end before taking memory for the record."""
+        descriptor = self._file.open()
+        try:
+            for at in range(self._end, self._file.size, _SEARCH_BYTES):
+                found = os.pread(descriptor, _SEARCH_BYTES, at).find(self._separator)
+                if found >= 0:
+                    return at + found + 1
+                if at - begin > self._limit.max_bytes:
+                    raise self._limit.exceeded(begin)
+        except OSError as error:
+            raise read_error(self._file.name, error) from error
+        finally:
+            os.close(descriptor)
+        return self._file.size

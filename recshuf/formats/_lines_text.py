@@ -1,0 +1,182 @@
+"""Text as a table of one column, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from recshuf.errors import ConversionError, InputError, UsageError
+from recshuf.formats._lines_cut import find_ends, view_records
+from recshuf.interfaces import Decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COLUMN = "text"
+_TEXT_TYPES = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+_LARGEST_STRING_BYTES = 2**31 - 1
+
+
+def strip_separator(lines: pa.LargeBinaryArray, separator: bytes) -> pa.LargeBinaryArray:
+    """Return the records without the separator that each ends with."""
+    import pyarrow.compute as pc
+
+    return pc.binary_slice(lines, 0, -len(separator))
+
+
+def append_separator(values: pa.LargeBinaryArray, separator: bytes) -> pa.LargeBinaryArray:
+    """Return the values with the separator behind each."""
+    import pyarrow.compute as pc
+
+    ends = pa.scalar(separator, pa.large_binary())
+    return pc.binary_join_element_wise(values, pa.scalar(b"", pa.large_binary()), ends)
+
+
+class TextDecoder(Decoder):
+    """Turns lines into the column ``text``: UTF-8 strings, or the bytes as they are where a schema says so.
+
+    Parameters
+    ----------
+    names
+        The inputs as messages show them.
+    schema
+        The table form wanted; None for a string.
+    max_record_bytes
+        The longest record that comes.
+
+    Raises
+    ------
+    UsageError
+        When the schema is not one column ``text`` of strings or bytes.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        schema: pa.Schema | None,
+        *,
+        separator: bytes,
+        header_lines: int,
+        max_record_bytes: int,
+    ) -> None:
+        self._names = names
+        self._separator = separator
+        self._header_lines = header_lines
+        if schema is None:
+            kind = pa.string() if max_record_bytes <= _LARGEST_STRING_BYTES else pa.large_string()
+            schema = pa.schema([pa.field(COLUMN, kind)])
+        if schema.names != [COLUMN] or schema.field(0).type not in _TEXT_TYPES:
+            raise UsageError(
+                f"--schema: text is one column {COLUMN!r} of string, large_string, binary or large_binary, "
+                f"not {', '.join(f'{one.name!r} of {one.type}' for one in schema) or 'none'}"
+            )
+        self._schema = schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """See `Decoder`."""
+        return self._schema
+
+    def finish(self) -> pa.Schema:
+        """See `Decoder`."""
+        return self._schema
+
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
+        """See `Decoder`: refuse what is not UTF-8."""
+        if pa.types.is_binary(self._schema.field(0).type) or pa.types.is_large_binary(
+            self._schema.field(0).type
+        ):
+            return
+        records = batch.column(0)
+        if _is_utf8(strip_separator(records, self._separator)):
+            return
+        row = first_row + self._find_invalid(records)
+        raise InputError(
+            self._names[input_index],
+            "is not UTF-8",
+            place=f"line {row + self._header_lines + 1}",
+            remedy='give --schema with {"text": "binary"} to keep it as bytes',
+        )
+
+    def _find_invalid(self, records: pa.LargeBinaryArray) -> int:
+        """Return the first record that is not UTF-8, there being one, by halving."""
+        low, high = 0, len(records)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if _is_utf8(strip_separator(records.slice(low, middle - low), self._separator)):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """See `Decoder`."""
+        values = strip_separator(batch.column(0), self._separator)
+        kind = self._schema.field(0).type
+        if kind in (pa.string(), pa.binary()) and view_records(values)[0].size > _LARGEST_STRING_BYTES:
+            raise ConversionError(
+                COLUMN, f"more than 2 GiB in one batch of {kind}", remedy=f"give --schema with large_{kind}"
+            )
+        return pa.RecordBatch.from_arrays([values.cast(kind)], schema=self._schema)
+
+
+def _is_utf8(values: pa.LargeBinaryArray) -> bool:
+    try:
+        values.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def check_text_schema(schema: pa.Schema) -> None:
+    """Check that a table form can be written as text.
+
+    Raises
+    ------
+    ConversionError
+        When it is not one column of strings or bytes.
+    """
+    if len(schema) != 1:
+        names = ", ".join(repr(name) for name in schema.names)
+        raise ConversionError(
+            schema.names[0] if schema.names else "",
+            f"text holds one column, not {len(schema)} ({names})",
+            remedy="choose one with --columns, or write JSONL",
+        )
+    kind = schema.field(0).type
+    value_kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if value_kind not in _TEXT_TYPES:
+        raise ConversionError(
+            schema.names[0],
+            f"text holds strings or bytes, not {kind}",
+            remedy="choose another with --columns",
+        )
+
+
+def encode_text(batch: pa.RecordBatch, separator: bytes) -> pa.LargeBinaryArray:
+    """Return the values of the only column of a table form as lines, the separator behind each.
+
+    Raises
+    ------
+    ConversionError
+        When a value is null or would be read back as more than one record.
+    """
+    name, column = batch.schema.names[0], batch.column(0)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.null_count:
+        raise ConversionError(name, "text cannot hold nulls", remedy="write JSONL or Parquet")
+    if column.type != pa.large_binary():
+        column = column.cast(pa.large_binary())
+    lines = append_separator(column, separator)
+    data, offsets = view_records(lines)
+    ends = np.concatenate([np.zeros(1, np.int64), *find_ends(data, 0, separator)])
+    if not np.array_equal(ends, offsets):
+        raise ConversionError(
+            name,
+            f"a value holds the separator {separator!r} and would become several records",
+            remedy="choose another with --separator, or write JSONL",
+        )
+    return lines

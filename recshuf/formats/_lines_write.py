@@ -1,0 +1,257 @@
+"""Shards of lines: encoded in pieces of a fixed size, however they are written."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, BinaryIO
+
+from recshuf.formats._compression import OUTPUT_SUFFIXES, open_encoder
+from recshuf.formats._lines_cut import view_records
+from recshuf.interfaces import Sink, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from recshuf.formats._compression_encode import PieceEncoder
+
+    Encode = Callable[[pa.RecordBatch], pa.LargeBinaryArray]
+
+_GATHERED_BYTES = 1 << 18
+_ENCODED_BYTES = 4 << 20
+_ENCODED_PART = 6  # what a table becomes as lines, and on the way there, in sizes of the table
+
+
+class FileOutput:
+    """A new file that bytes are appended to."""
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, 0o666)
+
+    def write(self, view: memoryview) -> None:
+        """Append all bytes of `view`."""
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+
+class StreamOutput:
+    """A stream that bytes are appended to; it stays open."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def write(self, view: memoryview) -> None:
+        """Append all bytes of `view`."""
+        while view:
+            view = view[self._stream.write(view) or 0 :]
+
+    def close(self) -> None:
+        """Flush the stream."""
+        self._stream.flush()
+
+
+class PlainWriter:
+    """Writes bytes as they are, small ones gathered before."""
+
+    def __init__(self, output: FileOutput | StreamOutput) -> None:
+        self._output = output
+        self._gathered = bytearray()
+
+    def write(self, view: memoryview) -> None:
+        """Append bytes."""
+        if len(view) < _GATHERED_BYTES:
+            self._gathered += view
+            if len(self._gathered) < _GATHERED_BYTES:
+                return
+            view = memoryview(b"")
+        self._flush()
+        self._output.write(view)
+
+    def _flush(self) -> None:
+        gathered, self._gathered = self._gathered, bytearray()
+        self._output.write(memoryview(gathered))
+
+    def finish(self) -> None:
+        """Write what is left."""
+        self._flush()
+
+    def stop(self) -> None:
+        """Give up."""
+
+
+class EncodedWriter:
+    """Cuts bytes into the encoder's pieces, encodes several at once, and writes them in order."""
+
+    def __init__(self, output: FileOutput | StreamOutput, encoder: PieceEncoder, threads: int) -> None:
+        self._output = output
+        self._encoder = encoder
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, "recshuf-encode") if threads > 1 else None
+        self._encoded: deque[Future[bytes]] = deque()
+        self._piece = bytearray()
+        self._output.write(memoryview(encoder.begin()))
+
+    def write(self, view: memoryview) -> None:
+        """Append bytes."""
+        while view:
+            room = self._encoder.piece_bytes - len(self._piece)
+            self._piece += view[:room]
+            view = view[room:]
+            if len(self._piece) == self._encoder.piece_bytes:
+                self._encode_piece()
+
+    def _encode_piece(self) -> None:
+        piece, self._piece = self._piece, bytearray()
+        encode = self._encoder.prepare(memoryview(piece))
+        if self._pool is None:
+            self._output.write(memoryview(encode()))
+            return
+        self._encoded.append(self._pool.submit(encode))
+        if len(self._encoded) > self._threads:
+            self._write_encoded()
+
+    def _write_encoded(self) -> None:
+        self._output.write(memoryview(self._encoded.popleft().result()))
+
+    def finish(self) -> None:
+        """Write what is left and what the file ends with."""
+        if self._piece:
+            self._encode_piece()
+        while self._encoded:
+            self._write_encoded()
+        self._output.write(memoryview(self._encoder.end()))
+        self.stop()
+
+    def stop(self) -> None:
+        """Release the threads, without what has not been written."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
+class LineSink(Sink):
+    """One shard of lines.
+
+    Parameters
+    ----------
+    encode
+        What turns a batch into lines; None for native batches, which are lines already.
+    """
+
+    def __init__(
+        self,
+        output: FileOutput | StreamOutput,
+        writer: PlainWriter | EncodedWriter,
+        header: bytes,
+        encode: Encode | None,
+    ) -> None:
+        self._output = output
+        self._writer = writer
+        self._encode = encode
+        self._is_open = True
+        self._writer.write(memoryview(header))
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """See `Sink`."""
+        if self._encode is None:
+            self._write_lines(batch.column(0))
+            return
+        # In parts, so that the lines of a large batch are never all in memory.
+        part_count = -(-batch.nbytes // _ENCODED_BYTES) or 1
+        row_count = -(-batch.num_rows // part_count) or 1
+        for first in range(0, batch.num_rows, row_count):
+            self._write_lines(self._encode(batch.slice(first, row_count)))
+
+    def _write_lines(self, lines: pa.LargeBinaryArray) -> None:
+        data, _ = view_records(lines)
+        self._writer.write(data.data)
+
+    def close(self) -> None:
+        """See `Sink`."""
+        if not self._is_open:
+            return
+        try:
+            self._writer.finish()
+        except BaseException:
+            self.abort()
+            raise
+        self._is_open = False
+        self._output.close()
+
+    def abort(self) -> None:
+        """See `Sink`."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        with suppress(OSError):  # nothing of what was written is wanted any more
+            self._writer.stop()
+            self._output.close()
+
+
+class LineTarget(Target):
+    """Shards of lines.
+
+    Parameters
+    ----------
+    suffix
+        File name suffix without that of the compression.
+    compression
+        ``none``, ``zstd`` or ``gzip``.
+    level
+        None for the default of the compression.
+    header
+        What each shard begins with.
+
+    Raises
+    ------
+    UsageError
+        When there is no such compression or level.
+    """
+
+    def __init__(self, suffix: str, compression: str, level: int | None, header: bytes) -> None:
+        self._compression = compression
+        self._level = level
+        self._header = header
+        self._encoder = open_encoder(compression, level)
+        self.suffix = suffix + OUTPUT_SUFFIXES[compression]
+
+    @abstractmethod
+    def encoder(self) -> Encode | None:
+        """Return what turns batches into lines; None where they are lines."""
+
+    def sink_bytes(self, threads: int) -> int:
+        """See `Target`."""
+        lines_bytes = _ENCODED_PART * _ENCODED_BYTES if self.encoder() else 0
+        if self._encoder is None:
+            return lines_bytes + 2 * _GATHERED_BYTES
+        # One piece is being filled and one waits while as many as there are threads are encoded.
+        return lines_bytes + 2 * self._encoder.piece_bytes + threads * self._encoder.piece_memory
+
+    def open(self, path: Path, threads: int) -> LineSink:
+        """See `Target`."""
+        return self._open(FileOutput(path), threads)
+
+    def open_stream(self, stream: BinaryIO, threads: int) -> LineSink:
+        """See `SupportsStream`."""
+        return self._open(StreamOutput(stream), threads)
+
+    def _open(self, output: FileOutput | StreamOutput, threads: int) -> LineSink:
+        encoder = open_encoder(self._compression, self._level)
+        try:
+            writer = PlainWriter(output) if encoder is None else EncodedWriter(output, encoder, threads)
+            return LineSink(output, writer, self._header, self.encoder())
+        except BaseException:
+            with suppress(OSError):
+                output.close()
+            raise

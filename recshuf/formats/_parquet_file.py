@@ -1,0 +1,172 @@
+"""One Parquet file opened for reading, and what its failures mean."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recshuf.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from recshuf.interfaces import InputFile
+
+BUFFER_BYTES = 1 << 18
+"""Read buffer of each column chunk, so that memory does not depend on the chunk's size."""
+
+_MAGIC = b"PAR1"
+_MAGIC_ENCRYPTED = b"PARE"
+_KEYLESS = "is encrypted, and recshuf has no keys"
+
+
+def path_of(file: InputFile) -> Path:
+    """Return where an input lies.
+
+    Raises
+    ------
+    UsageError
+        When it is a stream: the index of a Parquet file is at its end.
+    """
+    if file.path is None:
+        raise UsageError(f"{file.name}: Parquet cannot be read from a stream; give the path of a file")
+    return file.path
+
+
+@contextmanager
+def explained(name: str, place: str | None = None) -> Iterator[None]:
+    """Turn whatever a library raises over a bad file into an `InputError` that names it."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (MemoryError, pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
+        raise explain(error, name, place) from error
+
+
+def explain(error: BaseException, name: str, place: str | None = None) -> InputError:
+    """Return the `InputError` that says what an exception of the Parquet reader means."""
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError):
+        return InputError(
+            name,
+            "asks for more memory than there is: damaged, or made to do so",
+            place=place,
+            remedy="check where the file comes from, or raise the memory limit of the system",
+        )
+    if isinstance(error, UnicodeDecodeError):
+        return InputError(name, "a name or key in its footer is not valid UTF-8", place=place)
+    if isinstance(error, OSError) and error.errno is not None and error.strerror:
+        return InputError(name, f"cannot be read: {error.strerror}")
+    if "crypt" in text.lower():
+        return InputError(name, _KEYLESS, place=place, remedy="decrypt it first")
+    if "CRC checksum" in text:
+        problem = "a page does not match its checksum, so the file is damaged"
+        return InputError(name, problem, place=place, remedy="fetch or write the file again")
+    return InputError(name, f"cannot be read as Parquet: {text[:300]}", place=place)
+
+
+def check_magic(name: str, path: Path) -> int:
+    """Return the size of the file in bytes.
+
+    Raises
+    ------
+    InputError
+        When the file does not end as a Parquet file does.
+    """
+    with explained(name), path.open("rb") as stream:
+        head = stream.read(4)
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - 4))
+        tail = stream.read(4)
+    if tail == _MAGIC_ENCRYPTED:
+        raise InputError(name, _KEYLESS, remedy="decrypt it first")
+    if tail == _MAGIC and size >= 12:
+        return size
+    if size == 0:
+        raise InputError(name, "is empty (0 bytes), not a Parquet file")
+    if head == _MAGIC:
+        remedy = "fetch or write the file again"
+        raise InputError(name, "is cut off: a Parquet file ends with PAR1", remedy=remedy)
+    raise InputError(name, "is not a Parquet file (no PAR1 at its end)")
+
+
+def _schema_of(parquet: pq.ParquetFile) -> pa.Schema:
+    """Return the Arrow schema with all key-value metadata of the file; pyarrow's lacks what others added."""
+    metadata = dict(parquet.metadata.metadata or {})
+    metadata.pop(b"ARROW:schema", None)
+    return parquet.schema_arrow.with_metadata(metadata or None)
+
+
+class OpenFile:
+    """A Parquet file opened for reading by one thread; a context manager.
+
+    Parameters
+    ----------
+    name
+        The input as messages show it.
+    path
+        Where it lies.
+    metadata
+        Its footer, where that has been read already.
+    int96_unit
+        Unit of time stamps stored as INT96.
+    """
+
+    def __init__(
+        self, name: str, path: Path, *, metadata: pq.FileMetaData | None = None, int96_unit: str = "ns"
+    ) -> None:
+        self.name = name
+        with explained(name):
+            # By bytes: a path is then never taken for a URL, and need not be UTF-8.
+            self._handle = pa.OSFile(os.fsencode(path), "rb")
+        try:
+            with explained(name):
+                self.parquet = pq.ParquetFile(
+                    self._handle,
+                    metadata=metadata,
+                    pre_buffer=False,
+                    buffer_size=BUFFER_BYTES,
+                    coerce_int96_timestamp_unit=int96_unit,
+                    page_checksum_verification=True,
+                )
+                self.metadata: pq.FileMetaData = self.parquet.metadata
+                self.schema = _schema_of(self.parquet)
+        except BaseException:
+            self._handle.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        self._handle.close()
+
+    def batches(self, group: int, leaves: Sequence[int], rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the columns with these leaf indices of one row group, `rows` rows at a time.
+
+        `set_batch_rows` changes the number for the batches after the next ``next``.
+        """
+        iterator = self.parquet.reader.iter_batches(
+            rows, row_groups=[group], column_indices=list(leaves), use_threads=False
+        )
+        place = f"row group {group}"
+        while True:
+            with explained(self.name, place):
+                batch = next(iterator, None)
+            if batch is None:
+                return
+            yield batch
+
+    def set_batch_rows(self, rows: int) -> None:
+        """Change how many rows the following batches hold."""
+        self.parquet.reader.set_batch_size(rows)

@@ -1,0 +1,122 @@
+"""What is kept of the footer of one Parquet file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+from recshuf.errors import InputError
+from recshuf.formats._parquet_file import BUFFER_BYTES, OpenFile, check_magic, explained
+from recshuf.formats._parquet_types import leaf_types
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_PAGED_WRITERS = ("parquet-cpp", "parquet-mr", "parquet-rs", "parquet-go", "Polars", "impala")
+_PAGE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """Counts, sizes and the schema of one file."""
+
+    name: str
+    path: Path
+    file_bytes: int
+    schema: pa.Schema
+    """As the file declares it, every column."""
+    leaf_starts: tuple[int, ...]
+    """Index of the first Parquet column of each Arrow column, and the number of all."""
+    group_rows: tuple[int, ...]
+    """Rows of each row group."""
+    group_bytes: tuple[int, ...]
+    """Bytes of each row group before compression, every column."""
+    int96_columns: tuple[int, ...]
+    """Arrow columns that hold INT96 times."""
+    int96_unit: str
+    """Unit in which those are read."""
+    page_bytes: int
+    """What pages, dictionaries and read buffers of the largest row group hold at once, at most."""
+
+    @property
+    def row_count(self) -> int:
+        """Rows of the file, from the row groups: the count for the whole file is wrong in some."""
+        return sum(self.group_rows)
+
+    @property
+    def first_group(self) -> int | None:
+        """Index of the first row group that has rows."""
+        return next((index for index, rows in enumerate(self.group_rows) if rows), None)
+
+    def leaves(self, columns: Iterable[int]) -> list[int]:
+        """Return the indices of the Parquet columns below these Arrow columns."""
+        starts = self.leaf_starts
+        return [leaf for column in sorted(columns) for leaf in range(starts[column], starts[column + 1])]
+
+    def with_schema(self, schema: pa.Schema) -> Footer:
+        """Return the same with an equal schema, so that the own one can be forgotten."""
+        return replace(self, schema=schema)
+
+
+def open_footer(name: str, path: Path) -> tuple[OpenFile, Footer]:
+    """Open a file and read what is needed of its footer; the caller closes the file.
+
+    Raises
+    ------
+    InputError
+        When it cannot be read, or is none that holds records.
+    """
+    file_bytes = check_magic(name, path)
+    file = OpenFile(name, path)
+    try:
+        with explained(name):
+            footer = _read_footer(file, path, file_bytes)
+        if footer.int96_unit != "ns":
+            metadata = file.metadata
+            file.close()
+            file = OpenFile(name, path, metadata=metadata, int96_unit=footer.int96_unit)
+            footer = footer.with_schema(file.schema)
+    except BaseException:
+        file.close()
+        raise
+    return file, footer
+
+
+def _read_footer(file: OpenFile, path: Path, file_bytes: int) -> Footer:
+    metadata, schema = file.metadata, file.schema
+    counts = [sum(1 for _ in leaf_types(field.type)) for field in schema]
+    starts = tuple(accumulate(counts, initial=0))
+    if starts[-1] != metadata.num_columns:
+        raise InputError(file.name, f"its {metadata.num_columns} columns do not match its Arrow schema")
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    rows = tuple(group.num_rows for group in groups)
+    _check_holds_records(file.name, path, rows, metadata.num_columns)
+    physical = [file.parquet.schema.column(leaf).physical_type for leaf in range(starts[-1])]
+    int96 = tuple(i for i, (start, stop) in enumerate(pairwise(starts)) if "INT96" in physical[start:stop])
+    # Spark counts microseconds, and its times may lie outside the range of nanoseconds; others store these.
+    unit = "us" if int96 and b"org.apache.spark.version" in (metadata.metadata or {}) else "ns"
+    sizes = tuple(group.total_byte_size for group in groups)
+    pages = _page_bytes(metadata, max(sizes, default=0))
+    return Footer(file.name, path, file_bytes, schema, starts, rows, sizes, int96, unit, pages)
+
+
+def _check_holds_records(name: str, path: Path, group_rows: tuple[int, ...], column_count: int) -> None:
+    if any(rows < 0 for rows in group_rows):
+        raise InputError(name, "is damaged: a row group has a negative number of rows")
+    if not column_count and any(group_rows):
+        raise InputError(name, f"has {sum(group_rows)} rows but no columns, so there is nothing to shuffle")
+    if path.name == "_metadata" and any(group_rows):
+        raise InputError(name, "only sums up the files beside it", remedy="give those, and not this one")
+
+
+def _page_bytes(metadata: pq.FileMetaData, group_bytes: int) -> int:
+    """Return what reading a row group holds of its pages: some MiB a column, or all where pages may be huge."""
+    paged = str(metadata.created_by).startswith(_PAGED_WRITERS)
+    whole = 2 * group_bytes
+    pages = min(whole, 3 * _PAGE_BYTES * metadata.num_columns) if paged else whole
+    return int(pages + min(group_bytes, BUFFER_BYTES * metadata.num_columns))

@@ -1,0 +1,287 @@
+"""Parquet files as a source: row groups read in batches of bounded size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from recshuf.errors import InputError
+from recshuf.formats._parquet_census import ParquetCensus
+from recshuf.formats._parquet_file import OpenFile, explained
+from recshuf.formats._parquet_sample import GROWTH, first_batch_rows
+from recshuf.formats._parquet_types import conform, dense_schema
+from recshuf.interfaces import Decoder, Fragment, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow.parquet as pq
+
+    from recshuf.formats._parquet_footer import Footer
+    from recshuf.interfaces import InputFile
+
+
+class ParquetSource(Source):
+    """All Parquet inputs of a run, under one schema.
+
+    The native form is the schema that the files declare with dictionaries and views made dense; the
+    declared types come back in shards of the same format.
+
+    Parameters
+    ----------
+    inputs
+        The files.
+    columns
+        Names of the columns to keep, in this order; None for all.
+
+    Raises
+    ------
+    InputError
+        When a file cannot be read, or its schema does not fit the others.
+    UsageError
+        When a column does not exist, or an input is a stream.
+    """
+
+    def __init__(self, inputs: Sequence[InputFile], columns: tuple[str, ...] | None) -> None:
+        self._census = ParquetCensus(inputs, columns)
+        self.schema = dense_schema(self._census.declared)
+        self.inputs = self._census.summaries()
+        self.layout = self._census.layout()
+
+    def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
+        """Yield one fragment for each row group that has rows."""
+        footer = self._census.footers[input_index]
+        with OpenFile(footer.name, footer.path, int96_unit=footer.int96_unit) as file, explained(footer.name):
+            metadata = file.metadata
+            groups = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+            if groups != footer.group_rows or not file.schema.equals(footer.schema):
+                raise InputError(footer.name, "was changed while it was being read")
+        columns = self._columns_of(input_index)
+        limits = _Limits(min(block_bytes, max_record_bytes), max_record_bytes)
+        first_row = 0
+        for group, rows in enumerate(footer.group_rows):
+            if rows:
+                yield ParquetFragment(
+                    _Group(footer, metadata, group, first_row), self.schema, columns, limits
+                )
+            first_row += rows
+
+    def _columns_of(self, input_index: int) -> list[int | pa.Scalar]:
+        """Return for each column its place in the file, or the value that it has in every record."""
+        partitions = self._census.partitions
+        columns: list[int | pa.Scalar] = []
+        for field, column in zip(self.schema, self._census.columns_of(input_index), strict=True):
+            if isinstance(column, str):
+                columns.append(partitions.scalar(input_index, column))
+            else:
+                columns.append(pa.scalar(None, field.type) if column is None else column)
+        return columns
+
+    def reading_bytes(self, block_bytes: int) -> int:
+        """Return a batch and what decoding adds to it, and the pages of the largest row group."""
+        return 5 * block_bytes // 2 + max(footer.page_bytes for footer in self._census.footers)
+
+    def decoder(self) -> Decoder:
+        """Return the identity: native batches are tables already."""
+        return IdentityDecoder(self.schema)
+
+
+class IdentityDecoder(Decoder):
+    """Decoder of batches that are in table form already."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of native form and table form alike."""
+        return self._schema
+
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
+        """Do nothing: the schema is known."""
+
+    def finish(self) -> pa.Schema:
+        """Return the schema."""
+        return self._schema
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch itself."""
+        return batch
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    block_bytes: int
+    max_record_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """One row group of one file; `metadata` is shared by all of a file and spares reading its footer again."""
+
+    footer: Footer
+    metadata: pq.FileMetaData
+    index: int
+    first_row: int
+
+    @property
+    def rows(self) -> int:
+        return self.footer.group_rows[self.index]
+
+    def open(self, int96_unit: str | None = None) -> OpenFile:
+        unit = int96_unit or self.footer.int96_unit
+        return OpenFile(self.footer.name, self.footer.path, metadata=self.metadata, int96_unit=unit)
+
+    def place(self, row: int) -> str:
+        return f"row group {self.index}, row {self.first_row + row}"
+
+
+class ParquetFragment(Fragment):
+    """One row group.
+
+    Parameters
+    ----------
+    group
+        Where it lies.
+    schema
+        Schema of the batches.
+    columns
+        For each column of `schema` its place in the file, or the value that it has in every record.
+    limits
+        Sizes of batches and records.
+    """
+
+    def __init__(
+        self, group: _Group, schema: pa.Schema, columns: list[int | pa.Scalar], limits: _Limits
+    ) -> None:
+        self.record_count = group.rows
+        self._group = group
+        self._schema = schema
+        self._columns = columns
+        self._limits = limits
+        self._stored = sorted({column for column in columns if isinstance(column, int)})
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the row group in order."""
+        done = 0
+        with self._group.open() as file:
+            rows = first_batch_rows(self._group.footer, self._group.index, self._limits.block_bytes)
+            raw = file.batches(self._group.index, self._group.footer.leaves(self._stored), rows)
+            watch = Int96Watch(self._group, self._stored, rows)
+            with watch:
+                for stored in raw:
+                    watch.check(stored, done)
+                    batch = self._conform(stored, done)
+                    yield from self._cut(batch, done)
+                    done += batch.num_rows
+                    rows = self._next_rows(batch)
+                    file.set_batch_rows(rows)
+                    watch.set_batch_rows(rows)
+        if done != self._group.rows:
+            problem = (
+                f"row group {self._group.index} holds {done} rows, but its footer says {self._group.rows}"
+            )
+            raise InputError(self._group.footer.name, f"is damaged: {problem}")
+
+    def _next_rows(self, batch: pa.RecordBatch) -> int:
+        """Return how many rows to read next: what fits a block, but never suddenly many more."""
+        room = self._limits.block_bytes - (self._limits.block_bytes >> 4)
+        fits = room * batch.num_rows // max(1, batch.nbytes)
+        return max(1, min(int(fits), GROWTH * int(batch.num_rows)))
+
+    def _conform(self, stored: pa.RecordBatch, done: int) -> pa.RecordBatch:
+        places = {column: index for index, column in enumerate(self._stored)}
+        with explained(self._group.footer.name, self._group.place(done)):
+            arrays = [
+                conform(stored.column(places[column]), field.type)
+                if isinstance(column, int)
+                else _repeated(column, stored.num_rows)
+                for field, column in zip(self._schema, self._columns, strict=True)
+            ]
+            return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _cut(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
+        """Yield the batch in slices that fit a block, down to single records."""
+        size = batch.nbytes
+        if size > self._limits.block_bytes and batch.num_rows > 1:
+            half = batch.num_rows // 2
+            yield from self._cut(batch.slice(0, half), first_row)
+            yield from self._cut(batch.slice(half), first_row + half)
+            return
+        if batch.num_rows == 1 and size > self._limits.max_record_bytes:
+            raise InputError(
+                self._group.footer.name,
+                f"a record of {size} bytes is longer than the {self._limits.max_record_bytes} bytes allowed",
+                place=self._group.place(first_row),
+                remedy="raise --memory or --max-record-bytes",
+            )
+        yield batch
+
+
+def _repeated(value: pa.Scalar, rows: int) -> pa.Array:
+    return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, value.type)
+
+
+class Int96Watch:
+    """Reads time stamps stored as INT96 a second time, in milliseconds, to find those that wrapped around.
+
+    INT96 reaches farther than any 64-bit count of nanoseconds or microseconds, and the reader drops the upper
+    bits of what does not fit in silence. Milliseconds hold all of it.
+
+    Parameters
+    ----------
+    group
+        The row group that is read.
+    stored
+        The Arrow columns that are read of it, in the order of the batches.
+    rows
+        Rows of the first batch.
+    """
+
+    def __init__(self, group: _Group, stored: Sequence[int], rows: int) -> None:
+        self._group = group
+        self._columns = [column for column in group.footer.int96_columns if column in stored]
+        self._places = [list(stored).index(column) for column in self._columns]
+        self._file = group.open("ms") if self._columns else None
+        self._batches = self._open(rows)
+
+    def _open(self, rows: int) -> Iterator[pa.RecordBatch]:
+        if self._file is None:
+            return iter(())
+        return self._file.batches(self._group.index, self._group.footer.leaves(self._columns), rows)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def set_batch_rows(self, rows: int) -> None:
+        """Follow a change of the batch size."""
+        if self._file is not None:
+            self._file.set_batch_rows(rows)
+
+    def check(self, batch: pa.RecordBatch, first_row: int) -> None:
+        """Compare with the next batch.
+
+        Raises
+        ------
+        InputError
+            When a time does not fit its unit.
+        """
+        if self._file is None:
+            return
+        coarse = next(self._batches)
+        for index, place in enumerate(self._places):
+            try:
+                conform(coarse.column(index), batch.column(place).type)
+            except pa.ArrowInvalid as error:
+                raise InputError(
+                    self._group.footer.name,
+                    f"an INT96 time is outside the range of {self._group.footer.int96_unit} in 64 bits",
+                    place=f"field {batch.schema.field(place).name!r}, {self._group.place(first_row)} and on",
+                    remedy="write the file with another type of time",
+                ) from error

@@ -1,0 +1,157 @@
+"""Parquet shards: row groups of a fixed number of rows, each written at once."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, BinaryIO
+
+import pyarrow as pa
+
+from recshuf.errors import ConversionError
+from recshuf.formats._parquet_plan import FirstRows
+from recshuf.formats._parquet_types import conform
+from recshuf.formats._rows import RowBuffer
+from recshuf.interfaces import Sink, Target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow.parquet as pq
+
+    from recshuf.formats._parquet_plan import WritePlan
+
+_FILE_BUFFER_BYTES = 1 << 20
+
+
+class ParquetTarget(Target):
+    """Shards that all follow one plan.
+
+    Parameters
+    ----------
+    schema
+        Schema of the batches.
+    plan
+        How to write them.
+    """
+
+    suffix = ".parquet"
+
+    def __init__(self, schema: pa.Schema, plan: WritePlan) -> None:
+        self._schema = schema
+        self._plan = plan
+
+    def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - the writer is single-threaded
+        """Return what a row group takes before and while it is written."""
+        return self._plan.sink_bytes + 2 * _FILE_BUFFER_BYTES
+
+    def open(self, path: Path, threads: int) -> Sink:  # noqa: ARG002 - the writer is single-threaded
+        """Create the file; a link in its place is refused like a file."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        stream = os.fdopen(os.open(path, flags, 0o666), "wb", buffering=_FILE_BUFFER_BYTES)
+        return ParquetSink(stream, self._schema, self._plan)
+
+
+class ParquetSink(Sink):
+    """One Parquet file being written.
+
+    Parameters
+    ----------
+    stream
+        Where to; closed by the sink.
+    schema
+        Schema of the batches.
+    plan
+        How to write them.
+    """
+
+    def __init__(self, stream: BinaryIO, schema: pa.Schema, plan: WritePlan) -> None:
+        self._stream = stream
+        self._plan = plan
+        self._first_rows = FirstRows() if plan.row_group_rows is None else None
+        self._buffer = RowBuffer(schema, plan.row_group_rows or FirstRows.rows)
+        self._writer: pq.ParquetWriter | None = None
+        self._is_open = True
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append the records of a batch, and write each row group that is full."""
+        for table in self._buffer.add(batch):
+            if self._is_learning:
+                self._buffer.take_back(table, self._learn(table.columns))
+                continue
+            columns = table.columns
+            del table
+            self._write_group(columns)
+
+    def close(self) -> None:
+        """Write the last row group and the footer."""
+        if not self._is_open:
+            return
+        try:
+            rest = self._buffer.rest()
+            if self._is_learning:
+                self._learn(rest.columns)
+            # A file without any row group is more than some readers can bear.
+            if rest.num_rows or self._writer is None:
+                self._write_group(rest.columns)
+            self._opened_writer().close()
+            self._stream.close()
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Close the file as it is."""
+        self._is_open = False
+        with suppress(OSError, ValueError):
+            self._stream.close()
+        if self._writer is not None:
+            # Else its finaliser would try to complete the file.
+            self._writer.is_open = False
+            self._writer = None
+
+    @property
+    def _is_learning(self) -> bool:
+        return self._first_rows is not None and not self._first_rows.is_done
+
+    def _learn(self, columns: list[pa.ChunkedArray]) -> int:
+        return self._first_rows.learn(self._prepared_table(columns)) if self._first_rows else 0
+
+    def _opened_writer(self) -> pq.ParquetWriter:
+        if self._writer is None:
+            learned = self._first_rows.dictionaries if self._first_rows else []
+            known = self._plan.dictionaries
+            self._writer = self._plan.open_writer(self._stream, learned if known is None else known)
+        return self._writer
+
+    def _write_group(self, columns: list[pa.ChunkedArray]) -> None:
+        table = self._prepared_table(columns)
+        try:
+            self._opened_writer().write_table(table, row_group_size=max(1, table.num_rows))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise ConversionError("", f"a row group cannot be written as Parquet: {error}") from error
+
+    def _prepared_table(self, columns: list[pa.ChunkedArray]) -> pa.Table:
+        """Return a table of these columns, each in one chunk: chunks would show in the pages.
+
+        The list is used up, so that a column is freed as soon as it has been copied.
+        """
+        for index in range(len(columns)):
+            columns[index] = self._prepared(columns[index], index)
+        return pa.Table.from_arrays(columns, schema=self._plan.native)
+
+    def _prepared(self, column: pa.ChunkedArray, index: int) -> pa.Array:
+        array = column.combine_chunks()
+        kind = self._plan.native.field(index).type
+        if index in self._plan.categories:
+            return _encode_ordered(array, self._plan.categories[index], kind)
+        return conform(array, kind)
+
+
+def _encode_ordered(array: pa.Array, categories: pa.Array, kind: pa.DictionaryType) -> pa.Array:
+    """Return the array with a dictionary that begins with `categories`; others follow as they appear."""
+    import pyarrow.compute as pc
+
+    dense = conform(array, kind.value_type)
+    values = pa.chunked_array([categories.cast(kind.value_type), dense.drop_null()]).unique()
+    indices = pc.index_in(dense, value_set=values, skip_nulls=True).cast(kind.index_type)
+    return pa.DictionaryArray.from_arrays(indices, values, ordered=True)

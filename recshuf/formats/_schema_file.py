@@ -1,0 +1,163 @@
+"""The file behind ``--schema``: the types of the fields of JSON records, themselves in JSON.
+
+A file is one object of names and types, in the order the fields shall have::
+
+    {
+      "id": "uint64",
+      "time": "timestamp[us, tz=UTC]",
+      "price": "decimal128(10, 2)",
+      "embedding": "fixed_size_list<float32>[768]",
+      "tags": ["string"],
+      "author": {"name": "string", "born": "date32"}
+    }
+
+A type is one of
+
+- a name: ``null``, ``bool``, ``int8`` to ``int64``, ``uint8`` to ``uint64``, ``float16`` to ``float64``,
+  ``string``, ``large_string``, ``binary`` and ``large_binary`` (base64 text in JSON), ``date32``, ``date64``;
+- a name with parameters: ``timestamp[UNIT]`` and ``timestamp[UNIT, tz=ZONE]``, ``time32[s|ms]``,
+  ``time64[us|ns]``, ``duration[UNIT]`` (UNIT is s, ms, us or ns), ``decimal128(PRECISION, SCALE)``,
+  ``decimal256(PRECISION, SCALE)``;
+- a list of a type: ``list<TYPE>``, ``large_list<TYPE>``, ``fixed_size_list<TYPE>[LENGTH]``;
+- an array of one type, ``[TYPE]``: the same as ``list<TYPE>``, and the way to a list of objects;
+- an object of names and types: a struct.
+
+Every field may be null or missing in a record.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from recshuf.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_NAMED = {
+    "null": pa.null(),
+    "bool": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "uint8": pa.uint8(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+    "float16": pa.float16(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "string": pa.string(),
+    "large_string": pa.large_string(),
+    "binary": pa.binary(),
+    "large_binary": pa.large_binary(),
+    "date32": pa.date32(),
+    "date64": pa.date64(),
+}
+_WITH_PARAMETERS: tuple[tuple[str, str, Callable[..., pa.DataType]], ...] = (
+    ("timestamp[us]", r"timestamp\[(s|ms|us|ns)\]", pa.timestamp),
+    ("timestamp[us, tz=UTC]", r"timestamp\[(s|ms|us|ns), *tz=([^\]]+)\]", pa.timestamp),
+    ("time32[ms]", r"time32\[(s|ms)\]", pa.time32),
+    ("time64[us]", r"time64\[(us|ns)\]", pa.time64),
+    ("duration[us]", r"duration\[(s|ms|us|ns)\]", pa.duration),
+    (
+        "decimal128(10, 2)",
+        r"decimal128\(([0-9]{1,2}), *([0-9]{1,2})\)",
+        lambda p, s: pa.decimal128(int(p), int(s)),
+    ),
+    (
+        "decimal256(50, 2)",
+        r"decimal256\(([0-9]{1,2}), *([0-9]{1,2})\)",
+        lambda p, s: pa.decimal256(int(p), int(s)),
+    ),
+)
+_LISTS: tuple[tuple[str, str, Callable[..., pa.DataType]], ...] = (
+    ("list<TYPE>", r"list<(.+)>", pa.list_),
+    ("large_list<TYPE>", r"large_list<(.+)>", pa.large_list),
+    (
+        "fixed_size_list<TYPE>[LENGTH]",
+        r"fixed_size_list<(.+)>\[([0-9]{1,9})\]",
+        lambda v, n: pa.list_(v, int(n)),
+    ),
+)
+_KNOWN = ", ".join(
+    [*_NAMED, *(example for example, _, _ in _WITH_PARAMETERS + _LISTS), "[TYPE]", "{NAME: TYPE}"]
+)
+_REMEDY = f"known types are {_KNOWN}"
+_MAX_DEPTH = 64
+
+
+def read_schema(path: Path) -> pa.Schema:
+    """Return the schema that a ``--schema`` file describes, in the grammar of this module.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read, is not a JSON object, or has a type that is none, naming the field.
+    """
+    declared = _read_object(path)
+    return pa.schema([pa.field(name, _to_type(kind, name, path, 1)) for name, kind in declared.items()])
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        declared = json.loads(path.read_bytes(), object_pairs_hook=_to_unique_dict)
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(str(path), f"is not valid JSON ({error})") from error
+    if not isinstance(declared, dict):
+        raise InputError(str(path), "is not a JSON object", remedy='write {"FIELD": "TYPE", ...}')
+    return declared
+
+
+def _to_unique_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    declared: dict[str, Any] = {}
+    for name, kind in pairs:
+        if name in declared:
+            raise ValueError(f"field {name!r} occurs twice")
+        declared[name] = kind
+    return declared
+
+
+def _to_type(kind: Any, field: str, path: Path, depth: int) -> pa.DataType:
+    if depth > _MAX_DEPTH:
+        raise InputError(str(path), f"nests types more than {_MAX_DEPTH} deep", place=_place(field))
+    if isinstance(kind, dict):
+        children = [
+            (name, _to_type(child, f"{field}.{name}", path, depth + 1)) for name, child in kind.items()
+        ]
+        return pa.struct([pa.field(name, child) for name, child in children])
+    if isinstance(kind, list) and len(kind) == 1:
+        return pa.list_(_to_type(kind[0], f"{field}[]", path, depth + 1))
+    if isinstance(kind, str):
+        return _parse_type(kind.strip(), field, path, depth)
+    raise InputError(str(path), f"{json.dumps(kind)} is not a type", place=_place(field), remedy=_REMEDY)
+
+
+def _parse_type(text: str, field: str, path: Path, depth: int) -> pa.DataType:
+    if text in _NAMED:
+        return _NAMED[text]
+    try:
+        for _, pattern, make in _WITH_PARAMETERS:
+            if match := re.fullmatch(pattern, text):
+                return make(*match.groups())
+        for _, pattern, make in _LISTS:
+            if match := re.fullmatch(pattern, text):
+                value, *length = match.groups()
+                return make(_to_type(value, f"{field}[]", path, depth + 1), *length)
+    except (pa.ArrowException, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(str(path), f"{text!r} is not a type ({error})", place=_place(field)) from error
+    raise InputError(str(path), f"{text!r} is not a type", place=_place(field), remedy=_REMEDY)
+
+
+def _place(field: str) -> str:
+    return f"field {field!r}"

@@ -1,0 +1,203 @@
+"""Pass 1: reads every fragment and throws its records onto piles by their keys."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from recshuf.order import draw_keys, find_piles, sort_by_pile
+from recshuf.records import Records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from recshuf.interfaces import Decoder, Fragment, Source
+    from recshuf.piles import PileStore
+    from recshuf.plan import Plan
+    from recshuf.progress import Progress
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: another thread has the error
+    """Another thread failed or the run was interrupted: drop what you do."""
+
+
+@dataclass(slots=True)
+class ScatterCounts:
+    """What was read: one entry for each input."""
+
+    records: list[int]
+    byte_counts: list[int]
+    """Bytes of the records themselves, without keys and offsets where they are lines or fixed rows."""
+
+
+class RowLedger:
+    """Hands out row numbers of one input: fragments claim theirs in order, whoever reads them first.
+
+    A fragment of unknown size must have been read before the next one can know its rows; so a claim waits
+    for the fragments before it.
+    """
+
+    def __init__(self) -> None:
+        self._turn = 0
+        self._rows = 0
+        self._changed = threading.Condition()
+        self._stopped = False
+
+    @property
+    def rows(self) -> int:
+        """Rows claimed so far."""
+        return self._rows
+
+    def claim(self, fragment_index: int, count: int) -> int:
+        """Return the first row of a fragment of `count` records, and pass the turn to the next fragment.
+
+        Raises
+        ------
+        Stopped
+            When `stop` was called.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._turn == fragment_index or self._stopped)
+            if self._stopped:
+                raise Stopped
+            first_row = self._rows
+            self._rows += count
+            self._turn += 1
+            self._changed.notify_all()
+            return first_row
+
+    def stop(self) -> None:
+        """Wake everybody who waits, with `Stopped`."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One input being read: its fragments are taken one by one, by any thread."""
+
+    input_index: int
+    fragments: Iterator[Fragment]
+    ledger: RowLedger
+    taken: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self) -> tuple[int, Fragment] | None:
+        """Return the next fragment and its number; None when there is none left."""
+        with self.lock:
+            fragment = next(self.fragments, None)
+            if fragment is None:
+                return None
+            self.taken += 1
+            return self.taken - 1, fragment
+
+
+class Scatter:
+    """Reads all inputs of a source into a pile store."""
+
+    def __init__(
+        self, source: Source, plan: Plan, seed: int, store: PileStore, decoder: Decoder | None, progress: Progress
+    ) -> None:
+        self._source = source
+        self._plan = plan
+        self._seed = seed
+        self._store = store
+        self._decoder = decoder
+        self._progress = progress
+        self._waiting = deque(range(len(source.inputs)))
+        self._open: list[_Lane] = []
+        self._ledgers = [RowLedger() for _ in source.inputs]
+        self._byte_counts = [0] * len(source.inputs)
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+
+    def run(self) -> ScatterCounts:
+        """Read everything and return what was read.
+
+        Raises
+        ------
+        RecshufError
+            The first error of any thread, after all threads have ended.
+        """
+        with ThreadPoolExecutor(self._plan.scatter_workers, thread_name_prefix="scatter") as pool:
+            futures = [pool.submit(self._work) for _ in range(self._plan.scatter_workers)]
+            try:
+                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            finally:
+                self._stop_unless_done([future for future in futures if not future.done() or future.exception()])
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        errors.sort(key=lambda error: isinstance(error, Stopped))
+        if errors:
+            raise errors[0]
+        return ScatterCounts([ledger.rows for ledger in self._ledgers], self._byte_counts)
+
+    def _stop_unless_done(self, failed: list[object]) -> None:
+        if failed:
+            self._stopped.set()
+            for ledger in self._ledgers:
+                ledger.stop()
+
+    def _work(self) -> None:
+        """Read fragments of an own input, then of inputs that others have opened, until none is left."""
+        while (lane := self._choose_lane()) is not None:
+            while (taken := lane.take()) is not None:
+                if self._stopped.is_set():
+                    raise Stopped
+                self._scatter_fragment(lane, *taken)
+            self._close(lane)
+
+    def _choose_lane(self) -> _Lane | None:
+        with self._lock:
+            if self._waiting:
+                index = self._waiting.popleft()
+                plan = self._plan
+                fragments = self._source.fragments(index, plan.block_bytes, plan.max_record_bytes)
+                self._open.append(_Lane(index, iter(fragments), self._ledgers[index]))
+                return self._open[-1]
+            return self._open[0] if self._open else None
+
+    def _close(self, lane: _Lane) -> None:
+        with self._lock:
+            if lane in self._open:
+                self._open.remove(lane)
+
+    def _scatter_fragment(self, lane: _Lane, number: int, fragment: Fragment) -> None:
+        if fragment.record_count is None:
+            batches = list(fragment.batches())
+            row = lane.ledger.claim(number, sum(batch.num_rows for batch in batches))
+            while batches:
+                row += self._scatter_batch(lane.input_index, row, batches.pop(0))
+            return
+        row = lane.ledger.claim(number, fragment.record_count)
+        end = row + fragment.record_count
+        for batch in fragment.batches():
+            row += self._scatter_batch(lane.input_index, row, batch)
+        if row != end:
+            raise RuntimeError(f"a fragment of {fragment.record_count} records yielded {row - end:+d} of them")
+
+    def _scatter_batch(self, input_index: int, first_row: int, batch: pa.RecordBatch) -> int:
+        """Put one batch onto the piles and return its number of records."""
+        count = int(batch.num_rows)
+        if not count:
+            return 0
+        if self._decoder is not None:
+            self._decoder.observe(batch, input_index, first_row)
+        keys = draw_keys(self._seed, input_index, first_row, count)
+        index, bounds = sort_by_pile(
+            find_piles(keys, self._store.pile_count, self._store.key_range), self._store.pile_count
+        )
+        byte_count = self._store.codec.count_bytes(batch)
+        self._store.add(
+            self._plan.set_of_input[input_index], input_index, first_row, Records(keys, batch).take(index), bounds
+        )
+        with self._lock:
+            self._byte_counts[input_index] += byte_count
+        self._progress.advance(count, byte_count)
+        return count
+

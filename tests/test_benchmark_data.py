@@ -1,0 +1,73 @@
+"""The generated test data: the same seed gives the same bytes, and the files are what they claim to be."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import h5py
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks.data import make_data
+from tests._format_tools import decompress_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXTS = ["lines140 .jsonl", "lines140 .jsonl.zst", "lines20 .txt.gz", "documents .jsonl"]
+FOLDERS = [("parquet", None), ("parquet", "zstd"), ("hdf5", "gzip"), ("hdf5", "lzf"), ("hdf5", "none")]
+
+
+def sizes_match(content_bytes: int, size: int) -> bool:
+    return 0.8 * size < content_bytes < 1.25 * size
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_text_is_deterministic_and_of_the_size_asked_for(tmp_path: Path, case: str) -> None:
+    kind, suffix = case.split()
+    first, second, other = (
+        make_data(kind, 5_000_000, tmp_path / f"{name}{suffix}", seed=seed)[0]
+        for name, seed in [("first", 1), ("second", 1), ("other", 2)]
+    )
+    assert first.read_bytes() == second.read_bytes()
+    content = decompress_file(first)
+    assert content != decompress_file(other)
+    assert sizes_match(len(content), 5_000_000)
+    lines = content.splitlines()
+    ids = [json.loads(line)["id"] if ".jsonl" in suffix else int(line.split()[0]) for line in lines]
+    assert ids == list(range(len(lines)))
+    assert len(set(lines)) == len(lines)
+
+
+@pytest.mark.parametrize(("kind", "codec"), FOLDERS)
+def test_folders_are_deterministic_and_cut_into_files(tmp_path: Path, kind: str, codec: str | None) -> None:
+    first, second = (
+        make_data(kind, 3_000_000, tmp_path / name, seed=3, codec=codec, file_bytes=1_200_000)
+        for name in "ab"
+    )
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    assert len(first) == 3
+
+
+def test_parquet_is_sorted_by_id_and_label(tmp_path: Path) -> None:
+    files = make_data("parquet", 3_000_000, tmp_path, file_bytes=1_200_000)
+    tables = [pq.ParquetFile(path).read() for path in files]
+    ids = np.concatenate([table["id"].to_numpy() for table in tables])
+    labels = [label for table in tables for label in table["label"].to_pylist()]
+    assert np.array_equal(ids, np.arange(ids.size))
+    assert labels == sorted(labels)
+    assert len(set(labels)) > 900
+    assert sizes_match(sum(table.nbytes for table in tables), 3_000_000)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lzf", "none"])
+def test_hdf5_holds_the_same_rows_in_any_compression(tmp_path: Path, codec: str) -> None:
+    files = make_data("hdf5", 3_000_000, tmp_path / "data", codec=codec, file_bytes=1_200_000)
+    plain = make_data("hdf5", 3_000_000, tmp_path / "plain", codec="none", file_bytes=1_200_000)
+    for path, plain_path in zip(files, plain, strict=True):
+        with h5py.File(path) as file, h5py.File(plain_path) as plain_file:
+            assert np.array_equal(file["images"][:], plain_file["images"][:])
+            assert np.all(np.diff(file["labels"][:]) >= 0)
+            assert file["images"].compression == (None if codec == "none" else codec)

@@ -1,0 +1,435 @@
+"""HDF5 and table form: what a decoder makes of datasets, and which datasets a table becomes."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pytest
+from h5py import h5d, h5s, h5t
+
+from recshuf.errors import ConversionError, InputError, UsageError
+from recshuf.formats.hdf5 import FORMAT
+from recshuf.interfaces import WriteOptions
+from tests._format_tools import cut_batch
+from tests._hdf5_tools import create_raw, open_source, read_all, read_raw, write_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def decode_file(path: Path, block_bytes: int = 1 << 20) -> pa.Table:
+    """Return the table form of a whole file."""
+    source = open_source(path)
+    decoder = source.decoder()
+    batches = read_all(source, block_bytes)
+    first_row = 0
+    for batch in batches:
+        decoder.observe(batch, 0, first_row)
+        first_row += batch.num_rows
+    schema = decoder.finish()
+    assert decoder.schema == schema
+    table = pa.Table.from_batches([decoder.decode(batch) for batch in batches], schema=schema)
+    table.validate(full=True)
+    return table
+
+
+def check_round_trip(path: Path, table: pa.Table, expected: pa.Table | None = None) -> None:
+    write_table(path, table.to_batches(), table.schema)
+    for block_bytes in (50, 1 << 20):
+        assert decode_file(path, block_bytes).equals(expected or table)
+
+
+# Decoding
+
+
+@pytest.mark.parametrize("block_bytes", [100, 1 << 20])
+@pytest.mark.parametrize("code", ["i1", "u1", "<i2", ">i2", "u4", ">u8", "f2", ">f2", "f4", ">f4", ">f8"])
+def test_numbers_keep_their_bits(tmp_path: Path, code: str, block_bytes: int) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        raw = create_raw(file, "x", h5t.py_create(np.dtype(code)), (1000, 2), chunk_rows=7)
+    column = decode_file(tmp_path / "in.h5", block_bytes).combine_chunks()["x"].chunk(0)
+    values = np.frombuffer(raw, code)
+    native = values if values.dtype.isnative else values.view(values.dtype.newbyteorder()).byteswap()
+    assert column.type == pa.list_(pa.from_numpy_dtype(native.dtype), 2)
+    assert column.flatten().to_numpy().tobytes() == native.tobytes()
+
+
+def test_every_type_has_its_table_form(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["bool"] = [True, False, True]
+        file.create_dataset("enum", data=[-3, 9, -3], dtype=h5py.enum_dtype({"high": 9, "low": -3}, ">i2"))
+        file["fixed"] = np.array([b"a", b"", b"abc"])
+        file["complex"] = np.array([1 + 2j, 3, 4j], "c8")
+        file["compound"] = np.array([(1, [2, 3])] * 3, np.dtype([("a", "i1"), ("b", ">f4", 2)], align=True))
+        file["opaque"] = np.array([b"\0\1\2"] * 3, "V3")
+        file["string"] = ["one", "", "\u00fc"]
+        ragged = [np.arange(2), np.arange(0), np.arange(1)]
+        file.create_dataset("ragged", data=np.array(ragged, object), dtype=h5py.vlen_dtype("<i4"))
+        file["deep/er/x"] = np.arange(12).reshape(3, 2, 2)
+        file["deep/y"] = [1.5, 2.5, np.inf]
+        file["none"] = np.zeros((3, 0))
+    table = decode_file(tmp_path / "in.h5")
+    structs = pa.struct({"real": pa.float32(), "imag": pa.float32()})
+    assert {field.name: field.type for field in table.schema} == {
+        "bool": pa.bool_(),
+        "complex": structs,
+        "compound": pa.struct({"a": pa.int8(), "b": pa.list_(pa.float32(), 2)}),
+        "deep": pa.struct({"er": pa.struct({"x": pa.list_(pa.list_(pa.int64(), 2), 2)}), "y": pa.float64()}),
+        "enum": pa.large_string(),
+        "fixed": pa.large_string(),
+        "none": pa.list_(pa.float64(), 0),
+        "opaque": pa.binary(3),
+        "ragged": pa.large_list(pa.int32()),
+        "string": pa.large_string(),
+    }
+    assert table.to_pylist()[0] == {
+        "bool": True,
+        "complex": {"real": 1, "imag": 2},
+        "compound": {"a": 1, "b": [2, 3]},
+        "deep": {"er": {"x": [[0, 1], [2, 3]]}, "y": 1.5},
+        "enum": "low",
+        "fixed": "a",
+        "none": [],
+        "opaque": b"\0\1\2",
+        "ragged": [0, 1],
+        "string": "one",
+    }
+    assert table["fixed"].to_pylist() == ["a", "", "abc"]
+    assert table["enum"].to_pylist() == ["low", "high", "low"]
+    assert table["ragged"].to_pylist() == [[0, 1], [], [0]]
+    assert table["string"].to_pylist() == ["one", "", "\u00fc"]
+
+
+@pytest.mark.parametrize(
+    ("padding", "raw", "expected"),
+    [
+        (h5t.STR_NULLPAD, b"ab\0\0a\0b\0\0\0\0\0abcd", ["ab", "a\0b", "", "abcd"]),
+        (h5t.STR_NULLTERM, b"ab\0xa\0b\0\0xxxabcd", ["ab", "a", "", "abcd"]),
+        (h5t.STR_SPACEPAD, b"ab   a  " + b"    abcd", ["ab", " a", "", "abcd"]),
+    ],
+)
+def test_padding_of_fixed_strings_is_stripped(
+    tmp_path: Path, padding: int, raw: bytes, expected: list[str]
+) -> None:
+    tid = h5t.C_S1.copy()
+    tid.set_size(4)
+    tid.set_strpad(padding)
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        dataset = h5d.create(file.id, b"x", tid, h5s.create_simple((4,)))
+        dataset.write(h5s.ALL, h5s.ALL, np.frombuffer(raw, np.uint8), tid)
+        if padding != h5t.STR_NULLPAD:
+            assert [each.decode() for each in file["x"][:]] == expected, "as h5py sees it"
+    assert decode_file(tmp_path / "in.h5")["x"].to_pylist() == expected
+
+
+def test_numbers_of_fewer_bits_are_widened(tmp_path: Path) -> None:
+    tid = h5t.STD_I32BE.copy()
+    tid.set_precision(20)
+    tid.set_offset(3)
+    values = [5, -7, 2**19 - 1, -(2**19)]
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        dataset = h5d.create(file.id, b"x", tid, h5s.create_simple((4,)))
+        dataset.write(h5s.ALL, h5s.ALL, np.array(values, np.int32))
+    assert decode_file(tmp_path / "in.h5")["x"].to_pylist() == values
+
+
+def write_bad_values(file: h5py.File) -> dict[str, str]:
+    good = np.zeros(200, np.uint8)
+    for name, dtype, bad in (
+        ("bool", h5t.py_create(np.dtype(bool), logical=True), 2),
+        ("enum", h5t.py_create(h5py.enum_dtype({"a": 0}, "u1"), logical=True), 7),
+        ("text", h5t.C_S1.copy(), 0xFF),
+    ):
+        dataset = h5d.create(file.id, name.encode(), dtype, h5s.create_simple((200,)))
+        raw = good.copy()
+        raw[150] = bad
+        dataset.write(h5s.ALL, h5s.ALL, raw, dtype)
+    file["string"] = np.array([b"x"] * 150 + [b"\xff"] + [b"y"] * 49, object)
+    rows = np.array([[b"x", b"y"]] * 150 + [[b"x", b"\xfe"]] + [[b"x", b"y"]] * 49)
+    file["rows"] = rows
+    file["group/inner"] = np.array([b"\xfd"] * 200)
+    return {
+        "bool": "2 is neither FALSE nor TRUE",
+        "enum": "7 is no value of the enum",
+        "text": "not UTF-8",
+        "string": "not UTF-8",
+        "rows": "not UTF-8",
+    }
+
+
+def test_values_without_table_form_are_named_by_row(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        problems = write_bad_values(file)
+    for name, problem in problems.items():
+        source = open_source(tmp_path / "in.h5", datasets=(name,))
+        decoder = source.decoder()
+        (batch,) = pa.Table.from_batches(read_all(source)).combine_chunks().to_batches()
+        decoder.observe(batch.slice(0, 150), 0, 0)
+        with pytest.raises(InputError, match=rf"in\.h5: row 150 of dataset '{name}': .*{problem}"):
+            decoder.observe(batch.slice(100), 0, 100)
+
+
+def test_lists_of_bad_values_are_named_by_row(tmp_path: Path) -> None:
+    element = h5py.enum_dtype({"a": 0, "b": 1}, "u1")
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        dataset = file.create_dataset("v", (5,), h5py.vlen_dtype(element))
+        for row, values in enumerate([[0, 1], [], [0], [1, 1, 9], [0]]):
+            dataset[row] = np.array(values, "u1").astype(element)
+    source = open_source(tmp_path / "in.h5")
+    (batch,) = read_all(source)
+    with pytest.raises(InputError, match="row 13 of dataset 'v': 9 is no value"):
+        source.decoder().observe(batch, 0, 10)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: h5t.STD_B8LE.copy(), lambda: h5t.UNIX_D32LE.copy(), lambda: h5t.py_create(np.dtype("g"))]
+)
+def test_types_without_table_form_are_refused_by_name(tmp_path: Path, make: Any) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file.create_group("group")
+        create_raw(file, "group/x", make(), (3,))
+    source = open_source(tmp_path / "in.h5")
+    with pytest.raises(ConversionError, match=r"field 'group\.x'.*no table form"):
+        source.decoder()
+
+
+# Encoding
+
+COLUMNS: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
+    **{str(kind): (kind, [0, 1, 100]) for kind in (pa.int8(), pa.uint16(), pa.int64(), pa.uint64())},
+    "half": (pa.float16(), np.array([0.5, np.inf, -1], np.float16)),
+    "float": (pa.float32(), [0.5, 1e-40, -0.0]),
+    "double": (pa.float64(), [0.1, 1e300, 5e-324]),
+    "bool": (pa.bool_(), [True, False, True]),
+    "large_string": (pa.large_string(), ["a", "", "\U0001f600"]),
+    "large_binary": (pa.large_binary(), [b"\0\xff", b"", b"x\0"]),
+    "opaque": (pa.binary(3), [b"abc", b"\0\0\0", b"\xff\0\n"]),
+    "date32": (
+        pa.date32(),
+        [datetime.date(2024, 2, 29), datetime.date(1900, 1, 1), datetime.date(1970, 1, 1)],
+    ),
+    "date64": (pa.date64(), [datetime.date(2024, 2, 29)] * 3),
+    "time32": (pa.time32("ms"), [datetime.time(1, 2, 3, 4000)] * 3),
+    "time64": (pa.time64("ns"), [datetime.time(1, 2, 3, 4)] * 3),
+    "timestamp": (pa.timestamp("us"), [datetime.datetime(2024, 1, 1, 5, 6, 7, 8)] * 3),
+    "zoned": (pa.timestamp("ns", tz="Europe/Berlin"), [0, 10**18, -5]),
+    "duration": (pa.duration("s"), [0, -5, 10**9]),
+    "rows": (pa.list_(pa.int16(), 2), [[1, 2], [3, 4], [5, 6]]),
+    "matrix": (pa.list_(pa.list_(pa.float32(), 3), 2), [[[1, 2, 3], [4, 5, 6]]] * 3),
+    "flags": (pa.list_(pa.bool_(), 2), [[True, False], [False, False], [True, True]]),
+    "opaques": (pa.list_(pa.binary(2), 1), [[b"ab"], [b"cd"], [b"ef"]]),
+    "nothing": (pa.list_(pa.int8(), 0), [[], [], []]),
+    "list": (pa.large_list(pa.int32()), [[1, 2], [], [3]]),
+    "bools": (pa.large_list(pa.bool_()), [[True, False], [], [True]]),
+    "struct": (
+        pa.struct({"a": pa.int8(), "b": pa.struct({"c": pa.large_string(), "d": pa.list_(pa.int8(), 1)})}),
+        [{"a": 1, "b": {"c": "x", "d": [k]}} for k in range(3)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_comes_back_as_it_went(tmp_path: Path, name: str) -> None:
+    kind, values = COLUMNS[name]
+    check_round_trip(tmp_path / "out.h5", pa.table({name: pa.array(values, kind)}))
+
+
+def test_all_columns_at_once_and_in_slices(tmp_path: Path) -> None:
+    arrays = {name: pa.array(values, kind) for name, (kind, values) in COLUMNS.items()}
+    table = pa.concat_tables([pa.table(arrays)] * 50).combine_chunks()
+    (batch,) = table.to_batches()
+    shards = [
+        write_table(tmp_path / f"{seed}.h5", cut_batch(batch, pieces, seed), table.schema)
+        for seed, pieces in enumerate([1, 2, 10, 100])
+    ]
+    assert len({shard.read_bytes() for shard in shards}) == 1
+    decoded = decode_file(shards[0])
+    assert decoded.select(table.column_names).equals(table)
+
+
+@pytest.mark.parametrize(
+    ("given", "becomes"),
+    [
+        (pa.array(["a", "b", "a"]), pa.large_string()),
+        (pa.array([b"a", b"\0"]), pa.large_binary()),
+        (pa.array(["a", "b", "a"]).dictionary_encode(), pa.large_string()),
+        (pa.array([1, 2, 1]).dictionary_encode(), pa.int64()),
+        (pa.array([[1], [2, 3]], pa.list_(pa.int16())), pa.large_list(pa.int16())),
+        (pa.array(["a", "b"], pa.string_view()), pa.large_string()),
+        (pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"x" * 16] * 2, pa.binary(16))), pa.binary(16)),
+    ],
+    ids=str,
+)
+def test_other_columns_come_back_as_their_large_or_plain_form(
+    tmp_path: Path, given: pa.Array, becomes: pa.DataType
+) -> None:
+    plain = given.dictionary_decode() if pa.types.is_dictionary(given.type) else given
+    plain = plain.storage if isinstance(plain, pa.ExtensionArray) else plain
+    check_round_trip(tmp_path / "out.h5", pa.table({"x": given}), pa.table({"x": plain.cast(becomes)}))
+
+
+def test_datasets_are_what_h5py_users_expect(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "flag": [True, False],
+            "text": ["\u00fc", ""],
+            "image": pa.array([[[1, 2]], [[3, 4]]], pa.list_(pa.list_(pa.float32(), 2), 1)),
+            "when": pa.array([1, 2], pa.timestamp("s", tz="UTC")),
+            "meta": [{"id": 1, "score": 0.5}, {"id": 2, "score": 1.5}],
+            "tags": [[1, 2], []],
+        }
+    )
+    write_table(tmp_path / "out.h5", table.to_batches(), table.schema)
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["flag"].dtype == bool
+        assert file["text"].asstr()[:].tolist() == ["\u00fc", ""]
+        assert (file["image"].shape, file["image"].dtype) == ((2, 1, 2), np.float32)
+        assert file["when"].attrs["arrow_type"] == "timestamp[s, tz=UTC]"
+        assert file["meta/score"][:].tolist() == [0.5, 1.5]
+        assert [each.tolist() for each in file["tags"][:]] == [[1, 2], []]
+        assert (file["image"].compression, file["image"].compression_opts, file["image"].shuffle) == (
+            "gzip",
+            4,
+            True,
+        )
+        assert file["image"].maxshape == (None, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("compression", "level", "expected"), [("none", None, None), ("gzip", 9, "gzip"), ("lzf", None, "lzf")]
+)
+def test_compression_of_conversions(
+    tmp_path: Path, compression: str, level: int | None, expected: str | None
+) -> None:
+    table = pa.table({"x": range(1000)})
+    options = {"compression": compression, "compression_level": level}
+    write_table(tmp_path / "out.h5", table.to_batches(), table.schema, **options)
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert (file["x"].compression, file["x"].compression_opts) == (expected, level)
+        assert np.array_equal(file["x"][:], np.arange(1000))
+
+
+def test_nan_payloads_survive_a_conversion(tmp_path: Path) -> None:
+    bits = np.array([0x7FF0000000000001, 0xFFF8DEADBEEF0000, 0x8000000000000000], np.uint64)
+    table = pa.table({"x": bits.view(np.float64)})
+    write_table(tmp_path / "out.h5", table.to_batches(), table.schema)
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert read_raw(file["x"]) == bits.tobytes()
+    assert decode_file(tmp_path / "out.h5")["x"].to_numpy().tobytes() == bits.tobytes()
+
+
+REFUSED_TYPES = {
+    "null": pa.null(),
+    "decimal": pa.decimal128(10, 2),
+    "list of strings": pa.list_(pa.string()),
+    "list of structs": pa.list_(pa.struct({"a": pa.int8()})),
+    "list of lists": pa.list_(pa.list_(pa.int8())),
+    "rows of strings": pa.list_(pa.string(), 2),
+    "map": pa.map_(pa.string(), pa.int8()),
+    "union": pa.dense_union([pa.field("a", pa.int8())]),
+    "interval": pa.month_day_nano_interval(),
+    "empty struct": pa.struct([]),
+    "empty binary": pa.binary(0),
+    "list view": pa.list_view(pa.int8()),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_TYPES)
+@pytest.mark.parametrize("nested", [False, True])
+def test_types_that_hdf5_cannot_hold_are_refused_before_output(name: str, nested: bool) -> None:
+    field = pa.field("inner", REFUSED_TYPES[name])
+    schema = pa.schema(
+        [pa.field("ok", pa.int8()), pa.field("outer", pa.struct([field])) if nested else field]
+    )
+    path = r"outer\.inner" if nested else "inner"
+    with pytest.raises(ConversionError, match=f"field '{path}'"):
+        FORMAT.open_target(schema, None, WriteOptions())
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/", "a\0b"])
+def test_names_that_hdf5_cannot_hold_are_refused(name: str) -> None:
+    with pytest.raises(ConversionError, match="no name for an HDF5 dataset"):
+        FORMAT.open_target(pa.schema({name: pa.int8()}), None, WriteOptions())
+
+
+def test_double_names_are_refused() -> None:
+    schema = pa.schema([("a", pa.int8()), ("b", pa.int8()), ("a", pa.int16())])
+    with pytest.raises(ConversionError, match="'a': several columns"):
+        FORMAT.open_target(schema, None, WriteOptions())
+
+
+NULLS = {
+    "x": pa.array([1, None]),
+    "bool": pa.array([True, None]),
+    "float": pa.array([1.5, None]),
+    "text": pa.array(["a", None]),
+    "binary": pa.array([b"a", None]),
+    "when": pa.array([1, None], pa.timestamp("s")),
+    "list": pa.array([[1], None]),
+    "item": pa.array([[1], [None]]),
+    "row": pa.array([[1, 2], None], pa.list_(pa.int8(), 2)),
+    "cell": pa.array([[1, 2], [3, None]], pa.list_(pa.int8(), 2)),
+    "dictionary": pa.array(["a", None]).dictionary_encode(),
+    "value": pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None])),
+    "struct": pa.array([{"a": 1}, None]),
+    "member": pa.array([{"a": 1}, {"a": None}]),
+}
+
+
+@pytest.mark.parametrize("name", NULLS)
+def test_nulls_are_refused_by_name(tmp_path: Path, name: str) -> None:
+    table = pa.table({"ok": [1, 2], name: NULLS[name]})
+    with pytest.raises(ConversionError, match=f"field '{name}(.a)?'.*null.*fill or drop"):
+        write_table(tmp_path / "out.h5", table.to_batches(), table.schema)
+
+
+def test_a_slice_without_the_null_is_fine(tmp_path: Path) -> None:
+    for name, array in NULLS.items():
+        table = pa.table({name: array}).slice(0, 1)
+        write_table(tmp_path / f"{name}.h5", table.to_batches(), table.schema)
+        assert decode_file(tmp_path / f"{name}.h5").num_rows == 1
+
+
+def test_nul_characters_are_not_lost_in_silence(tmp_path: Path) -> None:
+    table = pa.table({"text": ["good", "bad\0string", "good"]})
+    with pytest.raises(ConversionError, match=r"'text'.*NUL"):
+        write_table(tmp_path / "bad.h5", table.to_batches(), table.schema)
+    for part in (table.slice(0, 1), table.slice(2)):
+        path = tmp_path / f"{part.num_rows}.h5"
+        path.unlink(missing_ok=True)
+        write_table(path, part.to_batches(), table.schema)
+
+
+def test_a_table_without_columns_is_an_empty_file(tmp_path: Path) -> None:
+    schema = pa.schema([])
+    write_table(tmp_path / "out.h5", [], schema)
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert list(file) == []
+    rows = pa.table({"x": [1, 2]}).select([]).to_batches()
+    if rows and rows[0].num_rows:
+        with pytest.raises(ConversionError):
+            write_table(tmp_path / "rows.h5", rows, schema)
+
+
+def test_decimals_have_a_way_out(tmp_path: Path) -> None:
+    table = pa.table({"price": pa.array([Decimal("1.25")])})
+    with pytest.raises(ConversionError, match=r"'price'.*decimal128\(3, 2\).*cast"):
+        FORMAT.open_target(table.schema, None, WriteOptions())
+    cast = table.cast(pa.schema({"price": pa.float64()}))
+    write_table(tmp_path / "out.h5", cast.to_batches(), cast.schema)
+
+
+def test_unknown_compressions_of_conversions_are_refused() -> None:
+    with pytest.raises(UsageError, match="--compression snappy"):
+        FORMAT.open_target(pa.schema({"x": pa.int8()}), None, WriteOptions(compression="snappy"))
+
+
+def test_wide_tables_do_not_need_much_memory() -> None:
+    schema = pa.schema([(f"c{index}", pa.float64()) for index in range(1000)])
+    assert FORMAT.open_target(schema, None, WriteOptions()).sink_bytes(1) < 40 << 20

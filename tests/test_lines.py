@@ -1,0 +1,307 @@
+"""Records of text and JSONL are exactly the bytes between separators, however they are read."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from recshuf.errors import InputError
+from recshuf.formats import _lines_cut
+from recshuf.formats._lines_cut import find_ends, find_first, find_last_end
+from recshuf.interfaces import InputFile
+from tests._format_tools import LONGEST, OneWayReader, find_open_files, read_input
+from tests._line_tools import (
+    HOSTILE,
+    SEPARATORS,
+    ends_ambiguously,
+    give,
+    open_text,
+    read,
+    records_in,
+    same_folder,
+    split_records,
+    texts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_lines_cut, "PIECE_BYTES", 7)
+
+
+@same_folder
+@given(data=st.data(), separator=st.sampled_from(SEPARATORS))
+def test_separators_are_found_as_split_finds_them(
+    small_pieces: None, data: st.DataObject, separator: bytes
+) -> None:
+    content = data.draw(texts(separator))
+    array = np.frombuffer(content, np.uint8)
+    lengths = [len(part) + len(separator) for part in content.split(separator)[:-1]]
+    ends = np.concatenate([np.zeros(1, np.int64), *find_ends(array, 0, separator)])
+    assert np.diff(ends).tolist() == lengths
+    assert find_last_end(array, separator) == sum(lengths)
+    for begin in range(len(content) + 1):
+        assert find_first(array, separator, begin) == content.find(separator, begin)
+
+
+@pytest.mark.parametrize("separator", [b"aa", b"aaa", b"aba", b"abaab"])
+def test_overlapping_separators_are_found_across_pieces(small_pieces: None, separator: bytes) -> None:
+    for size in range(60):
+        content = (b"ab" if b"b" in separator else b"a") * size
+        ends = np.concatenate([*find_ends(np.frombuffer(content, np.uint8), 0, separator), np.empty(0)])
+        assert ends.size == content.count(separator)
+        assert np.diff(ends, prepend=0).tolist() == [
+            len(part) + len(separator) for part in content.split(separator)[:-1]
+        ]
+
+
+@same_folder
+@given(
+    data=st.data(),
+    separator=st.sampled_from(SEPARATORS),
+    block_bytes=st.integers(1, 70),
+    pack=st.sampled_from([bytes, gzip.compress, zstandard.compress]),
+)
+def test_any_bytes_are_read_as_split_cuts_them(
+    tmp_path: Path, data: st.DataObject, separator: bytes, block_bytes: int, pack: Callable[[bytes], bytes]
+) -> None:
+    content = data.draw(texts(separator))
+    assume(not ends_ambiguously(content, separator))
+    suffix = {bytes: ".txt", gzip.compress: ".txt.gz"}.get(pack, ".txt.zst")
+    file = give(tmp_path / f"in{suffix}", pack(content))
+    assert read(file, block_bytes, separator=separator) == split_records(content, separator)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 2, 3, 100, 1 << 20])
+@pytest.mark.parametrize("read_on_bytes", [1, 10, 1 << 16])
+def test_hostile_bytes_come_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, read_on_bytes: int
+) -> None:
+    monkeypatch.setattr("recshuf.formats._lines.READ_ON_BYTES", read_on_bytes)
+    monkeypatch.setattr("recshuf.formats._lines_range.READ_ON_BYTES", read_on_bytes)
+    monkeypatch.setattr("recshuf.formats._lines_range._SEARCH_BYTES", 64)
+    for content in (HOSTILE, HOSTILE + b"\n", HOSTILE * 3, b"\n", b"\n\n", b"", b"x", b"x" * 300):
+        assert read(give(tmp_path / "in.txt", content), block_bytes) == split_records(content)
+
+
+def test_every_line_is_in_one_range_only_however_long(tmp_path: Path) -> None:
+    lines = [b"%d " % size + b"x" * size + b"\n" for size in (5, 300_000, 0, 70_000, 65_536, 1, 200_000)]
+    file = give(tmp_path / "in.txt", b"".join(lines))
+    fragments = list(open_text(file).fragments(0, 50_000, LONGEST))
+    with ThreadPoolExecutor(8) as pool:
+        batches = list(pool.map(lambda fragment: list(fragment.batches()), fragments))
+    assert any(not part for part in batches), "some range lies inside a line"
+    assert records_in([batch for part in batches for batch in part]) == lines
+
+
+def test_a_block_keeps_no_copy_of_its_records(tmp_path: Path) -> None:
+    source = open_text(give(tmp_path / "in.txt", b"some line\n" * 10_000))
+    for fragment in source.fragments(0, 20_000, LONGEST):
+        batches = list(fragment.batches())
+        addresses = {batch.column(0).buffers()[2].address for batch in batches}
+        assert len(addresses) == 1
+
+
+def test_very_short_records_are_cut_into_several_batches(tmp_path: Path) -> None:
+    content = b"\n" * 3_000_000
+    source = open_text(give(tmp_path / "in.txt", content))
+    for file in (source, open_text(give(tmp_path / "in.txt.gz", gzip.compress(content, 1)))):
+        [fragment] = file.fragments(0, 4 << 20, LONGEST)
+        batches = list(fragment.batches())
+        assert sum(batch.num_rows for batch in batches) == 3_000_000
+        assert max(batch.num_rows for batch in batches) <= 1 << 20
+        assert max(batch.column(0).nbytes for batch in batches) < file.reading_bytes(4 << 20)
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
+@pytest.mark.parametrize("block_bytes", [10, 1000, 1 << 20])
+def test_a_record_that_is_too_long_is_refused_with_its_place(
+    tmp_path: Path, suffix: str, block_bytes: int
+) -> None:
+    content = b"short\n" * 3 + b"y" * 500 + b"\nshort\n"
+    file = give(tmp_path / f"in{suffix}", gzip.compress(content) if suffix == ".txt.gz" else content)
+    assert read(file, block_bytes, max_record_bytes=501) == split_records(content)
+    place = "byte 18 of the decompressed data" if suffix == ".txt.gz" else "byte 18"
+    with pytest.raises(
+        InputError, match=f"^in{suffix}: {place}: .* than 500 bytes; raise --max-record-bytes$"
+    ):
+        read(file, block_bytes, max_record_bytes=500)
+    with pytest.raises(InputError, match=f"{place}: .* than 400 bytes; raise --memory$"):
+        read_input(open_text(file), 0, block_bytes, max_record_bytes=400)
+
+
+def test_the_end_of_a_long_record_is_not_looked_for_beyond_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_text(give(tmp_path / "in.txt", b"x" * (20 << 20) + b"\n"))
+    bytes_read = [0]
+    real = os.pread
+
+    def count(descriptor: int, size: int, position: int) -> bytes:
+        bytes_read[0] += size
+        return real(descriptor, size, position)
+
+    monkeypatch.setattr(os, "pread", count)
+    with pytest.raises(InputError, match="byte 0"):
+        read_input(source, 0, 1 << 16, max_record_bytes=1 << 20)
+    assert bytes_read[0] <= 4 << 20
+
+
+def test_a_small_block_keeps_no_large_buffer(tmp_path: Path) -> None:
+    source = open_text(give(tmp_path / "in.txt.gz", gzip.compress(b"line\n")))
+    [fragment] = source.fragments(0, 1 << 20, LONGEST)
+    held = fragment._data
+    assert (held if held.base is None else held.base).nbytes == 5
+
+
+def test_a_last_record_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    file = give(tmp_path / "in.txt", b"a\n" + b"x" * 100)
+    assert read(file, 10, max_record_bytes=101)[1] == b"x" * 100 + b"\n"
+    with pytest.raises(InputError, match="byte 2: "):
+        read(file, 10, max_record_bytes=100)
+
+
+def test_an_endless_record_is_refused_early() -> None:
+    class Endless(io.RawIOBase):
+        given = 0
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            Endless.given += len(buffer)
+            assert Endless.given < 10 << 20
+            buffer[:] = b"x" * len(buffer)
+            return len(buffer)
+
+    stream = InputFile(name="standard input", path=None, stream=io.BufferedReader(Endless()))
+    with pytest.raises(InputError, match="standard input: byte 0"):
+        read(stream, 1000, max_record_bytes=1 << 20)
+
+
+def test_a_last_record_that_its_separator_would_cut_elsewhere_is_refused(tmp_path: Path) -> None:
+    file = give(tmp_path / "in.txt", b"1aa2a")
+    with pytest.raises(InputError, match=r"in.txt: byte 3: .*append the separator"):
+        read(file, separator=b"aa")
+    assert read(give(tmp_path / "in.txt", b"1aa2aa"), separator=b"aa") == [b"1aa", b"2aa"]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("header_lines", [0, 1])
+def test_a_stream_is_read_with_its_compression_told_by_content(
+    pack: Callable[[bytes], bytes], header_lines: int
+) -> None:
+    content = b"head\n" * header_lines + HOSTILE
+    stream = OneWayReader(pack(content))
+    file = InputFile(name="standard input", path=None, stream=io.BufferedReader(stream))
+    source = open_text(file, header_lines=header_lines)
+    [summary] = source.inputs
+    assert (summary.file_bytes, summary.record_count, summary.native_bytes) == (None, None, None)
+    assert source.layout.header == b"head\n" * header_lines
+    assert records_in(read_input(source, 0, 20)) == split_records(HOSTILE)
+    assert not stream.closed
+    with pytest.raises(RuntimeError, match="once"):
+        source.fragments(0, 20, LONGEST)
+
+
+def test_a_stream_that_stands_in_the_middle_is_read_from_there() -> None:
+    stream = io.BytesIO(b"read before\nrest\n")
+    stream.readline()
+    assert read(InputFile(name="standard input", path=None, stream=stream)) == [b"rest\n"]
+
+
+def test_a_named_pipe_is_read_as_a_stream(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit((tmp_path / "pipe").write_bytes, HOSTILE)
+        assert read(InputFile(name="pipe", path=tmp_path / "pipe"), 20) == split_records(HOSTILE)
+        writing.result()
+    assert not find_open_files(tmp_path)
+
+
+def test_compression_goes_by_suffix_then_by_content(tmp_path: Path) -> None:
+    packed = gzip.compress(HOSTILE)
+    assert read(give(tmp_path / "unknown", packed)) == split_records(HOSTILE)
+    assert read(give(tmp_path / "unknown.data", packed)) == split_records(HOSTILE)
+    assert read(give(tmp_path / "known.txt", packed)) == split_records(packed)
+    with pytest.raises(InputError, match=r"in.txt.gz: is not gzip data"):
+        read(give(tmp_path / "in.txt.gz", HOSTILE))
+    with pytest.raises(InputError, match=r"in.txt.xz: xz is not read; decompress it"):
+        read(give(tmp_path / "in.txt.xz", HOSTILE))
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
+@pytest.mark.parametrize("change", ["shrinks", "grows", "is rewritten", "vanishes"])
+def test_a_file_that_changes_is_an_error(tmp_path: Path, suffix: str, change: str) -> None:
+    content = HOSTILE * 100
+    path = tmp_path / f"in{suffix}"
+    file = give(path, gzip.compress(content) if suffix == ".txt.gz" else content)
+    source = open_text(file)
+    if change == "vanishes":
+        path.unlink()
+    elif change == "is rewritten":
+        status = path.stat()
+        path.write_bytes(path.read_bytes().replace(b"x", b"y"))
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    else:
+        os.truncate(path, path.stat().st_size + (10 if change == "grows" else -10))
+    with pytest.raises(InputError, match=f"in{suffix}: (changed while|No such file)"):
+        read_input(source, 0, 1000)
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "in.txt"
+    file = give(path, b"line\n" * 100_000)
+    for options in ({}, {"separator": b"ne\n"}):  # by ranges, and from beginning to end
+        file = give(path, b"line\n" * 100_000)
+        fragments = open_text(file, **options).fragments(0, 1000, LONGEST)
+        list(next(fragments).batches())
+        path.write_bytes(b"line\n")
+        with pytest.raises(InputError, match=r"in.txt: changed while"):
+            _ = [list(fragment.batches()) for fragment in fragments]
+
+
+def test_inputs_that_cannot_be_opened_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^gone: No such file or directory$"):
+        read(InputFile(name="gone", path=tmp_path / "gone"))
+    with pytest.raises(InputError, match=r"^folder: is a folder$"):
+        read(InputFile(name="folder", path=tmp_path))
+    with pytest.raises(InputError, match=r"^odd: "):
+        read(InputFile(name="odd", path=tmp_path / "a\0b"))
+
+
+def test_a_compressed_file_that_fails_late_is_an_error(tmp_path: Path) -> None:
+    lines = os.urandom(8 << 20)
+    packed = zstandard.compress(lines)
+    path = tmp_path / "in.txt.zst"
+    source = open_text(give(path, packed[:-5]))
+    with pytest.raises(InputError, match=r"in.txt.zst: is truncated"):
+        read_input(source, 0, 1 << 20)
+    assert not find_open_files(tmp_path)
+
+
+def test_a_zstd_window_must_fit_the_memory_or_be_known_to_the_plan(tmp_path: Path) -> None:
+    parameters = zstandard.ZstdCompressionParameters(window_log=26, enable_ldm=True)
+    compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    long = compressor.compress(b"line\n" * 1000) + compressor.flush()
+    known = open_text(give(tmp_path / "in.txt.zst", long))
+    small = open_text(give(tmp_path / "small.txt.zst", zstandard.compress(b"line\n")))
+    assert known.reading_bytes(1000) - small.reading_bytes(1000) > (1 << 26) - (1 << 20)
+    assert len(records_in(read_input(known, 0, 1000, max_record_bytes=1000))) == 1000
+    hidden = zstandard.compress(os.urandom(6 << 20)) + long
+    hiding = open_text(give(tmp_path / "hiding.txt.zst", hidden))
+    with pytest.raises(InputError, match=r"hiding.txt.zst: its zstd window needs 67108864 bytes"):
+        read_input(hiding, 0, 1 << 20, max_record_bytes=1 << 25)

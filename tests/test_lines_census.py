@@ -1,0 +1,87 @@
+"""Headers, and what is known of lines before they are read."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from recshuf.errors import InputError
+from recshuf.formats import text
+from recshuf.interfaces import WriteOptions
+from tests._format_tools import read_input
+from tests._line_tools import give, open_text, records_in, split_records, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 1000])
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+@pytest.mark.parametrize("separator", [b"\n", b"\r\n"])
+def test_headers_are_no_records_and_top_each_shard(
+    tmp_path: Path, block_bytes: int, suffix: str, separator: bytes
+) -> None:
+    pack = gzip.compress if suffix == ".csv.gz" else bytes
+    header = b"a,b" + separator + b"--" + separator
+    bodies = [b"1,2\n\n3,4" + separator, b"", b"5,6"]
+    files = [give(tmp_path / f"{i}{suffix}", pack(header + body)) for i, body in enumerate(bodies)]
+    files.insert(0, give(tmp_path / f"empty{suffix}", b""))
+    source = open_text(files, header_lines=2, separator=separator)
+    assert source.layout.header == header
+    batches = [read_input(source, index, block_bytes) for index in range(4)]
+    assert [records_in(part) for part in batches] == [
+        [],
+        *(split_records(body, separator) for body in bodies),
+    ]
+    assert [one.record_count for one in source.inputs] == [len(records_in(part)) for part in batches]
+    target = text.FORMAT.open_target(source.schema, source.layout, WriteOptions())
+    assert target.suffix == (".txt.gz" if suffix == ".csv.gz" else ".txt")
+    shard = tmp_path / f"out{target.suffix}"
+    assert write(shard, [b"x"], target) == header + b"x"
+    shard.unlink()
+    assert write(shard, [], target) == header
+
+
+def test_headers_that_differ_name_both_inputs(tmp_path: Path) -> None:
+    files = [give(tmp_path / f"{name}.csv", name.encode() + b"\n1\n") for name in ("one", "two")]
+    with pytest.raises(InputError, match=r"two.csv: its header differs from that of one.csv"):
+        open_text(files, header_lines=1)
+
+
+def test_a_header_without_its_newline_is_completed(tmp_path: Path) -> None:
+    source = open_text(give(tmp_path / "in.csv", b"a\nb"), header_lines=2)
+    assert source.layout.header == b"a\nb\n"
+    assert records_in(read_input(source, 0, 10)) == []
+
+
+def test_an_input_shorter_than_its_header_is_refused(tmp_path: Path) -> None:
+    for content in (b"a\nb\n", b"a\nb", b"a", b"\n"):
+        with pytest.raises(InputError, match=r"in.csv: has fewer lines than its header, 3"):
+            open_text(give(tmp_path / "in.csv", content), header_lines=3)
+    with pytest.raises(InputError, match=r"byte 2: .*--max-record-bytes"):
+        open_text(give(tmp_path / "in.csv", b"a\n" + b"x" * 200_000), header_lines=3, max_record_bytes=1000)
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
+def test_small_inputs_are_counted_and_large_ones_estimated(tmp_path: Path, suffix: str) -> None:
+    pack = (lambda data: gzip.compress(data, 1)) if suffix == ".txt.gz" else bytes
+    rng = np.random.default_rng(1)
+    lines = [rng.bytes(size).replace(b"\n", b" ") + b"\n" for size in rng.integers(10, 400, 50_000)]
+    for part, is_exact in ((lines[:100], True), (lines, False)):
+        source = open_text(give(tmp_path / f"in{suffix}", pack(b"".join(part))))
+        [summary] = source.inputs
+        assert summary.record_count_is_exact == is_exact
+        tolerance = 0 if is_exact else 0.1
+        assert summary.record_count == pytest.approx(len(part), rel=tolerance)
+        assert summary.native_bytes == pytest.approx(len(b"".join(part)) + 8 * len(part), rel=tolerance)
+        assert summary.file_bytes == (tmp_path / f"in{suffix}").stat().st_size
+
+
+def test_the_census_looks_beyond_the_beginning_of_a_plain_file(tmp_path: Path) -> None:
+    content = b"x" * (1 << 20) + b"line\n" * 2_000_000
+    [summary] = open_text(give(tmp_path / "in.txt", content)).inputs
+    assert summary.record_count is not None
+    assert summary.record_count > 500_000

@@ -1,0 +1,181 @@
+"""The order: keys that never change, piles that are ranges of keys, sorts that keep ties in place."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recshuf.order import MAX_PILES, MAX_SEED, KeyRange, draw_keys, find_piles, sort_by_key, sort_by_pile
+from tests.statistics import battery, permutation_chi_square, score_agreement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+SEEDS = st.integers(0, MAX_SEED)
+KEYS = st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 3), max_size=60).map(
+    lambda keys: np.array(keys, np.uint64)
+)
+
+# What a seed means, for ever: changing one of these numbers changes everybody's order.
+GOLDEN_KEYS = {
+    (0, 0, 0): [13303731920906480441, 496683641761606346, 7425519458796410224],
+    (0, 1, 0): [12441188205270234579, 8834087402389068706, 5718262333018195187],
+    (7, 0, 0): [892338168548979717, 15170909771414443098, 1728185364418901974],
+    (7, 0, 1000003): [9338432369527503154, 17962025021768812015, 12051310568892312771],
+    (MAX_SEED, 3, 5): [11870791351113988766, 11042425353547776552, 7094658733968178405],
+}
+
+
+def philox_blocks(key: tuple[int, int]) -> Iterator[int]:
+    """Yield the outputs of Philox 4x64-10, written from its definition."""
+    mask = 2**64 - 1
+    counter = 0
+    while True:
+        counter += 1
+        a, b, c, d = ((counter >> shift) & mask for shift in (0, 64, 128, 192))
+        k0, k1 = key
+        for _ in range(10):
+            left, right = 0xD2E7470EE14C6C93 * a, 0xCA5A826395121157 * c
+            a, b, c, d = (right >> 64) ^ b ^ k0, right & mask, (left >> 64) ^ d ^ k1, left & mask
+            k0, k1 = (k0 + 0x9E3779B97F4A7C15) & mask, (k1 + 0xBB67AE8584CAA73B) & mask
+        yield from (a, b, c, d)
+
+
+def order_of(seed: int, row_counts: list[int]) -> NDArray[np.intp]:
+    return sort_by_key(
+        np.concatenate([draw_keys(seed, index, 0, count) for index, count in enumerate(row_counts)])
+    )
+
+
+@pytest.mark.parametrize(("seed", "input_index", "first_row"), GOLDEN_KEYS)
+def test_golden_keys(seed: int, input_index: int, first_row: int) -> None:
+    expected = GOLDEN_KEYS[seed, input_index, first_row]
+    assert draw_keys(seed, input_index, first_row, len(expected)).tolist() == expected
+
+
+@pytest.mark.parametrize(("seed", "input_index"), [(0, 0), (7, 3), (MAX_SEED, 100_000)])
+def test_keys_are_the_philox_stream(seed: int, input_index: int) -> None:
+    k0, k1 = np.random.SeedSequence(seed, spawn_key=(input_index,)).generate_state(2, np.uint64).tolist()
+    stream = philox_blocks((k0, k1))
+    assert draw_keys(seed, input_index, 0, 50).tolist() == [next(stream) for _ in range(50)]
+
+
+@given(SEEDS, st.integers(0, 2**31), st.integers(0, 70), st.integers(0, 70))
+def test_keys_do_not_depend_on_where_a_block_starts(
+    seed: int, input_index: int, start: int, count: int
+) -> None:
+    whole = draw_keys(seed, input_index, 0, 140)
+    part = draw_keys(seed, input_index, start, count)
+    assert part.dtype == np.uint64
+    assert np.array_equal(part, whole[start : start + count])
+
+
+def test_keys_of_late_rows() -> None:
+    row = 3 * 10**12 + 1
+    assert np.array_equal(draw_keys(7, 0, row, 9)[4:], draw_keys(7, 0, row + 4, 5))
+
+
+def test_seeds_and_inputs_have_keys_of_their_own() -> None:
+    drawn = [draw_keys(seed, index, 0, 1000) for seed in (0, 1, 2**64, MAX_SEED) for index in (0, 1, 2**31)]
+    assert np.unique(np.concatenate(drawn)).size == 1000 * len(drawn)
+
+
+@given(KEYS, st.integers(1, MAX_PILES))
+def test_piles_are_ranges_of_keys(keys: NDArray[np.uint64], pile_count: int) -> None:
+    piles = find_piles(keys, pile_count)
+    assert piles.tolist() == [((key >> 32) * pile_count) >> 32 for key in keys.tolist()]
+    assert np.all(np.diff(piles[np.argsort(keys)].astype(int)) >= 0)
+
+
+@pytest.mark.parametrize("pile_count", [1, 2, 3, 1000, MAX_PILES])
+def test_the_extreme_keys_are_in_the_extreme_piles(pile_count: int) -> None:
+    extremes = np.array([0, 2**64 - 1], np.uint64)
+    assert find_piles(extremes, pile_count).tolist() == [0, pile_count - 1]
+    assert extremes.tolist() == [0, 2**64 - 1], "the keys were changed"
+
+
+def test_piles_are_of_one_size() -> None:
+    counts = np.bincount(find_piles(draw_keys(7, 0, 0, 300_000), 300), minlength=300)
+    assert counts.size == 300
+    assert ((counts - 1000) ** 2 / 1000).sum() < 299 + 6 * np.sqrt(2 * 299)
+
+
+@given(KEYS, st.lists(st.integers(1, MAX_PILES), min_size=2, max_size=5))
+def test_a_pile_splits_into_ranges_of_its_own_keys(keys: NDArray[np.uint64], pile_counts: list[int]) -> None:
+    key_range = KeyRange()
+    for pile_count in pile_counts:
+        piles = find_piles(keys, pile_count, key_range)
+        assert piles.tolist() == [
+            ((key - key_range.low >> key_range.shift) * pile_count) >> 32 for key in keys.tolist()
+        ]
+        assert np.all(np.diff(piles[np.argsort(keys)].astype(int)) >= 0)
+        assert np.all(piles < pile_count)
+        if not keys.size:
+            return
+        pile = int(piles[0])
+        keys = keys[piles == pile]
+        part = key_range.part(pile, pile_count)
+        assert part.shift <= key_range.shift
+        assert part.low <= int(keys.min())
+        assert int(keys.max()) < part.low + (1 << 32 + part.shift)
+        key_range = part
+
+
+def test_splitting_divides_evenly() -> None:
+    keys = draw_keys(7, 0, 0, 400_000)
+    inside = keys[find_piles(keys, 4) == 3]
+    counts = np.bincount(find_piles(inside, 10, KeyRange().part(3, 4)), minlength=10)
+    assert ((counts - 10_000) ** 2 / 10_000).sum() < 9 + 6 * np.sqrt(2 * 9)
+
+
+@given(st.lists(st.integers(0, 9), max_size=60), st.integers(10, 70))
+def test_grouping_by_pile_keeps_the_order_inside(piles: list[int], pile_count: int) -> None:
+    index, bounds = sort_by_pile(np.array(piles, np.uint16), pile_count)
+    groups = [index[bounds[pile] : bounds[pile + 1]].tolist() for pile in range(pile_count)]
+    assert groups == [[row for row, of in enumerate(piles) if of == pile] for pile in range(pile_count)]
+    assert bounds.shape == (pile_count + 1,)
+
+
+@given(KEYS)
+def test_sorting_keeps_ties_in_place(keys: NDArray[np.uint64]) -> None:
+    assert sort_by_key(keys).tolist() == sorted(range(keys.size), key=lambda row: int(keys[row]))
+
+
+def test_sorting_many_ties() -> None:
+    keys = np.random.default_rng(1).integers(0, 500, 100_000).astype(np.uint64)
+    assert np.array_equal(sort_by_key(keys), np.argsort(keys, kind="stable"))
+
+
+@given(SEEDS, st.integers(0, 200), st.integers(1, 300))
+def test_sorted_piles_in_a_row_are_everything_sorted(seed: int, count: int, pile_count: int) -> None:
+    keys = draw_keys(seed, 0, 0, count)
+    index, bounds = sort_by_pile(find_piles(keys, pile_count), pile_count)
+    piles = [index[start:end] for start, end in itertools.pairwise(bounds)]
+    joined = np.concatenate([pile[sort_by_key(keys[pile])] for pile in piles])
+    assert np.array_equal(joined, sort_by_key(keys))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 12345, MAX_SEED])
+def test_the_order_is_uniform_in_the_large(seed: int) -> None:
+    sizes = [20_000, 1, 50_000, 29_999]
+    scores = battery(order_of(seed, sizes), sizes)
+    assert {name: score for name, score in scores.items() if abs(score) > 6} == {}
+
+
+@pytest.mark.parametrize("row_counts", [[4], [2, 2], [1, 1, 1, 1], [2, 3]])
+def test_all_orders_are_equally_likely(row_counts: list[int]) -> None:
+    drawn = np.stack(
+        [order_of(seed, row_counts) for seed in range(100 * 24 if sum(row_counts) == 4 else 6000)]
+    )
+    assert permutation_chi_square(drawn)[1] > 1e-6
+
+
+def test_following_seeds_are_unrelated() -> None:
+    assert abs(score_agreement(np.stack([order_of(seed, [30_000, 20_000]) for seed in range(12)]))) < 6

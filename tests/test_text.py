@@ -1,0 +1,166 @@
+"""Text as a table and back, and what tells text from JSONL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from recshuf.errors import ConversionError, InputError, UsageError
+from recshuf.formats import jsonl, text
+from recshuf.interfaces import InputFile, ReadOptions, WriteOptions
+from tests._format_tools import decompress_file, read_input
+from tests._line_tools import give, open_text, write_all
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recshuf.interfaces import Format, Source
+
+
+def decode(source: Source) -> pa.Table:
+    decoder = source.decoder()
+    batches = read_input(source, 0, 1 << 20)
+    for batch in batches:
+        decoder.observe(batch, 0, 0)
+    schema = decoder.finish()
+    return pa.Table.from_batches([decoder.decode(batch) for batch in batches], schema)
+
+
+def test_text_is_a_column_without_separators(tmp_path: Path) -> None:
+    file = give(tmp_path / "in.txt", "naïve\r\n\nlast €".encode())
+    table = decode(open_text(file))
+    assert table.to_pydict() == {"text": ["naïve\r", "", "last €"]}
+    assert table.schema.field("text").type == pa.string()
+    table = decode(open_text(file, separator=b"\r\n"))
+    assert table.to_pydict() == {"text": ["naïve", "\nlast €"]}
+    assert decode(open_text(file, max_record_bytes=1 << 32)).schema.field("text").type == pa.large_string()
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_a_schema_chooses_the_type_of_text(tmp_path: Path, kind: pa.DataType) -> None:
+    content = b"a\n\xff\n" if "binary" in str(kind) else b"a\nb\n"
+    table = decode(open_text(give(tmp_path / "in.txt", content), schema=pa.schema([("text", kind)])))
+    assert table.column("text").type == kind
+    assert table.column("text").cast(pa.large_binary()).to_pylist() == content.split()
+
+
+@pytest.mark.parametrize("fields", [[("text", pa.int64())], [("other", pa.string())], []])
+def test_a_schema_that_text_cannot_have_is_a_usage_error(tmp_path: Path, fields: list[Any]) -> None:
+    source = open_text(give(tmp_path / "in.txt", b"a\n"), schema=pa.schema(fields))
+    with pytest.raises(UsageError, match="--schema"):
+        source.decoder()
+
+
+@pytest.mark.parametrize("bad_row", [0, 1, 500, 998, 999])
+def test_invalid_utf8_is_refused_with_its_line(tmp_path: Path, bad_row: int) -> None:
+    lines = [b"header"] + [b"fine \xc3\xa9"] * 1000
+    lines[1 + bad_row] = b"cut \xc3"  # with the next separator or line, it would be no better
+    source = open_text(give(tmp_path / "in.txt", b"\n".join(lines)), header_lines=1)
+    [batch] = read_input(source, 0, 1 << 20)
+    with pytest.raises(InputError, match=rf'in.txt: line {7000 + bad_row + 2}: .*{{"text": "binary"}}'):
+        source.decoder().observe(batch, 0, 7000)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int8(), pa.string())],
+)
+def test_a_column_of_strings_is_written_as_text(tmp_path: Path, kind: pa.DataType) -> None:
+    values = pa.array(["skipped", "a", "", "naïve\r"]).cast(kind)[1:]
+    batch = pa.record_batch([values], names=["words"])
+    target = text.FORMAT.open_target(batch.schema, None, WriteOptions(separator=b"\0"))
+    with target.open(tmp_path / "out.txt", 1) as sink:
+        sink.write(batch)
+        sink.write(batch[:0])
+        sink.write(batch[1:2])
+    assert (tmp_path / "out.txt").read_bytes() == "a\0\0naïve\r\0\0".encode()
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        (pa.schema([("a", pa.string()), ("b", pa.string())]), "'a', 'b'.*--columns"),
+        (pa.schema([("a", pa.int64())]), "field 'a': .*int64"),
+        (pa.schema([]), "not 0"),
+    ],
+)
+def test_a_table_that_is_no_text_is_refused_before_anything_is_written(
+    schema: pa.Schema, problem: str
+) -> None:
+    with pytest.raises(ConversionError, match=problem):
+        text.FORMAT.open_target(schema, None, WriteOptions())
+
+
+@pytest.mark.parametrize(
+    ("values", "separator", "problem"),
+    [
+        (["a", None], b"\n", "null"),
+        (["a\nb"], b"\n", "separator"),
+        (["a", "\n"], b"\n", "separator"),
+        (["xa"], b"aa", "separator"),
+        (["aab"], b"aa", "separator"),
+    ],
+)
+def test_values_that_text_cannot_hold_are_refused(
+    tmp_path: Path, values: list[str | None], separator: bytes, problem: str
+) -> None:
+    batch = pa.record_batch([pa.array(values)], names=["words"])
+    target = text.FORMAT.open_target(batch.schema, None, WriteOptions(separator=separator))
+    with (
+        pytest.raises(ConversionError, match=f"'words': .*{problem}"),
+        target.open(tmp_path / "o", 1) as sink,
+    ):
+        sink.write(batch)
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (b'{"a": 1}\n', True),
+        (b'\xef\xbb\xbf{"a": 1}\n{"b"', True),
+        (b'\n \r\n{"a": [1, 2]}\r\nanything', True),
+        (b'{"a": "cut in the mid', True),
+        (b'{"a":' * 100_000 + b"\n", True),
+        (b"{not json}\n", False),
+        (b'{"a": "\xff"}\n', False),
+        (b"[1, 2]\n", False),
+        (b"1\n", False),
+        (b"text\n", False),
+        (b"\n\n", False),
+        (b"", False),
+    ],
+)
+def test_jsonl_is_recognised_by_its_first_object(head: bytes, expected: bool) -> None:
+    assert jsonl.FORMAT.recognises(head) == expected
+
+
+@pytest.mark.parametrize("options", [{"separator": b"\0"}, {"header_lines": 1}])
+def test_jsonl_has_neither_separator_nor_header(tmp_path: Path, options: dict[str, Any]) -> None:
+    file = give(tmp_path / "in.jsonl", b"{}\n")
+    with pytest.raises(UsageError, match="text"):
+        jsonl.FORMAT.open_source([file], ReadOptions(**options))
+    with pytest.raises(UsageError, match="--separator"):
+        open_text(file, separator=b"")
+
+
+@pytest.mark.parametrize("format_", [jsonl.FORMAT, text.FORMAT])
+def test_real_files_pass_through_unharmed(corpora: Path, tmp_path: Path, format_: Format) -> None:
+    files = [
+        path
+        for kind in ("jsonl", "json", "text")
+        for path in sorted((corpora / kind).rglob("*.*"))
+        if path.is_file()
+    ]
+    assert files
+    source = format_.open_source([InputFile(name=str(path), path=path) for path in files], ReadOptions())
+    target = format_.open_target(source.schema, source.layout, WriteOptions(compression="zstd"))
+    for index, path in enumerate(files):
+        batches = read_input(source, index, 50_000)
+        out = tmp_path / f"{index}.zst"
+        write_all(target, out, batches)
+        content = path.read_bytes()
+        lines = content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
+        assert sum(batch.num_rows for batch in batches) == lines
+        assert decompress_file(out) == content + (b"\n" if content and not content.endswith(b"\n") else b"")

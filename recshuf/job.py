@@ -1,0 +1,83 @@
+"""A job: everything a user may ask of a run, validated once at the edge."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from recshuf.errors import UsageError
+from recshuf.interfaces import ReadOptions, WriteOptions
+from recshuf.memory import available_bytes
+from recshuf.order import MAX_PILES, MAX_SEED
+from recshuf.plan import Cut
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import BinaryIO
+
+SMALLEST_MEMORY = 64 * 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to shuffle, where to, and how.
+
+    Raises
+    ------
+    UsageError
+        When a value is out of range or options contradict each other.
+    """
+
+    inputs: tuple[str, ...]
+    """Files, directories, globs, or ``-`` for standard input; none means standard input."""
+    output: str | None
+    """A file, a directory, or ``-`` or None for standard output."""
+    format: str | None = None
+    to: str | None = None
+    cut: Cut | None = None
+    """How the output is cut; None for one shard for each input in a directory, and one in a file."""
+    seed: int = field(default_factory=lambda: secrets.randbits(128))
+    memory_bytes: int = field(default_factory=lambda: max(SMALLEST_MEMORY, available_bytes() // 2))
+    workers: int = 1
+    temp_dir: Path | None = None
+    head_count: int | None = None
+    pile_count: int | None = None
+    overwrite: bool = False
+    read: ReadOptions = field(default_factory=ReadOptions)
+    write: WriteOptions = field(default_factory=WriteOptions)
+    stdin: BinaryIO | None = None
+    stdout: BinaryIO | None = None
+
+    def __post_init__(self) -> None:
+        _check("--seed", self.seed, 0, MAX_SEED)
+        _check("--memory", self.memory_bytes, SMALLEST_MEMORY, None)
+        _check("--workers", self.workers, 1, 1024)
+        _check("--head-count", self.head_count, 0, None)
+        _check("--piles", self.pile_count, 1, MAX_PILES)
+        _check("--header", self.read.header_lines, 0, None)
+        _check("--max-record-bytes", self.read.max_record_bytes, 1, 2**32 - 1)
+        if self.cut is not None:
+            _check("--shards", self.cut.shards, 1, 10**6)
+            _check("--shard-records", self.cut.shard_records, 1, None)
+            _check("--shard-bytes", self.cut.shard_bytes, 1, None)
+        if not self.read.separator:
+            raise UsageError("--separator is empty; give at least one byte")
+        if "-" in self.inputs and len(self.inputs) > 1:
+            raise UsageError("standard input (-) cannot be mixed with other inputs; give it alone")
+
+    @property
+    def reads_stdin(self) -> bool:
+        """Tell whether the only input is standard input."""
+        return self.inputs in ((), ("-",))
+
+    @property
+    def writes_stdout(self) -> bool:
+        """Tell whether the output goes to standard output."""
+        return self.output in (None, "-")
+
+
+def _check(option: str, value: int | None, least: int, most: int | None) -> None:
+    if value is not None and (value < least or (most is not None and value > most)):
+        limits = f"at least {least}" if most is None else f"from {least} to {most}"
+        raise UsageError(f"{option} {value} is out of range; it must be {limits}")

@@ -1,0 +1,76 @@
+"""What a run did, for people and for machines."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from recshuf.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """Figures of one pass."""
+
+    name: str
+    """``scatter``, ``gather`` or ``commit``."""
+    seconds: float
+    records: int
+    byte_count: int
+    """Bytes of the records themselves, as read."""
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Rate of the pass."""
+        return self.byte_count / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """One input or one shard."""
+
+    name: str
+    records: int
+    file_bytes: int | None
+    """Size on disk; None for a stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleReport:
+    """Figures of a finished run."""
+
+    version: str
+    order: int
+    """Version of the order stream."""
+    seed: int
+    format: str
+    to: str
+    records: int
+    """Records read."""
+    records_written: int
+    """Records written; fewer with ``head_count``."""
+    byte_count: int
+    """Bytes of the records read."""
+    spilled_bytes: int
+    """Bytes written to scratch files."""
+    seconds: float
+    """Wall time of the whole run."""
+    passes: tuple[PassReport, ...]
+    inputs: tuple[FileReport, ...]
+    shards: tuple[FileReport, ...]
+    plan: Plan
+    predicted_peak_bytes: int
+    """Most memory the run was planned to take, beside what the process held when it began."""
+    measured_peak_bytes: int
+    """Most physical memory the process ever held, interpreter and libraries included."""
+    base_bytes: int
+    """Physical memory that the process held when the run began, its libraries loaded."""
+
+    def to_json(self) -> dict[str, object]:
+        """Return the report as JSON values."""
+        return asdict(self) | {
+            "seed": str(self.seed),
+            "passes": [asdict(one) | {"bytes_per_second": one.bytes_per_second} for one in self.passes],
+            "plan": self.plan.to_json(),
+        }

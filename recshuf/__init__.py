@@ -1,3 +1,29 @@
 """recshuf: shuffles training data larger than memory, exactly and reproducibly."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
+__all__ = ["ShuffleReport", "__version__", "errors", "plan", "shuffle"]
+
+if TYPE_CHECKING:
+    from recshuf import errors
+    from recshuf.api import plan, shuffle
+    from recshuf.report import ShuffleReport
+
+_HOMES = {"shuffle": "recshuf.api", "plan": "recshuf.api", "ShuffleReport": "recshuf.report"}
+
+
+def __getattr__(name: str) -> object:
+    """Import the public names when they are first asked for: `recshuf --version` needs none of them."""
+    from importlib import import_module
+
+    if name == "errors":
+        return import_module("recshuf.errors")
+    if name in _HOMES:
+        # The module of `plan` is called plans: a submodule of the same name would take its place here.
+        value = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recshuf.plan import InputSize
+from recshuf.plans import InputSize
 from recshuf.records import KEY_BYTES
 
 if TYPE_CHECKING:

@@ -69,3 +69,7 @@ class MemoryLimitError(RecshufError, MemoryError):
 
 class PileError(RecshufError, RuntimeError):
     """Spilled data that does not read back as it was written."""
+
+
+class Stopped(Exception):  # noqa: N818 - no failure of its own
+    """Another thread failed or the run was interrupted: drop what you do. Never reaches the user."""

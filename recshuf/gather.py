@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.order import sort_by_key
+from recshuf.errors import Stopped
+from recshuf.order import MAX_PILES, sort_by_key
 from recshuf.records import take_rows
 
 if TYPE_CHECKING:
@@ -24,12 +25,8 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Decoder, Sink
     from recshuf.piles import PileStore
-    from recshuf.plan import Plan
+    from recshuf.plans import Plan
     from recshuf.progress import Progress
-
-
-class Stopped(Exception):  # noqa: N818 - not an error: another thread has the error
-    """Another thread failed or the run was interrupted: drop what you do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,38 +52,37 @@ def load_ordered(unit: Unit, decoder: Decoder | None) -> pa.RecordBatch:
     if len(records) != unit.count:
         raise RuntimeError(f"pile {unit.pile} should hold {unit.count} records and holds {len(records)}")
     batch = take_rows(records.batch, sort_by_key(records.keys))
+    del records
     return batch if decoder is None else decoder.decode(batch)
 
 
-def iterate_units(store: PileStore, first: int, stop: int, largest_bytes: int, place: int = 0) -> Iterator[Unit]:
+def iterate_units(
+    store: PileStore, first: int, stop: int, largest_bytes: int, place: int = 0
+) -> Iterator[Unit | PileStore]:
     """Yield the units that cover records ``first`` to ``stop`` of the shuffled order.
 
-    A pile larger than `largest_bytes` is split; its parts live as long as its units are being yielded, so
-    that the caller must be through with a unit before it asks for one of the next pile.
+    A pile larger than `largest_bytes` is split. The store of its parts is yielded after their units: the
+    caller closes it once it is through with everything that came before.
     """
     ends = place + np.cumsum(store.counts)
     for pile in range(int(np.searchsorted(ends, first, side="right")), store.pile_count):
-        end = int(ends[pile])
-        begin = end - int(store.counts[pile])
+        begin, end = int(ends[pile] - store.counts[pile]), int(ends[pile])
         if begin >= stop:
             return
-        if begin == end:
-            continue
-        yield from _units_of_pile(store, pile, begin, (first, stop), largest_bytes)
+        if begin < end:
+            yield from _units_of_pile(store, pile, begin, (first, stop), largest_bytes)
 
 
 def _units_of_pile(
     store: PileStore, pile: int, begin: int, wanted: tuple[int, int], largest_bytes: int
-) -> Iterator[Unit]:
+) -> Iterator[Unit | PileStore]:
     size = store.pile_bytes(pile)
     if size <= largest_bytes or store.counts[pile] == 1 or not store.key_range.shift:
         yield Unit(store, pile, begin)
         return
-    parts = store.split(pile, max(2, -(-2 * size // largest_bytes)))
-    try:
-        yield from iterate_units(parts, *wanted, largest_bytes, begin)
-    finally:
-        parts.close()
+    parts = store.split(pile, min(MAX_PILES, max(2, -(-2 * size // largest_bytes))))
+    yield from iterate_units(parts, *wanted, largest_bytes, begin)
+    yield parts
 
 
 class Gather:
@@ -160,12 +156,14 @@ class Gather:
     def _order(self, first: int, stop: int, loaders: ThreadPoolExecutor) -> Iterator[pa.RecordBatch]:
         """Yield records ``first`` to ``stop`` of the shuffled order, ordering some units ahead."""
         ahead: deque[tuple[Unit, Future[pa.RecordBatch]]] = deque()
-        units = iterate_units(self._store, first, stop, self._plan.pile_bytes)
         try:
-            for unit in units:
-                ahead.append((unit, loaders.submit(load_ordered, unit, self._decoder)))
-                if len(ahead) >= self._plan.units_in_flight:
+            for unit in iterate_units(self._store, first, stop, self._plan.pile_bytes):
+                if isinstance(unit, Unit):
+                    ahead.append((unit, loaders.submit(load_ordered, unit, self._decoder)))
+                while len(ahead) >= self._plan.units_in_flight or (ahead and not isinstance(unit, Unit)):
                     yield _cut(*ahead.popleft(), first, stop)
+                if not isinstance(unit, Unit):
+                    unit.close()
             while ahead:
                 yield _cut(*ahead.popleft(), first, stop)
         finally:

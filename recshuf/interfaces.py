@@ -149,6 +149,8 @@ class Source(ABC):
     """Native schema of every batch."""
     inputs: tuple[InputSummary, ...]
     """One for each `InputFile` given, in the same order."""
+    compression: str | None = None
+    """What `--compression` calls the compression of the first input; None where it has no such name."""
     layout: object
     """What a target of the same format takes over from the inputs (codec, chunk shapes, header...). Opaque
     to everybody else."""

@@ -10,7 +10,7 @@ from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, WriteOptions
 from recshuf.memory import available_bytes
 from recshuf.order import MAX_PILES, MAX_SEED
-from recshuf.plan import Cut
+from recshuf.plans import Cut
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -57,9 +57,21 @@ def available_bytes() -> int:
 
 def peak_bytes() -> int:
     """Return the most physical memory this process has held so far."""
-    import resource
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        import resource
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # The kernel hands ru_maxrss on from the process that started this one; VmHWM is this one's own.
+    return int(status.split("VmHWM:", 1)[1].split(maxsplit=1)[0]) * 1024
+
+
+def resident_bytes() -> int:
+    """Return the physical memory this process holds now."""
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
 
 
 def _cgroup_headrooms() -> list[int]:

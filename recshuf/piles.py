@@ -30,7 +30,7 @@ import xxhash
 from recshuf.errors import DiskFullError, OutputError, PileError
 from recshuf.memory import format_size
 from recshuf.order import KeyRange, find_piles, sort_by_pile
-from recshuf.plan import region_bytes
+from recshuf.plans import region_bytes
 from recshuf.records import Records, concat_records
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class Scratch:
         self.parent = parent
         self._folder: Path | None = None
         self._lock = threading.Lock()
+        self._open: dict[int, Path] = {}
         self._made = 0
 
     def create(self) -> tuple[int, Path]:
@@ -82,12 +83,24 @@ class Scratch:
                     self._folder = type(self.parent)(tempfile.mkdtemp(prefix="recshuf-piles-", dir=self.parent))
                 path = self._folder / f"set-{self._made:05d}.piles"
                 self._made += 1
-                return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), path
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                self._open[descriptor] = path
+                return descriptor, path
             except OSError as error:
                 raise _scratch_error(error, self.parent) from error
 
+    def discard(self, descriptor: int) -> None:
+        """Close and delete one scratch file. Idempotent."""
+        with self._lock:
+            path = self._open.pop(descriptor, None)
+            if path is not None:
+                os.close(descriptor)
+                path.unlink(missing_ok=True)
+
     def remove(self) -> None:
-        """Delete the folder and everything in it. Idempotent."""
+        """Close and delete every file, and the folder. Idempotent."""
+        for descriptor in list(self._open):
+            self.discard(descriptor)
         with self._lock:
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)
@@ -112,6 +125,7 @@ class PileSet:
         self._full: dict[int, list[tuple[int, int]]] = {}
         self._end = int(ends[-1])
         self._lock = threading.Lock()
+        self._scratch = scratch
         self._descriptor, self._path = scratch.create()
 
     def write(self, piles: list[int], slices: list[list[memoryview]], counts: list[int], origin: _Origin) -> int:
@@ -170,10 +184,8 @@ class PileSet:
                 yield from _parse(_read_fully(self._descriptor, start, used, self._path), self._path, pile)
 
     def close(self) -> None:
-        """Close the file. Idempotent."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """Close and delete the file. Idempotent."""
+        self._scratch.discard(self._descriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +306,7 @@ class PileStore:
         return parts
 
     def close(self) -> None:
-        """Forget everything and close the files; `Scratch.remove` deletes them. Idempotent."""
+        """Forget everything and delete the files. Idempotent."""
         self._resident.clear()
         for pile_set in self._sets.values():
             pile_set.close()

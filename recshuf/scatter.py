@@ -8,6 +8,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from recshuf.errors import Stopped
 from recshuf.order import draw_keys, find_piles, sort_by_pile
 from recshuf.records import Records
 
@@ -18,12 +19,8 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Decoder, Fragment, Source
     from recshuf.piles import PileStore
-    from recshuf.plan import Plan
+    from recshuf.plans import Plan
     from recshuf.progress import Progress
-
-
-class Stopped(Exception):  # noqa: N818 - not an error: another thread has the error
-    """Another thread failed or the run was interrupted: drop what you do."""
 
 
 @dataclass(slots=True)

@@ -57,6 +57,7 @@ class LineSource(Source):
         self._lines = [census.look_at(one) for one in given]
         self.schema = SCHEMA
         self.inputs = tuple(one.summary for one in self._lines)
+        self.compression = self._lines[0].compression
         self.layout = LineLayout(options.separator, self._common_header(), self._lines[0].compression)
 
     def _common_header(self) -> bytes:

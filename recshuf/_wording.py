@@ -1,0 +1,102 @@
+"""What the command line says to people: the plan, the end of a run, and text made fit for one line."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from recshuf.memory import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recshuf.plans import Plan
+    from recshuf.report import ShuffleReport
+
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def one_line(text: str) -> str:
+    r"""Return the text with control characters and bytes that were no UTF-8 as escapes.
+
+    >>> print(one_line("a\nb\udcff"))
+    a\nb\xff
+    """
+    return _UNPRINTABLE.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:  # how Python carries a byte of a file name that is no UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return match[0].encode("unicode_escape").decode()
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    >>> count_of(1, "shard"), count_of(1200, "record")
+    ('1 shard', '1,200 records')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def duration(seconds: float) -> str:
+    """Return a duration for people.
+
+    >>> duration(4.26), duration(3725)
+    ('4.3 s', '1 h 2 min 5 s')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return (f"{hours} h " if hours else "") + f"{minutes} min {rest} s"
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """Yield the lines of a plan: a word and its figure."""
+    kept = min(plan.pile_bytes, plan.byte_count or plan.pile_bytes)
+    figures = {
+        "records": _or_unknown(plan.record_count, "{:,}"),
+        "record bytes": "unknown" if plan.byte_count is None else format_size(plan.byte_count),
+        "piles": f"{plan.pile_count:,}, each at most {format_size(kept)}",
+        "pile sets": f"{plan.set_count:,}",
+        "workers": f"{plan.scatter_workers} to scatter, {plan.gather_workers} to gather",
+        "peak memory": f"{format_size(plan.peak_memory_bytes)}, beside interpreter and libraries",
+        "spilled": format_size(plan.spilled_bytes),
+        "peak disk": f"{format_size(plan.peak_disk_bytes)}, beside the inputs",
+        "descriptors": f"{plan.descriptors:,}",
+        "shards": _or_unknown(plan.shard_count, "{:,}"),
+    }
+    if plan.output_count is not None:
+        figures["records"] += f", of which at most {plan.output_count:,} are written"
+    return (f"{name:<12}  {figure}" for name, figure in figures.items())
+
+
+def _or_unknown(number: int | None, pattern: str) -> str:
+    return "unknown" if number is None else pattern.format(number)
+
+
+def summary(report: ShuffleReport, output: str | None) -> str:
+    """Return the line that ends a run, written to `output`."""
+    records = count_of(report.records, "record")
+    if report.records_written != report.records:
+        records = f"{report.records_written:,} of {records}"
+    rate = format_size(report.byte_count / report.seconds) if report.seconds else "0 B"
+    where = "standard output" if output in (None, "-") else output
+    return (
+        f"{records}, {format_size(report.byte_count)} in {duration(report.seconds)} ({rate}/s), "
+        f"{count_of(len(report.shards), 'shard')} in {where}, seed {report.seed}"
+    )
+
+
+def detail_lines(report: ShuffleReport) -> Iterator[str]:
+    """Yield what ``-v`` adds to the summary."""
+    yield from plan_lines(report.plan)
+    for one in report.passes:
+        yield (
+            f"{one.name:<12}  {count_of(one.records, 'record')}, {format_size(one.byte_count)} "
+            f"in {duration(one.seconds)} ({format_size(one.bytes_per_second)}/s)"
+        )
+    yield f"{'memory':<12}  peak {format_size(report.measured_peak_bytes)}, {format_size(report.base_bytes)} at the start"

@@ -1,0 +1,238 @@
+"""The functions that Python programs call: `shuffle` and `plan`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict, Unpack
+
+from recshuf.errors import UsageError
+from recshuf.interfaces import ReadOptions, WriteOptions
+from recshuf.job import Job
+from recshuf.memory import parse_size
+from recshuf.plans import Cut
+from recshuf.progress import SilentProgress
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from recshuf.plans import Plan
+    from recshuf.progress import Progress
+    from recshuf.report import ShuffleReport
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+Names = str | Iterable[str]
+Size = int | str
+
+
+class Options(TypedDict, total=False):
+    """Options of `shuffle` and `plan`, named like those of the command; a size is a number or ``"300MB"``."""
+
+    format: str | None
+    """Format of the inputs: ``jsonl``, ``text``, ``parquet`` or ``hdf5``; None to detect it."""
+    to: str | None
+    """Format of the output; None for that of the output's suffix, else of the inputs."""
+    compression: str | None
+    """Of the output, with or without a level: ``"zstd:9"``; None for that of the inputs."""
+    shards: int | None
+    """Number of shards, whose record counts differ by at most one."""
+    shard_records: int | None
+    """Records in each shard but the last."""
+    shard_bytes: Size | None
+    """About how large a shard should be."""
+    seed: int | None
+    """0 to 2**128 - 1; None draws one, which the report names."""
+    memory: Size | None
+    """Limit of what the run holds beside the interpreter and its libraries; None for half of what is free."""
+    workers: int | None
+    """Threads; None for the usable cores. The output does not depend on it."""
+    temp_dir: str | os.PathLike[str] | None
+    """Where piles spill; None for beside the output."""
+    head_count: int | None
+    """Write only so many records: a uniform sample without replacement, in random order."""
+    header: int
+    """Lines at the top of each text input that are kept once, at the top of each shard."""
+    zero_terminated: bool
+    """Text records end with a zero byte."""
+    separator: str | bytes | None
+    """What ends a text record; None for a newline."""
+    max_record_bytes: Size
+    """Longest text record accepted, by default 1 GiB."""
+    datasets: Names | None
+    """HDF5 datasets that are the record; a string is split at commas."""
+    columns: Names | None
+    """Parquet columns to keep; a string is split at commas."""
+    schema: pa.Schema | str | os.PathLike[str] | None
+    """Types for a conversion from JSONL or text: a schema, or the path of a schema file."""
+    piles: int | None
+    """Number of piles; None for what the plan finds best."""
+    nan_as_null: bool
+    """Write NaN and infinities as JSON null instead of refusing them."""
+    overwrite: bool
+    """Replace an output that exists."""
+    stdin: BinaryIO | None
+    """What to read when the input is ``-``; None for standard input."""
+    stdout: BinaryIO | None
+    """What to write when the output is ``-``; None for standard output."""
+
+
+def shuffle(
+    inputs: Paths,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[Options],
+) -> ShuffleReport:
+    """Write the records of all inputs in a uniformly random order, and return the figures of the run.
+
+    Parameters
+    ----------
+    inputs
+        Files, directories (searched at any depth) and globs; ``"-"`` or none at all is standard input.
+    output
+        A directory of shards if it ends in ``/``, exists as one, or shards are asked for; else a file;
+        ``"-"`` or None is standard output.
+    progress
+        Hears of passes, records and warnings; None for nobody.
+    **options
+        See `Options`.
+
+    Raises
+    ------
+    UsageError
+        When options are out of range or contradict each other.
+    InputError
+        When an input cannot be read or does not fit the others.
+    ConversionError
+        When the output format cannot hold a field or value.
+    OutputError
+        When the output exists or cannot be written; `DiskFullError` when there is no space.
+    MemoryLimitError
+        When the run cannot fit the memory limit.
+
+    Nothing is left under the output's name, nor in the scratch folder, when an exception is raised.
+    """
+    from recshuf.pipeline import run_job
+
+    listener = progress or SilentProgress()
+    try:
+        return run_job(_make_job(inputs, output, options), listener)
+    finally:
+        listener.stop()
+
+
+def plan(inputs: Paths, output: str | os.PathLike[str] | None = None, **options: Unpack[Options]) -> Plan:
+    """Return what `shuffle` would do with the same arguments: piles, memory, disk, descriptors, shards.
+
+    Inputs are looked at, and standard input is sampled; nothing is written.
+
+    Raises
+    ------
+    RecshufError
+        As `shuffle` does before it reads the inputs.
+    """
+    from recshuf.pipeline import plan_job
+
+    return plan_job(_make_job(inputs, output, options), SilentProgress())
+
+
+def _make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Options) -> Job:
+    unknown = set(options) - Options.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unknown option {sorted(unknown)[0]!r}")
+    single = isinstance(inputs, str | os.PathLike)
+    paths = [inputs] if single else list(inputs)  # type: ignore[arg-type,list-item]
+    compression, level = _parse_compression(options.get("compression"))
+    separator = _choose_separator(options)
+    temp_dir = options.get("temp_dir")
+    given: dict[str, Any] = {}
+    if (seed := options.get("seed")) is not None:
+        given["seed"] = seed
+    if (memory := options.get("memory")) is not None:
+        given["memory_bytes"] = _parse(memory)
+    return Job(
+        inputs=tuple(os.fspath(path) for path in paths),
+        output=None if output is None else os.fspath(output),
+        format=options.get("format"),
+        to=options.get("to"),
+        cut=_make_cut(options),
+        workers=options.get("workers") or _count_cores(options),
+        temp_dir=None if temp_dir is None else Path(temp_dir),
+        head_count=options.get("head_count"),
+        pile_count=options.get("piles"),
+        overwrite=options.get("overwrite", False),
+        read=ReadOptions(
+            separator=separator,
+            header_lines=options.get("header", 0),
+            max_record_bytes=_parse(options.get("max_record_bytes", 1 << 30)),
+            datasets=_split_names("--datasets", options.get("datasets")),
+            columns=_split_names("--columns", options.get("columns")),
+            schema=_load_schema(options.get("schema")),
+        ),
+        write=WriteOptions(compression, level, separator, options.get("nan_as_null", False)),
+        stdin=options.get("stdin"),
+        stdout=options.get("stdout"),
+        **given,
+    )
+
+
+def _make_cut(options: Options) -> Cut | None:
+    shard_bytes = options.get("shard_bytes")
+    cut = Cut(
+        options.get("shards"), options.get("shard_records"), None if shard_bytes is None else _parse(shard_bytes)
+    )
+    asked = [cut.shards, cut.shard_records, cut.shard_bytes]
+    if sum(one is not None for one in asked) > 1:
+        raise UsageError("--shards, --shard-records and --shard-bytes contradict each other; give one of them")
+    return None if asked == [None, None, None] else cut
+
+
+def _choose_separator(options: Options) -> bytes:
+    separator = options.get("separator")
+    if options.get("zero_terminated"):
+        if separator is not None:
+            raise UsageError("--zero-terminated and --separator contradict each other; give one of them")
+        return b"\0"
+    if separator is None:
+        return b"\n"
+    return os.fsencode(separator) if isinstance(separator, str) else separator
+
+
+def _parse_compression(text: str | None) -> tuple[str | None, int | None]:
+    if text is None:
+        return None, None
+    name, colon, level = text.partition(":")
+    if not colon:
+        return name, None
+    try:
+        return name, int(level)
+    except ValueError:
+        raise UsageError(f"--compression {text!r}: {level!r} is no level; write for example zstd:9") from None
+
+
+def _parse(size: Size) -> int:
+    return size if isinstance(size, int) else parse_size(size)
+
+
+def _split_names(option: str, names: Names | None) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    split = tuple(names.split(",") if isinstance(names, str) else names)
+    if not split or "" in split:
+        raise UsageError(f"{option} holds an empty name; write for example {option} a,b")
+    return split
+
+
+def _load_schema(schema: pa.Schema | str | os.PathLike[str] | None) -> pa.Schema | None:
+    if not isinstance(schema, str | os.PathLike):
+        return schema
+    from recshuf.formats._schema_file import read_schema
+
+    return read_schema(Path(schema))
+
+
+def _count_cores(options: Options) -> int:
+    if options.get("workers") == 0:
+        return 0  # refused with the limits of the option named
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

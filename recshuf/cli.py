@@ -1,0 +1,257 @@
+"""The command line: options in, exit code and one-line messages out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.exceptions import Exit
+from click.shell_completion import shell_complete
+
+from recshuf._options import ShuffleCommand
+from recshuf.errors import RecshufError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+    from typing import Any
+
+    from recshuf.progress import Progress
+
+COMPLETION_VARIABLE = "_RECSHUF_COMPLETE"
+
+FAILED = 1
+WRONG_USAGE = 2
+SIGNALLED = 128
+"""Plus the number of the signal."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked the run to stop."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(signal.Signals(number).name)
+
+
+class DefaultGroup(click.Group):
+    """A group of commands; a command line whose first word names none of them is for the default one."""
+
+    def __init__(self, default: click.Command) -> None:
+        super().__init__("recshuf")
+        self.default = default
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Return the parsed command line, of this group or of the default command."""
+        if args and args[0] in self.commands:
+            return super().make_context(info_name, args, parent, **extra)
+        return self.default.make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run what the command line asks for."""
+        return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
+
+
+def main() -> int:
+    """Run the command line of this process.
+
+    Returns
+    -------
+    int
+        Exit code: 0 done, 1 failed, 2 wrong usage, 128 + n stopped by signal n, also by a closed pipe.
+    """
+    if instruction := os.environ.get(COMPLETION_VARIABLE):
+        return shell_complete(commands, {}, "recshuf", COMPLETION_VARIABLE, instruction)
+    verbose = False
+    try:
+        with _raising_signals(), commands.make_context("recshuf", sys.argv[1:]) as context:
+            verbose = context.params.get("verbose", False)
+            commands.invoke(context)
+            sys.stdout.flush()
+    except Exit as done:
+        return done.exit_code
+    except (Exception, KeyboardInterrupt) as error:
+        _discard_output(error)
+        return _explain(error, verbose)
+    return 0
+
+
+@contextmanager
+def _raising_signals() -> Iterator[None]:
+    """Raise `Stopped` on the first signal to stop; later ones must not cut the clean-up short."""
+    stopping = False
+
+    def stop(number: int, _: FrameType | None) -> None:
+        nonlocal stopping
+        if not stopping:
+            stopping = True
+            raise Stopped(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # What is ignored stays so: nohup, and jobs in the background of a script.
+    old = {
+        number: signal.signal(number, stop)
+        for number in numbers
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _discard_output(error: BaseException) -> None:
+    """Drop what is left in the buffer of standard output, where writing it would fail again or block."""
+    try:
+        if not isinstance(error, KeyboardInterrupt):
+            sys.stdout.flush()
+            return
+    except (OSError, ValueError):
+        pass
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _explain(error: BaseException, verbose: bool) -> int:
+    """Print what went wrong in one line, and return the exit code."""
+    from recshuf.terminal import say
+
+    if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
+        return SIGNALLED + signal.SIGPIPE
+    if verbose and not isinstance(error, click.ClickException):
+        traceback.print_exception(error)
+    match error:
+        case KeyboardInterrupt():
+            number = getattr(error, "number", signal.SIGINT)
+            say(f"stopped by {signal.Signals(number).name}")
+            return SIGNALLED + number
+        case UsageError():
+            say(f"error: {error}")
+            return WRONG_USAGE
+        case RecshufError():
+            say(f"error: {error}")
+        case click.ClickException():
+            say(f"error: {error.format_message()}")
+            return error.exit_code
+        case MemoryError():
+            say("error: memory ran out; give a lower --memory, so that more is spilled to disk")
+        case OSError():
+            say(f"error: {_describe_os_error(error)}")
+        case _:
+            hint = "" if verbose else "; run again with -v for the traceback"
+            say(f"internal error: {type(error).__name__}: {error}{hint}")
+    return FAILED
+
+
+def _describe_os_error(error: OSError) -> str:
+    names = " and ".join(
+        os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)
+    )
+    return ": ".join(filter(None, [names, error.strerror or str(error)]))
+
+
+def _run_shuffle(
+    inputs: tuple[str, ...],
+    output: str | None,
+    plan: bool,
+    report: str | None,
+    quiet: bool,
+    verbose: bool,
+    **options: Any,
+) -> None:
+    """Shuffle, or print the plan; `options` are arguments of `recshuf.shuffle`."""
+    _check_request(inputs, output, plan, report, quiet and verbose)
+    if plan:
+        _print_plan(inputs, output, report, options)
+        return
+    from recshuf import api
+    from recshuf._wording import detail_lines, summary
+    from recshuf.terminal import say
+
+    progress = _choose_progress(quiet)
+    try:
+        done = api.shuffle(inputs, output, progress=progress, **options)
+    finally:
+        progress.stop()
+    if report:
+        _write_json(report, done.to_json())
+    for line in detail_lines(done) if verbose else ():
+        say(line)
+    if not quiet:
+        say(summary(done, output))
+
+
+def _check_request(
+    inputs: tuple[str, ...], output: str | None, plan: bool, report: str | None, quiet_and_verbose: bool
+) -> None:
+    if not inputs and (sys.stdin is None or sys.stdin.isatty()):
+        raise UsageError(
+            "no input; usage: recshuf [OPTIONS] INPUT... -o OUTPUT, and recshuf --help tells more"
+        )
+    if quiet_and_verbose:
+        raise UsageError("-q and -v contradict each other; give one of them")
+    if report == "-":
+        if output in (None, "-") and not plan:
+            raise UsageError(
+                "--report - and the records cannot both go to standard output; name a file for one"
+            )
+    elif report:
+        folder = Path(report).resolve().parent
+        # The output's own folder may be made only by the run.
+        if not folder.is_dir() and (output is None or folder != Path(output).resolve()):
+            raise UsageError(f"--report {report}: folder {folder} does not exist; create it first")
+        if output is not None and Path(report).resolve() == Path(output).resolve():
+            raise UsageError(f"--report {report} is also the output; name another file for one of them")
+
+
+def _choose_progress(quiet: bool) -> Progress:
+    from recshuf.progress import SilentProgress
+    from recshuf.terminal import TerminalProgress, Warnings
+
+    if quiet:
+        return SilentProgress()
+    return TerminalProgress() if sys.stderr is not None and sys.stderr.isatty() else Warnings()
+
+
+def _print_plan(
+    inputs: tuple[str, ...], output: str | None, report: str | None, options: dict[str, Any]
+) -> None:
+    from recshuf import api
+    from recshuf._wording import plan_lines
+
+    made = api.plan(inputs, output, **options)
+    if report != "-":
+        click.echo("\n".join(plan_lines(made)))
+    if report:
+        _write_json(report, made.to_json())
+
+
+def _write_json(name: str, values: dict[str, object]) -> None:
+    """Write a file whole or not at all; ``-`` is standard output."""
+    text = json.dumps(values, indent=2) + "\n"
+    path = Path(name).resolve()
+    if name == "-":
+        click.echo(text, nl=False)
+    elif path.exists() and not path.is_file():
+        path.write_text(text)  # a device or a pipe: nothing to rename over
+    else:
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            unfinished.write_text(text)
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
+commands = DefaultGroup(ShuffleCommand(_run_shuffle))

@@ -1,0 +1,90 @@
+"""The formats: found by name, by suffix or by content."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from recshuf.errors import InputError, UsageError
+from recshuf.formats._compression import decompress_head, recognise_compression, split_compression
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recshuf.interfaces import Format, FormatNames, InputFile
+
+FORMAT_NAMES = ("jsonl", "text", "parquet", "hdf5")
+_LINES = ("jsonl", "text")
+_BY_CONTENT = ("parquet", "hdf5", "jsonl", "text")
+_HEAD_BYTES = 64 << 10
+
+
+def load_format(name: str) -> Format:
+    """Return the format of this name, importing its libraries only now.
+
+    Raises
+    ------
+    UsageError
+        When there is no such format.
+    """
+    if name not in FORMAT_NAMES:
+        raise UsageError(f"there is no format {name!r}; choose one of {', '.join(FORMAT_NAMES)}")
+    return cast("Format", import_module(f"recshuf.formats.{name}").FORMAT)
+
+
+def name_by_suffix(name: str) -> str | None:
+    """Return the format that a file name's suffix stands for, compression set aside; None when unsure."""
+    stem, _ = split_compression(name)
+    suffix = Path(stem).suffix.lower()
+    matches = (known for known in FORMAT_NAMES if suffix in load_format(known).names.suffixes)
+    return next(matches, None) if suffix else None
+
+
+def detect_format(inputs: Sequence[InputFile]) -> str:
+    """Return the name of the one format that all inputs have, by suffix, else by content.
+
+    Raises
+    ------
+    InputError
+        When two inputs differ, or one is not recognised.
+    """
+    first: tuple[str, str] | None = None
+    for file in inputs:
+        name = name_by_suffix(file.name) or _name_by_content(file)
+        if first is not None and name != first[1]:
+            raise InputError(
+                file.name,
+                f"is {name}, but {first[0]} is {first[1]}",
+                remedy="give inputs of one format at a time, or --format",
+            )
+        first = first or (file.name, name)
+    if first is None:
+        raise UsageError("no input is given")
+    return first[1]
+
+
+def _name_by_content(file: InputFile) -> str:
+    if file.path is None:
+        return "text"
+    try:
+        with file.path.open("rb") as stream:
+            head = stream.read(_HEAD_BYTES)
+    except OSError as error:
+        raise InputError(file.name, f"cannot be read: {error.strerror}") from error
+    compression = recognise_compression(head)
+    if compression != "none":
+        head = decompress_head(head, compression, _HEAD_BYTES)
+    name = next((known for known in _BY_CONTENT if load_format(known).recognises(head)), None)
+    if name is None or (name == "text" and file.path.suffix == ".json"):
+        problem = "is not JSON lines" if file.path.suffix == ".json" else "is of no format that recshuf recognises"
+        raise InputError(file.name, problem, remedy="name it with --format if it is one of them")
+    return name
+
+
+def suffix_compression(name: str, names: FormatNames) -> str | None:
+    """Return the compression that an output file's name asks for; None when its suffix says nothing."""
+    stem, compression = split_compression(name)
+    if compression is not None:
+        return compression
+    return "none" if names.name in _LINES and Path(stem).suffix.lower() in names.suffixes else None

@@ -1,0 +1,120 @@
+"""The input list: files, directories and globs, expanded in natural order."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recshuf.errors import InputError
+from recshuf.interfaces import InputFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_DIGITS = re.compile(r"(\d+)")
+_PARTITION = re.compile(r"([^=/]+)=([^/]*)")
+
+
+def natural_key(path: str) -> tuple[tuple[str | int, ...], ...]:
+    """Return a sort key under which ``file2`` comes before ``file10``, folder by folder.
+
+    >>> sorted(["b/1", "a10", "a9", "a/2"], key=natural_key)
+    ['a/2', 'a9', 'a10', 'b/1']
+    """
+    return tuple(
+        tuple(int(piece) if piece.isdecimal() else piece for piece in _DIGITS.split(part))
+        for part in path.split("/")
+    )
+
+
+def expand_inputs(
+    patterns: Iterable[str], accepts: Callable[[str], bool], warn: Callable[[str], None]
+) -> list[InputFile]:
+    """Return the files meant by paths, directories and globs, those of a directory or glob in natural order.
+
+    Folders are searched at any depth; what begins with ``.`` or ``_`` in them is passed over. Of the rest
+    only what `accepts` takes is an input, if there is any such file, and `warn` hears what is left out.
+
+    Raises
+    ------
+    InputError
+        When a path does not exist, or a directory or glob holds no file.
+    """
+    found: list[InputFile] = []
+    for pattern in patterns:
+        path = Path(pattern)
+        if path.is_dir():
+            found += _list_folder(pattern, pattern, accepts, warn)
+        elif glob.has_magic(pattern) and not path.exists():
+            found += _list_glob(pattern, accepts, warn)
+        else:
+            found.append(_name_file(pattern, Path(pattern)))
+    return found
+
+
+def _list_glob(pattern: str, accepts: Callable[[str], bool], warn: Callable[[str], None]) -> list[InputFile]:
+    matches = sorted(glob.glob(pattern, recursive=True), key=natural_key)
+    if not matches:
+        raise InputError(pattern, "no file matches", remedy="check the path, and quote the pattern")
+    plain = glob.escape(pattern) == pattern
+    root = Path(pattern) if plain else Path(*_fixed_parts(pattern))
+    found = []
+    for match in matches:
+        if Path(match).is_dir():
+            if "**" not in pattern:
+                found += _list_folder(match, str(root), accepts, warn)
+        elif not _is_hidden(Path(match).name):
+            found.append(_name_file(match, root))
+    return found
+
+
+def _fixed_parts(pattern: str) -> list[str]:
+    parts = []
+    for part in Path(pattern).parts:
+        if glob.has_magic(part):
+            break
+        parts.append(part)
+    return parts
+
+
+def _list_folder(
+    folder: str, root: str, accepts: Callable[[str], bool], warn: Callable[[str], None]
+) -> list[InputFile]:
+    paths = sorted(_walk(folder), key=natural_key)
+    wanted = [path for path in paths if accepts(path)]
+    if not paths:
+        raise InputError(folder, "no files in this directory", remedy="check the path")
+    if wanted and len(wanted) < len(paths):
+        others = [path for path in paths if not accepts(path)]
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        warn(f"{folder}: passed over {', '.join(others[:3])}{more}, of another format by name")
+    return [_name_file(path, Path(root)) for path in wanted or paths]
+
+
+def _walk(folder: str) -> list[str]:
+    paths = []
+    for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
+        folders[:] = [name for name in folders if not _is_hidden(name)]
+        paths += [os.path.join(parent, name) for name in names if not _is_hidden(name)]  # noqa: PTH118 - keeps ./
+    return [path for path in paths if Path(path).name != "recshuf.json"]
+
+
+def _raise(error: OSError) -> None:
+    raise InputError(str(error.filename), f"cannot be listed: {error.strerror}") from error
+
+
+def _is_hidden(name: str) -> bool:
+    # A folder such as _year=2020 is a partition, not a marker.
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def _name_file(name: str, root: Path) -> InputFile:
+    path = Path(name)
+    parents = path.parent.parts
+    if path != root and root.parts == parents[: len(root.parts)]:
+        parents = parents[len(root.parts) :]
+    pairs = tuple(match.groups() for part in parents if (match := _PARTITION.fullmatch(part)))
+    return InputFile(name, path, partitions=tuple((key, value) for key, value in pairs))

@@ -1,0 +1,330 @@
+"""A run from end to end: census, plan, scatter, gather, commit."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recshuf import __version__
+from recshuf.census import take_census
+from recshuf.errors import OutputError, UsageError
+from recshuf.formats import detect_format, load_format, name_by_suffix, suffix_compression
+from recshuf.gather import Gather
+from recshuf.inputs import expand_inputs
+from recshuf.interfaces import InputFile, Sink, SupportsStream
+from recshuf.memory import peak_bytes, resident_bytes
+from recshuf.order import ORDER_VERSION
+from recshuf.piles import PileStore, Scratch
+from recshuf.plans import Costs, Cut, InputSize, Limits, Plan, make_plan, shard_bounds
+from recshuf.records import choose_codec
+from recshuf.report import FileReport, PassReport, ShuffleReport
+from recshuf.scatter import Scatter, ScatterCounts
+from recshuf.shards import Destination, Staging, write_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import BinaryIO
+
+    import pyarrow as pa
+
+    from recshuf.interfaces import Decoder, Format, Source, Target, WriteOptions
+    from recshuf.job import Job
+    from recshuf.progress import Progress
+
+CONVERSION_FACTOR = 1.5
+"""Memory of a batch in table form, as a multiple of its native size: offsets and validity come on top."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A job whose inputs have been looked at."""
+
+    job: Job
+    source: Source
+    source_name: str
+    target_name: str
+    target_format: Format
+    write: WriteOptions
+    decoder: Decoder | None
+    destination: Destination | None
+    """None for standard output."""
+    cut: Cut
+    sizes: list[InputSize]
+    plan: Plan
+
+    def open_target(self) -> Target:
+        """Return the target, once every record has been observed."""
+        if self.decoder is None:
+            return self.target_format.open_target(self.source.schema, self.source.layout, self.write)
+        return self.target_format.open_target(self.decoder.finish(), None, self.write)
+
+
+def plan_job(job: Job, progress: Progress) -> Plan:
+    """Return the plan of a job without running it.
+
+    Raises
+    ------
+    RecshufError
+        When the job cannot be run.
+    """
+    return _open(job, progress).plan
+
+
+def run_job(job: Job, progress: Progress) -> ShuffleReport:
+    """Run a job and return its figures; on an error nothing is left behind.
+
+    Raises
+    ------
+    RecshufError
+        When the job cannot be run to its end.
+    """
+    started = time.perf_counter()
+    opened = _open(job, progress)
+    base_bytes = resident_bytes()
+    with ExitStack() as cleanup:
+        staging = None
+        if opened.destination is not None:
+            staging = Staging(opened.destination)
+            cleanup.callback(staging.remove)
+        scratch = Scratch(_choose_scratch_parent(job, staging))
+        cleanup.callback(scratch.remove)
+        store = _make_store(opened, scratch)
+        progress.start("scatter", opened.plan.record_count, _sum([size.file_bytes for size in opened.sizes]))
+        counts, scatter_pass = _scatter(opened, store, progress)
+        target = opened.open_target()
+        bounds = shard_bounds(opened.cut, *_measure_output(opened, counts))
+        progress.start("gather", bounds[-1], None)
+        gather_pass = _gather(opened, store, target, bounds, staging, progress)
+        commit_started = time.perf_counter()
+        inputs = [
+            FileReport(summary.name, records, summary.file_bytes)
+            for summary, records in zip(opened.source.inputs, counts.records, strict=True)
+        ]
+        shards = _report_shards(staging, bounds)
+        if staging is not None:
+            staging.commit(_make_manifest(opened, inputs, shards))
+        commit_pass = PassReport("commit", time.perf_counter() - commit_started, bounds[-1], 0)
+    return ShuffleReport(
+        version=__version__,
+        order=ORDER_VERSION,
+        seed=job.seed,
+        format=opened.source_name,
+        to=opened.target_name,
+        records=sum(counts.records),
+        records_written=bounds[-1],
+        byte_count=sum(counts.byte_counts),
+        spilled_bytes=store.spilled_bytes,
+        seconds=time.perf_counter() - started,
+        passes=(scatter_pass, gather_pass, commit_pass),
+        inputs=tuple(inputs),
+        shards=tuple(shards),
+        plan=opened.plan,
+        predicted_peak_bytes=opened.plan.peak_memory_bytes,
+        measured_peak_bytes=peak_bytes(),
+        base_bytes=base_bytes,
+    )
+
+
+def _open(job: Job, progress: Progress) -> _Opened:
+    """Look at inputs and output, and plan."""
+    destination = None
+    if not job.writes_stdout:
+        destination = Destination.of(job.output or "", wants_shards=job.cut is not None)
+        destination.check(overwrite=job.overwrite)
+    elif job.cut is not None:
+        raise UsageError("shards cannot go to standard output; give a directory with -o")
+    files = _list_inputs(job, progress)
+    source_name = job.format or detect_format(files)
+    target_name = job.to or _name_target(job, destination) or source_name
+    source_format, target_format = load_format(source_name), load_format(target_name)
+    _check_streams(job, source_name, target_name)
+    source = source_format.open_source(files, job.read)
+    decoder = source.decoder() if source_name != target_name else None
+    write = _complete_write_options(job, destination, source, target_format, converts=decoder is not None)
+    cut = job.cut or Cut(shards=len(files) if destination is not None and destination.is_directory else 1)
+    sizes = take_census(source.inputs)
+    costs = Costs(
+        reading_bytes=source.reading_bytes,
+        sink_bytes=_preview_target(source, decoder, target_format, write).sink_bytes,
+        decoding_factor=1.0 if decoder is None else CONVERSION_FACTOR,
+    )
+    limits = Limits(job.memory_bytes, job.workers, job.read.max_record_bytes, job.pile_count)
+    plan = make_plan(sizes, limits, costs, cut, job.head_count)
+    return _Opened(
+        job, source, source_name, target_name, target_format, write, decoder, destination, cut, sizes, plan
+    )
+
+
+def _list_inputs(job: Job, progress: Progress) -> list[InputFile]:
+    if job.reads_stdin:
+        return [InputFile("standard input", None, job.stdin or sys.stdin.buffer)]
+    if job.format is None:
+        return expand_inputs(job.inputs, lambda path: name_by_suffix(path) is not None, progress.warn)
+    return expand_inputs(job.inputs, lambda path: name_by_suffix(path) == job.format, progress.warn)
+
+
+def _name_target(job: Job, destination: Destination | None) -> str | None:
+    if destination is None or destination.is_directory:
+        return None
+    return name_by_suffix(job.output or "")
+
+
+def _check_streams(job: Job, source_name: str, target_name: str) -> None:
+    for streams, name, what, remedy in (
+        (job.reads_stdin, source_name, "read from standard input", "give its path"),
+        (job.writes_stdout, target_name, "written to standard output", "give a file or directory with -o"),
+    ):
+        if streams and name not in ("text", "jsonl"):
+            raise UsageError(f"{name} cannot be {what}, which cannot seek; {remedy}")
+
+
+def _complete_write_options(
+    job: Job, destination: Destination | None, source: Source, target: Format, *, converts: bool
+) -> WriteOptions:
+    """Fill in the compression: as asked, else by the output's suffix, else that of the inputs."""
+    names = target.names
+    write = job.write
+    if write.compression is not None and write.compression not in names.compressions:
+        raise UsageError(
+            f"--compression {write.compression} is not possible for {names.name}; choose one of "
+            f"{', '.join(names.compressions)}"
+        )
+    if write.compression is not None:
+        return write
+    compression = None
+    if destination is not None and not destination.is_directory:
+        compression = suffix_compression(str(destination.path), names)
+    if compression is None and converts and source.compression in names.compressions:
+        compression = source.compression
+    return replace(write, compression=compression)
+
+
+def _preview_target(source: Source, decoder: Decoder | None, target: Format, write: WriteOptions) -> Target:
+    """Return a target as early as possible, so that what it cannot hold is found before anything is read."""
+    if decoder is None:
+        return target.open_target(source.schema, source.layout, write)
+    if decoder.schema is not None:
+        return target.open_target(decoder.schema, None, write)
+    import pyarrow as pa
+
+    return target.open_target(pa.schema([("text", pa.string())]), None, write)
+
+
+def _choose_scratch_parent(job: Job, staging: Staging | None) -> Path:
+    if job.temp_dir is not None:
+        if not job.temp_dir.is_dir():
+            raise OutputError(f"{job.temp_dir}: no such directory; create it, or choose another --temp-dir")
+        return job.temp_dir
+    if staging is not None and staging.folder is not None:
+        return staging.folder
+    # With no output folder: what the user has set, else the place meant for large temporary files.
+    for candidate in (os.environ.get("TMPDIR"), "/var/tmp"):  # noqa: S108 - a private folder is made in it
+        if candidate and os.access(candidate, os.W_OK | os.X_OK):
+            return Path(candidate)
+    return Path(tempfile.gettempdir())
+
+
+def _make_store(opened: _Opened, scratch: Scratch) -> PileStore:
+    plan = opened.plan
+    set_sizes: list[float | None] = [0.0] * plan.set_count
+    for set_index, size in zip(plan.set_of_input, opened.sizes, strict=True):
+        so_far = set_sizes[set_index]
+        known = size.record_count is not None and so_far is not None
+        set_sizes[set_index] = so_far + size.record_count if known else None  # type: ignore[operator]
+    return PileStore(
+        choose_codec(opened.source.schema),
+        plan.pile_count,
+        scratch,
+        tuple(set_sizes),
+        plan.resident_bytes,
+        plan.output_count,
+    )
+
+
+def _scatter(opened: _Opened, store: PileStore, progress: Progress) -> tuple[ScatterCounts, PassReport]:
+    started = time.perf_counter()
+    counts = Scatter(opened.source, opened.plan, opened.job.seed, store, opened.decoder, progress).run()
+    seconds = time.perf_counter() - started
+    return counts, PassReport("scatter", seconds, sum(counts.records), sum(counts.byte_counts))
+
+
+def _gather(
+    opened: _Opened,
+    store: PileStore,
+    target: Target,
+    bounds: list[int],
+    staging: Staging | None,
+    progress: Progress,
+) -> PassReport:
+    started = time.perf_counter()
+    open_sink = _sink_opener(opened, target, staging)
+    try:
+        Gather(store, opened.plan, bounds, open_sink, opened.decoder, progress).run()
+    except OSError as error:
+        if staging is None or isinstance(error, OutputError):
+            raise
+        raise write_error(error, staging.destination.path) from error
+    finally:
+        store.close()
+    share = bounds[-1] / max(1, int(store.counts.sum()))
+    byte_count = int(share * sum(size.byte_count or 0 for size in opened.sizes))
+    return PassReport("gather", time.perf_counter() - started, bounds[-1], byte_count)
+
+
+def _sink_opener(opened: _Opened, target: Target, staging: Staging | None) -> Callable[[int], Sink]:
+    threads = opened.plan.sink_threads
+    if staging is not None:
+        return lambda shard: target.open(staging.path_of(shard, target.suffix), threads)
+    stdout: BinaryIO = opened.job.stdout or sys.stdout.buffer
+    if not isinstance(target, SupportsStream):
+        raise UsageError(f"{opened.target_name} cannot be written to standard output; give a file with -o")
+    return lambda _: target.open_stream(stdout, threads)
+
+
+def _measure_output(opened: _Opened, counts: ScatterCounts) -> tuple[int, int]:
+    """Return how many records will be written, and about how many bytes, by nothing that the plan decides."""
+    records = sum(counts.records)
+    wanted = records if opened.job.head_count is None else min(records, opened.job.head_count)
+    file_bytes = _sum([size.file_bytes for size in opened.sizes])
+    same = opened.decoder is None and opened.write.compression in (None, opened.source.compression)
+    if file_bytes is None or not same:
+        file_bytes = sum(counts.byte_counts)
+    return wanted, file_bytes * wanted // max(1, records)
+
+
+def _report_shards(staging: Staging | None, bounds: list[int]) -> list[FileReport]:
+    sizes = [stop - start for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+    if staging is None:
+        return [FileReport("standard output", sizes[0], None)]
+    return [
+        FileReport(name, count, size) for (name, size), count in zip(staging.list_files(), sizes, strict=True)
+    ]
+
+
+def _make_manifest(opened: _Opened, inputs: list[FileReport], shards: list[FileReport]) -> dict[str, object]:
+    return {
+        "recshuf": __version__,
+        "order": ORDER_VERSION,
+        "seed": str(opened.job.seed),
+        "format": opened.source_name,
+        "to": opened.target_name,
+        "records": sum(one.records for one in shards),
+        "inputs": [{"name": one.name, "records": one.records, "bytes": one.file_bytes} for one in inputs],
+        "shards": [{"name": one.name, "records": one.records, "bytes": one.file_bytes} for one in shards],
+        "schema": _describe_schema(opened.source.schema if opened.decoder is None else opened.decoder.finish()),
+    }
+
+
+def _describe_schema(schema: pa.Schema) -> list[dict[str, object]]:
+    return [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema]
+
+
+def _sum(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

@@ -1,0 +1,95 @@
+"""Messages on standard error, and the display of progress where that is a terminal."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from recshuf._wording import one_line
+from recshuf.progress import SilentProgress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Display
+    from rich.progress import TaskID
+
+
+def say(text: str) -> None:
+    """Print one line on standard error, after the name of the program; nobody may be listening."""
+    with suppress(OSError, AttributeError):
+        sys.stderr.write(f"recshuf: {one_line(text)}\n")
+        sys.stderr.flush()
+
+
+class Warnings(SilentProgress):
+    """A listener that passes on the warnings and nothing else."""
+
+    def warn(self, message: str) -> None:
+        """Print the warning."""
+        say(f"warning: {message}")
+
+
+class TerminalProgress:
+    """A listener that shows the pass on the terminal of standard error: records, bytes, rate, time left.
+
+    The display goes away when the run is over.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._display: Display | None = None
+        self._task: TaskID | None = None
+        self._records = 0
+
+    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
+        """Show a new pass in place of the one before."""
+        of_total = "" if record_total is None else f" of {record_total:,}"
+        with self._lock:
+            display = self._display = self._display or _open_display()
+            if self._task is not None:
+                display.remove_task(self._task)
+            self._records = 0
+            self._task = display.add_task(name, total=byte_total or None, records=0, of_total=of_total)
+
+    def advance(self, records: int, byte_count: int) -> None:
+        """Add to the pass."""
+        with self._lock:
+            self._records += records
+            if self._display is not None and self._task is not None:
+                self._display.update(self._task, advance=byte_count, records=self._records)
+
+    def warn(self, message: str) -> None:
+        """Print the warning above the display."""
+        if self._display is None:
+            say(f"warning: {message}")
+        else:
+            text = f"recshuf: warning: {one_line(message)}"
+            self._display.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        """Take the display away."""
+        with self._lock:
+            display, self._display, self._task = self._display, None, None
+        if display is not None:
+            display.stop()
+
+
+def _open_display() -> Display:
+    from rich import progress
+    from rich.console import Console
+
+    display = progress.Progress(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(bar_width=24),
+        progress.TextColumn("{task.fields[records]:,}{task.fields[of_total]} records"),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(),
+        console=Console(file=sys.stderr),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    display.start()
+    return display

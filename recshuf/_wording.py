@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.memory import format_size
@@ -56,16 +57,17 @@ def duration(seconds: float) -> str:
 
 def plan_lines(plan: Plan) -> Iterator[str]:
     """Yield the lines of a plan: a word and its figure."""
+    streams = plan.byte_count is None
     kept = min(plan.pile_bytes, plan.byte_count or plan.pile_bytes)
     figures = {
         "records": _or_unknown(plan.record_count, "{:,}"),
-        "record bytes": "unknown" if plan.byte_count is None else format_size(plan.byte_count),
+        "record bytes": "unknown" if streams else format_size(plan.byte_count or 0),
         "piles": f"{plan.pile_count:,}, each at most {format_size(kept)}",
         "pile sets": f"{plan.set_count:,}",
         "workers": f"{plan.scatter_workers} to scatter, {plan.gather_workers} to gather",
         "peak memory": f"{format_size(plan.peak_memory_bytes)}, beside interpreter and libraries",
-        "spilled": format_size(plan.spilled_bytes),
-        "peak disk": f"{format_size(plan.peak_disk_bytes)}, beside the inputs",
+        "spilled": "unknown" if streams else format_size(plan.spilled_bytes),
+        "peak disk": "unknown" if streams else f"{format_size(plan.peak_disk_bytes)}, beside the inputs",
         "descriptors": f"{plan.descriptors:,}",
         "shards": _or_unknown(plan.shard_count, "{:,}"),
     }
@@ -84,11 +86,18 @@ def summary(report: ShuffleReport, output: str | None) -> str:
     if report.records_written != report.records:
         records = f"{report.records_written:,} of {records}"
     rate = format_size(report.byte_count / report.seconds) if report.seconds else "0 B"
-    where = "standard output" if output in (None, "-") else output
     return (
         f"{records}, {format_size(report.byte_count)} in {duration(report.seconds)} ({rate}/s), "
-        f"{count_of(len(report.shards), 'shard')} in {where}, seed {report.seed}"
+        f"{_describe_output(report, output)}, seed {report.seed}"
     )
+
+
+def _describe_output(report: ShuffleReport, output: str | None) -> str:
+    if output is None or output == "-":
+        return "to standard output"
+    if Path(output).is_dir():
+        return f"{count_of(len(report.shards), 'shard')} in {output}"
+    return f"to {output}"
 
 
 def detail_lines(report: ShuffleReport) -> Iterator[str]:

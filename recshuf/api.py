@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict, Unpack
 from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, WriteOptions
 from recshuf.job import Job
-from recshuf.memory import parse_size
+from recshuf.memory import give_back_promptly, parse_size
 from recshuf.plans import Cut
 from recshuf.progress import SilentProgress
 
@@ -113,6 +113,7 @@ def shuffle(
 
     Nothing is left under the output's name, nor in the scratch folder, when an exception is raised.
     """
+    give_back_promptly()
     from recshuf.pipeline import run_job
 
     listener = progress or SilentProgress()

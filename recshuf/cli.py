@@ -33,8 +33,8 @@ SIGNALLED = 128
 """Plus the number of the signal."""
 
 
-class Stopped(KeyboardInterrupt):
-    """A signal asked the run to stop."""
+class Interrupted(KeyboardInterrupt):
+    """A signal asked the program to stop."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -76,7 +76,8 @@ def main() -> int:
         with _raising_signals(), commands.make_context("recshuf", sys.argv[1:]) as context:
             verbose = context.params.get("verbose", False)
             commands.invoke(context)
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except Exit as done:
         return done.exit_code
     except (Exception, KeyboardInterrupt) as error:
@@ -87,14 +88,14 @@ def main() -> int:
 
 @contextmanager
 def _raising_signals() -> Iterator[None]:
-    """Raise `Stopped` on the first signal to stop; later ones must not cut the clean-up short."""
+    """Raise `Interrupted` on the first signal to stop; later ones must not cut the clean-up short."""
     stopping = False
 
     def stop(number: int, _: FrameType | None) -> None:
         nonlocal stopping
         if not stopping:
             stopping = True
-            raise Stopped(number)
+            raise Interrupted(number)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     # What is ignored stays so: nohup, and jobs in the background of a script.
@@ -112,6 +113,8 @@ def _raising_signals() -> Iterator[None]:
 
 def _discard_output(error: BaseException) -> None:
     """Drop what is left in the buffer of standard output, where writing it would fail again or block."""
+    if sys.stdout is None:
+        return
     try:
         if not isinstance(error, KeyboardInterrupt):
             sys.stdout.flush()
@@ -176,12 +179,14 @@ def _run_shuffle(
         _print_plan(inputs, output, report, options)
         return
     from recshuf import api
+    from recshuf._standard_input import open_standard_input
     from recshuf._wording import detail_lines, summary
     from recshuf.terminal import say
 
-    progress = _choose_progress(quiet)
+    progress = _choose_progress(quiet, output)
     try:
-        done = api.shuffle(inputs, output, progress=progress, **options)
+        with open_standard_input() as stdin:
+            done = api.shuffle(inputs, output, progress=progress, stdin=stdin, **options)
     finally:
         progress.stop()
     if report:
@@ -215,13 +220,16 @@ def _check_request(
             raise UsageError(f"--report {report} is also the output; name another file for one of them")
 
 
-def _choose_progress(quiet: bool) -> Progress:
+def _choose_progress(quiet: bool, output: str | None) -> Progress:
     from recshuf.progress import SilentProgress
     from recshuf.terminal import TerminalProgress, Warnings
 
     if quiet:
         return SilentProgress()
-    return TerminalProgress() if sys.stderr is not None and sys.stderr.isatty() else Warnings()
+    records_on_terminal = output in (None, "-") and sys.stdout.isatty()
+    if sys.stderr is None or not sys.stderr.isatty() or records_on_terminal:
+        return Warnings()
+    return TerminalProgress()
 
 
 def _print_plan(

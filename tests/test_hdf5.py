@@ -217,6 +217,8 @@ def make_rich_file(path: Path) -> None:
         file.attrs["ragged"] = np.array([np.arange(2), np.arange(3)], object).astype(h5py.vlen_dtype("i8"))
         file.create_group("z/inner", track_order=True).attrs["depth"] = 2
         file.create_group("empty")
+        file.create_group("z/inner/second")
+        file.create_group("z/inner/first")
         file["z/x"] = np.arange(6.0).reshape(3, 2)
         file["z/x"].attrs["unit"] = "m"
         file["a"] = np.arange(3)
@@ -242,7 +244,8 @@ def test_everything_else_is_copied_to_every_shard(tmp_path: Path) -> None:
     write_shard(source, tmp_path / "out.h5", read_all(source))
     with h5py.File(tmp_path / "in.h5") as before, h5py.File(tmp_path / "out.h5") as after:
         assert list(after) == list(before)
-        assert list(after["z"]) == list(before["z"])
+        assert list(after["z/inner"]) == list(before["z/inner"])
+        assert list(after["z/inner"])[:2] == ["second", "first"]
         assert list(after.attrs) == list(before.attrs)
         for key in ("title", "bytes", "nothing", "compound"):
             assert after.attrs[key] == before.attrs[key]
@@ -282,6 +285,14 @@ def test_chosen_datasets_are_the_record(tmp_path: Path) -> None:
         assert list(after["z"]) == ["inner"]
         assert after["scalar"][()] == 5.5
         assert "reference" not in after.attrs
+
+
+@pytest.mark.parametrize("name", ["again", "z/inner/cycle/x", "z/inner/root/soft", "z/x"])
+def test_datasets_can_be_chosen_by_any_of_their_names(tmp_path: Path, name: str) -> None:
+    make_rich_file(tmp_path / "in.h5")
+    copy_through(tmp_path / "in.h5", tmp_path / "out.h5", datasets=(name,))
+    with h5py.File(tmp_path / "out.h5") as after:
+        assert after[name][:].tolist() == [[0, 1], [2, 3], [4, 5]]
 
 
 def test_files_are_concatenated_and_the_first_gives_the_rest(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_lists_of_bad_values_are_named_by_row(tmp_path: Path) -> None:
     element = h5py.enum_dtype({"a": 0, "b": 1}, "u1")
     with h5py.File(tmp_path / "in.h5", "w") as file:
         dataset = file.create_dataset("v", (5,), h5py.vlen_dtype(element))
-        for row, values in enumerate([[0, 1], [], [0], [1, 1, 9], [0]]):
+        for row, values in enumerate([[0, 1], [0], [], [9, 1, 1], [0]]):
             dataset[row] = np.array(values, "u1").astype(element)
     source = open_source(tmp_path / "in.h5")
     (batch,) = read_all(source)
@@ -385,7 +385,9 @@ NULLS = {
 @pytest.mark.parametrize("name", NULLS)
 def test_nulls_are_refused_by_name(tmp_path: Path, name: str) -> None:
     table = pa.table({"ok": [1, 2], name: NULLS[name]})
-    with pytest.raises(ConversionError, match=f"field '{name}(.a)?'.*null.*fill or drop"):
+    with pytest.raises(
+        ConversionError, match=f"field '{name}{'.a' * (name == 'member')}'.*null.*fill or drop"
+    ):
         write_table(tmp_path / "out.h5", table.to_batches(), table.schema)
 
 

@@ -6,7 +6,6 @@ import io
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer
     from pathlib import Path
 
 
@@ -70,7 +69,7 @@ class ShardFile:
         """Return up to `size` bytes."""
         return self._file.read(size)
 
-    def readinto(self, buffer: Buffer) -> int:
+    def readinto(self, buffer: bytes | memoryview) -> int:
         """Fill a buffer, with zeros where bytes were only pretended to be written."""
         view = memoryview(buffer).cast("B")
         done = 0
@@ -82,7 +81,7 @@ class ShardFile:
             done += count
         return len(view)
 
-    def write(self, buffer: Buffer) -> int:
+    def write(self, buffer: bytes | memoryview) -> int:
         """Write all of a buffer, or note down why not."""
         view = memoryview(buffer).cast("B")
         done = 0

@@ -117,7 +117,8 @@ class _StepCutter:
         if not self._variable or batch.num_rows == 0:
             return None
         offsets = [view_offsets(batch.column(i)) for i in self._variable]
-        return np.sum(offsets, axis=0) - sum(int(each[0]) for each in offsets)
+        ends: np.ndarray = np.sum(offsets, axis=0) - sum(int(each[0]) for each in offsets)
+        return ends
 
     def _find_cut(self, ends: np.ndarray | None, start: int) -> int:
         """Return the row before which the present step ends, if there were rows without end."""

@@ -9,6 +9,9 @@ Datasets of a shard keep type, filters, fill value and chunk shape, with these e
 not chunked are chunked, since they must be able to grow; chunks whose rows have more than 64 MiB are given
 fewer rows; gzip takes the place of scale-offset, which would round values anew, and of filters that this
 installation can only undo. The first axis is unlimited.
+
+In table form a group is a struct and an n-d row nested fixed-size lists; see `_hdf5_forms` for the types. The
+other way, an attribute `arrow_type` notes what HDF5 has no type for: times, dates, and binary values.
 """
 
 from __future__ import annotations

@@ -1,0 +1,142 @@
+"""Every order is equally likely: all orders of few records over many seeds, and a battery over many records.
+
+The seeds go through the real scatter and gather, with several piles, batches of one record or two, and splits.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import recshuf.gather
+import recshuf.scatter
+from recshuf.gather import Unit, iterate_units
+from recshuf.piles import Scratch
+from tests._pass_tools import UNLIMITED, InlineExecutor, Knobs, fill_store, write_shards
+from tests.fake_format import MAGIC, TRAILER, FakeSource, FakeTarget, make_fixed_shape
+from tests.statistics import battery, permutation_chi_square
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+RARE = 1e-6
+SPILLED_EVERY = 5
+THREADED_SHARE = 10
+FEW = {4: 4_800, 5: 12_000}
+MANY = {4: 24_000, 5: 60_000}
+
+# A pile of two records or more is always split: a record and its key take 9 bytes in memory, 48 on disk.
+IN_MEMORY = Knobs(piles=2, pile_bytes=10)
+ON_DISK = Knobs(piles=2, pile_bytes=50, resident_bytes=0)
+FILES = {4: [[b"\0", b"\1", b"\2"], [b"\3"]], 5: [[b"\0", b"\1"], [b"\2", b"\3", b"\4"]]}
+
+
+@pytest.fixture
+def needs_exhaustive(request: pytest.FixtureRequest) -> None:
+    """Skip unless the full counts were asked for by name."""
+    if "exhaustive" not in request.config.getoption("-m"):
+        pytest.skip("the full seed counts take minutes; ask for them with -m exhaustive")
+
+
+def draw_orders(n: int, seeds: Sequence[int], folder: Path) -> NDArray[np.int64]:
+    """Return the order of n records under each seed, shape ``(S, n)``.
+
+    A share of the seeds is spilled, and a share runs in real threads: starting them takes most of the time.
+    """
+    source = FakeSource(FILES[n], shape=make_fixed_shape(1), fragment_rows=2, batch_rows=1)
+    scratch = Scratch(folder)
+    threaded = len(seeds) // THREADED_SHARE
+    orders = [draw_order(source, seed, scratch) for seed in seeds[:threaded]]
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (recshuf.scatter, recshuf.gather):
+            patch.setattr(module, "ThreadPoolExecutor", InlineExecutor)
+        orders += [draw_order(source, seed, scratch) for seed in seeds[threaded:]]
+    scratch.remove()
+    return np.array(orders, np.int64)
+
+
+def draw_order(source: FakeSource, seed: int, scratch: Scratch) -> NDArray[np.uint8]:
+    knobs = IN_MEMORY if seed % SPILLED_EVERY else ON_DISK
+    store, _ = fill_store(source, scratch, knobs, seed)
+    stream = io.BytesIO()
+    target = FakeTarget(source.shape)
+    count = int(store.counts.sum())
+    write_shards(source, store, knobs, [0, count], lambda _: target.open_stream(stream, 1))
+    store.close()
+    content = np.frombuffer(stream.getvalue()[len(MAGIC) : -len(TRAILER)], np.uint8)
+    return content.reshape(count, 9)[:, 8]
+
+
+def assert_uniform(n: int, orders: NDArray[np.int64]) -> None:
+    assert (np.sort(orders, axis=1) == np.arange(n)).all()
+    statistic, p_value = permutation_chi_square(orders)
+    assert p_value > RARE, f"chi-square {statistic:.1f}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", FEW)
+def test_every_order_of_few_records_is_equally_likely(tmp_path: Path, n: int):
+    assert_uniform(n, draw_orders(n, range(FEW[n]), tmp_path))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("needs_exhaustive")
+@pytest.mark.parametrize("n", MANY)
+def test_every_order_is_equally_likely_over_all_seeds(tmp_path: Path, n: int):
+    assert_uniform(n, draw_orders(n, range(10**9, 10**9 + MANY[n]), tmp_path))
+
+
+@pytest.mark.parametrize("knobs", [IN_MEMORY, ON_DISK], ids=["in-memory", "on-disk"])
+def test_those_runs_do_split_piles(tmp_path: Path, knobs: Knobs):
+    """Two records in a pile are parted wherever they lie, so the runs above are what they claim to be."""
+    source = FakeSource(FILES[4], shape=make_fixed_shape(1), fragment_rows=2, batch_rows=1)
+    splits = 0
+    for seed in range(20):
+        store, _ = fill_store(source, Scratch(tmp_path), knobs, seed)
+        parts = list(iterate_units(store, 0, 4, knobs.pile_bytes))
+        units = [part for part in parts if isinstance(part, Unit)]
+        assert [unit.count for unit in units] == [1, 1, 1, 1]
+        assert bool(store.spilled_bytes) == (knobs is ON_DISK)
+        splits += len(parts) - len(units)
+    assert splits > 20
+
+
+SIZES = [50_000, 1, 999, 20_000, 9_000, 0, 20_000]
+BATTERIES = {
+    "resident": Knobs(piles=64),
+    "resident-split": Knobs(piles=3, pile_bytes=50_000, workers=3),
+    "spilled": Knobs(piles=64, resident_bytes=0, sets=2, workers=2),
+    "spilled-split": Knobs(piles=16, pile_bytes=30_000, resident_bytes=700_000, sets=3),
+}
+
+
+@pytest.mark.parametrize("way", BATTERIES)
+@pytest.mark.parametrize("seed", [0, 2**128 - 1])
+def test_a_large_shuffle_passes_the_battery(tmp_path: Path, way: str, seed: int):
+    order = order_numbers(BATTERIES[way], seed, tmp_path)
+    assert (np.sort(order) == np.arange(sum(SIZES))).all()
+    scores = battery(order, [size for size in SIZES if size])
+    assert {name: score for name, score in scores.items() if abs(score) >= 6} == {}
+
+
+def order_numbers(knobs: Knobs, seed: int, folder: Path) -> NDArray[np.int64]:
+    """Return the numbers of all records in shuffled order."""
+    numbers = np.arange(sum(SIZES), dtype="<u4")
+    parts = np.split(numbers, np.cumsum(SIZES)[:-1])
+    rows = [[number.tobytes() for number in part] for part in parts]
+    source = FakeSource(rows, shape=make_fixed_shape(4), fragment_rows=5_000, batch_rows=700)
+    store, _ = fill_store(source, Scratch(folder), knobs, seed)
+    assert (store.spilled_bytes > 0) == (knobs.resident_bytes < UNLIMITED)
+    stream = io.BytesIO()
+    target = FakeTarget(source.shape)
+    write_shards(source, store, knobs, [0, numbers.size], lambda _: target.open_stream(stream, 1))
+    store.close()
+    content = np.frombuffer(stream.getvalue()[len(MAGIC) : -len(TRAILER)], np.uint8).reshape(-1, 12)
+    return content[:, 8:].copy().view("<u4")[:, 0].astype(np.int64)

@@ -142,8 +142,7 @@ def _make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opt
     unknown = set(options) - Options.__annotations__.keys()
     if unknown:
         raise TypeError(f"unknown option {sorted(unknown)[0]!r}")
-    single = isinstance(inputs, str | os.PathLike)
-    paths = [inputs] if single else list(inputs)  # type: ignore[arg-type,list-item]
+    paths = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
     compression, level = _parse_compression(options.get("compression"))
     separator = _choose_separator(options)
     temp_dir = options.get("temp_dir")
@@ -181,11 +180,15 @@ def _make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opt
 def _make_cut(options: Options) -> Cut | None:
     shard_bytes = options.get("shard_bytes")
     cut = Cut(
-        options.get("shards"), options.get("shard_records"), None if shard_bytes is None else _parse(shard_bytes)
+        options.get("shards"),
+        options.get("shard_records"),
+        None if shard_bytes is None else _parse(shard_bytes),
     )
     asked = [cut.shards, cut.shard_records, cut.shard_bytes]
     if sum(one is not None for one in asked) > 1:
-        raise UsageError("--shards, --shard-records and --shard-bytes contradict each other; give one of them")
+        raise UsageError(
+            "--shards, --shard-records and --shard-bytes contradict each other; give one of them"
+        )
     return None if asked == [None, None, None] else cut
 
 

@@ -26,7 +26,9 @@ class InputError(RecshufError, ValueError):
         What the user can do, in half a sentence.
     """
 
-    def __init__(self, name: str, problem: str, *, place: str | None = None, remedy: str | None = None) -> None:
+    def __init__(
+        self, name: str, problem: str, *, place: str | None = None, remedy: str | None = None
+    ) -> None:
         self.name = name
         self.problem = problem
         self.place = place

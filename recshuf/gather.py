@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -128,7 +129,7 @@ class Gather:
         ):
             futures = [writers.submit(self._write_shards, task, loaders) for task in tasks]
             try:
-                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+                wait(futures, return_when=FIRST_EXCEPTION)
             finally:
                 if any(not future.done() or future.exception() for future in futures):
                     self._stopped.set()
@@ -191,4 +192,4 @@ def plan_tasks(bounds: Sequence[int], writers: int, pile_count: int) -> list[ran
     most = max(writers, pile_count // 8)
     count = max(1, min(shards, most))
     edges = [shards * task // count for task in range(count + 1)]
-    return [range(start, stop) for start, stop in zip(edges[:-1], edges[1:], strict=True)]
+    return [range(start, stop) for start, stop in pairwise(edges)]

@@ -56,7 +56,8 @@ def expand_inputs(
 
 
 def _list_glob(pattern: str, accepts: Callable[[str], bool], warn: Callable[[str], None]) -> list[InputFile]:
-    matches = sorted(glob.glob(pattern, recursive=True), key=natural_key)
+    # Path.glob takes no absolute pattern, and rewrites the names the user wrote.
+    matches = sorted(glob.glob(pattern, recursive=True), key=natural_key)  # noqa: PTH207
     if not matches:
         raise InputError(pattern, "no file matches", remedy="check the path, and quote the pattern")
     plain = glob.escape(pattern) == pattern

@@ -10,11 +10,12 @@ from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, WriteOptions
 from recshuf.memory import available_bytes
 from recshuf.order import MAX_PILES, MAX_SEED
-from recshuf.plans import Cut
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
+
+    from recshuf.plans import Cut
 
 SMALLEST_MEMORY = 64 * 10**6
 

@@ -80,7 +80,9 @@ class Scratch:
         with self._lock:
             try:
                 if self._folder is None:
-                    self._folder = type(self.parent)(tempfile.mkdtemp(prefix="recshuf-piles-", dir=self.parent))
+                    self._folder = type(self.parent)(
+                        tempfile.mkdtemp(prefix="recshuf-piles-", dir=self.parent)
+                    )
                 path = self._folder / f"set-{self._made:05d}.piles"
                 self._made += 1
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -128,7 +130,9 @@ class PileSet:
         self._scratch = scratch
         self._descriptor, self._path = scratch.create()
 
-    def write(self, piles: list[int], slices: list[list[memoryview]], counts: list[int], origin: _Origin) -> int:
+    def write(
+        self, piles: list[int], slices: list[list[memoryview]], counts: list[int], origin: _Origin
+    ) -> int:
         """Append one slice to each of these regions and return the bytes written.
 
         Raises
@@ -136,9 +140,7 @@ class PileSet:
         DiskFullError
             When there is no space left for them.
         """
-        framed = [
-            _frame(buffers, count, origin) for buffers, count in zip(slices, counts, strict=True)
-        ]
+        framed = [_frame(buffers, count, origin) for buffers, count in zip(slices, counts, strict=True)]
         sizes = np.fromiter((size for size, _ in framed), np.int64, len(framed))
         places = self._reserve(np.asarray(piles, np.int64), sizes)
         try:
@@ -245,7 +247,9 @@ class PileStore:
         self._wanted_count = pile_count
         self._lock = threading.RLock()
 
-    def add(self, set_index: int, input_index: int, first_row: int, records: Records, bounds: NDArray[np.int64]) -> None:
+    def add(
+        self, set_index: int, input_index: int, first_row: int, records: Records, bounds: NDArray[np.int64]
+    ) -> None:
         """Add the records of a batch, grouped by pile: pile j is at ``bounds[j]:bounds[j + 1]``.
 
         The store keeps `records` or parts of it.
@@ -316,7 +320,8 @@ class PileStore:
         found = [kept for kept in self._resident if kept.bounds[pile] < kept.bounds[pile + 1]]
         found.sort(key=lambda kept: (kept.origin.input_index, kept.origin.first_row))
         return [
-            (kept.origin, kept.records.slice(int(kept.bounds[pile]), int(kept.bounds[pile + 1]))) for kept in found
+            (kept.origin, kept.records.slice(int(kept.bounds[pile]), int(kept.bounds[pile + 1])))
+            for kept in found
         ]
 
     def _read_slices(self, pile: int) -> list[Slice]:
@@ -334,7 +339,9 @@ class PileStore:
             self._trim(wanted)
         self._wanted_count = wanted
 
-    def _keep(self, set_index: int, origin: _Origin, records: Records, bounds: NDArray[np.int64], resident: int) -> None:
+    def _keep(
+        self, set_index: int, origin: _Origin, records: Records, bounds: NDArray[np.int64], resident: int
+    ) -> None:
         """Keep the piles below `resident` of a batch in memory, evicting high piles when that is too much."""
         stop = int(bounds[resident])
         if not stop:
@@ -371,7 +378,13 @@ class PileStore:
             self._resident_bytes += kept.records.byte_count
 
     def _spill(
-        self, set_index: int, origin: _Origin, records: Records, bounds: NDArray[np.int64], first: int, end: int
+        self,
+        set_index: int,
+        origin: _Origin,
+        records: Records,
+        bounds: NDArray[np.int64],
+        first: int,
+        end: int,
     ) -> None:
         """Write the slices of piles ``first`` to ``end`` that are not empty."""
         counts = np.diff(bounds[first : end + 1])
@@ -442,7 +455,7 @@ def _write_fully(descriptor: int, buffers: list[memoryview], place: int, size: i
 
 def _read_fully(descriptor: int, place: int, size: int, path: Path) -> memoryview:
     region = np.empty(size, np.uint8)
-    view = memoryview(region)
+    view = region.data
     done = 0
     while done < size:
         count = os.preadv(descriptor, [view[done:]], place + done)
@@ -460,4 +473,3 @@ def _scratch_error(error: OSError, folder: Path) -> OutputError:
             "give --temp-dir a folder with more space, or raise --memory to spill less"
         )
     return OutputError(f"{folder}: cannot spill records: {error.strerror}; choose another --temp-dir")
-

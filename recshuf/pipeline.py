@@ -8,6 +8,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -299,7 +300,7 @@ def _measure_output(opened: _Opened, counts: ScatterCounts) -> tuple[int, int]:
 
 
 def _report_shards(staging: Staging | None, bounds: list[int]) -> list[FileReport]:
-    sizes = [stop - start for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+    sizes = [stop - start for start, stop in pairwise(bounds)]
     if staging is None:
         return [FileReport("standard output", sizes[0], None)]
     return [
@@ -317,7 +318,9 @@ def _make_manifest(opened: _Opened, inputs: list[FileReport], shards: list[FileR
         "records": sum(one.records for one in shards),
         "inputs": [{"name": one.name, "records": one.records, "bytes": one.file_bytes} for one in inputs],
         "shards": [{"name": one.name, "records": one.records, "bytes": one.file_bytes} for one in shards],
-        "schema": _describe_schema(opened.source.schema if opened.decoder is None else opened.decoder.finish()),
+        "schema": _describe_schema(
+            opened.source.schema if opened.decoder is None else opened.decoder.finish()
+        ),
     }
 
 

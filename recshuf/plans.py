@@ -166,7 +166,7 @@ def make_plan(
         pile_bytes=pile_bytes,
         set_of_input=set_of_input,
         block_bytes=block_bytes,
-        max_record_bytes=min(limits.max_record_bytes, _longest_record(limits, scatter_bytes, pile_share)),
+        max_record_bytes=min(limits.max_record_bytes, _longest_record(limits, scatter_bytes, block_bytes)),
         scatter_workers=scatter_workers,
         gather_workers=limits.workers,
         shard_writers=writers,
@@ -174,7 +174,8 @@ def make_plan(
         units_in_flight=in_flight,
         resident_bytes=resident_bytes,
         spilled_bytes=spilled_bytes,
-        peak_memory_bytes=max(scatter_bytes, gather_bytes) + min(resident_bytes, kept_bytes or resident_bytes),
+        peak_memory_bytes=max(scatter_bytes, gather_bytes)
+        + min(resident_bytes, kept_bytes or resident_bytes),
         peak_disk_bytes=spilled_bytes + output_bytes,
         descriptors=max(set_of_input, default=0) + 1 + scatter_workers + writers + RESERVED_DESCRIPTORS,
         shard_count=shard_count,
@@ -204,7 +205,7 @@ def shard_bounds(cut: Cut, record_count: int, output_bytes: int) -> list[int]:
     """
     shards = count_shards(cut, record_count, output_bytes) or 1
     if cut.shard_records is not None:
-        return [*range(0, record_count, cut.shard_records)][:shards] + [record_count] if record_count else [0, 0]
+        return [*range(0, max(1, record_count), cut.shard_records), record_count]
     share, longer = divmod(record_count, shards)
     return [shard * share + min(shard, longer) for shard in range(shards + 1)]
 
@@ -231,7 +232,9 @@ def _fit_scatter(limits: Limits, costs: Costs) -> tuple[int, int, int]:
         smallest = SMALLEST_BLOCK if workers == 1 else 4 * SMALLEST_BLOCK
         while block >= smallest:
             needed = workers * (costs.reading_bytes(block) + int(GROUPING * block))
-            if needed <= share or (workers == 1 and block == SMALLEST_BLOCK and needed <= limits.memory_bytes):
+            if needed <= share or (
+                workers == 1 and block == SMALLEST_BLOCK and needed <= limits.memory_bytes
+            ):
                 return workers, block, needed
             block //= 2
     needed = costs.reading_bytes(SMALLEST_BLOCK) + int(GROUPING * SMALLEST_BLOCK)
@@ -249,7 +252,9 @@ def _fit_gather(limits: Limits, costs: Costs, shard_count: int | None) -> tuple[
         pile_share = int(rest / (writers * in_flight * ORDERING * costs.decoding_factor))
         if pile_share >= (SMALLEST_PILE if writers == 1 else 4 * SMALLEST_PILE):
             return writers, threads, in_flight, pile_share, sink_bytes
-    needed = costs.sink_bytes(1) + int((limits.workers + 1) * ORDERING * costs.decoding_factor * SMALLEST_PILE)
+    needed = costs.sink_bytes(1) + int(
+        (limits.workers + 1) * ORDERING * costs.decoding_factor * SMALLEST_PILE
+    )
     raise _too_small("writing a shard", needed, limits)
 
 
@@ -264,10 +269,9 @@ def _too_small(what: str, needed: int, limits: Limits) -> MemoryLimitError:
     )
 
 
-def _longest_record(limits: Limits, scatter_bytes: int, pile_share: int) -> int:
-    """Return the longest record that either pass can hold once more beside its ordinary load."""
-    del pile_share
-    return max(SMALLEST_BLOCK, (limits.memory_bytes - scatter_bytes) // 3)
+def _longest_record(limits: Limits, scatter_bytes: int, block_bytes: int) -> int:
+    """Return the longest record of which either pass can hold three copies beside its ordinary load."""
+    return max(block_bytes, (limits.memory_bytes - scatter_bytes) // 3)
 
 
 def _count_piles(byte_count: int | None, pile_bytes: int) -> int:
@@ -301,7 +305,9 @@ def _expect_kept(byte_count: int | None, record_count: int | None, output_count:
 
 
 def _output_bytes(inputs: Sequence[InputSize]) -> int | None:
-    return _sum_known([size.file_bytes if size.file_bytes is not None else size.byte_count for size in inputs])
+    return _sum_known(
+        [size.file_bytes if size.file_bytes is not None else size.byte_count for size in inputs]
+    )
 
 
 def _sum_known(values: Sequence[int | None]) -> int | None:

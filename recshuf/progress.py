@@ -9,25 +9,29 @@ class Progress(Protocol):
     """Hears of the passes of a run. Called from many threads."""
 
     def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
-        """A pass begins; totals are estimates, None where nothing is known."""
+        """Hear that a pass begins; totals are estimates, None where nothing is known."""
 
     def advance(self, records: int, byte_count: int) -> None:
-        """So many more records and bytes are through the pass."""
+        """Hear that so many more records and bytes are through the pass."""
 
     def warn(self, message: str) -> None:
-        """Something the user should know, and that stops nothing."""
+        """Hear something that the user should know, and that stops nothing."""
 
     def stop(self) -> None:
-        """The run is over, well or not. Idempotent."""
+        """Hear that the run is over, well or not. Idempotent."""
 
 
 class SilentProgress:
-    """A listener that keeps no track of progress and drops warnings."""
+    """A listener that says nothing."""
 
-    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None: ...
+    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
+        """See `Progress`."""
 
-    def advance(self, records: int, byte_count: int) -> None: ...
+    def advance(self, records: int, byte_count: int) -> None:
+        """See `Progress`."""
 
-    def warn(self, message: str) -> None: ...
+    def warn(self, message: str) -> None:
+        """See `Progress`."""
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """See `Progress`."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -127,9 +128,11 @@ class FlatCodec(RecordCodec):
         )
 
     def overhead_bytes(self) -> int:
+        """See `RecordCodec`."""
         return 0
 
     def measure(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
+        """See `RecordCodec`."""
         sizes = np.full(batch.num_rows, KEY_BYTES, np.int64)
         for column in batch.columns:
             if pa.types.is_fixed_size_binary(column.type):
@@ -139,6 +142,7 @@ class FlatCodec(RecordCodec):
         return sizes
 
     def count_bytes(self, batch: pa.RecordBatch) -> int:
+        """See `RecordCodec`."""
         total = 0
         for column in batch.columns:
             if pa.types.is_fixed_size_binary(column.type):
@@ -149,11 +153,9 @@ class FlatCodec(RecordCodec):
         return total
 
     def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
+        """See `RecordCodec`."""
         keys = _bytes_view(records.keys)
-        slices = [
-            [keys[start * KEY_BYTES : stop * KEY_BYTES]]
-            for start, stop in zip(bounds[:-1], bounds[1:], strict=True)
-        ]
+        slices = [[keys[start * KEY_BYTES : stop * KEY_BYTES]] for start, stop in pairwise(bounds)]
         for column in records.batch.columns:
             if pa.types.is_fixed_size_binary(column.type):
                 self._pack_fixed(column, bounds, slices)
@@ -181,6 +183,7 @@ class FlatCodec(RecordCodec):
             buffers.append(content[edges[k] : edges[k + 1]])
 
     def unpack(self, slices: Sequence[tuple[memoryview, int]]) -> Records:
+        """See `RecordCodec`."""
         keys = [np.frombuffer(data, np.uint64, count) for data, count in slices]
         places = [count * KEY_BYTES for _, count in slices]
         columns = [self._unpack_column(field.type, slices, places) for field in self.schema]
@@ -219,32 +222,43 @@ class IpcCodec(RecordCodec):
 
     def __init__(self, schema: pa.Schema) -> None:
         super().__init__(schema)
-        self._plain = pa.schema([field.with_type(_plain_type(field.type)) for field in schema], schema.metadata)
+        self._plain = pa.schema(
+            [field.with_type(_plain_type(field.type)) for field in schema], schema.metadata
+        )
         self._has_dictionaries = not self._plain.equals(schema)
         self._overhead = len(pa.RecordBatch.from_pylist([], schema=self._plain).serialize())
 
     def overhead_bytes(self) -> int:
+        """See `RecordCodec`."""
         return self._overhead
 
     def measure(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
+        """See `RecordCodec`."""
         mean = KEY_BYTES + int(batch.nbytes) // max(1, batch.num_rows)
         return np.full(batch.num_rows, mean, np.int64)
 
     def count_bytes(self, batch: pa.RecordBatch) -> int:
+        """See `RecordCodec`."""
         return int(batch.nbytes)
 
     def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
+        """See `RecordCodec`."""
         batch = records.batch.cast(self._plain) if self._has_dictionaries else records.batch
         keys = _bytes_view(records.keys)
         return [
-            [keys[start * KEY_BYTES : stop * KEY_BYTES], memoryview(batch.slice(start, stop - start).serialize())]
-            for start, stop in zip(bounds[:-1], bounds[1:], strict=True)
+            [
+                keys[start * KEY_BYTES : stop * KEY_BYTES],
+                memoryview(batch.slice(start, stop - start).serialize()),
+            ]
+            for start, stop in pairwise(bounds)
         ]
 
     def unpack(self, slices: Sequence[tuple[memoryview, int]]) -> Records:
+        """See `RecordCodec`."""
         keys = [np.frombuffer(data, np.uint64, count) for data, count in slices]
         batches = [
-            pa.ipc.read_record_batch(pa.py_buffer(data[count * KEY_BYTES :]), self._plain) for data, count in slices
+            pa.ipc.read_record_batch(pa.py_buffer(data[count * KEY_BYTES :]), self._plain)
+            for data, count in slices
         ]
         batch = batches[0] if len(batches) == 1 else _concat_batches(batches)
         return Records(_join(keys), batch.cast(self.schema) if self._has_dictionaries else batch)
@@ -276,10 +290,9 @@ def _offsets(column: pa.Array) -> NDArray[np.int64]:
     return np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
 
 
-def _bytes_view(array: NDArray[np.generic]) -> memoryview:
-    return memoryview(array).cast("B") if array.size else memoryview(b"")
+def _bytes_view(array: NDArray[Any]) -> memoryview:
+    return array.view(np.uint8).data if array.size else memoryview(b"")
 
 
-def _join(parts: list[NDArray[np.generic]]) -> NDArray[np.generic]:
+def _join(parts: list[NDArray[Any]]) -> NDArray[Any]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
-

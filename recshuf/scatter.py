@@ -99,7 +99,13 @@ class Scatter:
     """Reads all inputs of a source into a pile store."""
 
     def __init__(
-        self, source: Source, plan: Plan, seed: int, store: PileStore, decoder: Decoder | None, progress: Progress
+        self,
+        source: Source,
+        plan: Plan,
+        seed: int,
+        store: PileStore,
+        decoder: Decoder | None,
+        progress: Progress,
     ) -> None:
         self._source = source
         self._plan = plan
@@ -125,9 +131,11 @@ class Scatter:
         with ThreadPoolExecutor(self._plan.scatter_workers, thread_name_prefix="scatter") as pool:
             futures = [pool.submit(self._work) for _ in range(self._plan.scatter_workers)]
             try:
-                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+                wait(futures, return_when=FIRST_EXCEPTION)
             finally:
-                self._stop_unless_done([future for future in futures if not future.done() or future.exception()])
+                self._stop_unless_done(
+                    [future for future in futures if not future.done() or future.exception()]
+                )
         errors = [error for future in futures if (error := future.exception()) is not None]
         errors.sort(key=lambda error: isinstance(error, Stopped))
         if errors:
@@ -176,7 +184,9 @@ class Scatter:
         for batch in fragment.batches():
             row += self._scatter_batch(lane.input_index, row, batch)
         if row != end:
-            raise RuntimeError(f"a fragment of {fragment.record_count} records yielded {row - end:+d} of them")
+            raise RuntimeError(
+                f"a fragment of {fragment.record_count} records yielded {row - end:+d} of them"
+            )
 
     def _scatter_batch(self, input_index: int, first_row: int, batch: pa.RecordBatch) -> int:
         """Put one batch onto the piles and return its number of records."""
@@ -191,10 +201,13 @@ class Scatter:
         )
         byte_count = self._store.codec.count_bytes(batch)
         self._store.add(
-            self._plan.set_of_input[input_index], input_index, first_row, Records(keys, batch).take(index), bounds
+            self._plan.set_of_input[input_index],
+            input_index,
+            first_row,
+            Records(keys, batch).take(index),
+            bounds,
         )
         with self._lock:
             self._byte_counts[input_index] += byte_count
         self._progress.advance(count, byte_count)
         return count
-

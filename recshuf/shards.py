@@ -51,7 +51,9 @@ class Destination:
             self._check_directory(overwrite=overwrite)
         elif self.path.exists() or self.path.is_symlink():
             if self.is_directory:
-                raise OutputError(f"{self.path}: is a file, and the output is a directory of shards; remove it first")
+                raise OutputError(
+                    f"{self.path}: is a file, and the output is a directory of shards; remove it first"
+                )
             if not self.path.is_file():
                 return  # a device or a pipe keeps nothing that could be lost
             if not overwrite:
@@ -189,5 +191,7 @@ def write_error(error: OSError, path: Path) -> OutputError:
         folder = path if path.is_dir() else path.parent
         with suppress(OSError):
             free = format_size(shutil.disk_usage(folder).free)
-            return DiskFullError(f"{path}: no space left for the output ({free} free); free some, or choose another output")
+            return DiskFullError(
+                f"{path}: no space left for the output ({free} free); free some, or choose another output"
+            )
     return OutputError(f"{path}: cannot be written: {error.strerror or error}")

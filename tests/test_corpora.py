@@ -1,0 +1,227 @@
+"""Real files that nobody on the project wrote: each is shuffled unharmed or refused cleanly, in whole runs.
+
+The order of a seed is known, so that a shuffled file is compared with the original taken in that order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import RecshufError
+from recshuf.order import draw_keys
+from tests._format_tools import decompress_file
+from tests._hdf5_tools import open_source, read_raw, read_values
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from recshuf.report import ShuffleReport
+
+pytestmark = pytest.mark.slow
+
+SEED = 7
+OPTIONS = {"seed": SEED, "memory": "200MB", "workers": 2, "piles": 3}
+
+
+def list_files(folder: Path, *suffixes: str) -> list[Path]:
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "LICENSE"]
+    return [path for path in paths if not suffixes or path.suffix in suffixes]
+
+
+def order_of(count: int) -> NDArray[np.intp]:
+    return np.argsort(draw_keys(SEED, 0, 0, count), kind="stable")
+
+
+def shuffle_one(path: Path, output: Path, **options: object) -> ShuffleReport | RecshufError:
+    """Return the report of a run, or the error it ended with; then nothing may be left."""
+    output.parent.mkdir(exist_ok=True)
+    try:
+        report = recshuf.shuffle(path, output, **{**OPTIONS, **options})
+    except RecshufError as error:
+        assert list(output.parent.iterdir()) == []
+        assert "\n" not in str(error)
+        return error
+    assert list(output.parent.iterdir()) == [output]
+    return report
+
+
+def split_lines(content: bytes) -> list[bytes]:
+    lines = content.split(b"\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+# Lines
+
+
+def check_lines(path: Path, output: Path) -> None:
+    lines = split_lines(decompress_file(path))
+    report = shuffle_one(path, output, format="text")
+    assert not isinstance(report, RecshufError), report
+    assert report.records == len(lines)
+    assert split_lines(decompress_file(output)) == [lines[place] for place in order_of(len(lines))]
+
+
+@pytest.mark.parametrize("name", ["json", "jsonl", "text"])
+def test_every_line_of_every_file_passes_as_text(corpora: Path, tmp_path: Path, name: str):
+    paths = list_files(corpora / name)
+    assert paths
+    for index, path in enumerate(paths):
+        check_lines(path, tmp_path / str(index) / "out.txt")
+
+
+@pytest.mark.parametrize("suffix", [".zst", ".gz"])
+def test_every_json_file_passes_through_a_compressed_output(corpora: Path, tmp_path: Path, suffix: str):
+    lines = Counter()
+    paths = list_files(corpora / "json", ".json")
+    for path in paths:
+        lines.update(split_lines(path.read_bytes()))
+    output = tmp_path / f"out.txt{suffix}"
+    recshuf.shuffle(paths, output, format="text", **OPTIONS)
+    assert Counter(split_lines(decompress_file(output))) == lines
+
+
+def test_every_zstd_file_passes_or_is_refused(corpora: Path, tmp_path: Path):
+    results = []
+    for index, path in enumerate(list_files(corpora / "zstd", ".zst")):
+        result = shuffle_one(path, tmp_path / str(index) / "out.txt", format="text", compression="none")
+        results.append(isinstance(result, RecshufError))
+        if not results[-1]:
+            lines = split_lines(decompress_file(path))
+            content = (tmp_path / str(index) / "out.txt").read_bytes()
+            assert split_lines(content) == [lines[place] for place in order_of(len(lines))]
+    assert results.count(False) >= 4
+
+
+def test_json_lines_convert_or_are_refused(corpora: Path, tmp_path: Path):
+    converted = 0
+    for index, path in enumerate(list_files(corpora / "jsonl", ".jsonl")):
+        for suffix in (".parquet", ".h5"):
+            folder = tmp_path / f"{index}{suffix}"
+            result = shuffle_one(path, folder / f"out{suffix}")
+            if isinstance(result, RecshufError):
+                assert str(path) in str(result) or "field" in str(result)
+                continue
+            converted += 1
+            assert result.records == len(split_lines(path.read_bytes()))
+            if suffix == ".parquet":
+                assert pq.read_metadata(folder / "out.parquet").num_rows == result.records
+    assert converted > 60
+
+
+def test_single_json_values_convert_or_are_refused(corpora: Path, tmp_path: Path):
+    for index, path in enumerate(list_files(corpora / "json", ".json")):
+        shuffle_one(path, tmp_path / str(index) / "out.parquet", format="jsonl")
+
+
+# Tables
+
+
+def read_rows(path: Path) -> list[tuple[str, ...]]:
+    """Return the rows of a Parquet file as text: NaN equals NaN there, and columns of one name stay apart."""
+    table = pq.ParquetFile(path).read()
+    return list(zip(*([repr(value) for value in column.to_pylist()] for column in table.columns), strict=True))
+
+
+def read_with_pyarrow(path: Path) -> list[tuple[str, ...]] | None:
+    try:
+        return read_rows(path)
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+
+
+def test_every_parquet_file_passes_or_is_refused(corpora: Path, tmp_path: Path):
+    refused: dict[str, str] = {}
+    paths = list_files(corpora / "parquet", ".parquet", ".parq", ".encrypted")
+    for index, path in enumerate(paths):
+        output = tmp_path / str(index) / "out.parquet"
+        result = shuffle_one(path, output, format="parquet")
+        if isinstance(result, RecshufError):
+            assert str(path) in str(result)
+            refused[path.name] = str(result)
+            continue
+        rows = read_with_pyarrow(path)
+        if rows is not None:
+            # Behind a file's own columns come those of hive partition folders in its path.
+            found = [row[: len(rows[0])] for row in read_rows(output)]
+            assert found == [rows[place] for place in order_of(len(rows))], path
+    readable = [path.name for path in paths if path.name in refused and read_with_pyarrow(path) is not None]
+    assert readable == []
+    assert len(refused) < 30
+
+
+def test_parquet_files_convert_or_are_refused(corpora: Path, tmp_path: Path):
+    converted = 0
+    for index, path in enumerate(list_files(corpora / "parquet", ".parquet", ".parq")):
+        for suffix in (".jsonl", ".h5", ".txt"):
+            output = tmp_path / f"{index}{suffix}" / f"out{suffix}"
+            result = shuffle_one(path, output, format="parquet")
+            if isinstance(result, RecshufError):
+                continue
+            converted += 1
+            if suffix == ".jsonl":
+                rows = read_with_pyarrow(path)
+                assert output.read_bytes().count(b"\n") == result.records
+                assert rows is None or len(rows) == result.records
+    assert converted > 60
+
+
+# HDF5
+
+
+def holds_objects(dataset: h5py.Dataset) -> bool:
+    try:
+        return dataset.dtype.hasobject
+    except (TypeError, ValueError):  # a type that NumPy lacks
+        return False
+
+
+def values_of(dataset: h5py.Dataset) -> list[bytes]:
+    """Return the bytes of each row; the values of variable length are read one by one."""
+    if holds_objects(dataset):
+        values = read_values(dataset)
+        width = len(values) // max(1, dataset.shape[0])
+        return [b"\0".join(values[row * width : (row + 1) * width]) for row in range(dataset.shape[0])]
+    raw = read_raw(dataset)
+    width = len(raw) // max(1, dataset.shape[0])
+    return [raw[row * width : (row + 1) * width] for row in range(dataset.shape[0])]
+
+
+def test_every_hdf5_file_passes_or_is_refused(corpora: Path, tmp_path: Path):
+    shuffled = 0
+    for index, path in enumerate(list_files(corpora / "hdf5", ".h5", ".hdf5")):
+        output = tmp_path / str(index) / "out.h5"
+        result = shuffle_one(path, output, format="hdf5")
+        if isinstance(result, RecshufError):
+            assert str(path) in str(result)
+            continue
+        shuffled += 1
+        with h5py.File(path) as before, h5py.File(output) as after:
+            for name in open_source(path).schema.names:
+                assert after[name].shape == before[name].shape
+                rows = values_of(before[name])
+                assert values_of(after[name]) == [rows[place] for place in order_of(len(rows))], (path, name)
+    assert shuffled > 60
+
+
+def test_hdf5_files_convert_or_are_refused(corpora: Path, tmp_path: Path):
+    converted = 0
+    for index, path in enumerate(list_files(corpora / "hdf5", ".h5", ".hdf5")):
+        for suffix in (".jsonl", ".parquet", ".txt"):
+            output = tmp_path / f"{index}{suffix}" / f"out{suffix}"
+            result = shuffle_one(path, output, format="hdf5", nan_as_null=True)
+            if isinstance(result, RecshufError):
+                continue
+            converted += 1
+            if suffix == ".jsonl":
+                assert output.read_bytes().count(b"\n") == result.records
+    assert converted > 60

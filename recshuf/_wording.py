@@ -60,7 +60,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     streams = plan.byte_count is None
     kept = min(plan.pile_bytes, plan.byte_count or plan.pile_bytes)
     figures = {
-        "records": _or_unknown(plan.record_count, "{:,}"),
+        "records": _or_unknown(plan.record_count, "{:,}" if plan.record_count_is_exact else "about {:,}"),
         "record bytes": "unknown" if streams else format_size(plan.byte_count or 0),
         "piles": f"{plan.pile_count:,}, each at most {format_size(kept)}",
         "pile sets": f"{plan.set_count:,}",

@@ -20,6 +20,7 @@ def take_census(inputs: Sequence[InputSummary]) -> list[InputSize]:
             record_count=summary.record_count,
             byte_count=_with_keys(summary.native_bytes, summary.record_count),
             file_bytes=summary.file_bytes,
+            is_exact=summary.record_count_is_exact,
         )
         for summary in inputs
     ]

@@ -132,7 +132,7 @@ def _explain(error: BaseException, verbose: bool) -> int:
 
     if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
         return SIGNALLED + signal.SIGPIPE
-    if verbose and not isinstance(error, click.ClickException):
+    if verbose and not isinstance(error, click.ClickException | UsageError):
         traceback.print_exception(error)
     match error:
         case KeyboardInterrupt():
@@ -174,7 +174,11 @@ def _run_shuffle(
     **options: Any,
 ) -> None:
     """Shuffle, or print the plan; `options` are arguments of `recshuf.shuffle`."""
-    _check_request(inputs, output, plan, report, quiet and verbose)
+    if quiet and verbose:
+        raise UsageError("-q and -v contradict each other; give one of them")
+    _check_streams(inputs, output)
+    if report:
+        _check_report(report, output, plan)
     if plan:
         _print_plan(inputs, output, report, options)
         return
@@ -197,27 +201,33 @@ def _run_shuffle(
         say(summary(done, output))
 
 
-def _check_request(
-    inputs: tuple[str, ...], output: str | None, plan: bool, report: str | None, quiet_and_verbose: bool
-) -> None:
+def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:
     if not inputs and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError(
             "no input; usage: recshuf [OPTIONS] INPUT... -o OUTPUT, and recshuf --help tells more"
         )
-    if quiet_and_verbose:
-        raise UsageError("-q and -v contradict each other; give one of them")
+    if "-" in inputs and sys.stdin is None:
+        raise UsageError("standard input is closed; name files instead")
+    if output in (None, "-") and sys.stdout is None:
+        raise UsageError("standard output is closed; name an output with -o")
+
+
+def _check_report(report: str, output: str | None, plan: bool) -> None:
+    """Find out before the run that the report cannot be written after it."""
     if report == "-":
         if output in (None, "-") and not plan:
             raise UsageError(
                 "--report - and the records cannot both go to standard output; name a file for one"
             )
-    elif report:
-        folder = Path(report).resolve().parent
-        # The output's own folder may be made only by the run.
-        if not folder.is_dir() and (output is None or folder != Path(output).resolve()):
-            raise UsageError(f"--report {report}: folder {folder} does not exist; create it first")
-        if output is not None and Path(report).resolve() == Path(output).resolve():
-            raise UsageError(f"--report {report} is also the output; name another file for one of them")
+        if sys.stdout is None:
+            raise UsageError("--report -: standard output is closed; name a file")
+        return
+    path, target = Path(report).resolve(), None if output is None else Path(output).resolve()
+    # The output's own folder may be made only by the run.
+    if not path.parent.is_dir() and path.parent != target:
+        raise UsageError(f"--report {report}: folder {path.parent} does not exist; create it first")
+    if path == target:
+        raise UsageError(f"--report {report} is also the output; name another file for one of them")
 
 
 def _choose_progress(quiet: bool, output: str | None) -> Progress:

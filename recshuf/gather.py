@@ -131,9 +131,13 @@ class Gather:
             try:
                 wait(futures, return_when=FIRST_EXCEPTION)
             finally:
+                # Sets the flag on an error, and when this thread is interrupted.
                 if any(not future.done() or future.exception() for future in futures):
                     self._stopped.set()
-        errors = [error for future in futures if (error := future.exception()) is not None]
+                    for future in futures:
+                        future.cancel()
+        done = [future for future in futures if not future.cancelled()]
+        errors = [error for future in done if (error := future.exception()) is not None]
         errors.sort(key=lambda error: isinstance(error, Stopped))
         if errors:
             raise errors[0]

@@ -100,8 +100,9 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         counts, scatter_pass = _scatter(opened, store, progress)
         target = opened.open_target()
         bounds = shard_bounds(opened.cut, *_measure_output(opened, counts))
-        progress.start("gather", bounds[-1], None)
-        gather_pass = _gather(opened, store, target, bounds, staging, progress)
+        progress.start("gather", bounds[-1], scatter_pass.byte_count)
+        byte_count = scatter_pass.byte_count * bounds[-1] // max(1, scatter_pass.records)
+        gather_pass = _gather(opened, store, target, bounds, staging, progress, byte_count)
         commit_started = time.perf_counter()
         inputs = [
             FileReport(summary.name, records, summary.file_bytes)
@@ -262,6 +263,7 @@ def _gather(
     bounds: list[int],
     staging: Staging | None,
     progress: Progress,
+    byte_count: int,
 ) -> PassReport:
     started = time.perf_counter()
     open_sink = _sink_opener(opened, target, staging)
@@ -273,8 +275,6 @@ def _gather(
         raise write_error(error, staging.destination.path) from error
     finally:
         store.close()
-    share = bounds[-1] / max(1, int(store.counts.sum()))
-    byte_count = int(share * sum(size.byte_count or 0 for size in opened.sizes))
     return PassReport("gather", time.perf_counter() - started, bounds[-1], byte_count)
 
 

@@ -62,6 +62,8 @@ class InputSize:
     byte_count: int | None
     """Size of its records as slices, keys included."""
     file_bytes: int | None
+    is_exact: bool = True
+    """Whether `record_count` is counted and not estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class Plan:
 
     record_count: int | None
     """Records expected; None for streams."""
+    record_count_is_exact: bool
     byte_count: int | None
     """Bytes of their slices expected."""
     output_count: int | None
@@ -160,6 +163,7 @@ def make_plan(
     output_bytes = _output_bytes(inputs) or 0
     return Plan(
         record_count=record_count,
+        record_count_is_exact=record_count is not None and all(size.is_exact for size in inputs),
         byte_count=byte_count,
         output_count=output_count,
         pile_count=pile_count,

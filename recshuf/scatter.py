@@ -36,7 +36,7 @@ class RowLedger:
     """Hands out row numbers of one input: fragments claim theirs in order, whoever reads them first.
 
     A fragment of unknown size must have been read before the next one can know its rows; so a claim waits
-    for the fragments before it.
+    until the fragments before it are `finish`ed.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class RowLedger:
         return self._rows
 
     def claim(self, fragment_index: int, count: int) -> int:
-        """Return the first row of a fragment of `count` records, and pass the turn to the next fragment.
+        """Return the first row of the next `count` records of a fragment, once it is that fragment's turn.
 
         Raises
         ------
@@ -64,9 +64,14 @@ class RowLedger:
                 raise Stopped
             first_row = self._rows
             self._rows += count
+            return first_row
+
+    def finish(self, fragment_index: int) -> None:
+        """Pass the turn to the next fragment: this one has claimed all its rows."""
+        self.claim(fragment_index, 0)
+        with self._changed:
             self._turn += 1
             self._changed.notify_all()
-            return first_row
 
     def stop(self) -> None:
         """Wake everybody who waits, with `Stopped`."""
@@ -174,12 +179,10 @@ class Scatter:
 
     def _scatter_fragment(self, lane: _Lane, number: int, fragment: Fragment) -> None:
         if fragment.record_count is None:
-            batches = list(fragment.batches())
-            row = lane.ledger.claim(number, sum(batch.num_rows for batch in batches))
-            while batches:
-                row += self._scatter_batch(lane.input_index, row, batches.pop(0))
+            self._scatter_uncounted(lane, number, fragment)
             return
         row = lane.ledger.claim(number, fragment.record_count)
+        lane.ledger.finish(number)
         end = row + fragment.record_count
         for batch in fragment.batches():
             row += self._scatter_batch(lane.input_index, row, batch)
@@ -187,6 +190,21 @@ class Scatter:
             raise RuntimeError(
                 f"a fragment of {fragment.record_count} records yielded {row - end:+d} of them"
             )
+
+    def _scatter_uncounted(self, lane: _Lane, number: int, fragment: Fragment) -> None:
+        """Scatter a fragment whose size is known only when it has been read.
+
+        Each batch waits until the next one has been read, so that the turn passes on before the last batch,
+        mostly the only one, is scattered.
+        """
+        waiting: tuple[int, pa.RecordBatch] | None = None
+        for batch in fragment.batches():
+            if waiting is not None:
+                self._scatter_batch(lane.input_index, *waiting)
+            waiting = lane.ledger.claim(number, batch.num_rows), batch
+        lane.ledger.finish(number)
+        if waiting is not None:
+            self._scatter_batch(lane.input_index, *waiting)
 
     def _scatter_batch(self, input_index: int, first_row: int, batch: pa.RecordBatch) -> int:
         """Put one batch onto the piles and return its number of records."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from threading import Lock
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from recshuf._wording import one_line
+from recshuf.memory import format_size
 from recshuf.progress import SilentProgress
 
 if TYPE_CHECKING:
@@ -40,7 +42,8 @@ class TerminalProgress:
         self._lock = Lock()
         self._display: Display | None = None
         self._task: TaskID | None = None
-        self._records = 0
+        self._records = self._byte_count = 0
+        self._started = monotonic()
 
     def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
         """Show a new pass in place of the one before."""
@@ -49,15 +52,19 @@ class TerminalProgress:
             display = self._display = self._display or _open_display()
             if self._task is not None:
                 display.remove_task(self._task)
-            self._records = 0
-            self._task = display.add_task(name, total=byte_total or None, records=0, of_total=of_total)
+            self._records = self._byte_count = 0
+            self._started = monotonic()
+            self._task = display.add_task(name, total=record_total, of_total=of_total, amount="")
 
     def advance(self, records: int, byte_count: int) -> None:
         """Add to the pass."""
         with self._lock:
             self._records += records
+            self._byte_count += byte_count
+            rate = self._byte_count / max(1e-3, monotonic() - self._started)
+            amount = f"{format_size(self._byte_count)} at {format_size(rate)}/s"
             if self._display is not None and self._task is not None:
-                self._display.update(self._task, advance=byte_count, records=self._records)
+                self._display.update(self._task, completed=self._records, amount=amount)
 
     def warn(self, message: str) -> None:
         """Print the warning above the display."""
@@ -82,9 +89,8 @@ def _open_display() -> Display:
     display = progress.Progress(
         progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(bar_width=24),
-        progress.TextColumn("{task.fields[records]:,}{task.fields[of_total]} records"),
-        progress.DownloadColumn(),
-        progress.TransferSpeedColumn(),
+        progress.TextColumn("{task.completed:,.0f}{task.fields[of_total]} records"),
+        progress.TextColumn("{task.fields[amount]}", markup=False),
         progress.TimeRemainingColumn(),
         console=Console(file=sys.stderr),
         transient=True,

@@ -1,0 +1,132 @@
+"""Peak memory and open files of whole runs, each in a process of its own, and memory that stays off the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from benchmarks.data import make_data
+from recshuf.piles import Scratch
+from tests.test_shuffle import FORMATS, list_shards, make_inputs, order_of, read_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+MB = 10**6
+MEMORY = 256 * MB
+BASE = 150 * MB
+"""What the interpreter and its libraries may take beside the limit."""
+
+CHILD = """
+import json, resource, sys
+inputs, output, options, files = json.loads(sys.argv[1])
+if files:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+import recshuf
+report = recshuf.shuffle(inputs, output, **options)
+print(json.dumps(report.to_json()))
+"""
+
+
+def shuffle_in_child(
+    inputs: list[Path], output: Path | str, *, files: int | None = None, **options: object
+) -> dict[str, int]:
+    """Return the report of a run in a new process, which may hold that many files open."""
+    arguments = json.dumps([[str(path) for path in inputs], str(output), options, files])
+    # Fewer malloc arenas than threads would flatter the result: the environment stays as users have it.
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD, arguments], capture_output=True, text=True, timeout=280, check=False
+    )
+    assert child.returncode == 0, child.stderr[-2000:]
+    return json.loads(child.stdout)
+
+
+CASES = {
+    "lines20": ("lines20", 700 * MB, "in.txt", "out.txt"),
+    "documents": ("documents", 900 * MB, "in.jsonl", "out.jsonl"),
+    "parquet": ("parquet", 900 * MB, "in", "out/"),
+    "hdf5": ("hdf5", 500 * MB, "in", "out/"),
+    "to-parquet": ("lines140", 700 * MB, "in.jsonl.zst", "out.parquet"),
+}
+
+
+@pytest.fixture
+def empty_folder(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder whose files are deleted at once after the test: they are large."""
+    yield tmp_path
+    for path in sorted(tmp_path.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_peak_memory_stays_within_the_limit(
+    empty_folder: Path, case: str, record_property: Callable[[str, object], None]
+):
+    kind, size, name, output = CASES[case]
+    inputs = make_data(kind, size, empty_folder / name)
+    report = shuffle_in_child(inputs, f"{empty_folder}/{output}", memory=MEMORY, seed=0, workers=2)
+    assert report["spilled_bytes"] > 0
+    assert report["predicted_peak_bytes"] <= MEMORY
+    record_property("measured_peak_bytes", report["measured_peak_bytes"])
+    assert report["measured_peak_bytes"] <= MEMORY + BASE
+    assert sorted(os.listdir(empty_folder)) == sorted([name, output.rstrip("/")])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [256, 128])
+@pytest.mark.parametrize("name", FORMATS)
+def test_few_open_files_are_enough(tmp_path: Path, name: str, limit: int):
+    counts = [20 + index % 7 for index in range(300)]
+    inputs = make_inputs(tmp_path / "in", name, counts)
+    shuffle_in_child(inputs, f"{tmp_path}/out/", files=limit, seed=3, workers=8, piles=100, memory="300MB")
+    shards = list_shards(tmp_path / "out")
+    assert len(shards) == 300
+    assert [number for shard in shards for number in read_ids(shard)] == order_of(counts, 3)
+
+
+@pytest.mark.slow
+def test_few_open_files_are_enough_for_many_pile_sets(tmp_path: Path):
+    """Spilled inputs share pile sets, however many inputs there are."""
+    block = os.urandom(300_000).hex().encode()
+    lines = b"".join(block[place : place + 99] + b"\n" for place in range(0, len(block) - 99, 99))
+    (tmp_path / "in").mkdir()
+    for index in range(300):
+        (tmp_path / "in" / f"{index}.txt").write_bytes(lines)
+    report = shuffle_in_child(
+        [tmp_path / "in"], f"{tmp_path}/out/", files=256, seed=3, workers=8, memory="100MB", shards=280
+    )
+    assert report["spilled_bytes"] > 0
+    assert sum(path.stat().st_size for path in list_shards(tmp_path / "out")) == 300 * len(lines)
+    assert sorted(os.listdir(tmp_path)) == ["in", "out"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_fits_in_memory_never_touches_the_disk(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(self: Scratch) -> tuple[int, Path]:
+        pytest.fail("a scratch file for records that fit in memory")
+
+    inputs = make_inputs(tmp_path / "in", name, [5000, 5000])
+    monkeypatch.setattr(Scratch, "create", refuse)
+    report = recshuf.shuffle(inputs, f"{tmp_path}/out/", memory="300MB", seed=0, workers=2)
+    assert report.spilled_bytes == 0
+
+
+@pytest.mark.slow
+def test_one_huge_row_group_is_shuffled_or_refused_by_its_size(empty_folder: Path):
+    ids = pa.array(range(3_000_000))
+    pq.write_table(pa.table({"id": ids, "b": ids, "c": ids, "d": ids}), empty_folder / "in.parquet", row_group_size=10**7)
+    report = shuffle_in_child([empty_folder / "in.parquet"], empty_folder / "out.parquet", memory=MEMORY, seed=0)
+    assert report["measured_peak_bytes"] <= MEMORY + BASE
+    assert pq.read_table(empty_folder / "out.parquet")["id"].to_numpy().sum() == 3_000_000 * 2_999_999 // 2

@@ -1,0 +1,123 @@
+"""What the README shows works as written, and what it names exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recshuf._options import ShuffleCommand
+from recshuf.formats import FORMAT_NAMES, load_format
+from recshuf.sample import LABELS, ROWS_PER_LABEL, make_sample
+
+PROJECT = Path(__file__).resolve().parent.parent
+README = (PROJECT / "README.md").read_text(encoding="utf-8")
+RECORDS = len(LABELS) * ROWS_PER_LABEL
+
+
+def blocks(language: str) -> list[str]:
+    """Return the README's fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def marked_command(marker: str) -> str:
+    """Return the one-line command that follows a marker, found as .ci/run finds it."""
+    found = re.search(rf"<!-- {marker} -->\n```sh\n(.+)\n```\n", README)
+    assert found, f"no one-line command after the marker {marker}"
+    return found[1]
+
+
+def recshuf_calls() -> list[list[str]]:
+    """Return the arguments of every `recshuf` command line in the README."""
+    commands = [
+        shlex.split(part, comments=True)
+        for block in blocks("sh")
+        for line in block.splitlines()
+        for part in re.split(r"&&|\|", line)
+    ]
+    calls = [words[1:] for words in commands if words and Path(words[0]).name == "recshuf"]
+    return [words[: words.index(">")] if ">" in words else words for words in calls]
+
+
+def test_there_are_command_lines_to_check():
+    assert len(recshuf_calls()) >= 5
+
+
+@pytest.mark.parametrize("arguments", recshuf_calls(), ids=" ".join)
+def test_command_line_parses(arguments: list[str]):
+    def ignore(**options: object) -> None:
+        """Stand in for the run."""
+
+    context = ShuffleCommand(ignore).make_context("recshuf", list(arguments))
+    words = [word for word in arguments if word.startswith("-")]
+    given = [name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE"]
+    assert len(given) == len(words) + bool(context.params["inputs"])
+
+
+def test_every_option_named_exists_and_every_one_is_named():
+    def ignore(**options: object) -> None:
+        """Stand in for the run."""
+
+    command = ShuffleCommand(ignore)
+    context = command.make_context("recshuf", [], resilient_parsing=True)
+    options = [option for option in command.get_params(context) if option.param_type_name == "option"]
+    known = {name for option in options for name in (*option.opts, *option.secondary_opts)}
+    prose = re.sub(r"^```.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL)
+    named = set(re.findall(r"`(--?[a-z][a-z-]*)", prose))
+    assert named <= known
+    unnamed = [option.opts for option in options if not named & set(option.opts)]
+    assert not unnamed
+
+
+@pytest.mark.parametrize("name", FORMAT_NAMES)
+def test_format_table_names_every_format_and_suffix(name: str):
+    row = next(line for line in README.splitlines() if line.startswith(f"| `{name}`"))
+    names = load_format(name).names
+    for word in (*names.suffixes, *names.compressions):
+        assert word in row
+
+
+def test_links_lead_somewhere():
+    links = re.findall(r"\]\((?!https?://)([^)#]+)\)", README)
+    assert links
+    assert all((PROJECT / link).exists() for link in links)
+
+
+def test_python_example_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    make_sample(tmp_path / "sample")
+    (example,) = blocks("python")
+    exec(compile(example, "README.md", "exec"), {})
+    assert capsys.readouterr().out.startswith(f"{RECORDS} records in {len(LABELS)} shards")
+    assert (tmp_path / "shuffled-too" / "recshuf.json").is_file()
+
+
+def test_first_command_mixes_the_labels(tmp_path: Path):
+    steps = [shlex.split(step) for step in marked_command("first-command").split("&&")]
+    assert steps[0] == ["python3", "-m", "venv", ".venv"]
+    assert steps[1][:2] == [".venv/bin/pip", "install"]
+    programs = {".venv/bin/python": [sys.executable], ".venv/bin/recshuf": [sys.executable, "-m", "recshuf"]}
+    output = ""
+    for program, *arguments in steps[2:]:
+        command = [*programs[program], *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        output += done.stdout
+    rows = [line.split() for line in output.splitlines() if line.strip().startswith(("part-", "shard-"))]
+    strips = {name: set(strip) for name, strip, *_ in rows}
+    initials = {label[0] for label in LABELS}
+    assert [len(strips[name]) for name in strips if name.startswith("part-")] == [1] * len(LABELS)
+    assert [strips[name] for name in strips if name.startswith("shard-")] == [initials] * len(LABELS)
+
+
+def test_test_command_makes_its_own_environment():
+    steps = [shlex.split(step) for step in marked_command("test-command").split("&&")]
+    assert steps[0] == ["python3", "-m", "venv", ".venv"]
+    assert ".[test]" in steps[1]
+    assert steps[-1][:3] == [".venv/bin/python", "-m", "pytest"]

@@ -89,29 +89,14 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
     opened = _open(job, progress)
     base_bytes = resident_bytes()
     with ExitStack() as cleanup:
-        staging = None
-        if opened.destination is not None:
-            staging = Staging(opened.destination)
-            cleanup.callback(staging.remove)
-        scratch = Scratch(_choose_scratch_parent(job, staging))
-        cleanup.callback(scratch.remove)
-        store = _make_store(opened, scratch)
-        progress.start("scatter", opened.plan.record_count, _sum([size.file_bytes for size in opened.sizes]))
-        counts, scatter_pass = _scatter(opened, store, progress)
-        target = opened.open_target()
-        bounds = shard_bounds(opened.cut, *_measure_output(opened, counts))
-        progress.start("gather", bounds[-1], scatter_pass.byte_count)
-        byte_count = scatter_pass.byte_count * bounds[-1] // max(1, scatter_pass.records)
-        gather_pass = _gather(opened, store, target, bounds, staging, progress, byte_count)
-        commit_started = time.perf_counter()
+        run = _Run(opened, progress, cleanup)
+        counts, scatter_pass = run.scatter()
+        shard_sizes, gather_pass = run.gather(counts)
         inputs = [
             FileReport(summary.name, records, summary.file_bytes)
             for summary, records in zip(opened.source.inputs, counts.records, strict=True)
         ]
-        shards = _report_shards(staging, bounds)
-        if staging is not None:
-            staging.commit(_make_manifest(opened, inputs, shards))
-        commit_pass = PassReport("commit", time.perf_counter() - commit_started, bounds[-1], 0)
+        shards, commit_pass = run.commit(inputs, shard_sizes)
     return ShuffleReport(
         version=__version__,
         order=ORDER_VERSION,
@@ -119,9 +104,9 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         format=opened.source_name,
         to=opened.target_name,
         records=sum(counts.records),
-        records_written=bounds[-1],
+        records_written=sum(shard_sizes),
         byte_count=sum(counts.byte_counts),
-        spilled_bytes=store.spilled_bytes,
+        spilled_bytes=run.store.spilled_bytes,
         seconds=time.perf_counter() - started,
         passes=(scatter_pass, gather_pass, commit_pass),
         inputs=tuple(inputs),
@@ -133,19 +118,94 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
     )
 
 
+class _Run:
+    """One run in progress: what is open, and the passes in their order.
+
+    Parameters
+    ----------
+    cleanup
+        Gets what must be undone at the end, however the run ends.
+    """
+
+    def __init__(self, opened: _Opened, progress: Progress, cleanup: ExitStack) -> None:
+        self.opened = opened
+        self._progress = progress
+        self._staging: Staging | None = None
+        self._stream: BinaryIO = opened.job.stdout or sys.stdout.buffer
+        destination = opened.destination
+        self._name = "standard output" if destination is None else str(destination.path)
+        if destination is not None and destination.is_stream:
+            self._stream = cleanup.enter_context(destination.open_stream())
+        elif destination is not None:
+            self._staging = Staging(destination)
+            cleanup.callback(self._staging.remove)
+        scratch = Scratch(_choose_scratch_parent(opened.job, self._staging))
+        cleanup.callback(scratch.remove)
+        self.store = _make_store(opened, scratch)
+        cleanup.callback(self.store.close)
+
+    def scatter(self) -> tuple[ScatterCounts, PassReport]:
+        """Throw all records onto piles, and return what was read."""
+        started, opened = time.perf_counter(), self.opened
+        plan = opened.plan
+        self._progress.start("scatter", plan.record_count, plan.byte_count)
+        scatter = Scatter(opened.source, plan, opened.job.seed, self.store, opened.decoder, self._progress)
+        counts = scatter.run()
+        seconds = time.perf_counter() - started
+        return counts, PassReport("scatter", seconds, sum(counts.records), sum(counts.byte_counts))
+
+    def gather(self, counts: ScatterCounts) -> tuple[list[int], PassReport]:
+        """Write all shards, and return the number of records in each."""
+        started, opened = time.perf_counter(), self.opened
+        bounds = shard_bounds(opened.cut, *_measure_output(opened, counts))
+        byte_count = sum(counts.byte_counts) * bounds[-1] // max(1, sum(counts.records))
+        self._progress.start("gather", bounds[-1], byte_count)
+        open_sink = self._sink_opener(opened.open_target())
+        try:
+            Gather(self.store, opened.plan, bounds, open_sink, opened.decoder, self._progress).run()
+        except BrokenPipeError:
+            raise  # whoever reads has had enough, which is no failure
+        except OSError as error:
+            folder = None if self._staging is None else self._staging.folder
+            raise write_error(error, self._name, folder) from error
+        seconds = time.perf_counter() - started
+        return [stop - start for start, stop in pairwise(bounds)], PassReport(
+            "gather", seconds, bounds[-1], byte_count
+        )
+
+    def commit(self, inputs: list[FileReport], shard_sizes: list[int]) -> tuple[list[FileReport], PassReport]:
+        """Put the shards in place, and return them."""
+        started = time.perf_counter()
+        if self._staging is None:
+            shards = [FileReport(self._name, shard_sizes[0], None)]
+        else:
+            files = zip(self._staging.list_files(), shard_sizes, strict=True)
+            shards = [FileReport(name, count, size) for (name, size), count in files]
+            self._staging.commit(_make_manifest(self.opened, inputs, shards))
+        return shards, PassReport("commit", time.perf_counter() - started, sum(shard_sizes), 0)
+
+    def _sink_opener(self, target: Target) -> Callable[[int], Sink]:
+        threads, staging = self.opened.plan.sink_threads, self._staging
+        if staging is not None:
+            return lambda shard: target.open(staging.path_of(shard, target.suffix), threads)
+        if not isinstance(target, SupportsStream):
+            raise UsageError(f"{self.opened.target_name} cannot be written to a stream; give a file with -o")
+        return lambda _: target.open_stream(self._stream, threads)
+
+
 def _open(job: Job, progress: Progress) -> _Opened:
     """Look at inputs and output, and plan."""
     destination = None
     if not job.writes_stdout:
         destination = Destination.of(job.output or "", wants_shards=job.cut is not None)
         destination.check(overwrite=job.overwrite)
-    elif job.cut is not None:
-        raise UsageError("shards cannot go to standard output; give a directory with -o")
+    if job.cut is not None and (destination is None or destination.is_stream):
+        raise UsageError("shards cannot go to standard output or a device; give a directory with -o")
     files = _list_inputs(job, progress)
     source_name = job.format or detect_format(files)
     target_name = job.to or _name_target(job, destination) or source_name
     source_format, target_format = load_format(source_name), load_format(target_name)
-    _check_streams(job, source_name, target_name)
+    _check_streams(job, source_name, target_name, to_stream=destination is None or destination.is_stream)
     source = source_format.open_source(files, job.read)
     decoder = source.decoder() if source_name != target_name else None
     write = _complete_write_options(job, destination, source, target_format, converts=decoder is not None)
@@ -177,10 +237,15 @@ def _name_target(job: Job, destination: Destination | None) -> str | None:
     return name_by_suffix(job.output or "")
 
 
-def _check_streams(job: Job, source_name: str, target_name: str) -> None:
+def _check_streams(job: Job, source_name: str, target_name: str, *, to_stream: bool) -> None:
     for streams, name, what, remedy in (
         (job.reads_stdin, source_name, "read from standard input", "give its path"),
-        (job.writes_stdout, target_name, "written to standard output", "give a file or directory with -o"),
+        (
+            to_stream,
+            target_name,
+            "written to standard output or a device",
+            "give a file or directory with -o",
+        ),
     ):
         if streams and name not in ("text", "jsonl"):
             raise UsageError(f"{name} cannot be {what}, which cannot seek; {remedy}")
@@ -249,45 +314,6 @@ def _make_store(opened: _Opened, scratch: Scratch) -> PileStore:
     )
 
 
-def _scatter(opened: _Opened, store: PileStore, progress: Progress) -> tuple[ScatterCounts, PassReport]:
-    started = time.perf_counter()
-    counts = Scatter(opened.source, opened.plan, opened.job.seed, store, opened.decoder, progress).run()
-    seconds = time.perf_counter() - started
-    return counts, PassReport("scatter", seconds, sum(counts.records), sum(counts.byte_counts))
-
-
-def _gather(
-    opened: _Opened,
-    store: PileStore,
-    target: Target,
-    bounds: list[int],
-    staging: Staging | None,
-    progress: Progress,
-    byte_count: int,
-) -> PassReport:
-    started = time.perf_counter()
-    open_sink = _sink_opener(opened, target, staging)
-    try:
-        Gather(store, opened.plan, bounds, open_sink, opened.decoder, progress).run()
-    except OSError as error:
-        if staging is None or isinstance(error, OutputError):
-            raise
-        raise write_error(error, staging.destination.path) from error
-    finally:
-        store.close()
-    return PassReport("gather", time.perf_counter() - started, bounds[-1], byte_count)
-
-
-def _sink_opener(opened: _Opened, target: Target, staging: Staging | None) -> Callable[[int], Sink]:
-    threads = opened.plan.sink_threads
-    if staging is not None:
-        return lambda shard: target.open(staging.path_of(shard, target.suffix), threads)
-    stdout: BinaryIO = opened.job.stdout or sys.stdout.buffer
-    if not isinstance(target, SupportsStream):
-        raise UsageError(f"{opened.target_name} cannot be written to standard output; give a file with -o")
-    return lambda _: target.open_stream(stdout, threads)
-
-
 def _measure_output(opened: _Opened, counts: ScatterCounts) -> tuple[int, int]:
     """Return how many records will be written, and about how many bytes, by nothing that the plan decides."""
     records = sum(counts.records)
@@ -297,15 +323,6 @@ def _measure_output(opened: _Opened, counts: ScatterCounts) -> tuple[int, int]:
     if file_bytes is None or not same:
         file_bytes = sum(counts.byte_counts)
     return wanted, file_bytes * wanted // max(1, records)
-
-
-def _report_shards(staging: Staging | None, bounds: list[int]) -> list[FileReport]:
-    sizes = [stop - start for start, stop in pairwise(bounds)]
-    if staging is None:
-        return [FileReport("standard output", sizes[0], None)]
-    return [
-        FileReport(name, count, size) for (name, size), count in zip(staging.list_files(), sizes, strict=True)
-    ]
 
 
 def _make_manifest(opened: _Opened, inputs: list[FileReport], shards: list[FileReport]) -> dict[str, object]:

@@ -21,6 +21,7 @@ from recshuf.memory import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import BinaryIO
 
 MANIFEST_NAME = "recshuf.json"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -39,6 +40,24 @@ class Destination:
         path = Path(output)
         return cls(path, is_directory=wants_shards or output.endswith("/") or path.is_dir())
 
+    @property
+    def is_stream(self) -> bool:
+        """Tell whether the path is a device or a pipe: it is written to, and never replaced."""
+        return self.path.exists() and not self.path.is_file() and not self.path.is_dir()
+
+    def open_stream(self) -> BinaryIO:
+        """Open a device or a pipe for writing.
+
+        Raises
+        ------
+        OutputError
+            When that fails.
+        """
+        try:
+            return self.path.open("wb", buffering=0)
+        except OSError as error:
+            raise write_error(error, str(self.path)) from error
+
     def check(self, *, overwrite: bool) -> None:
         """Refuse an output that would be damaged.
 
@@ -54,9 +73,7 @@ class Destination:
                 raise OutputError(
                     f"{self.path}: is a file, and the output is a directory of shards; remove it first"
                 )
-            if not self.path.is_file():
-                return  # a device or a pipe keeps nothing that could be lost
-            if not overwrite:
+            if not overwrite and not self.is_stream:
                 raise OutputError(f"{self.path}: exists already; give --overwrite to replace it")
         elif not self.is_directory and not self.path.parent.is_dir():
             raise OutputError(f"{self.path.parent}: no such directory; create it first")
@@ -108,7 +125,7 @@ class Staging:
             self._files.mkdir()
         except OSError as error:
             self.remove()
-            raise write_error(error, parent) from error
+            raise write_error(error, str(parent), parent) from error
 
     def _make_parents(self, parent: Path) -> None:
         missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
@@ -149,7 +166,7 @@ class Staging:
                 self._files.rename(path)
             self._made.clear()
         except OSError as error:
-            raise write_error(error, path) from error
+            raise write_error(error, str(path), path.absolute().parent) from error
 
     def _replace(self, path: Path, names: Sequence[str]) -> None:
         """Put files into an existing directory instead of those of an earlier run."""
@@ -183,15 +200,11 @@ class Staging:
         self._made.clear()
 
 
-def write_error(error: OSError, path: Path) -> OutputError:
-    """Return the error to raise when writing to `path` failed."""
+def write_error(error: OSError, name: str, folder: Path | None = None) -> OutputError:
+    """Return the error to raise when writing to an output failed, which lies in `folder` if it is a file."""
     if isinstance(error, OutputError):
         return error
     if error.errno in _FULL:
-        folder = path if path.is_dir() else path.parent
-        with suppress(OSError):
-            free = format_size(shutil.disk_usage(folder).free)
-            return DiskFullError(
-                f"{path}: no space left for the output ({free} free); free some, or choose another output"
-            )
-    return OutputError(f"{path}: cannot be written: {error.strerror or error}")
+        free = f" ({format_size(shutil.disk_usage(folder).free)} free)" if folder and folder.is_dir() else ""
+        return DiskFullError(f"{name}: no space left for the output{free}; free some, or choose another")
+    return OutputError(f"{name}: cannot be written: {error.strerror or error}")

@@ -45,7 +45,7 @@ class TerminalProgress:
         self._records = self._byte_count = 0
         self._started = monotonic()
 
-    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
+    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:  # noqa: ARG002 - records tell the time left
         """Show a new pass in place of the one before."""
         of_total = "" if record_total is None else f" of {record_total:,}"
         with self._lock:

@@ -131,12 +131,14 @@ class _Run:
         self.opened = opened
         self._progress = progress
         self._staging: Staging | None = None
-        self._stream: BinaryIO = opened.job.stdout or sys.stdout.buffer
         destination = opened.destination
         self._name = "standard output" if destination is None else str(destination.path)
-        if destination is not None and destination.is_stream:
+        self._stream: BinaryIO | None = None
+        if destination is None:
+            self._stream = opened.job.stdout or _find_stdout()
+        elif destination.is_stream:
             self._stream = cleanup.enter_context(destination.open_stream())
-        elif destination is not None:
+        else:
             self._staging = Staging(destination)
             cleanup.callback(self._staging.remove)
         scratch = Scratch(_choose_scratch_parent(opened.job, self._staging))
@@ -188,9 +190,10 @@ class _Run:
         threads, staging = self.opened.plan.sink_threads, self._staging
         if staging is not None:
             return lambda shard: target.open(staging.path_of(shard, target.suffix), threads)
-        if not isinstance(target, SupportsStream):
+        stream = self._stream
+        if stream is None or not isinstance(target, SupportsStream):
             raise UsageError(f"{self.opened.target_name} cannot be written to a stream; give a file with -o")
-        return lambda _: target.open_stream(self._stream, threads)
+        return lambda _: target.open_stream(stream, threads)
 
 
 def _open(job: Job, progress: Progress) -> _Opened:
@@ -205,6 +208,7 @@ def _open(job: Job, progress: Progress) -> _Opened:
     source_name = job.format or detect_format(files)
     target_name = job.to or _name_target(job, destination) or source_name
     source_format, target_format = load_format(source_name), load_format(target_name)
+    _check_options(job, source_name, target_name)
     _check_streams(job, source_name, target_name, to_stream=destination is None or destination.is_stream)
     source = source_format.open_source(files, job.read)
     decoder = source.decoder() if source_name != target_name else None
@@ -225,6 +229,8 @@ def _open(job: Job, progress: Progress) -> _Opened:
 
 def _list_inputs(job: Job, progress: Progress) -> list[InputFile]:
     if job.reads_stdin:
+        if job.stdin is None and sys.stdin is None:
+            raise UsageError("standard input is closed; name the inputs")
         return [InputFile("standard input", None, job.stdin or sys.stdin.buffer)]
     if job.format is None:
         return expand_inputs(job.inputs, lambda path: name_by_suffix(path) is not None, progress.warn)
@@ -235,6 +241,24 @@ def _name_target(job: Job, destination: Destination | None) -> str | None:
     if destination is None or destination.is_directory:
         return None
     return name_by_suffix(job.output or "")
+
+
+def _check_options(job: Job, source_name: str, target_name: str) -> None:
+    """Refuse options that would be without effect: the user means something by them."""
+    read = job.read
+    for option, is_given, names, fitting in (
+        ("--separator and -z", read.separator != b"\n", (source_name, target_name), ("text",)),
+        ("--header", read.header_lines > 0, (source_name,), ("text",)),
+        ("--datasets", read.datasets is not None, (source_name,), ("hdf5",)),
+        ("--columns", read.columns is not None, (source_name,), ("parquet",)),
+        ("--schema", read.schema is not None, (source_name,), ("jsonl", "text")),
+        ("--nan-as-null", job.write.nan_as_null, (target_name,), ("jsonl",)),
+    ):
+        if is_given and not set(names) & set(fitting):
+            direction = "inputs" if names == (source_name,) else "the output"
+            raise UsageError(f"{option}: for {' or '.join(fitting)} only, and {direction} here: {names[-1]}")
+    if read.schema is not None and source_name == target_name:
+        raise UsageError(f"--schema: nothing is converted from {source_name} to {target_name}; leave it out")
 
 
 def _check_streams(job: Job, source_name: str, target_name: str, *, to_stream: bool) -> None:
@@ -267,8 +291,9 @@ def _complete_write_options(
     compression = None
     if destination is not None and not destination.is_directory:
         compression = suffix_compression(str(destination.path), names)
-    if compression is None and converts and source.compression in names.compressions:
-        compression = source.compression
+    inherited = source.compression if converts and source.compression != "none" else None
+    if compression is None and inherited in names.compressions:
+        compression = inherited
     return replace(write, compression=compression)
 
 
@@ -281,6 +306,12 @@ def _preview_target(source: Source, decoder: Decoder | None, target: Format, wri
     import pyarrow as pa
 
     return target.open_target(pa.schema([("text", pa.string())]), None, write)
+
+
+def _find_stdout() -> BinaryIO:
+    if sys.stdout is None:
+        raise UsageError("standard output is closed; give a file or directory with -o")
+    return sys.stdout.buffer
 
 
 def _choose_scratch_parent(job: Job, staging: Staging | None) -> Path:

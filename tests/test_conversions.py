@@ -45,7 +45,9 @@ def write_text(path: Path, columns: dict[str, Any]) -> None:
 
 
 def write_jsonl(path: Path, columns: dict[str, Any]) -> None:
-    lists = {name: values if isinstance(values, list) else values.tolist() for name, values in columns.items()}
+    lists = {
+        name: values if isinstance(values, list) else values.tolist() for name, values in columns.items()
+    }
     rows = (dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True))
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
@@ -90,7 +92,9 @@ def read_columns(path: Path) -> dict[str, list[Any]]:
 
 def expect_columns(columns: dict[str, Any]) -> dict[str, list[Any]]:
     order = order_of([COUNT], SEED)
-    lists = {name: values if isinstance(values, list) else values.tolist() for name, values in columns.items()}
+    lists = {
+        name: values if isinstance(values, list) else values.tolist() for name, values in columns.items()
+    }
     return {name: [values[place] for place in order] for name, values in lists.items()}
 
 
@@ -113,7 +117,9 @@ def test_a_conversion_gives_the_same_bytes_whatever_the_means(tmp_path: Path, na
         columns = {"text": columns["text"]}
     WRITERS[name](tmp_path / f"in{SUFFIXES[name]}", columns)
     found = set()
-    for index, options in enumerate(({"piles": 1, "workers": 1}, {"piles": 300, "workers": 3}, {"memory": "64MB"})):
+    for index, options in enumerate(
+        ({"piles": 1, "workers": 1}, {"piles": 300, "workers": 3}, {"memory": "64MB"})
+    ):
         output = tmp_path / f"out{index}{SUFFIXES[to]}"
         recshuf.shuffle(tmp_path / f"in{SUFFIXES[name]}", output, seed=SEED, **options)
         found.add(output.read_bytes())
@@ -127,7 +133,9 @@ def test_there_and_back_again(tmp_path: Path, to: str):
     recshuf.shuffle(tmp_path / "a.parquet", tmp_path / f"b{SUFFIXES[to]}", seed=SEED)
     recshuf.shuffle(tmp_path / f"b{SUFFIXES[to]}", tmp_path / "c.parquet", seed=SEED)
     order = np.array(order_of([COUNT], SEED))
-    expected = {name: [values[place] for place in order] for name, values in expect_columns(make_columns()).items()}
+    expected = {
+        name: [values[place] for place in order] for name, values in expect_columns(make_columns()).items()
+    }
     assert read_columns(tmp_path / "c.parquet") == expected
 
 
@@ -296,20 +304,35 @@ def write_table(**columns: Any) -> Callable[[Path], None]:
 REFUSED: dict[str, tuple[str, Callable[[Path], object], str, str]] = {
     "nulls-in-hdf5": ("parquet", write_table(a=[1, 2], holes=[1, None]), "hdf5", "holes.*null"),
     "null-strings-in-hdf5": ("parquet", write_table(holes=["x", None]), "hdf5", "holes.*null"),
-    "missing-fields-in-hdf5": ("jsonl", lambda path: path.write_text('{"a":1,"b":2}\n{"a":1}\n'), "hdf5", "b.*null"),
+    "missing-fields-in-hdf5": (
+        "jsonl",
+        lambda path: path.write_text('{"a":1,"b":2}\n{"a":1}\n'),
+        "hdf5",
+        "b.*null",
+    ),
     "null-column-in-hdf5": ("parquet", write_table(nothing=pa.nulls(2)), "hdf5", "nothing"),
     "columns-in-text": ("parquet", write_table(a=["x"], b=["y"]), "text", "2.*--columns"),
     "numbers-in-text": ("parquet", write_table(number=[1]), "text", "number"),
     "newlines-in-text": ("parquet", write_table(text=["a\nb"]), "text", "text.*separator"),
     "nulls-in-text": ("parquet", write_table(text=["a", None]), "text", "text.*null"),
     "json-records-in-text": ("jsonl", lambda path: path.write_text('{"a":1,"b":2}\n'), "text", "2|a"),
-    "bytes-in-a-string": ("text", lambda path: path.write_bytes(b"fine\n\xff\n"), "parquet", "(?s)UTF-8|utf-8"),
+    "bytes-in-a-string": (
+        "text",
+        lambda path: path.write_bytes(b"fine\n\xff\n"),
+        "parquet",
+        "(?s)UTF-8|utf-8",
+    ),
     "references": ("hdf5", make_reference, "parquet", "pointers"),
     "references-in-json": ("hdf5", make_reference, "jsonl", "pointers"),
     "complex-in-json": ("hdf5", make_complex, "jsonl", "wave"),
     "uneven-datasets": ("hdf5", make_uneven, "parquet", r"a.*\(3, 2\).*b.*\(4,\)|'a'.*'b'"),
     "scalars-as-records": ("jsonl", lambda path: path.write_text("1\n2\n"), "parquet", "line 1"),
-    "long-numbers": ("jsonl", lambda path: path.write_text('{"a": 123456789012345678901234567890}\n'), "parquet", "a"),
+    "long-numbers": (
+        "jsonl",
+        lambda path: path.write_text('{"a": 123456789012345678901234567890}\n'),
+        "parquet",
+        "a",
+    ),
 }
 
 
@@ -326,7 +349,14 @@ def test_what_cannot_be_held_is_refused_by_name_and_nothing_is_left(tmp_path: Pa
     assert os.listdir(tmp_path) == [path.name]
 
 
-EARLY = ("null-column-in-hdf5", "columns-in-text", "numbers-in-text", "references", "complex-in-json", "uneven-datasets")
+EARLY = (
+    "null-column-in-hdf5",
+    "columns-in-text",
+    "numbers-in-text",
+    "references",
+    "complex-in-json",
+    "uneven-datasets",
+)
 
 
 @pytest.mark.parametrize("case", EARLY)

@@ -126,7 +126,11 @@ def test_what_fits_in_memory_never_touches_the_disk(
 @pytest.mark.slow
 def test_one_huge_row_group_is_shuffled_or_refused_by_its_size(empty_folder: Path):
     ids = pa.array(range(3_000_000))
-    pq.write_table(pa.table({"id": ids, "b": ids, "c": ids, "d": ids}), empty_folder / "in.parquet", row_group_size=10**7)
-    report = shuffle_in_child([empty_folder / "in.parquet"], empty_folder / "out.parquet", memory=MEMORY, seed=0)
+    pq.write_table(
+        pa.table({"id": ids, "b": ids, "c": ids, "d": ids}), empty_folder / "in.parquet", row_group_size=10**7
+    )
+    report = shuffle_in_child(
+        [empty_folder / "in.parquet"], empty_folder / "out.parquet", memory=MEMORY, seed=0
+    )
     assert report["measured_peak_bytes"] <= MEMORY + BASE
     assert pq.read_table(empty_folder / "out.parquet")["id"].to_numpy().sum() == 3_000_000 * 2_999_999 // 2

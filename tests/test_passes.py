@@ -92,7 +92,18 @@ def join(shards: Sequence[Sequence[bytes]]) -> list[bytes]:
     converts=st.booleans(),
 )
 def test_any_run_gives_the_order_of_the_oracle(
-    rows, seed, knobs, shape, fragment_rows, batch_rows, counted, estimate, is_stream, shards, head_count, converts
+    rows,
+    seed,
+    knobs,
+    shape,
+    fragment_rows,
+    batch_rows,
+    counted,
+    estimate,
+    is_stream,
+    shards,
+    head_count,
+    converts,
 ):
     source = FakeSource(
         rows,
@@ -180,9 +191,7 @@ def test_equal_keys_are_ordered_by_input_and_row(
 
 
 @pytest.mark.parametrize("resident_bytes", [0, 900, UNLIMITED])
-def test_a_sample_among_equal_keys_takes_the_first_rows(
-    monkeypatch: pytest.MonkeyPatch, resident_bytes: int
-):
+def test_a_sample_among_equal_keys_takes_the_first_rows(monkeypatch: pytest.MonkeyPatch, resident_bytes: int):
     draw = draw_few(2, 0)
     monkeypatch.setattr(recshuf.scatter, "draw_keys", draw)
     rows = number_rows(90, 30)
@@ -200,7 +209,11 @@ def test_empty_shards_are_written_too():
 
 
 @settings(max_examples=200)
-@given(counts=st.lists(st.integers(0, 5), min_size=1, max_size=30), writers=st.integers(1, 9), piles=st.integers(0, 90))
+@given(
+    counts=st.lists(st.integers(0, 5), min_size=1, max_size=30),
+    writers=st.integers(1, 9),
+    piles=st.integers(0, 90),
+)
 def test_tasks_cover_every_shard_once(counts: list[int], writers: int, piles: int):
     tasks = plan_tasks([0, *np.cumsum(counts).tolist()], writers, piles)
     assert [shard for task in tasks for shard in task] == list(range(len(counts)))

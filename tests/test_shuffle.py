@@ -27,7 +27,6 @@ from tests._format_tools import OneWayReader, OneWayWriter, decompress_file
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
 
 GOLDEN = Path(__file__).parent / "golden"
 FORMATS = ("text", "jsonl", "parquet", "hdf5")
@@ -39,7 +38,10 @@ SUFFIXES = {"text": ".txt", "jsonl": ".jsonl", "parquet": ".parquet", "hdf5": ".
 
 def make_lines(first: int, count: int) -> list[bytes]:
     """Return JSON lines, each its own and of its own length."""
-    return [b'{"id": %d, "pad": "%s"}' % (number, b"x" * (number * 7 % 23)) for number in range(first, first + count)]
+    return [
+        b'{"id": %d, "pad": "%s"}' % (number, b"x" * (number * 7 % 23))
+        for number in range(first, first + count)
+    ]
 
 
 def write_lines(path: Path, first: int, count: int) -> None:
@@ -109,7 +111,9 @@ def list_shards(folder: Path) -> list[Path]:
 
 def list_tree(folder: Path) -> dict[str, bytes]:
     return {
-        str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
     } | {f"{path.relative_to(folder)}/": b"" for path in sorted(folder.rglob("*")) if path.is_dir()}
 
 
@@ -168,7 +172,9 @@ def write_bulk(folder: Path, name: str) -> list[Path]:
             pq.write_table(pa.table({"a": rows, "b": np.arange(300_000)}), path, row_group_size=20_000)
         elif name == "hdf5":
             with h5py.File(path, "w") as file:
-                file.create_dataset("a", data=rng.random((150_000, 50)), chunks=(500, 50), maxshape=(None, 50))
+                file.create_dataset(
+                    "a", data=rng.random((150_000, 50)), chunks=(500, 50), maxshape=(None, 50)
+                )
         else:
             text = rng.integers(32, 127, (600_000, 100), np.uint8)
             text[text == ord("\\")] = ord("/")
@@ -275,7 +281,9 @@ def test_standard_input_to_standard_output(spelling: object):
 
 def test_standard_input_to_a_directory_and_a_file_to_standard_output(tmp_path: Path):
     (path,) = make_inputs(tmp_path, "jsonl", [1500])
-    recshuf.shuffle("-", f"{tmp_path}/out/", seed=4, shards=2, format="jsonl", stdin=io.BytesIO(path.read_bytes()))
+    recshuf.shuffle(
+        "-", f"{tmp_path}/out/", seed=4, shards=2, format="jsonl", stdin=io.BytesIO(path.read_bytes())
+    )
     found = [number for shard in list_shards(tmp_path / "out") for number in read_ids(shard)]
     stdout = OneWayWriter()
     recshuf.shuffle(path, "-", seed=4, stdout=stdout)
@@ -333,7 +341,9 @@ def test_shards_follow_the_options(tmp_path: Path, name: str):
         shards = list_shards(tmp_path / label)
         assert [len(read_ids(shard)) for shard in shards] == sizes
         assert [number for shard in shards for number in read_ids(shard)] == expected
-        assert sorted(os.listdir(tmp_path / label)) == sorted(["recshuf.json", *(shard.name for shard in shards)])
+        assert sorted(os.listdir(tmp_path / label)) == sorted(
+            ["recshuf.json", *(shard.name for shard in shards)]
+        )
 
 
 def test_shard_bytes_cut_lines_into_files_of_that_size(tmp_path: Path):
@@ -442,7 +452,10 @@ BAD_INPUTS: dict[str, Callable[[Path], object]] = {
     "truncated.parquet": lambda path: (write_parquet(path, 0, 5000), truncate(path)),
     "truncated.h5": lambda path: (write_hdf5(path, 0, 5000), truncate(path)),
     "truncated.txt.gz": lambda path: (path.write_bytes(gzip.compress(bytes(10**5))), truncate(path)),
-    "truncated.txt.zst": lambda path: (path.write_bytes(zstandard.compress(os.urandom(10**6))), truncate(path)),
+    "truncated.txt.zst": lambda path: (
+        path.write_bytes(zstandard.compress(os.urandom(10**6))),
+        truncate(path),
+    ),
     "wrong.jsonl.zst": lambda path: write_lines(path, 0, 100),
     "wrong.txt.gz": lambda path: write_lines(path, 0, 100),
 }
@@ -450,7 +463,9 @@ BAD_INPUTS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", BAD_INPUTS)
 @pytest.mark.parametrize("is_first", [True, False])
-def test_an_input_that_cannot_be_read_names_itself_and_leaves_nothing(tmp_path: Path, name: str, is_first: bool):
+def test_an_input_that_cannot_be_read_names_itself_and_leaves_nothing(
+    tmp_path: Path, name: str, is_first: bool
+):
     bad = tmp_path / name
     BAD_INPUTS[name](bad)
     kind = {"parquet": "parquet", "h5": "hdf5", "jsonl": "jsonl", "txt": "text"}[name.split(".")[1]]
@@ -586,5 +601,3 @@ def test_options_that_cannot_be_meant_are_usage_errors(tmp_path: Path, options: 
     with pytest.raises(UsageError):
         recshuf.shuffle(path, f"{tmp_path}/out/", **options)
     assert os.listdir(tmp_path) == [path.name]
-
-

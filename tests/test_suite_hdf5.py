@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import h5py
 import numpy as np
-from recshuf.formats.hdf5 import FORMAT
 
+from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import InputFile
 from tests.format_suite import FormatSuite
 

@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from recshuf.formats.jsonl import FORMAT
-
 from recshuf.interfaces import InputFile
 from tests._format_tools import decompress_file
 from tests.format_suite import FormatSuite

@@ -77,7 +77,9 @@ def _name_by_content(file: InputFile) -> str:
         head = decompress_head(head, compression, _HEAD_BYTES)
     name = next((known for known in _BY_CONTENT if load_format(known).recognises(head)), None)
     if name is None or (name == "text" and file.path.suffix == ".json"):
-        problem = "is not JSON lines" if file.path.suffix == ".json" else "is of no format that recshuf recognises"
+        problem = (
+            "is not JSON lines" if file.path.suffix == ".json" else "is of no format that recshuf recognises"
+        )
         raise InputError(file.name, problem, remedy="name it with --format if it is one of them")
     return name
 

@@ -1,0 +1,242 @@
+"""Pile sets and the store: nothing is lost on the way through memory, regions, extents and splits."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from recshuf.errors import DiskFullError, OutputError, PileError
+from recshuf.order import find_piles, sort_by_key, sort_by_pile
+from recshuf.piles import PileStore, Scratch
+from recshuf.records import FlatCodec, Records
+from tests._format_tools import find_open_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SCHEMA = pa.schema([pa.field("record", pa.large_binary(), nullable=False)])
+UNLIMITED = 1 << 40
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Iterator[Scratch]:
+    scratch = Scratch(tmp_path)
+    yield scratch
+    scratch.remove()
+    assert list(tmp_path.iterdir()) == []
+    assert find_open_files(tmp_path) == []
+
+
+def make_store(scratch: Scratch, **options: object) -> PileStore:
+    given = {"pile_count": 8, "set_sizes": (None,), "resident_bytes": 0} | options
+    return PileStore(FlatCodec(SCHEMA), scratch=scratch, **given)
+
+
+def fill(store: PileStore, counts: list[int], *, sets: int = 1, seed: int = 0) -> tuple[np.ndarray, list[bytes]]:
+    """Add a batch of so many records for each count, and return all keys and records in order."""
+    rng = np.random.default_rng(seed)
+    all_keys, all_rows, first_row = [], [], 0
+    for number, count in enumerate(counts):
+        keys = rng.integers(0, 2**64, count, np.uint64)
+        rows = [b"%d " % (first_row + k) + b"." * (k % 50) for k in range(count)]
+        batch = pa.RecordBatch.from_arrays([pa.array(rows, pa.large_binary())], schema=SCHEMA)
+        index, bounds = sort_by_pile(find_piles(keys, store.pile_count), store.pile_count)
+        store.add(number % sets, 0, first_row, Records(keys, batch).take(index), bounds)
+        all_keys.append(keys)
+        all_rows += rows
+        first_row += count
+    return np.concatenate(all_keys), all_rows
+
+
+def load_rows(store: PileStore, piles: range | None = None) -> list[bytes]:
+    """Return the records of the piles, each pile sorted."""
+    rows: list[bytes] = []
+    for pile in piles or range(store.pile_count):
+        records = store.load(pile)
+        if records is not None:
+            assert len(records) == store.counts[pile]
+            rows += records.batch.take(pa.array(sort_by_key(records.keys))).column(0).to_pylist()
+    return rows
+
+
+def sort_rows(keys: np.ndarray, rows: list[bytes]) -> list[bytes]:
+    return [rows[place] for place in np.argsort(keys, kind="stable")]
+
+
+SIZES = {"unknown": (None, None), "right": (500.0, 500.0), "low": (3.0, 0.0), "high": (50_000.0, 50_000.0)}
+
+
+@pytest.mark.parametrize("expected", SIZES)
+@pytest.mark.parametrize("resident_bytes", [0, 5_000, 30_000, UNLIMITED])
+def test_everything_comes_back_in_order(scratch: Scratch, expected: str, resident_bytes: int):
+    store = make_store(scratch, set_sizes=SIZES[expected], resident_bytes=resident_bytes)
+    keys, rows = fill(store, [100, 1, 300, 7, 592], sets=2)
+    assert load_rows(store) == sort_rows(keys, rows)
+    store.close()
+
+
+def test_regions_overflow_into_extents_again_and_again(scratch: Scratch):
+    store = make_store(scratch, pile_count=2, set_sizes=(1.0,))
+    keys, rows = fill(store, [2000] * 12)
+    (pile_set,) = store._sets.values()
+    assert min(len(parts) for parts in pile_set._full.values()) >= 2
+    assert load_rows(store) == sort_rows(keys, rows)
+    assert sum(map(store.pile_bytes, range(2))) == store.spilled_bytes
+    store.close()
+
+
+def test_records_of_a_pile_come_in_the_order_of_the_input(scratch: Scratch):
+    """Slices are sorted, however threads wrote them: equal keys keep the order of their rows."""
+    store = make_store(scratch, pile_count=1)
+    for input_index, first_row in [(1, 0), (0, 7), (0, 0)]:
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array([b"%d:%d" % (input_index, first_row)], pa.large_binary())], schema=SCHEMA
+        )
+        store.add(0, input_index, first_row, Records(np.zeros(1, np.uint64), batch), np.array([0, 1]))
+    records = store.load(0)
+    assert records is not None
+    assert records.batch.column(0).to_pylist() == [b"0:0", b"0:7", b"1:0"]
+    store.close()
+
+
+@pytest.mark.parametrize("resident_bytes", [0, UNLIMITED])
+@pytest.mark.parametrize("part_count", [2, 3, 1000])
+def test_a_split_pile_holds_the_same_records(scratch: Scratch, resident_bytes: int, part_count: int):
+    store = make_store(scratch, resident_bytes=resident_bytes, pile_count=3)
+    fill(store, [400, 100])
+    for pile in range(3):
+        parts = store.split(pile, part_count)
+        assert parts.counts.sum() == store.counts[pile]
+        assert np.count_nonzero(parts.counts) > 1
+        assert load_rows(parts) == load_rows(store, range(pile, pile + 1))
+        parts.close()
+    store.close()
+
+
+@pytest.mark.parametrize("resident_bytes", [0, 3_000, UNLIMITED])
+@pytest.mark.parametrize("wanted", [0, 1, 50, 700, 5000])
+def test_a_sample_keeps_the_records_of_the_smallest_keys(scratch: Scratch, resident_bytes: int, wanted: int):
+    store = make_store(scratch, pile_count=50, resident_bytes=resident_bytes, output_count=wanted)
+    keys, rows = fill(store, [100] * 10)
+    reached = int(np.searchsorted(np.cumsum(store.counts), min(wanted, 1000)))
+    assert load_rows(store, range(reached + 1))[:wanted] == sort_rows(keys, rows)[:wanted]
+    store.close()
+
+
+def test_a_small_sample_spills_little(scratch: Scratch):
+    spilled = {}
+    for wanted in (None, 100):
+        store = make_store(scratch, pile_count=200, output_count=wanted)
+        fill(store, [100] * 100)
+        spilled[wanted] = store.spilled_bytes
+        store.close()
+    assert spilled[100] < spilled[None] / 5
+
+
+def test_memory_of_resident_piles_stays_within_its_limit(scratch: Scratch):
+    store = make_store(scratch, pile_count=64, resident_bytes=40_000)
+    for number in range(20):
+        fill(store, [200], seed=number)
+        held = sum(kept.records.byte_count for kept in store._resident)
+        assert store._resident_bytes == held <= 40_000
+    assert store.is_resident(0)
+    store.close()
+
+
+# Faults
+
+
+def spill_to(scratch: Scratch) -> tuple[PileStore, Path]:
+    store = make_store(scratch, set_sizes=(500.0,))
+    fill(store, [500])
+    (path,) = scratch.parent.rglob("*.piles")
+    return store, path
+
+
+@pytest.mark.parametrize("where", ["first", "middle", "last"])
+def test_a_flipped_byte_of_a_record_is_found(scratch: Scratch, where: str):
+    store, path = spill_to(scratch)
+    content = bytearray(path.read_bytes())
+    pile_set = store._sets[0]
+    start, used = int(pile_set._starts[3]), int(pile_set._used[3])
+    # Behind the header of 32 bytes; up to 7 bytes of padding follow the payload.
+    place = {"first": start + 32, "middle": start + used // 2, "last": start + used - 8}[where]
+    content[place] ^= 0x10
+    path.write_bytes(content)
+    with pytest.raises(PileError, match="pile 3 does not read back as it was written"):
+        store.load(3)
+    assert store.load(2) is not None
+    store.close()
+
+
+@pytest.mark.parametrize("place", range(32))
+def test_a_flipped_byte_of_a_header_is_found(scratch: Scratch, place: int):
+    store, path = spill_to(scratch)
+    content = bytearray(path.read_bytes())
+    content[int(store._sets[0]._starts[3]) + place] ^= 0x01
+    path.write_bytes(content)
+    with pytest.raises(PileError, match="pile 3"):
+        store.load(3)
+    store.close()
+
+
+def test_a_truncated_file_is_found(scratch: Scratch):
+    store, path = spill_to(scratch)
+    os.truncate(path, 100)
+    with pytest.raises(PileError, match="ends at byte"):
+        store.load(7)
+    store.close()
+
+
+@pytest.mark.parametrize(("code", "kind"), [(errno.ENOSPC, DiskFullError), (errno.EDQUOT, DiskFullError), (errno.EIO, OutputError)])
+def test_a_full_disk_names_the_folder_and_the_option(
+    scratch: Scratch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[OutputError]
+):
+    def refuse(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "pwritev", refuse)
+    store = make_store(scratch)
+    with pytest.raises(kind, match="--temp-dir") as caught:
+        fill(store, [10])
+    assert str(tmp_path) in str(caught.value)
+    store.close()
+
+
+def test_short_writes_are_continued(scratch: Scratch, monkeypatch: pytest.MonkeyPatch):
+    whole = os.pwritev
+    monkeypatch.setattr(
+        os, "pwritev", lambda fd, buffers, place: whole(fd, [b"".join(buffers)[:11]], place)
+    )
+    store = make_store(scratch)
+    keys, rows = fill(store, [300])
+    assert load_rows(store) == sort_rows(keys, rows)
+    store.close()
+
+
+def test_closing_a_store_deletes_its_files(scratch: Scratch, tmp_path: Path):
+    store, path = spill_to(scratch)
+    assert find_open_files(tmp_path) == [path]
+    assert path.stat().st_mode & 0o077 == path.parent.stat().st_mode & 0o077 == 0
+    store.close()
+    store.close()
+    assert not path.exists()
+    assert find_open_files(tmp_path) == []
+
+
+def test_removing_the_scratch_folder_deletes_what_is_open(scratch: Scratch, tmp_path: Path):
+    _, path = spill_to(scratch)
+    scratch.remove()
+    scratch.remove()
+    assert not path.exists()
+
+
+def test_a_scratch_folder_that_cannot_be_made_names_the_option(tmp_path: Path):
+    with pytest.raises(OutputError, match="--temp-dir"):
+        Scratch(tmp_path / "missing").create()

@@ -1,0 +1,197 @@
+"""Records and their codecs: what is packed comes back, whatever the columns and wherever the slices lie."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recshuf.records import FlatCodec, IpcCodec, Records, choose_codec, concat_records, empty_rows, take_rows
+
+FLAT = {
+    "lines": pa.schema([pa.field("a", pa.large_binary(), nullable=False)]),
+    "fixed": pa.schema([pa.field("a", pa.binary(3), nullable=False)]),
+    "no-width": pa.schema([pa.field("a", pa.binary(0), nullable=False)]),
+    "both": pa.schema(
+        [
+            pa.field("a", pa.binary(5), nullable=False),
+            pa.field("b", pa.large_binary(), nullable=False),
+            pa.field("c", pa.large_binary(), nullable=False, metadata={"key": "value"}),
+            pa.field("d", pa.binary(1), nullable=False),
+        ],
+        {"schema": "metadata"},
+    ),
+}
+OTHER = {
+    "numbers": pa.schema({"a": pa.int64(), "b": pa.bool_(), "c": pa.float16()}),
+    "strings": pa.schema({"a": pa.string(), "b": pa.large_string(), "c": pa.string_view()}),
+    "nested": pa.schema({"a": pa.list_(pa.struct({"x": pa.int8(), "y": pa.string()})), "b": pa.map_(pa.string(), pa.int32())}),
+    "dictionary": pa.schema({"a": pa.dictionary(pa.int8(), pa.string()), "b": pa.int32()}),
+    "nested-dictionary": pa.schema(
+        {"a": pa.list_(pa.dictionary(pa.int32(), pa.string())), "b": pa.struct({"x": pa.dictionary(pa.int16(), pa.int64())})}
+    ),
+    "times": pa.schema({"a": pa.timestamp("us", "UTC"), "b": pa.decimal128(20, 3), "c": pa.date32()}),
+    "nothing": pa.schema({"a": pa.null()}),
+    "no-columns": pa.schema([], {"schema": "metadata"}),
+}
+POOL = {
+    pa.large_binary(): st.binary(max_size=30),
+    pa.binary(0): st.just(b""),
+    pa.binary(1): st.binary(min_size=1, max_size=1),
+    pa.binary(3): st.binary(min_size=3, max_size=3),
+    pa.binary(5): st.binary(min_size=5, max_size=5),
+}
+
+
+def values_of(kind: pa.DataType, count: int) -> list[object]:
+    """Return values of any type that OTHER uses, with nulls and repetitions."""
+    if pa.types.is_dictionary(kind):
+        return values_of(kind.value_type, count)
+    made: list[object] = [None] * count
+    for k in range(count):
+        if k % 4 == 3 or pa.types.is_null(kind):
+            continue
+        if pa.types.is_struct(kind):
+            made[k] = {child.name: values_of(child.type, k % 3 + 1)[-1] for child in kind}
+        elif pa.types.is_map(kind):
+            made[k] = [("k", k), ("l", None)][: k % 3]
+        elif pa.types.is_list(kind):
+            made[k] = values_of(kind.value_type, k % 6)
+        elif pa.types.is_boolean(kind):
+            made[k] = k % 3 == 0
+        elif pa.types.is_float16(kind):
+            made[k] = np.float16(k / 4)
+        elif pa.types.is_temporal(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+            made[k] = k % 100
+        else:
+            made[k] = "ä" * (k % 5)
+    return made
+
+
+def make_batch(schema: pa.Schema, count: int) -> pa.RecordBatch:
+    if not len(schema):
+        return empty_rows(schema, count)
+    arrays = []
+    for field in schema:
+        values = values_of(field.type, count)
+        if pa.types.is_temporal(field.type):
+            storage = pa.int32() if field.type == pa.date32() else pa.int64()
+            arrays.append(pa.array(values, storage).cast(field.type))
+        elif pa.types.is_dictionary(field.type):
+            arrays.append(pa.array(values, field.type.value_type).dictionary_encode().cast(field.type))
+        else:
+            arrays.append(pa.array(values, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@st.composite
+def flat_batches(draw: st.DrawFn, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch that may be a slice of a larger one."""
+    count = draw(st.integers(0, 40))
+    columns = [
+        pa.array(draw(st.lists(POOL[field.type], min_size=count, max_size=count)), field.type) for field in schema
+    ]
+    start = draw(st.integers(0, count))
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    return batch.slice(start, draw(st.integers(0, count - start)))
+
+
+def with_keys(batch: pa.RecordBatch, seed: int = 0) -> Records:
+    return Records(np.random.default_rng(seed).integers(0, 2**64, batch.num_rows, np.uint64), batch)
+
+
+def pack(codec: FlatCodec | IpcCodec, records: Records, bounds: list[int]) -> list[tuple[memoryview, int]]:
+    """Return every slice as one piece of memory, as if read from a file."""
+    slices = codec.pack(records, bounds)
+    counts = [stop - start for start, stop in pairwise(bounds)]
+    return [(memoryview(b"".join(buffers)), count) for buffers, count in zip(slices, counts, strict=True)]
+
+
+def assert_same(found: Records, expected: Records) -> None:
+    found.batch.validate(full=True)
+    assert found.keys.tolist() == expected.keys.tolist()
+    assert found.batch.schema.equals(expected.batch.schema, check_metadata=True)
+    assert found.batch.to_pylist() == expected.batch.to_pylist()
+    assert found.batch.num_rows == len(expected)
+
+
+def check_round_trip(codec: FlatCodec | IpcCodec, records: Records, bounds: list[int]) -> None:
+    slices = pack(codec, records, bounds)
+    for piece, (start, stop) in zip(slices, pairwise(bounds), strict=True):
+        assert_same(codec.unpack([piece]), records.slice(start, stop))
+    assert_same(codec.unpack(slices), records)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), name=st.sampled_from(sorted(FLAT)), inner=st.lists(st.integers(0, 40), max_size=4))
+def test_both_codecs_give_back_what_was_packed(data: st.DataObject, name: str, inner: list[int]):
+    batch = data.draw(flat_batches(FLAT[name]))
+    bounds = [0, *sorted(min(edge, batch.num_rows) for edge in inner), batch.num_rows]
+    for codec in (FlatCodec(FLAT[name]), IpcCodec(FLAT[name])):
+        check_round_trip(codec, with_keys(batch), bounds)
+
+
+@pytest.mark.parametrize("name", OTHER)
+@pytest.mark.parametrize(("start", "count"), [(0, 40), (0, 0), (7, 30), (39, 1)])
+def test_every_other_schema_comes_back(name: str, start: int, count: int):
+    records = with_keys(make_batch(OTHER[name], 40).slice(start, count))
+    check_round_trip(IpcCodec(OTHER[name]), records, [0, count // 3, count // 3, count])
+
+
+@pytest.mark.parametrize("name", [*FLAT, *OTHER])
+def test_the_fast_codec_is_chosen_where_it_suits(name: str):
+    codec = choose_codec({**FLAT, **OTHER}[name])
+    assert isinstance(codec, FlatCodec if name in FLAT else IpcCodec)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), name=st.sampled_from(sorted(FLAT)))
+def test_the_sizes_of_flat_records_are_exact(data: st.DataObject, name: str):
+    codec = FlatCodec(FLAT[name])
+    records = with_keys(data.draw(flat_batches(FLAT[name])))
+    ((piece, _),) = pack(codec, records, [0, len(records)])
+    assert codec.measure(records.batch).sum() + codec.overhead_bytes() == len(piece)
+    content = sum(len(value) for column in records.batch.columns for value in column.to_pylist())
+    assert codec.count_bytes(records.batch) == content
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_the_sizes_of_other_records_are_an_estimate(name: str):
+    codec = IpcCodec(OTHER[name])
+    records = with_keys(make_batch(OTHER[name], 40))
+    ((piece, _),) = pack(codec, records, [0, 40])
+    estimate = codec.measure(records.batch).sum() + codec.overhead_bytes()
+    assert 0.3 * len(piece) < estimate < 3 * len(piece)
+
+
+@pytest.mark.parametrize("name", [*FLAT, *OTHER])
+def test_taking_slicing_and_joining(name: str):
+    schema = {**FLAT, **OTHER}[name]
+    if name in FLAT:
+        columns = [[bytes([k]) * (field.type.byte_width if pa.types.is_fixed_size_binary(field.type) else k) for k in range(20)] for field in schema]
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+        records = with_keys(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    else:
+        records = with_keys(make_batch(schema, 20))
+    index = np.random.default_rng(1).permutation(20)
+    taken = records.take(index)
+    rows = records.batch.to_pylist()
+    assert taken.keys.tolist() == records.keys[index].tolist()
+    assert taken.batch.to_pylist() == [rows[place] for place in index]
+    assert_same(concat_records([records.slice(0, 7), records.slice(7, 7), records.slice(7, 20)]), records)
+    assert_same(records.copy_prefix(5), records.slice(0, 5))
+    assert take_rows(records.batch, index[:3]).num_rows == 3
+
+
+def test_a_copied_prefix_lets_go_of_the_rest():
+    lines = pa.array([b"x" * 1000] * 1000, pa.large_binary())
+    records = with_keys(pa.RecordBatch.from_arrays([lines], schema=FLAT["lines"]))
+    before = pa.total_allocated_bytes()
+    prefix = records.copy_prefix(10)
+    del records, lines
+    assert pa.total_allocated_bytes() < before - 900_000
+    assert prefix.byte_count < 12_000

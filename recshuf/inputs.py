@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _DIGITS = re.compile(r"(\d+)")
+_MANIFEST_NAME = "recshuf.json"  # of an earlier run, whose shards are inputs now
 _PARTITION = re.compile(r"([^=/]+)=([^/]*)")
 
 
@@ -60,15 +61,18 @@ def _list_glob(pattern: str, accepts: Callable[[str], bool], warn: Callable[[str
     matches = sorted(glob.glob(pattern, recursive=True), key=natural_key)  # noqa: PTH207
     if not matches:
         raise InputError(pattern, "no file matches", remedy="check the path, and quote the pattern")
-    plain = glob.escape(pattern) == pattern
-    root = Path(pattern) if plain else Path(*_fixed_parts(pattern))
+    root = Path(*_fixed_parts(pattern))
     found = []
     for match in matches:
-        if Path(match).is_dir():
-            if "**" not in pattern:
-                found += _list_folder(match, str(root), accepts, warn)
-        elif not _is_hidden(Path(match).name):
+        below = Path(match).relative_to(root).parts if root.parts else Path(match).parts
+        if any(_is_hidden(part) for part in below) or Path(match).name == _MANIFEST_NAME:
+            continue
+        if not Path(match).is_dir():
             found.append(_name_file(match, root))
+        elif "**" not in pattern:
+            found += _list_folder(match, str(root), accepts, warn)
+    if not found:
+        raise InputError(pattern, "matches only hidden files and markers", remedy="name them one by one")
     return found
 
 
@@ -100,7 +104,7 @@ def _walk(folder: str) -> list[str]:
     for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
         folders[:] = [name for name in folders if not _is_hidden(name)]
         paths += [os.path.join(parent, name) for name in names if not _is_hidden(name)]  # noqa: PTH118 - keeps ./
-    return [path for path in paths if Path(path).name != "recshuf.json"]
+    return [path for path in paths if Path(path).name != _MANIFEST_NAME]
 
 
 def _raise(error: OSError) -> None:
@@ -117,5 +121,10 @@ def _name_file(name: str, root: Path) -> InputFile:
     parents = path.parent.parts
     if path != root and root.parts == parents[: len(root.parts)]:
         parents = parents[len(root.parts) :]
-    pairs = tuple(match.groups() for part in parents if (match := _PARTITION.fullmatch(part)))
-    return InputFile(name, path, partitions=tuple((key, value) for key, value in pairs))
+    partitions: list[tuple[str, str]] = []
+    for part in reversed(parents):
+        match = _PARTITION.fullmatch(part)
+        if match is None:
+            break  # partition folders stand right above the file, one in another
+        partitions.insert(0, (match[1], match[2]))
+    return InputFile(name, path, partitions=tuple(partitions))

@@ -3,7 +3,7 @@
 A pile set is one file of M regions, one for each pile, each with room for what is expected to fall into it and
 six standard deviations more. A region holds slices one behind the other:
 
-    input (4) | records (4) | first row (8) | payload bytes (8) | xxh3 of the payload (8) | payload | 0-7 zeros
+    input (4) | records (4) | first row (8) | payload bytes (8) | xxh3 of these and the payload (8) | payload | 0-7 zeros
 
 A slice is what one batch contributes to one pile, its records in their old order; its first row is that of the
 batch, so that slices sorted by (input, first row) hold a pile's records in the order of the inputs. A region
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
     from recshuf.records import RecordCodec
 
-_HEADER = struct.Struct("<IIQQQ")
+_HEADER = struct.Struct("<IIQQ")
+_CHECKSUM = struct.Struct("<Q")
+_PREFIX_BYTES = _HEADER.size + _CHECKSUM.size
 _ALIGNMENT = 8
 _EXTENT_BYTES = 64 << 10
 _ZEROS = bytes(_ALIGNMENT)
@@ -410,7 +412,7 @@ class PileStore:
         if expected is None:
             return np.full(self.pile_count, _EXTENT_BYTES, np.int64)
         sizes = self.codec.measure(sample.batch).astype(np.float64)
-        headers = _HEADER.size + self.codec.overhead_bytes()
+        headers = _PREFIX_BYTES + self.codec.overhead_bytes()
         batch_share = max(1.0, len(sample) / self.pile_count)
         mean = sizes.mean() + headers / batch_share
         capacity = region_bytes(expected / self.pile_count, mean, float(np.square(sizes).mean()))
@@ -419,28 +421,41 @@ class PileStore:
 
 def _frame(buffers: list[memoryview], count: int, origin: _Origin) -> tuple[int, list[memoryview]]:
     """Return the bytes of a slice, header and padding included, and their number."""
-    digest = xxhash.xxh3_64()
+    payload_bytes = sum(len(buffer) for buffer in buffers)
+    header = _HEADER.pack(origin.input_index, count, origin.first_row, payload_bytes)
+    digest = xxhash.xxh3_64(header)
     for buffer in buffers:
         digest.update(buffer)
-    payload_bytes = sum(len(buffer) for buffer in buffers)
-    header = _HEADER.pack(origin.input_index, count, origin.first_row, payload_bytes, digest.intdigest())
+    prefix = memoryview(header + _CHECKSUM.pack(digest.intdigest()))
     padding = memoryview(_ZEROS)[: -payload_bytes % _ALIGNMENT]
-    return len(header) + payload_bytes + len(padding), [memoryview(header), *buffers, padding]
+    return _PREFIX_BYTES + payload_bytes + len(padding), [prefix, *buffers, padding]
 
 
 def _parse(region: memoryview, path: Path, pile: int) -> Iterator[Slice]:
     place = 0
     while place < len(region):
-        input_index, count, first_row, payload_bytes, checksum = _HEADER.unpack_from(region, place)
-        place += _HEADER.size
-        payload = region[place : place + payload_bytes]
-        if len(payload) != payload_bytes or xxhash.xxh3_64_intdigest(payload) != checksum:
-            raise PileError(
-                f"{path}: pile {pile} does not read back as it was written: the disk or its memory is faulty; "
-                "run again with another --temp-dir"
-            )
+        payload_place = place + _PREFIX_BYTES
+        if payload_place > len(region):
+            raise _damaged(path, pile)
+        header = region[place : place + _HEADER.size]
+        input_index, count, first_row, payload_bytes = _HEADER.unpack(header)
+        payload = region[payload_place : payload_place + payload_bytes]
+        digest = xxhash.xxh3_64(header)
+        digest.update(payload)
+        if (
+            len(payload) != payload_bytes
+            or _CHECKSUM.unpack_from(region, place + _HEADER.size)[0] != digest.intdigest()
+        ):
+            raise _damaged(path, pile)
         yield Slice(input_index, first_row, count, payload)
-        place += payload_bytes + -payload_bytes % _ALIGNMENT
+        place = payload_place + payload_bytes + -payload_bytes % _ALIGNMENT
+
+
+def _damaged(path: Path, pile: int) -> PileError:
+    return PileError(
+        f"{path}: pile {pile} does not read back as it was written: the disk or its memory is faulty; "
+        "run again with another --temp-dir"
+    )
 
 
 def _write_fully(descriptor: int, buffers: list[memoryview], place: int, size: int) -> None:

@@ -62,7 +62,19 @@ def take_rows(batch: pa.RecordBatch, index: NDArray[np.intp]) -> pa.RecordBatch:
     """Return the rows of a batch at `index`, copied."""
     if batch.num_columns == 0:
         return batch.slice(0, len(index))  # take would forget the number of rows
+    if any(column.offset and _holds_fixed_lists(column.type) for column in batch.columns):
+        # Arrow's take picks wrong values from a slice of fixed-size lists in fixed-size lists.
+        columns = [pa.concat_arrays([column, column.slice(0, 0)]) for column in batch.columns]
+        batch = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
     return batch.take(pa.array(index))
+
+
+def _holds_fixed_lists(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _holds_fixed_lists(kind.storage_type)
+    return pa.types.is_fixed_size_list(kind) or any(
+        _holds_fixed_lists(kind.field(child).type) for child in range(kind.num_fields)
+    )
 
 
 def concat_records(parts: Sequence[Records]) -> Records:

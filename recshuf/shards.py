@@ -94,7 +94,8 @@ class Destination:
         manifest = self.path / MANIFEST_NAME
         try:
             content = json.loads(manifest.read_bytes())
-            return {str(shard["name"]) for shard in content["shards"]} | {MANIFEST_NAME}
+            # A name is taken for one in this very folder, whatever the manifest says.
+            return {Path(shard["name"]).name for shard in content["shards"]} | {MANIFEST_NAME}
         except FileNotFoundError:
             return set()
         except (OSError, ValueError, TypeError, KeyError) as error:

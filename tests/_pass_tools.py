@@ -47,6 +47,7 @@ class Knobs:
 def make_plan(source: Source, knobs: Knobs, output_count: int | None = None) -> Plan:
     return Plan(
         record_count=None,
+        record_count_is_exact=False,
         byte_count=None,
         output_count=output_count,
         pile_count=knobs.piles,

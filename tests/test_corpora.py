@@ -149,8 +149,9 @@ def test_every_parquet_file_passes_or_is_refused(corpora: Path, tmp_path: Path):
         before = read_table(path)
         if isinstance(result, RecshufError):
             assert str(path) in str(result)
-            # pyarrow does not look at page checksums by itself, and a row without columns cannot be moved.
-            assert before is None or not before.num_columns or "checksum" in str(result), result
+            # pyarrow reads these, but not as they were written; and rows without columns cannot be moved.
+            is_lossy = any(word in str(result) for word in ("checksum", "INT96"))
+            assert before is None or not before.num_columns or is_lossy, result
             refused.append(path)
         elif before is not None:
             after = pq.ParquetFile(output).read()

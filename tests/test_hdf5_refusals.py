@@ -381,7 +381,7 @@ def test_whichever_write_fails_it_is_an_ordinary_error(
         try:
             write_shard(source, path, batches)
         except OSError as error:
-            assert (error.errno, error.filename) == (28, str(path))  # noqa: PT017 - the last attempt succeeds
+            assert (error.errno, error.filename) == (28, str(path))
         else:
             break
     assert attempt > 20

@@ -325,13 +325,19 @@ def test_a_decoder_sees_every_row_once_under_its_number(cores: int):
 
 def test_claims_are_answered_in_the_order_of_fragments():
     ledger = RowLedger()
-    found: dict[int, int] = {}
-    late = threading.Thread(target=lambda: found.update({1: ledger.claim(1, 7)}))
+    found: list[int] = []
+
+    def claim_late() -> None:
+        found.append(ledger.claim(1, 7))
+        ledger.finish(1)
+
+    late = threading.Thread(target=claim_late, daemon=True)
     late.start()
-    found[0] = ledger.claim(0, 5)
-    late.join()
-    assert found == {0: 0, 1: 5}
-    assert ledger.rows == 12
+    found += [ledger.claim(0, 5), ledger.claim(0, 2)]
+    ledger.finish(0)
+    late.join(60)
+    assert found == [0, 5, 7]
+    assert ledger.rows == 14
 
 
 def test_a_stopped_ledger_lets_nobody_wait():

@@ -38,7 +38,9 @@ def make_store(scratch: Scratch, **options: object) -> PileStore:
     return PileStore(FlatCodec(SCHEMA), scratch=scratch, **given)
 
 
-def fill(store: PileStore, counts: list[int], *, sets: int = 1, seed: int = 0) -> tuple[np.ndarray, list[bytes]]:
+def fill(
+    store: PileStore, counts: list[int], *, sets: int = 1, seed: int = 0
+) -> tuple[np.ndarray, list[bytes]]:
     """Add a batch of so many records for each count, and return all keys and records in order."""
     rng = np.random.default_rng(seed)
     all_keys, all_rows, first_row = [], [], 0
@@ -194,7 +196,9 @@ def test_a_truncated_file_is_found(scratch: Scratch):
     store.close()
 
 
-@pytest.mark.parametrize(("code", "kind"), [(errno.ENOSPC, DiskFullError), (errno.EDQUOT, DiskFullError), (errno.EIO, OutputError)])
+@pytest.mark.parametrize(
+    ("code", "kind"), [(errno.ENOSPC, DiskFullError), (errno.EDQUOT, DiskFullError), (errno.EIO, OutputError)]
+)
 def test_a_full_disk_names_the_folder_and_the_option(
     scratch: Scratch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[OutputError]
 ):
@@ -211,9 +215,7 @@ def test_a_full_disk_names_the_folder_and_the_option(
 
 def test_short_writes_are_continued(scratch: Scratch, monkeypatch: pytest.MonkeyPatch):
     whole = os.pwritev
-    monkeypatch.setattr(
-        os, "pwritev", lambda fd, buffers, place: whole(fd, [b"".join(buffers)[:11]], place)
-    )
+    monkeypatch.setattr(os, "pwritev", lambda fd, buffers, place: whole(fd, [b"".join(buffers)[:11]], place))
     store = make_store(scratch)
     keys, rows = fill(store, [300])
     assert load_rows(store) == sort_rows(keys, rows)

@@ -28,11 +28,16 @@ FLAT = {
 }
 OTHER = {
     "numbers": pa.schema({"a": pa.int64(), "b": pa.bool_(), "c": pa.float16()}),
-    "strings": pa.schema({"a": pa.string(), "b": pa.large_string(), "c": pa.string_view()}),
-    "nested": pa.schema({"a": pa.list_(pa.struct({"x": pa.int8(), "y": pa.string()})), "b": pa.map_(pa.string(), pa.int32())}),
+    "strings": pa.schema({"a": pa.string(), "b": pa.large_string()}),
+    "nested": pa.schema(
+        {"a": pa.list_(pa.struct({"x": pa.int8(), "y": pa.string()})), "b": pa.map_(pa.string(), pa.int32())}
+    ),
     "dictionary": pa.schema({"a": pa.dictionary(pa.int8(), pa.string()), "b": pa.int32()}),
     "nested-dictionary": pa.schema(
-        {"a": pa.list_(pa.dictionary(pa.int32(), pa.string())), "b": pa.struct({"x": pa.dictionary(pa.int16(), pa.int64())})}
+        {
+            "a": pa.list_(pa.dictionary(pa.int32(), pa.string())),
+            "b": pa.struct({"x": pa.dictionary(pa.int16(), pa.large_string())}),
+        }
     ),
     "times": pa.schema({"a": pa.timestamp("us", "UTC"), "b": pa.decimal128(20, 3), "c": pa.date32()}),
     "nothing": pa.schema({"a": pa.null()}),
@@ -93,7 +98,8 @@ def flat_batches(draw: st.DrawFn, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch that may be a slice of a larger one."""
     count = draw(st.integers(0, 40))
     columns = [
-        pa.array(draw(st.lists(POOL[field.type], min_size=count, max_size=count)), field.type) for field in schema
+        pa.array(draw(st.lists(POOL[field.type], min_size=count, max_size=count)), field.type)
+        for field in schema
     ]
     start = draw(st.integers(0, count))
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -172,7 +178,13 @@ def test_the_sizes_of_other_records_are_an_estimate(name: str):
 def test_taking_slicing_and_joining(name: str):
     schema = {**FLAT, **OTHER}[name]
     if name in FLAT:
-        columns = [[bytes([k]) * (field.type.byte_width if pa.types.is_fixed_size_binary(field.type) else k) for k in range(20)] for field in schema]
+        columns = [
+            [
+                bytes([k]) * (field.type.byte_width if pa.types.is_fixed_size_binary(field.type) else k)
+                for k in range(20)
+            ]
+            for field in schema
+        ]
         arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
         records = with_keys(pa.RecordBatch.from_arrays(arrays, schema=schema))
     else:
@@ -195,3 +207,34 @@ def test_a_copied_prefix_lets_go_of_the_rest():
     del records, lines
     assert pa.total_allocated_bytes() < before - 900_000
     assert prefix.byte_count < 12_000
+
+
+NESTED_FIXED = [
+    pa.list_(pa.int8(), 3),
+    pa.list_(pa.list_(pa.int8(), 3), 2),
+    pa.list_(pa.list_(pa.list_(pa.binary(2), 1), 3), 2),
+    pa.struct({"a": pa.list_(pa.list_(pa.int8(), 3), 2)}),
+    pa.list_(pa.list_(pa.list_(pa.int8(), 3), 2)),
+]
+
+
+def nest(kind: pa.DataType, number: int) -> object:
+    """Return a value that tells of its number at every place."""
+    if pa.types.is_struct(kind):
+        return {child.name: nest(child.type, number) for child in kind}
+    if pa.types.is_fixed_size_list(kind):
+        return [nest(kind.value_type, number + place) for place in range(kind.list_size)]
+    if pa.types.is_list(kind):
+        return [nest(kind.value_type, number)] * (number % 3)
+    return number % 100 if pa.types.is_integer(kind) else number.to_bytes(2, "big")
+
+
+@pytest.mark.parametrize("kind", NESTED_FIXED, ids=str)
+def test_rows_are_taken_from_slices_of_nested_lists(kind: pa.DataType):
+    """Lists of fixed length in one another: pyarrow's own `take` gives wrong values for a slice of them."""
+    rows = [nest(kind, number) for number in range(60)]
+    batch = pa.RecordBatch.from_arrays([pa.array(rows, kind)], ["a"]).slice(13, 31)
+    index = np.random.default_rng(0).permutation(31)
+    expected = [rows[13 + place] for place in index]
+    assert take_rows(batch, index).column(0).to_pylist() == expected
+    assert with_keys(batch).take(index).batch.column(0).to_pylist() == expected

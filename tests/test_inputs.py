@@ -1,0 +1,143 @@
+"""The input list: what paths, directories and globs mean, and in which order."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recshuf.errors import InputError
+from recshuf.inputs import expand_inputs, natural_key
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work inside an empty folder, so that names stay short."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def touch(*names: str) -> None:
+    for name in names:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).touch()
+
+
+def is_table(name: str) -> bool:
+    return name.endswith(".parquet")
+
+
+def expand(*patterns: str, accepts=lambda name: True) -> list[str]:
+    return [file.name for file in expand_inputs(patterns, accepts, lambda message: None)]
+
+
+def test_files_stay_in_the_order_given():
+    touch("b", "a", "c10", "c9")
+    assert expand("c10", "b", "a", "b") == ["c10", "b", "a", "b"]
+
+
+def test_directories_and_globs_come_in_natural_order():
+    touch("d/f10", "d/f9", "d/f1", "d/sub2/x", "d/sub10/x")
+    expected = ["d/f1", "d/f9", "d/f10", "d/sub2/x", "d/sub10/x"]
+    assert expand("d") == expected
+    assert expand("d/f*") == expected[:3]
+    assert expand("d/sub*/*", "d/f1") == ["d/sub2/x", "d/sub10/x", "d/f1"]
+    assert expand("d/**") == expected
+    assert expand("d/sub*") == expected[3:]
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)))
+def test_any_names_have_a_natural_order(names: list[str]):
+    found = sorted(names, key=natural_key)
+    assert sorted(found, key=natural_key) == found
+    assert sorted(found) == sorted(names)
+
+
+def test_digits_of_all_scripts_are_compared():
+    """`isdecimal` and the pattern for digits agree, so that numbers and text never meet."""
+    names = ["a1", "a²", "a٣", "a", "1a", "²a", "٣"]
+    found = sorted(names, key=natural_key)
+    assert sorted(found, key=natural_key) == found
+    assert sorted(found) == sorted(names)
+
+
+def test_markers_and_hidden_files_are_passed_over():
+    touch(
+        "d/a.parquet",
+        "d/_metadata",
+        "d/_SUCCESS",
+        "d/.hidden",
+        "d/.git/x",
+        "d/_temporary/x",
+        "d/recshuf.json",
+    )
+    assert expand("d") == ["d/a.parquet"]
+    assert expand("d/*") == ["d/a.parquet"]
+    assert expand("d/_SUCCESS") == ["d/_SUCCESS"]
+
+
+def test_other_formats_in_a_directory_are_passed_over_aloud():
+    touch("d/a.parquet", "d/README.md", "d/b.csv")
+    heard: list[str] = []
+    found = expand_inputs(["d"], is_table, heard.append)
+    assert [file.name for file in found] == ["d/a.parquet"]
+    assert len(heard) == 1
+    assert "d/README.md" in heard[0]
+    assert "d/b.csv" in heard[0]
+    assert expand("d/b.csv", accepts=is_table) == ["d/b.csv"]
+
+
+def test_a_directory_of_other_formats_alone_is_taken_as_it_is():
+    touch("d/part-0", "d/part-1")
+    assert expand("d", accepts=is_table) == ["d/part-0", "d/part-1"]
+
+
+@pytest.mark.parametrize("name", ["a[1].txt", "what?.txt", "all*.txt", "new\nline", " ", "ä", "a\\b", "-x"])
+def test_odd_names_are_files_before_they_are_patterns(name: str):
+    touch(name, "other")
+    assert expand(name) == [name]
+    assert [file.path for file in expand_inputs([name], is_table, print)] == [Path(name)]
+    touch(f"d/{name}")
+    assert expand("d") == [f"d/{name}"]
+
+
+def test_names_that_are_no_text():
+    name = os.fsdecode(b"\xff\xfe.txt")
+    touch(f"d/{name}")
+    assert expand("d") == [f"d/{name}"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"), [("empty", "no files"), ("no*", "no file matches"), ("hidden", "no files")]
+)
+def test_nothing_found_is_an_error_that_names_the_pattern(pattern: str, words: str):
+    Path("empty").mkdir()
+    touch("hidden/.x")
+    with pytest.raises(InputError, match=words) as caught:
+        expand(pattern)
+    assert caught.value.name == pattern
+
+
+def test_a_missing_file_is_left_to_its_format_to_report():
+    assert expand("missing.txt") == ["missing.txt"]
+
+
+def partitions_of(pattern: str) -> list[tuple[tuple[str, str], ...]]:
+    return [file.partitions for file in expand_inputs([pattern], is_table, lambda message: None)]
+
+
+def test_partition_folders_below_the_pattern_are_columns():
+    touch("d/year=2020/month=1/a.parquet", "d/year=2020/month=2/a.parquet")
+    expected = [(("year", "2020"), ("month", "1")), (("year", "2020"), ("month", "2"))]
+    assert partitions_of("d") == expected
+    assert partitions_of("d/*/*/*.parquet") == expected
+    assert partitions_of("d/**/*.parquet") == expected
+
+
+def test_folders_above_the_pattern_are_no_columns():
+    touch("run=7/d/year=2020/a.parquet")
+    assert partitions_of("run=7/d") == [(("year", "2020"),)]
+    assert partitions_of("run=7/d/*/*.parquet") == [(("year", "2020"),)]

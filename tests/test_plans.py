@@ -1,0 +1,169 @@
+"""The plan: whatever goes in, what comes out keeps its promises."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from recshuf.errors import MemoryLimitError
+from recshuf.memory import parse_size
+from recshuf.order import MAX_PILES
+from recshuf.plans import MAX_SETS, Costs, Cut, InputSize, Limits, Plan, make_plan, region_bytes, shard_bounds
+
+MB = 10**6
+GB = 10**9
+
+known_sizes = st.builds(
+    lambda count, width: InputSize(count, count * (width + 8), count * width),
+    st.integers(0, 10**9),
+    st.integers(0, 5000),
+)
+sizes = st.lists(known_sizes | st.just(InputSize(None, None, None)), min_size=1, max_size=300)
+limits = st.builds(
+    Limits,
+    memory_bytes=st.integers(64 * MB, 64 * GB),
+    workers=st.integers(1, 64),
+    max_record_bytes=st.integers(1, 2**32 - 1),
+    pile_count=st.none() | st.integers(1, MAX_PILES),
+)
+cuts = st.one_of(
+    st.builds(Cut, shards=st.integers(1, 5000)),
+    st.builds(Cut, shard_records=st.integers(1, 10**9)),
+    st.builds(Cut, shard_bytes=st.integers(1, 10**12)),
+)
+costs = st.builds(
+    lambda factor, sink, decoding: Costs(
+        lambda block: int(factor * block), lambda threads: sink * threads, decoding
+    ),
+    st.floats(1, 6),
+    st.integers(0, 20 * MB),
+    st.sampled_from([1.0, 1.5]),
+)
+
+
+def plan_or_skip(*arguments: object) -> Plan:
+    try:
+        return make_plan(*arguments)
+    except MemoryLimitError:
+        assume(False)
+        raise
+
+
+@settings(max_examples=300, deadline=None)
+@given(inputs=sizes, limits=limits, costs=costs, cut=cuts, output_count=st.none() | st.integers(0, 10**9))
+def test_every_plan_keeps_its_promises(inputs, limits, costs, cut, output_count):
+    plan = plan_or_skip(inputs, limits, costs, cut, output_count)
+    assert plan.peak_memory_bytes <= limits.memory_bytes
+    assert 0 <= plan.resident_bytes <= limits.memory_bytes
+    assert 1 <= plan.pile_count <= MAX_PILES
+    assert limits.pile_count in (None, plan.pile_count)
+    assert plan.descriptors < 256
+    assert 1 <= plan.scatter_workers <= limits.workers
+    assert 1 <= plan.shard_writers <= limits.workers
+    assert plan.shard_writers <= (plan.shard_count or limits.workers)
+    assert plan.sink_threads * plan.shard_writers <= limits.workers
+    assert plan.units_in_flight >= 1
+    assert plan.max_record_bytes <= limits.max_record_bytes
+    assert min(plan.pile_bytes, plan.block_bytes, plan.max_record_bytes) > 0
+    needed = plan.scatter_workers * (costs.reading_bytes(plan.block_bytes) + plan.block_bytes)
+    assert needed + plan.resident_bytes <= limits.memory_bytes
+    assert plan.to_json()["set_count"] == plan.set_count
+
+
+@settings(max_examples=100, deadline=None)
+@given(inputs=sizes, limits=limits, costs=costs)
+def test_pile_sets_are_runs_of_inputs(inputs, limits, costs):
+    plan = plan_or_skip(inputs, limits, costs, Cut(shards=1))
+    assert len(plan.set_of_input) == len(inputs)
+    assert plan.set_of_input[0] == 0
+    assert all(right - left in (0, 1) for left, right in pairwise(plan.set_of_input))
+    assert plan.set_count <= MAX_SETS
+
+
+@settings(max_examples=100, deadline=None)
+@given(inputs=st.lists(known_sizes, min_size=1, max_size=20), limits=limits, costs=costs)
+def test_more_memory_never_spills_more(inputs, limits, costs):
+    small = plan_or_skip(inputs, limits, costs, Cut(shards=1))
+    large = make_plan(inputs, dataclasses.replace(limits, memory_bytes=10**13), costs, Cut(shards=1))
+    assert large.spilled_bytes == 0 or large.spilled_bytes <= small.spilled_bytes
+
+
+def test_what_fits_is_not_spilled_and_what_does_not_is():
+    costs = Costs(lambda block: 2 * block, lambda threads: MB * threads)
+    for count, spills in ((10**5, False), (10**8, True)):
+        inputs = [InputSize(count, count * 100, count * 92)]
+        plan = make_plan(inputs, Limits(300 * MB, 2, GB), costs, Cut(shards=1))
+        assert (plan.spilled_bytes > 0) == spills
+        assert plan.peak_disk_bytes == plan.spilled_bytes + count * 92
+
+
+def test_a_small_sample_of_much_is_not_spilled():
+    costs = Costs(lambda block: 2 * block, lambda threads: MB * threads)
+    inputs = [InputSize(10**9, 10**11, 10**11)]
+    assert make_plan(inputs, Limits(300 * MB, 2, GB), costs, Cut(shards=1), 1000).spilled_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("costs", "what"),
+    [
+        (Costs(lambda block: block + GB, lambda _: MB), "reading the inputs"),
+        (Costs(lambda block: block, lambda _: GB), "writing a shard"),
+    ],
+)
+def test_an_impossible_limit_names_both_numbers_and_the_option(costs: Costs, what: str):
+    with pytest.raises(MemoryLimitError, match=what) as caught:
+        make_plan([InputSize(10, 100, 100)], Limits(100 * MB, 4, GB), costs, Cut(shards=1))
+    needed, limit = re.findall(r"[\d.]+ [MG]B", str(caught.value))
+    assert parse_size(limit) == 100 * MB
+    assert parse_size(needed) >= GB
+    assert "--memory" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "costs", [Costs(lambda block: block + GB, lambda _: MB), Costs(lambda block: block, lambda _: GB)]
+)
+def test_the_number_that_an_impossible_limit_names_is_enough(costs: Costs):
+    inputs = [InputSize(10, 100, 100)]
+    with pytest.raises(MemoryLimitError) as caught:
+        make_plan(inputs, Limits(100 * MB, 4, GB), costs, Cut(shards=1))
+    needed = parse_size(re.findall(r"[\d.]+ [MG]B", str(caught.value))[0])
+    plan = make_plan(inputs, Limits(int(needed * 1.01), 4, GB), costs, Cut(shards=1))
+    assert plan.peak_memory_bytes <= needed * 1.01
+
+
+# Shards
+
+
+@settings(max_examples=300)
+@given(cut=cuts, count=st.integers(0, 10**6), output_bytes=st.integers(0, 10**6))
+def test_bounds_cover_every_record_once(cut: Cut, count: int, output_bytes: int):
+    if cut.shard_records is not None:
+        assume(count / cut.shard_records < 10_000)
+    if cut.shard_bytes is not None:
+        assume(output_bytes / cut.shard_bytes < 10_000)
+    bounds = shard_bounds(cut, count, output_bytes)
+    lengths = [stop - start for start, stop in pairwise(bounds)]
+    assert (bounds[0], bounds[-1]) == (0, count)
+    assert lengths
+    assert min(lengths) >= 0
+    if cut.shard_records is None:
+        assert max(lengths) - min(lengths) <= 1
+        assert lengths == sorted(lengths, reverse=True)
+    elif count:
+        assert all(length == cut.shard_records for length in lengths[:-1])
+        assert 0 < lengths[-1] <= cut.shard_records
+    if cut.shards is not None:
+        assert len(lengths) == cut.shards
+
+
+@settings(max_examples=100)
+@given(count=st.floats(0, 10**6), width=st.floats(1, 10**4))
+def test_a_region_has_room_for_six_sigma(count: float, width: float):
+    capacity = region_bytes(count, width, width * width)
+    assert capacity >= width * (count + 6 * count**0.5) * (1 - 1e-9)
+    assert capacity <= width * (count + 6 * count**0.5) * (1 + 1e-9) + 1

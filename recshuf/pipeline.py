@@ -21,12 +21,13 @@ from recshuf.inputs import expand_inputs
 from recshuf.interfaces import InputFile, Sink, SupportsStream
 from recshuf.memory import peak_bytes, resident_bytes
 from recshuf.order import ORDER_VERSION
-from recshuf.piles import PileStore, Scratch
+from recshuf.piles import Scratch
 from recshuf.plans import Costs, Cut, InputSize, Limits, Plan, make_plan, shard_bounds
 from recshuf.records import choose_codec
 from recshuf.report import FileReport, PassReport, ShuffleReport
 from recshuf.scatter import Scatter, ScatterCounts
 from recshuf.shards import Destination, Staging, write_error
+from recshuf.store import PileStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

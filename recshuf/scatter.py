@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.interfaces import Decoder, Fragment, Source
-    from recshuf.piles import PileStore
     from recshuf.plans import Plan
     from recshuf.progress import Progress
+    from recshuf.store import PileStore
 
 
 @dataclass(slots=True)

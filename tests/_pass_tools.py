@@ -12,11 +12,12 @@ import numpy as np
 
 from recshuf.gather import Gather
 from recshuf.order import draw_keys
-from recshuf.piles import PileStore, Scratch
+from recshuf.piles import Scratch
 from recshuf.plans import Plan
 from recshuf.progress import SilentProgress
 from recshuf.records import choose_codec
 from recshuf.scatter import Scatter, ScatterCounts
+from recshuf.store import PileStore
 from tests.fake_format import FakeTarget, read_shard
 
 if TYPE_CHECKING:

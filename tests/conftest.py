@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Protocol
 
+import hypothesis
 import pytest
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -19,6 +20,10 @@ if str(PROJECT) not in sys.path:
 
 pytest.register_assert_rewrite("tests.format_suite", "tests._format_tools", "tests.fake_format")
 
+
+# A slow machine is no failure; and CI tries the same examples each time.
+hypothesis.settings.register_profile("recshuf", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.load_profile("recshuf")
 
 Result = subprocess.CompletedProcess[bytes]
 

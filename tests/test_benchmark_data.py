@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import h5py
@@ -11,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.data import make_data
+from benchmarks.out_of_core import CASES
 from tests._format_tools import decompress_file
 
 if TYPE_CHECKING:
@@ -71,3 +74,9 @@ def test_hdf5_holds_the_same_rows_in_any_compression(tmp_path: Path, codec: str)
             assert np.array_equal(file["images"][:], plain_file["images"][:])
             assert np.all(np.diff(file["labels"][:]) >= 0)
             assert file["images"].compression == (None if codec == "none" else codec)
+
+
+def test_the_out_of_core_benchmark_runs_at_a_small_size(tmp_path: Path):
+    command = [sys.executable, "-m", "benchmarks.out_of_core", tmp_path, "--size", "2MB", "--memory", "300MB"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert len(result.stdout.splitlines()) == 2 + len(CASES)

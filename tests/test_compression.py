@@ -27,7 +27,7 @@ from recshuf.formats._compression import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.formats._compression import ByteReader
+    from recshuf.formats._compression_streams import ByteReader
 
 SKIPPABLE = struct.pack("<II", 0x184D2A5B, 7) + b"skipped"
 TEXT = b"".join(b"line %d of some text\n" % (i * i) for i in range(300))

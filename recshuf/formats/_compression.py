@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from recshuf.formats._compression_encode import PieceEncoder
+    from recshuf.formats._compression_streams import ByteReader, Readable
 
 COMPRESSIONS = ("none", "zstd", "gzip")
 OUTPUT_SUFFIXES = {"none": "", "zstd": ".zst", "gzip": ".gz"}
@@ -26,45 +27,6 @@ _FOREIGN_SUFFIXES = {
 }
 _LEVELS = {"zstd": range(-131072, 23), "gzip": range(10)}
 _DEFAULT_LEVELS = {"zstd": 3, "gzip": 6}
-
-
-class ByteReader(Protocol):
-    """Bytes in order, decompressed."""
-
-    @property
-    def window_bytes(self) -> int:
-        """Memory that the data so far needed beside a few hundred KiB."""
-        ...
-
-    def limit_window(self, max_window_bytes: int) -> None:
-        """Accept no zstd window that is larger.
-
-        Raises
-        ------
-        InputError
-            When a frame has had one; from `readinto`, when one comes.
-        """
-        ...
-
-    def readinto(self, view: memoryview) -> int:
-        """Fill a part of `view` and return its size in bytes; 0 at the end of the data."""
-        ...
-
-    def close(self) -> None:
-        """Release what is open. Idempotent."""
-        ...
-
-
-class Readable(Protocol):
-    """Bytes in order, as they lie in the file."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return up to `size` bytes, none at the end."""
-        ...
-
-    def close(self) -> None:
-        """Release what is open. Idempotent."""
-        ...
 
 
 def split_compression(name: str) -> tuple[str, str | None]:

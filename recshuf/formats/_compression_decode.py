@@ -11,7 +11,7 @@ from recshuf.errors import InputError
 from recshuf.formats._compression_zstd import FrameWalker
 
 if TYPE_CHECKING:
-    from recshuf.formats._compression import Readable
+    from recshuf.formats._compression_streams import Readable
 
 _CHUNK_BYTES = 1 << 17
 _COPIED_BYTES = 1 << 20  # what is read as bytes and then copied, so that it is not large twice

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from recshuf.formats._compression import ByteReader
+    from recshuf.formats._compression_streams import ByteReader
     from recshuf.formats._lines_cut import Bytes
     from recshuf.interfaces import InputFile, ReadOptions
 

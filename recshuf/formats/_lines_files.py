@@ -12,7 +12,7 @@ from recshuf.errors import InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.formats._compression import ByteReader
+    from recshuf.formats._compression_streams import ByteReader
 
 
 @dataclass(frozen=True, slots=True)

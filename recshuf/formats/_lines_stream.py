@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.formats._compression import ByteReader
+    from recshuf.formats._compression_streams import ByteReader
     from recshuf.formats._lines_cut import Bytes
     from recshuf.formats._lines_limit import RecordLimit
 

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    import pyarrow.parquet as pq
+    from collections.abc import Sequence
 
     from recshuf.formats._parquet_file import OpenFile
     from recshuf.formats._parquet_footer import Footer
@@ -75,17 +73,6 @@ class RowCost:
         return max(
             1, int(min(ROW_GROUP_BYTES / max(1, self.row_bytes), SINK_BYTES / max(1, self.sink_bytes)))
         )
-
-
-def scratch_row_bytes(chunks: Iterable[pq.ColumnChunkMetaData], rows: int) -> float:
-    """Return the scratch space that a row takes in the most demanding of these column chunks of `rows` rows."""
-    return max((_scratch_bytes(chunk) for chunk in chunks), default=0) / max(1, rows)
-
-
-def _scratch_bytes(chunk: pq.ColumnChunkMetaData) -> int:
-    levels = 4 if "." in chunk.path_in_schema else 2
-    converted = {"INT32": 4, "FIXED_LEN_BYTE_ARRAY": 8}.get(chunk.physical_type, 0)
-    return int(chunk.num_values * (levels + converted))
 
 
 class CategoryOrder:

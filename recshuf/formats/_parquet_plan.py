@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recshuf.errors import ConversionError, UsageError
-from recshuf.formats._parquet_layout import ROW_GROUP_ROWS, SINK_BYTES, RowCost, scratch_row_bytes
+from recshuf.formats._parquet_layout import ROW_GROUP_ROWS, SINK_BYTES, RowCost
+from recshuf.formats._parquet_sample import scratch_row_bytes
 from recshuf.formats._parquet_types import dense_schema, leaf_types
 
 if TYPE_CHECKING:

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recshuf.formats._parquet_file import explained
-from recshuf.formats._parquet_layout import scratch_row_bytes
 from recshuf.formats._parquet_types import child_fields, conform, dense_type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -177,3 +176,14 @@ def _fixed_bytes(kind: pa.DataType) -> float | None:
 def _expands(chunk: pq.ColumnChunkMetaData) -> bool:
     """Tell whether values share bytes in the file that they do not share in memory."""
     return bool(chunk.has_dictionary_page or "DELTA_BYTE_ARRAY" in chunk.encodings)
+
+
+def scratch_row_bytes(chunks: Iterable[pq.ColumnChunkMetaData], rows: int) -> float:
+    """Return the scratch space that a row takes in the most demanding of these column chunks of `rows` rows."""
+    return max((_scratch_bytes(chunk) for chunk in chunks), default=0) / max(1, rows)
+
+
+def _scratch_bytes(chunk: pq.ColumnChunkMetaData) -> int:
+    levels = 4 if "." in chunk.path_in_schema else 2
+    converted = {"INT32": 4, "FIXED_LEN_BYTE_ARRAY": 8}.get(chunk.physical_type, 0)
+    return int(chunk.num_values * (levels + converted))

@@ -1,0 +1,243 @@
+"""The pile store: all piles of a run, the lowest in memory as long as they fit, the others in pile sets."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recshuf.order import KeyRange, find_piles, sort_by_pile
+from recshuf.piles import EXTENT_BYTES, PREFIX_BYTES, Origin, PileSet, Scratch, Slice
+from recshuf.plans import region_bytes
+from recshuf.records import Records, concat_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from recshuf.records import RecordCodec
+
+
+@dataclass(slots=True)
+class _ResidentBatch:
+    """Records of one batch, grouped by pile, of the piles that stay in memory."""
+
+    origin: Origin
+    records: Records
+    bounds: NDArray[np.int64]
+    set_index: int
+
+
+class PileStore:
+    """All piles of one range of keys: filled by many threads, then loaded pile by pile.
+
+    Parameters
+    ----------
+    scratch
+        Where pile sets are created, once something must be spilled.
+    set_sizes
+        Records expected in each pile set; None where nothing is known.
+    resident_bytes
+        How much the piles kept in memory may hold.
+    output_count
+        Records that are wanted at all, those of the smallest keys; None for all.
+    """
+
+    def __init__(
+        self,
+        codec: RecordCodec,
+        pile_count: int,
+        scratch: Scratch,
+        set_sizes: tuple[float | None, ...],
+        resident_bytes: int,
+        output_count: int | None = None,
+        key_range: KeyRange | None = None,
+    ) -> None:
+        self.codec = codec
+        self.pile_count = pile_count
+        self.key_range = key_range or KeyRange()
+        self.counts: NDArray[np.int64] = np.zeros(pile_count, np.int64)
+        self.spilled_bytes = 0
+        self._scratch = scratch
+        self._set_sizes = set_sizes
+        self._sets: dict[int, PileSet] = {}
+        self._resident: list[_ResidentBatch] = []
+        self._resident_limit = resident_bytes
+        self._resident_count = pile_count
+        self._resident_bytes = 0
+        self._output_count = output_count
+        self._wanted_count = pile_count
+        self._lock = threading.RLock()
+
+    def add(
+        self, set_index: int, input_index: int, first_row: int, records: Records, bounds: NDArray[np.int64]
+    ) -> None:
+        """Add the records of a batch, grouped by pile: pile j is at ``bounds[j]:bounds[j + 1]``.
+
+        The store keeps `records` or parts of it.
+        """
+        origin = Origin(input_index, first_row)
+        with self._lock:
+            self.counts += np.diff(bounds)
+            self._drop_unwanted()
+            wanted, resident = self._wanted_count, min(self._resident_count, self._wanted_count)
+            self._keep(set_index, origin, records, bounds, resident)
+        if resident < wanted:
+            self._spill(set_index, origin, records, bounds, resident, wanted)
+
+    def is_resident(self, pile: int) -> bool:
+        """Tell whether a pile is in memory."""
+        return pile < self._resident_count
+
+    def pile_bytes(self, pile: int) -> int:
+        """Return the bytes that the records of a pile take."""
+        if self.is_resident(pile):
+            return sum(part.byte_count for _, part in self._resident_parts(pile))
+        return sum(pile_set.region_bytes(pile) for pile_set in self._sets.values())
+
+    def load(self, pile: int) -> Records | None:
+        """Return the records of a pile in the order of the inputs; None for an empty pile."""
+        if self.is_resident(pile):
+            parts = [part for _, part in self._resident_parts(pile)]
+            return concat_records(parts) if parts else None
+        slices = self._read_slices(pile)
+        return self.codec.unpack([(piece.payload, piece.count) for piece in slices]) if slices else None
+
+    def load_parts(self, pile: int) -> Iterator[tuple[int, int, Records]]:
+        """Yield (input, first row, records) of each slice of a pile, one after the other."""
+        if self.is_resident(pile):
+            for origin, part in self._resident_parts(pile):
+                yield origin.input_index, origin.first_row, part
+            return
+        for pile_set in self._sets.values():
+            for piece in pile_set.read(pile):
+                yield piece.input_index, piece.first_row, self.codec.unpack([(piece.payload, piece.count)])
+
+    def split(self, pile: int, part_count: int) -> PileStore:
+        """Return a new store that holds the records of one pile in `part_count` finer piles.
+
+        A pile in memory is split in memory, one on disk on disk. The pile itself stays as it is.
+        """
+        parts = PileStore(
+            self.codec,
+            part_count,
+            self._scratch,
+            set_sizes=(float(self.counts[pile]),),
+            resident_bytes=self._resident_limit if self.is_resident(pile) else 0,
+            key_range=self.key_range.part(pile, self.pile_count),
+        )
+        for input_index, first_row, records in self.load_parts(pile):
+            index, bounds = sort_by_pile(find_piles(records.keys, part_count, parts.key_range), part_count)
+            parts.add(0, input_index, first_row, records.take(index), bounds)
+        return parts
+
+    def close(self) -> None:
+        """Forget everything and delete the files. Idempotent."""
+        self._resident.clear()
+        for pile_set in self._sets.values():
+            pile_set.close()
+        self._sets.clear()
+
+    def _resident_parts(self, pile: int) -> list[tuple[Origin, Records]]:
+        found = [kept for kept in self._resident if kept.bounds[pile] < kept.bounds[pile + 1]]
+        found.sort(key=lambda kept: (kept.origin.input_index, kept.origin.first_row))
+        return [
+            (kept.origin, kept.records.slice(int(kept.bounds[pile]), int(kept.bounds[pile + 1])))
+            for kept in found
+        ]
+
+    def _read_slices(self, pile: int) -> list[Slice]:
+        slices = [piece for pile_set in self._sets.values() for piece in pile_set.read(pile)]
+        slices.sort(key=attrgetter("input_index", "first_row"))
+        return slices
+
+    def _drop_unwanted(self) -> None:
+        """With only n records wanted, drop the piles above those that already hold n smaller keys."""
+        if self._output_count is None:
+            return
+        reached = int(np.searchsorted(np.cumsum(self.counts), self._output_count))
+        wanted = min(self._wanted_count, max(1, reached + 1))
+        if wanted <= self._wanted_count // 2 and self._resident_count > wanted:
+            self._trim(wanted)
+        self._wanted_count = wanted
+
+    def _keep(
+        self, set_index: int, origin: Origin, records: Records, bounds: NDArray[np.int64], resident: int
+    ) -> None:
+        """Keep the piles below `resident` of a batch in memory, evicting high piles when that is too much."""
+        stop = int(bounds[resident])
+        if not stop:
+            return
+        kept = records if stop == len(records) else records.copy_prefix(stop)
+        self._resident.append(_ResidentBatch(origin, kept, bounds[: resident + 1].copy(), set_index))
+        self._resident_bytes += kept.byte_count
+        while self._resident_bytes > self._resident_limit and self._resident_count:
+            self._evict(self._resident_count * 3 // 4)
+
+    def _evict(self, resident_count: int) -> None:
+        """Spill the piles from `resident_count` on, and keep only those below in memory."""
+        for kept in self._resident:
+            end = min(len(kept.bounds) - 1, self._wanted_count)
+            if resident_count < end:
+                self._spill(kept.set_index, kept.origin, kept.records, kept.bounds, resident_count, end)
+            self._cut(kept, resident_count)
+        self._resident_count = resident_count
+        self._resident = [kept for kept in self._resident if len(kept.records)]
+
+    def _trim(self, wanted_count: int) -> None:
+        for kept in self._resident:
+            self._cut(kept, wanted_count)
+
+    def _cut(self, kept: _ResidentBatch, pile_count: int) -> None:
+        """Free what a resident batch holds of the piles from `pile_count` on."""
+        if pile_count >= len(kept.bounds) - 1:
+            return
+        stop = int(kept.bounds[pile_count])
+        kept.bounds = kept.bounds[: pile_count + 1].copy()
+        if stop < len(kept.records):
+            self._resident_bytes -= kept.records.byte_count
+            kept.records = kept.records.copy_prefix(stop)
+            self._resident_bytes += kept.records.byte_count
+
+    def _spill(
+        self,
+        set_index: int,
+        origin: Origin,
+        records: Records,
+        bounds: NDArray[np.int64],
+        first: int,
+        end: int,
+    ) -> None:
+        """Write the slices of piles ``first`` to ``end`` that are not empty."""
+        counts = np.diff(bounds[first : end + 1])
+        filled = np.flatnonzero(counts)
+        if not filled.size:
+            return
+        edges = [int(bounds[first]), *bounds[first + 1 + filled].tolist()]
+        slices = self.codec.pack(records, edges)
+        pile_set = self._open_set(set_index, records)
+        written = pile_set.write((filled + first).tolist(), slices, counts[filled].tolist(), origin)
+        with self._lock:
+            self.spilled_bytes += written
+
+    def _open_set(self, set_index: int, sample: Records) -> PileSet:
+        with self._lock:
+            if set_index not in self._sets:
+                self._sets[set_index] = PileSet(self._scratch, self._plan_regions(set_index, sample))
+            return self._sets[set_index]
+
+    def _plan_regions(self, set_index: int, sample: Records) -> NDArray[np.int64]:
+        """Return the capacity of each region of a set, from the sizes of the records of a first batch."""
+        expected = self._set_sizes[set_index]
+        if expected is None:
+            return np.full(self.pile_count, EXTENT_BYTES, np.int64)
+        sizes = self.codec.measure(sample.batch).astype(np.float64)
+        headers = PREFIX_BYTES + self.codec.overhead_bytes()
+        batch_share = max(1.0, len(sample) / self.pile_count)
+        mean = sizes.mean() + headers / batch_share
+        capacity = region_bytes(expected / self.pile_count, mean, float(np.square(sizes).mean()))
+        return np.full(self.pile_count, capacity, np.int64)

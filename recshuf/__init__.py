@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["ShuffleReport", "__version__", "errors", "plan", "shuffle"]
+__all__ = ["Options", "ShuffleReport", "__version__", "errors", "plan", "shuffle"]
 
 if TYPE_CHECKING:
     from recshuf import errors
-    from recshuf.api import plan, shuffle
+    from recshuf.api import Options, plan, shuffle
     from recshuf.report import ShuffleReport
 
-_HOMES = {"shuffle": "recshuf.api", "plan": "recshuf.api", "ShuffleReport": "recshuf.report"}
+_HOMES = {
+    "Options": "recshuf.api",
+    "shuffle": "recshuf.api",
+    "plan": "recshuf.api",
+    "ShuffleReport": "recshuf.report",
+}
 
 
 def __getattr__(name: str) -> object:

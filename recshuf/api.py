@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from recshuf.progress import Progress
     from recshuf.report import ShuffleReport
 
-Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
 Names = str | Iterable[str]
 Size = int | str
 
@@ -96,7 +96,10 @@ def shuffle(
     progress
         Hears of passes, records and warnings; None for nobody.
     **options
-        See `Options`.
+        Those of the command, by the same names, each explained in `recshuf.Options`: format, to, compression,
+        shards, shard_records, shard_bytes, seed, memory, workers, temp_dir, head_count, header, zero_terminated,
+        separator, max_record_bytes, datasets, columns, schema, piles, nan_as_null, overwrite. What ``--report``
+        writes is `ShuffleReport.to_json`.
 
     Raises
     ------
@@ -142,6 +145,10 @@ def _make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opt
     unknown = set(options) - Options.__annotations__.keys()
     if unknown:
         raise TypeError(f"unknown option {sorted(unknown)[0]!r}")
+    if inputs is None:
+        inputs = ()
+    if isinstance(inputs, bytes) or not isinstance(inputs, str | os.PathLike | Iterable):
+        raise UsageError(f"inputs {inputs!r}: give a path or several; what is no text has no name to show")
     paths = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
     compression, level = _parse_compression(options.get("compression"))
     separator = _choose_separator(options)
@@ -216,7 +223,8 @@ def _parse_compression(text: str | None) -> tuple[str | None, int | None]:
 
 
 def _parse(size: Size) -> int:
-    return size if isinstance(size, int) else parse_size(size)
+    """Return a size in bytes; `Job` checks what is a number."""
+    return parse_size(size) if isinstance(size, str) else size
 
 
 def _split_names(option: str, names: Names | None) -> tuple[str, ...] | None:
@@ -229,7 +237,11 @@ def _split_names(option: str, names: Names | None) -> tuple[str, ...] | None:
 
 
 def _load_schema(schema: pa.Schema | str | os.PathLike[str] | None) -> pa.Schema | None:
+    if schema is None:
+        return None
     if not isinstance(schema, str | os.PathLike):
+        if not hasattr(schema, "names"):
+            raise UsageError("--schema is neither a schema of pyarrow nor the path of a schema file")
         return schema
     from recshuf.formats._schema_file import read_schema
 

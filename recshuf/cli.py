@@ -16,7 +16,7 @@ from click.exceptions import Exit
 from click.shell_completion import shell_complete
 
 from recshuf._options import ShuffleCommand
-from recshuf.errors import RecshufError, UsageError
+from recshuf.errors import OutputError, RecshufError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -179,26 +179,31 @@ def _run_shuffle(
     _check_streams(inputs, output)
     if report:
         _check_report(report, output, plan)
+        _check_spared(report, [*inputs, options.get("schema")])
     if plan:
         _print_plan(inputs, output, report, options)
         return
     from recshuf import api
-    from recshuf._standard_input import open_standard_input
+    from recshuf._standard_streams import open_standard_streams
     from recshuf._wording import detail_lines, summary
     from recshuf.terminal import say
 
     progress = _choose_progress(quiet, output)
     try:
-        with open_standard_input() as stdin:
-            done = api.shuffle(inputs, output, progress=progress, stdin=stdin, **options)
+        with open_standard_streams() as (stdin, stdout):
+            done = api.shuffle(inputs, output, progress=progress, stdin=stdin, stdout=stdout, **options)
     finally:
         progress.stop()
-    if report:
-        _write_json(report, done.to_json())
     for line in detail_lines(done) if verbose else ():
         say(line)
     if not quiet:
         say(summary(done, output))
+    if report:
+        try:
+            _write_json(report, done.to_json())
+        except OSError as error:
+            reason = f"the records are written, but not the report: {error.strerror}"
+            raise OutputError(f"{report}: {reason}; give --report another file") from error
 
 
 def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:
@@ -228,6 +233,22 @@ def _check_report(report: str, output: str | None, plan: bool) -> None:
         raise UsageError(f"--report {report}: folder {path.parent} does not exist; create it first")
     if path == target:
         raise UsageError(f"--report {report} is also the output; name another file for one of them")
+
+
+def _check_spared(report: str, given: list[str | None]) -> None:
+    """Refuse a report that would replace an input or the schema file."""
+    import glob
+
+    path = Path(report)
+    if report == "-" or not path.is_file():
+        return
+    for name in given:
+        if not name:
+            continue
+        folder = Path(name).is_dir() and Path(name).resolve() in path.resolve().parents
+        files = [name] if Path(name).is_file() else glob.glob(name, recursive=True)  # noqa: PTH207 - may be absolute
+        if folder or any(path.samefile(file) for file in files if Path(file).is_file()):
+            raise UsageError(f"--report {report} is or lies among the inputs; name another file")
 
 
 def _choose_progress(quiet: bool, output: str | None) -> Progress:

@@ -113,6 +113,7 @@ class Gather:
         self._decoder = decoder
         self._progress = progress
         self._stopped = threading.Event()
+        self._giants = threading.Lock()
 
     def run(self) -> None:
         """Write every shard.
@@ -158,16 +159,26 @@ class Gather:
                     if self._stopped.is_set():
                         raise Stopped
 
+    def _is_giant(self, unit: Unit) -> bool:
+        """Tell whether a unit is larger than planned, since a single record is: then no other is in memory."""
+        return unit.store.pile_bytes(unit.pile) > self._plan.pile_bytes
+
     def _order(self, first: int, stop: int, loaders: ThreadPoolExecutor) -> Iterator[pa.RecordBatch]:
         """Yield records ``first`` to ``stop`` of the shuffled order, ordering some units ahead."""
         ahead: deque[tuple[Unit, Future[pa.RecordBatch]]] = deque()
         try:
             for unit in iterate_units(self._store, first, stop, self._plan.pile_bytes):
-                if isinstance(unit, Unit):
+                if isinstance(unit, Unit) and not self._is_giant(unit):
                     ahead.append((unit, loaders.submit(load_ordered, unit, self._decoder)))
-                while len(ahead) >= self._plan.units_in_flight or (ahead and not isinstance(unit, Unit)):
+                    if len(ahead) >= self._plan.units_in_flight:
+                        yield _cut(*ahead.popleft(), first, stop)
+                    continue
+                while ahead:
                     yield _cut(*ahead.popleft(), first, stop)
-                if not isinstance(unit, Unit):
+                if isinstance(unit, Unit):
+                    with self._giants:
+                        yield _cut(unit, loaders.submit(load_ordered, unit, self._decoder), first, stop)
+                else:
                     unit.close()
             while ahead:
                 yield _cut(*ahead.popleft(), first, stop)

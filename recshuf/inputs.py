@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf.errors import InputError
+from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import InputFile
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def expand_inputs(
     found: list[InputFile] = []
     for pattern in patterns:
         path = Path(pattern)
+        if not pattern:
+            raise UsageError("an input is the empty string; give a path")
         if path.is_dir():
             found += _list_folder(pattern, pattern, accepts, warn)
         elif glob.has_magic(pattern) and not path.exists():

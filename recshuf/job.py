@@ -79,6 +79,10 @@ class Job:
 
 
 def _check(option: str, value: int | None, least: int, most: int | None) -> None:
-    if value is not None and (value < least or (most is not None and value > most)):
+    if value is None:
+        return
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise UsageError(f"{option} {value!r} is not a whole number")
+    if value < least or (most is not None and value > most):
         limits = f"at least {least}" if most is None else f"from {least} to {most}"
         raise UsageError(f"{option} {value} is out of range; it must be {limits}")

@@ -64,10 +64,17 @@ class Origin:
 
 
 class Scratch:
-    """The folder of a run's pile sets: made when the first file is, private to the user, removed by `remove`."""
+    """The folder of a run's pile sets: made when the first file is, private to the user, removed by `remove`.
 
-    def __init__(self, parent: Path) -> None:
+    Parameters
+    ----------
+    shown
+        The folder to name in messages, where `parent` itself is hidden and passing.
+    """
+
+    def __init__(self, parent: Path, shown: Path | None = None) -> None:
         self.parent = parent
+        self._shown = shown or parent
         self._folder: Path | None = None
         self._lock = threading.Lock()
         self._open: dict[int, Path] = {}
@@ -93,7 +100,23 @@ class Scratch:
                 self._open[descriptor] = path
                 return descriptor, path
             except OSError as error:
-                raise _scratch_error(error, self.parent) from error
+                raise self.explain(error) from error
+
+    def explain(self, error: OSError) -> OutputError:
+        """Return the error to raise when writing to a scratch file failed."""
+        if error.errno in _FULL:
+            if error.errno == errno.EFBIG:
+                return DiskFullError(
+                    f"{self._shown}: a scratch file may not grow this large; raise ulimit -f"
+                )
+            free = format_size(shutil.disk_usage(self.parent).free)
+            return DiskFullError(
+                f"{self._shown}: no space left for spilled records ({free} free); "
+                "give --temp-dir a folder with more space, or raise --memory to spill less"
+            )
+        return OutputError(
+            f"{self._shown}: cannot spill records: {error.strerror}; choose another --temp-dir"
+        )
 
     def discard(self, descriptor: int) -> None:
         """Close and delete one scratch file. Idempotent."""
@@ -151,7 +174,7 @@ class PileSet:
             for place, (size, buffers) in zip(places.tolist(), framed, strict=True):
                 _write_fully(self._descriptor, buffers, place, size)
         except OSError as error:
-            raise _scratch_error(error, self._path.parent.parent) from error
+            raise self._scratch.explain(error) from error
         return int(sizes.sum())
 
     def _reserve(self, piles: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -253,13 +276,3 @@ def _read_fully(descriptor: int, place: int, size: int, path: Path) -> memoryvie
             raise PileError(f"{path}: ends at byte {place + done}, before the end of a region; run again")
         done += count
     return view
-
-
-def _scratch_error(error: OSError, folder: Path) -> OutputError:
-    if error.errno in _FULL:
-        free = format_size(shutil.disk_usage(folder).free)
-        return DiskFullError(
-            f"{folder}: no space left for spilled records ({free} free); "
-            "give --temp-dir a folder with more space, or raise --memory to spill less"
-        )
-    return OutputError(f"{folder}: cannot spill records: {error.strerror}; choose another --temp-dir")

@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from recshuf import __version__
 from recshuf.census import take_census
-from recshuf.errors import OutputError, UsageError
+from recshuf.errors import ConversionError, OutputError, UsageError
 from recshuf.formats import detect_format, load_format, name_by_suffix, suffix_compression
 from recshuf.gather import Gather
 from recshuf.inputs import expand_inputs
@@ -142,7 +142,9 @@ class _Run:
         else:
             self._staging = Staging(destination)
             cleanup.callback(self._staging.remove)
-        scratch = Scratch(_choose_scratch_parent(opened.job, self._staging))
+        parent = _choose_scratch_parent(opened.job, self._staging)
+        is_staging = self._staging is not None and parent == self._staging.folder
+        scratch = Scratch(parent, parent.parent if is_staging else parent)
         cleanup.callback(scratch.remove)
         self.store = _make_store(opened, scratch)
         cleanup.callback(self.store.close)
@@ -205,7 +207,7 @@ def _open(job: Job, progress: Progress) -> _Opened:
         destination.check(overwrite=job.overwrite)
     if job.cut is not None and (destination is None or destination.is_stream):
         raise UsageError("shards cannot go to standard output or a device; give a directory with -o")
-    files = _list_inputs(job, progress)
+    files = _leave_out_output(job, destination, _list_inputs(job, progress), progress)
     source_name = job.format or detect_format(files)
     target_name = job.to or _name_target(job, destination) or source_name
     source_format, target_format = load_format(source_name), load_format(target_name)
@@ -238,6 +240,22 @@ def _list_inputs(job: Job, progress: Progress) -> list[InputFile]:
     return expand_inputs(job.inputs, lambda path: name_by_suffix(path) == job.format, progress.warn)
 
 
+def _leave_out_output(
+    job: Job, destination: Destination | None, files: list[InputFile], progress: Progress
+) -> list[InputFile]:
+    """Drop what an earlier run put into a folder of inputs, unless it was named as an input itself."""
+    if destination is None:
+        return files
+    output = destination.path.resolve()
+    named = {Path(given).resolve() for given in job.inputs}
+    paths = [None if file.path is None else file.path.resolve() for file in files]
+    own = [path is not None and path not in named and output in (path, *path.parents) for path in paths]
+    if output in named or not any(own) or all(own):
+        return files
+    progress.warn(f"{destination.path}: passed over {sum(own)} of the inputs found, since this is the output")
+    return [file for file, is_own in zip(files, own, strict=True) if not is_own]
+
+
 def _name_target(job: Job, destination: Destination | None) -> str | None:
     if destination is None or destination.is_directory:
         return None
@@ -247,17 +265,16 @@ def _name_target(job: Job, destination: Destination | None) -> str | None:
 def _check_options(job: Job, source_name: str, target_name: str) -> None:
     """Refuse options that would be without effect: the user means something by them."""
     read = job.read
-    for option, is_given, names, fitting in (
-        ("--separator and -z", read.separator != b"\n", (source_name, target_name), ("text",)),
-        ("--header", read.header_lines > 0, (source_name,), ("text",)),
-        ("--datasets", read.datasets is not None, (source_name,), ("hdf5",)),
-        ("--columns", read.columns is not None, (source_name,), ("parquet",)),
-        ("--schema", read.schema is not None, (source_name,), ("jsonl", "text")),
-        ("--nan-as-null", job.write.nan_as_null, (target_name,), ("jsonl",)),
+    for option, is_given, what, names, fitting in (
+        ("--separator and -z", read.separator != b"\n", "records", (source_name, target_name), ("text",)),
+        ("--header", read.header_lines > 0, "inputs", (source_name,), ("text",)),
+        ("--datasets", read.datasets is not None, "inputs", (source_name,), ("hdf5",)),
+        ("--columns", read.columns is not None, "inputs", (source_name,), ("parquet",)),
+        ("--schema", read.schema is not None, "inputs", (source_name,), ("jsonl", "text")),
+        ("--nan-as-null", job.write.nan_as_null, "output", (target_name,), ("jsonl",)),
     ):
         if is_given and not set(names) & set(fitting):
-            direction = "inputs" if names == (source_name,) else "the output"
-            raise UsageError(f"{option}: for {' or '.join(fitting)} only, and {direction} here: {names[-1]}")
+            raise UsageError(f"{option}: for {what} of {' or '.join(fitting)} only; here: {names[0]}")
     if read.schema is not None and source_name == target_name:
         raise UsageError(f"--schema: nothing is converted from {source_name} to {target_name}; leave it out")
 
@@ -367,13 +384,16 @@ def _make_manifest(opened: _Opened, inputs: list[FileReport], shards: list[FileR
         "records": sum(one.records for one in shards),
         "inputs": [{"name": one.name, "records": one.records, "bytes": one.file_bytes} for one in inputs],
         "shards": [{"name": one.name, "records": one.records, "bytes": one.file_bytes} for one in shards],
-        "schema": _describe_schema(
-            opened.source.schema if opened.decoder is None else opened.decoder.finish()
-        ),
+        "schema": _describe_schema(opened),
     }
 
 
-def _describe_schema(schema: pa.Schema) -> list[dict[str, object]]:
+def _describe_schema(opened: _Opened) -> list[dict[str, object]]:
+    """Return the fields of a record in table form, or in native form where there is no other."""
+    schema: pa.Schema = opened.source.schema
+    with suppress(ConversionError):
+        decoder = opened.decoder
+        schema = (opened.source.decoder().schema if decoder is None else decoder.finish()) or schema
     return [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema]
 
 

@@ -274,8 +274,8 @@ def _too_small(what: str, needed: int, limits: Limits) -> MemoryLimitError:
 
 
 def _longest_record(limits: Limits, scatter_bytes: int, block_bytes: int) -> int:
-    """Return the longest record of which either pass can hold three copies beside its ordinary load."""
-    return max(block_bytes, (limits.memory_bytes - scatter_bytes) // 3)
+    """Return the longest record of which either pass can hold four copies beside its ordinary load."""
+    return max(block_bytes, (limits.memory_bytes - scatter_bytes) // 4)
 
 
 def _count_piles(byte_count: int | None, pile_bytes: int) -> int:

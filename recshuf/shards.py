@@ -205,6 +205,10 @@ def write_error(error: OSError, name: str, folder: Path | None = None) -> Output
     """Return the error to raise when writing to an output failed, which lies in `folder` if it is a file."""
     if isinstance(error, OutputError):
         return error
+    if error.errno == errno.EFBIG:
+        return DiskFullError(
+            f"{name}: the file may not grow this large; raise ulimit -f, or write more shards"
+        )
     if error.errno in _FULL:
         free = f" ({format_size(shutil.disk_usage(folder).free)} free)" if folder and folder.is_dir() else ""
         return DiskFullError(f"{name}: no space left for the output{free}; free some, or choose another")

@@ -174,7 +174,7 @@ class PileStore:
             return
         kept = records if stop == len(records) else records.copy_prefix(stop)
         self._resident.append(_ResidentBatch(origin, kept, bounds[: resident + 1].copy(), set_index))
-        self._resident_bytes += kept.byte_count
+        self._resident_bytes += kept.byte_count + (resident + 1) * bounds.itemsize
         while self._resident_bytes > self._resident_limit and self._resident_count:
             self._evict(self._resident_count * 3 // 4)
 

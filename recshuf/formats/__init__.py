@@ -52,6 +52,7 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
     first: tuple[str, str] | None = None
     for file in inputs:
         name = name_by_suffix(file.name) or _name_by_content(file)
+        _check_plain(file, name)
         if first is not None and name != first[1]:
             raise InputError(
                 file.name,
@@ -64,14 +65,39 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
     return first[1]
 
 
+def _check_plain(file: InputFile, name: str) -> None:
+    """Refuse a file that is named like plain lines and holds something else: its lines mean nothing."""
+    if name not in _LINES or file.path is None or split_compression(file.name)[1] is not None:
+        return
+    if name_by_suffix(file.name) is None or not file.path.is_file():
+        return
+    head = _read_head(file, 16)
+    found = recognise_compression(head)
+    if found == "none":
+        binary = (known for known in ("parquet", "hdf5") if load_format(known).recognises(head))
+        found = next(binary, "none")
+    if found != "none":
+        raise InputError(
+            file.name,
+            f"is named like plain {name}, but begins like {found}",
+            remedy=f"rename it, or give --format {name} to shuffle its bytes as they are",
+        )
+
+
+def _read_head(file: InputFile, size: int) -> bytes:
+    if file.path is None:
+        return b""
+    try:
+        with file.path.open("rb") as stream:
+            return stream.read(size)
+    except OSError as error:
+        raise InputError(file.name, f"cannot be read: {error.strerror}") from error
+
+
 def _name_by_content(file: InputFile) -> str:
     if file.path is None:
         return "text"
-    try:
-        with file.path.open("rb") as stream:
-            head = stream.read(_HEAD_BYTES)
-    except OSError as error:
-        raise InputError(file.name, f"cannot be read: {error.strerror}") from error
+    head = _read_head(file, _HEAD_BYTES)
     compression = recognise_compression(head)
     if compression != "none":
         head = decompress_head(head, compression, _HEAD_BYTES)

@@ -143,7 +143,7 @@ def check_text_schema(schema: pa.Schema) -> None:
         raise ConversionError(
             schema.names[0] if schema.names else "",
             f"text holds one column, not {len(schema)} ({names})",
-            remedy="choose one with --columns, or write JSONL",
+            remedy="choose one with --columns (Parquet) or --datasets (HDF5), or write JSONL or Parquet",
         )
     kind = schema.field(0).type
     value_kind = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -151,7 +151,7 @@ def check_text_schema(schema: pa.Schema) -> None:
         raise ConversionError(
             schema.names[0],
             f"text holds strings or bytes, not {kind}",
-            remedy="choose another with --columns",
+            remedy="choose another with --columns (Parquet) or --datasets (HDF5), or write JSONL",
         )
 
 

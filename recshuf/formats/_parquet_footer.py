@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _PAGED_WRITERS = ("parquet-cpp", "parquet-mr", "parquet-rs", "parquet-go", "Polars", "impala")
 _PAGE_BYTES = 1 << 20
+_PAGE_VALUES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,5 +119,8 @@ def _page_bytes(metadata: pq.FileMetaData, group_bytes: int) -> int:
     """Return what reading a row group holds of its pages: some MiB a column, or all where pages may be huge."""
     paged = str(metadata.created_by).startswith(_PAGED_WRITERS)
     whole = 2 * group_bytes
-    pages = min(whole, 3 * _PAGE_BYTES * metadata.num_columns) if paged else whole
+    most_rows = max((metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)), default=0)
+    # Writers look at a page's size once in so many values, so that pages of long values are large.
+    long_pages = 2 * _PAGE_VALUES * group_bytes // max(1, most_rows)
+    pages = min(whole, 3 * _PAGE_BYTES * metadata.num_columns + long_pages) if paged else whole
     return int(pages + min(group_bytes, BUFFER_BYTES * metadata.num_columns))

@@ -215,7 +215,7 @@ class ParquetFragment(Fragment):
                 self._group.footer.name,
                 f"a record of {size} bytes is longer than the {self._limits.max_record_bytes} bytes allowed",
                 place=self._group.place(first_row),
-                remedy="raise --memory or --max-record-bytes",
+                remedy="raise --memory",
             )
         yield batch
 

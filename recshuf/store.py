@@ -31,6 +31,11 @@ class _ResidentBatch:
     bounds: NDArray[np.int64]
     set_index: int
 
+    @property
+    def byte_count(self) -> int:
+        """Bytes held; of many small batches, the bounds take more than the records."""
+        return self.records.byte_count + self.bounds.nbytes
+
 
 class PileStore:
     """All piles of one range of keys: filled by many threads, then loaded pile by pile.
@@ -174,7 +179,7 @@ class PileStore:
             return
         kept = records if stop == len(records) else records.copy_prefix(stop)
         self._resident.append(_ResidentBatch(origin, kept, bounds[: resident + 1].copy(), set_index))
-        self._resident_bytes += kept.byte_count + (resident + 1) * bounds.itemsize
+        self._resident_bytes += self._resident[-1].byte_count
         while self._resident_bytes > self._resident_limit and self._resident_count:
             self._evict(self._resident_count * 3 // 4)
 
@@ -187,10 +192,12 @@ class PileStore:
             self._cut(kept, resident_count)
         self._resident_count = resident_count
         self._resident = [kept for kept in self._resident if len(kept.records)]
+        self._resident_bytes = sum(kept.byte_count for kept in self._resident)
 
     def _trim(self, wanted_count: int) -> None:
         for kept in self._resident:
             self._cut(kept, wanted_count)
+        self._resident_bytes = sum(kept.byte_count for kept in self._resident)
 
     def _cut(self, kept: _ResidentBatch, pile_count: int) -> None:
         """Free what a resident batch holds of the piles from `pile_count` on."""
@@ -199,9 +206,7 @@ class PileStore:
         stop = int(kept.bounds[pile_count])
         kept.bounds = kept.bounds[: pile_count + 1].copy()
         if stop < len(kept.records):
-            self._resident_bytes -= kept.records.byte_count
             kept.records = kept.records.copy_prefix(stop)
-            self._resident_bytes += kept.records.byte_count
 
     def _spill(
         self,

@@ -548,3 +548,34 @@ class TestSignals:
 )
 def test_one_line(text: str, shown: str) -> None:
     assert one_line(text) == shown
+
+
+def test_a_signal_ends_a_run_whose_output_nobody_reads(tmp_path: Path) -> None:
+    """The thread that writes waits for room in the pipe; the signal reaches the main thread only."""
+    (tmp_path / "lines.txt").write_bytes(b"x" * 99 + b"\n" + b"".join(b"%099d\n" % i for i in range(20_000)))
+    command = [*COMMAND, tmp_path / "lines.txt", "--temp-dir", tmp_path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        select.select(
+            [child.stdout], [], [], DEADLINE
+        )  # something has come, and the pipe holds no more of it
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(DEADLINE) == 143
+    assert [path.name for path in tmp_path.iterdir()] == ["lines.txt"]
+
+
+def test_a_report_never_replaces_an_input(call: Run, lines: Path, tmp_path: Path) -> None:
+    content = lines.read_bytes()
+    (tmp_path / "link").symlink_to(lines)
+    for inputs, report in ((lines, lines), (lines.parent, lines), (f"{lines.parent}/*", tmp_path / "link")):
+        result = call(inputs, "-o", tmp_path / "new" / "out.txt", "--report", report)
+        assert result.returncode == 2
+        assert_one_line(result.stderr, "among the inputs")
+    assert lines.read_bytes() == content
+
+
+def test_a_report_that_cannot_be_written_names_itself(call: Run, lines: Path, tmp_path: Path) -> None:
+    result = call(lines, "-o", tmp_path / "out.txt", "--report", "/dev/full", "--seed", "1")
+    assert result.returncode == 1
+    assert b"/dev/full: the records are written, but not the report" in result.stderr
+    assert (tmp_path / "out.txt").exists()

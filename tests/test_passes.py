@@ -142,7 +142,7 @@ def test_every_way_through_the_passes_gives_the_same_order(way: str, counted: bo
     assert found == sort_rows(rows, 11)
 
 
-@pytest.mark.parametrize("resident_bytes", [0, 1500, UNLIMITED])
+@pytest.mark.parametrize("resident_bytes", [0, 4000, UNLIMITED])
 def test_spilling_happens_exactly_where_it_must(tmp_path: Path, resident_bytes: int):
     source = FakeSource(number_rows(300), batch_rows=20)
     store, _ = fill_store(source, Scratch(tmp_path), Knobs(piles=8, resident_bytes=resident_bytes), 3)

@@ -7,10 +7,11 @@ import io
 import json
 import os
 import shutil
+from collections import Counter
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
@@ -601,3 +602,52 @@ def test_options_that_cannot_be_meant_are_usage_errors(tmp_path: Path, options: 
     with pytest.raises(UsageError):
         recshuf.shuffle(path, f"{tmp_path}/out/", **options)
     assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize(
+    "content", [gzip.compress(b"a\nb\n"), b"\x28\xb5\x2f\xfdrest", b"PAR1rest", b"\x89HDF\r\n\x1a\nrest"]
+)
+def test_a_name_of_plain_text_that_lies_is_refused(tmp_path: Path, content: bytes):
+    (tmp_path / "in.txt").write_bytes(content)
+    with pytest.raises(InputError, match=r"in\.txt: is named like plain text"):
+        recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt")
+    recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt", format="text")
+    records = content.removesuffix(b"\n").split(b"\n")
+    assert Counter((tmp_path / "out.txt").read_bytes().split(b"\n")[:-1]) == Counter(records)
+
+
+def test_an_output_inside_a_folder_of_inputs_is_not_read_back(tmp_path: Path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("1\n2\n3\n")
+    for _ in range(3):
+        report = recshuf.shuffle(tmp_path / "in", tmp_path / "in" / "out.txt", overwrite=True)
+        assert report.records == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"seed": True},
+        {"seed": 1.5},
+        {"seed": "x"},
+        {"shards": "3"},
+        {"header": "1"},
+        {"memory": 3e8},
+        {"schema": {}},
+    ],
+    ids=str,
+)
+def test_options_of_a_wrong_type_are_named(tmp_path: Path, options: dict[str, Any]):
+    (tmp_path / "in.txt").write_text("1\n")
+    with pytest.raises(UsageError, match=f"--{next(iter(options))}"):
+        recshuf.shuffle(tmp_path / "in.txt", f"{tmp_path}/out/", **options)
+
+
+def test_the_manifest_tells_types_that_people_know(tmp_path: Path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["id"] = np.arange(5)
+        file["image"] = np.zeros((5, 8, 3), np.float32)
+    recshuf.shuffle(tmp_path / "in.h5", f"{tmp_path}/out/")
+    schema = json.loads((tmp_path / "out" / "recshuf.json").read_text())["schema"]
+    assert [field["type"].count("float") for field in schema] == [0, 1]
+    assert schema[0]["type"] == "int64"

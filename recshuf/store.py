@@ -89,8 +89,8 @@ class PileStore:
         with self._lock:
             self.counts += np.diff(bounds)
             self._drop_unwanted()
-            wanted, resident = self._wanted_count, min(self._resident_count, self._wanted_count)
-            self._keep(set_index, origin, records, bounds, resident)
+            wanted = self._wanted_count
+            resident = self._keep(set_index, origin, records, bounds)
         if resident < wanted:
             self._spill(set_index, origin, records, bounds, resident, wanted)
 
@@ -170,18 +170,24 @@ class PileStore:
             self._trim(wanted)
         self._wanted_count = wanted
 
-    def _keep(
-        self, set_index: int, origin: Origin, records: Records, bounds: NDArray[np.int64], resident: int
-    ) -> None:
-        """Keep the piles below `resident` of a batch in memory, evicting high piles when that is too much."""
+    def _keep(self, set_index: int, origin: Origin, records: Records, bounds: NDArray[np.int64]) -> int:
+        """Keep the lowest piles of a batch in memory, and return how many piles are kept.
+
+        Before they come to be too much, high piles of all batches are evicted.
+        """
+        resident = min(self._resident_count, self._wanted_count)
+        while (
+            resident
+            and self._resident_bytes + _prefix_bytes(records, bounds, resident) > self._resident_limit
+        ):
+            self._evict(resident * 3 // 4)
+            resident = self._resident_count
         stop = int(bounds[resident])
-        if not stop:
-            return
-        kept = records if stop == len(records) else records.copy_prefix(stop)
-        self._resident.append(_ResidentBatch(origin, kept, bounds[: resident + 1].copy(), set_index))
-        self._resident_bytes += self._resident[-1].byte_count
-        while self._resident_bytes > self._resident_limit and self._resident_count:
-            self._evict(self._resident_count * 3 // 4)
+        if stop:
+            kept = records if stop == len(records) else records.copy_prefix(stop)
+            self._resident.append(_ResidentBatch(origin, kept, bounds[: resident + 1].copy(), set_index))
+            self._resident_bytes += self._resident[-1].byte_count
+        return resident
 
     def _evict(self, resident_count: int) -> None:
         """Spill the piles from `resident_count` on, and keep only those below in memory."""
@@ -246,3 +252,8 @@ class PileStore:
         mean = sizes.mean() + headers / batch_share
         capacity = region_bytes(expected / self.pile_count, mean, float(np.square(sizes).mean()))
         return np.full(self.pile_count, capacity, np.int64)
+
+
+def _prefix_bytes(records: Records, bounds: NDArray[np.int64], pile_count: int) -> int:
+    """Return the bytes that the lowest piles of a batch take when they are kept."""
+    return records.slice(0, int(bounds[pile_count])).byte_count + (pile_count + 1) * bounds.itemsize

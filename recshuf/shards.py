@@ -105,12 +105,10 @@ class Destination:
 class Staging:
     """A folder beside the destination in which the shards are written before they are put in place.
 
-    Parameters
-    ----------
-    suffix
-        Of the shards' names, leading dot included.
-    shard_count
-        Decides how many digits number the shards.
+    Raises
+    ------
+    OutputError
+        When the folder cannot be made.
     """
 
     def __init__(self, destination: Destination) -> None:

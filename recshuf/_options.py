@@ -118,6 +118,7 @@ def _options() -> dict[str, list[click.Option]]:
             _value("--shard-bytes", callback=_parsed_by(parse_size), metavar="SIZE", help="Cut the output into shards of about SIZE."),
             _flag("--nan-as-null", help="Write NaN and infinities to JSONL as null; else they are an error."),
             _flag("--overwrite", help="Replace an output that exists; else it is refused."),
+            _flag("--resume", help="Go on from what a killed or failed run of the same command has finished."),
         ],
         "Order": [
             _value("--seed", callback=_parsed_by(parse_seed), metavar="N", help="0 to 2^128-1; else one is drawn, printed and recorded."),
@@ -127,6 +128,7 @@ def _options() -> dict[str, list[click.Option]]:
             _value("--memory", callback=_parsed_by(parse_size), metavar="SIZE", help="Limit of what the run holds in memory, beside 150 MB for the interpreter and its libraries; else half of what is available."),
             _value("--workers", type=int, metavar="N", help="Threads; else the usable cores."),
             _value("--temp-dir", type=click.Path(), metavar="DIR", help="Where records spill that memory cannot hold; else beside the output."),
+            _flag("--no-space-check", help="Start even if the disk seems to have no room for the run."),
             _value("--piles", type=int, metavar="N", help="How many piles; for tests and experts."),
         ],
         "General": [

@@ -71,6 +71,10 @@ class Options(TypedDict, total=False):
     """Write NaN and infinities as JSON null instead of refusing them."""
     overwrite: bool
     """Replace an output that exists."""
+    resume: bool
+    """Go on from what an earlier run with the same arguments has finished; memory and workers may differ."""
+    no_space_check: bool
+    """Start even if the disk seems to have no room for the run."""
     stdin: BinaryIO | None
     """What to read when the input is ``-``; None for standard input."""
     stdout: BinaryIO | None
@@ -169,6 +173,8 @@ def _make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opt
         head_count=options.get("head_count"),
         pile_count=options.get("piles"),
         overwrite=options.get("overwrite", False),
+        resume=options.get("resume", False),
+        check_space=not options.get("no_space_check", False),
         read=ReadOptions(
             separator=separator,
             header_lines=options.get("header", 0),

@@ -132,6 +132,16 @@ def _explain(error: BaseException, verbose: bool) -> int:
 
     if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
         return SIGNALLED + signal.SIGPIPE
+    code = _explain_kind(error, verbose)
+    for note in getattr(error, "__notes__", ()):
+        say(note)
+    return code
+
+
+def _explain_kind(error: BaseException, verbose: bool) -> int:
+    """Print an error by its kind, and return the exit code."""
+    from recshuf.terminal import say
+
     if verbose and not isinstance(error, click.ClickException | UsageError):
         traceback.print_exception(error)
     match error:

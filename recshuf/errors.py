@@ -73,5 +73,9 @@ class PileError(RecshufError, RuntimeError):
     """Spilled data that does not read back as it was written."""
 
 
+class CheckError(RecshufError, RuntimeError):
+    """A run whose passes did not pass on what they were given: a fault of recshuf, a library, or the machine."""
+
+
 class Stopped(Exception):  # noqa: N818 - no failure of its own
     """Another thread failed or the run was interrupted: drop what you do. Never reaches the user."""

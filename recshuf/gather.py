@@ -1,12 +1,14 @@
 """Pass 2: loads pile after pile, orders each with an index array, and writes the shards.
 
 Shard k holds records ``bounds[k]`` to ``bounds[k + 1]`` of the shuffled order. A task writes consecutive
-shards one after the other; a pile on the border of two tasks is loaded by both.
+shards one after the other; a pile on the border of two tasks is loaded by both. What a shard is given is digested
+after it was ordered, and compared with what was thrown on the piles.
 """
 
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left, bisect_right
 from collections import deque
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -15,12 +17,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.errors import Stopped
+from recshuf.digests import Digest, digest_parts, sum_digests
+from recshuf.errors import CheckError, Stopped
 from recshuf.order import MAX_PILES, sort_by_key
-from recshuf.records import take_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -45,16 +47,38 @@ class Unit:
         return int(self.store.counts[self.pile])
 
 
-def load_ordered(unit: Unit, decoder: Decoder | None) -> pa.RecordBatch:
-    """Return the records of a unit in shuffled order, in table form if there is a decoder."""
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Records in shuffled order that all go to one shard, in table form if there is a decoder."""
+
+    batch: pa.RecordBatch
+    digest: Digest
+    """Of the records in native form."""
+
+
+def load_ordered(unit: Unit, edges: Sequence[int], decoder: Decoder | None) -> list[Piece]:
+    """Return the records of a unit in shuffled order, a piece for each range ``edges[k]:edges[k + 1]`` of them.
+
+    Raises
+    ------
+    CheckError
+        When the pile does not hold the records that were thrown on it.
+    PileError
+        When they do not read back as they were written.
+    """
     records = unit.store.load(unit.pile)
     if records is None:
-        raise RuntimeError(f"pile {unit.pile} should hold {unit.count} records and is empty")
-    if len(records) != unit.count:
-        raise RuntimeError(f"pile {unit.pile} should hold {unit.count} records and holds {len(records)}")
-    batch = take_rows(records.batch, sort_by_key(records.keys))
+        raise RuntimeError(f"pile {unit.pile} is empty")
+    records = records.take(sort_by_key(records.keys))
+    digests = digest_parts(records, edges)
+    batch = records.batch
     del records
-    return batch if decoder is None else decoder.decode(batch)
+    if decoder is not None:
+        batch = decoder.decode(batch)
+    return [
+        Piece(batch.slice(start, stop - start), digest)
+        for (start, stop), digest in zip(pairwise(edges), digests, strict=True)
+    ]
 
 
 def iterate_units(
@@ -95,6 +119,10 @@ class Gather:
         Opens the sink of shard number k.
     bounds
         First record of each shard in the shuffled order, and the end of the last.
+    on_shard
+        Called with the number of a shard and the digest of its records when it is written.
+    finished
+        Digests of the shards that an earlier run has written.
     """
 
     def __init__(
@@ -105,6 +133,8 @@ class Gather:
         open_sink: Callable[[int], Sink],
         decoder: Decoder | None,
         progress: Progress,
+        on_shard: Callable[[int, Digest], None] | None = None,
+        finished: Mapping[int, Digest] | None = None,
     ) -> None:
         self._store = store
         self._plan = plan
@@ -112,6 +142,8 @@ class Gather:
         self._open_sink = open_sink
         self._decoder = decoder
         self._progress = progress
+        self._on_shard = on_shard
+        self._written = dict(finished or {})
         self._stopped = threading.Event()
         self._giants = threading.Lock()
 
@@ -120,10 +152,13 @@ class Gather:
 
         Raises
         ------
+        CheckError
+            When the shards together were not given what was thrown on the piles.
         Exception
             The first error of any thread, after all threads have ended; open sinks have been aborted.
         """
-        tasks = plan_tasks(self._bounds, self._plan.shard_writers, int(np.count_nonzero(self._store.counts)))
+        pile_count = int(np.count_nonzero(self._store.counts))
+        tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, pile_count, self._written)
         with (
             ThreadPoolExecutor(self._plan.gather_workers, thread_name_prefix="order") as loaders,
             ThreadPoolExecutor(self._plan.shard_writers, thread_name_prefix="write") as writers,
@@ -142,69 +177,102 @@ class Gather:
         errors.sort(key=lambda error: isinstance(error, Stopped))
         if errors:
             raise errors[0]
+        self._check_written()
+
+    def _check_written(self) -> None:
+        """Compare what all shards were given with what was thrown on the piles, where all of it is wanted."""
+        if self._bounds[-1] != self._store.counts.sum():
+            return
+        found = sum_digests(self._written.values())
+        given = sum_digests(self._store.digest(pile) for pile in range(self._store.pile_count))
+        if found != given:
+            raise CheckError(
+                f"gather: all shards: {found.compare(given)}; run again, and report this as a fault"
+            )
 
     def _write_shards(self, shards: range, loaders: ThreadPoolExecutor) -> None:
-        batches = self._order(self._bounds[shards.start], self._bounds[shards.stop], loaders)
-        rest: pa.RecordBatch | None = None
+        pieces = self._order(self._bounds[shards.start : shards.stop + 1], loaders)
         for shard in shards:
             wanted = self._bounds[shard + 1] - self._bounds[shard]
+            digest = Digest()
             with self._open_sink(shard) as sink:
-                while wanted:
-                    batch = rest if rest is not None else next(batches)
-                    rest = batch.slice(wanted) if batch.num_rows > wanted else None
-                    batch = batch.slice(0, wanted)
-                    sink.write(batch)
-                    wanted -= batch.num_rows
-                    self._progress.advance(batch.num_rows, int(batch.nbytes))
+                while digest.records < wanted:
+                    piece = next(pieces)
+                    sink.write(piece.batch)
+                    digest += piece.digest
+                    self._progress.advance(piece.batch.num_rows, int(piece.batch.nbytes))
+                    del piece
                     if self._stopped.is_set():
                         raise Stopped
+            self._finish_shard(shard, sink, digest)
+
+    def _finish_shard(self, shard: int, sink: Sink, digest: Digest) -> None:
+        """Make sure that a shard holds what it was meant to, and pass it on."""
+        wanted = self._bounds[shard + 1] - self._bounds[shard]
+        for count, what in ((digest.records, "given"), (sink.record_count, "written")):
+            if count != wanted:
+                raise CheckError(
+                    f"gather: shard {shard}: {count:,} records {what}, {wanted:,} planned; run again, and report "
+                    "this as a fault"
+                )
+        self._written[shard] = digest
+        if self._on_shard is not None:
+            self._on_shard(shard, digest)
 
     def _is_giant(self, unit: Unit) -> bool:
         """Tell whether a unit is larger than planned, since a single record is: then no other is in memory."""
         return unit.store.pile_bytes(unit.pile) > self._plan.pile_bytes
 
-    def _order(self, first: int, stop: int, loaders: ThreadPoolExecutor) -> Iterator[pa.RecordBatch]:
-        """Yield records ``first`` to ``stop`` of the shuffled order, ordering some units ahead."""
-        ahead: deque[tuple[Unit, Future[pa.RecordBatch]]] = deque()
+    def _order(self, bounds: Sequence[int], loaders: ThreadPoolExecutor) -> Iterator[Piece]:
+        """Yield the records of consecutive shards in shuffled order, ordering some units ahead."""
+        ahead: deque[Future[list[Piece]]] = deque()
+
+        def submit(unit: Unit) -> Future[list[Piece]]:
+            return loaders.submit(load_ordered, unit, _find_edges(unit, bounds), self._decoder)
+
         try:
-            for unit in iterate_units(self._store, first, stop, self._plan.pile_bytes):
+            for unit in iterate_units(self._store, bounds[0], bounds[-1], self._plan.pile_bytes):
                 if isinstance(unit, Unit) and not self._is_giant(unit):
-                    ahead.append((unit, loaders.submit(load_ordered, unit, self._decoder)))
+                    ahead.append(submit(unit))
                     if len(ahead) >= self._plan.units_in_flight:
-                        yield _cut(*ahead.popleft(), first, stop)
+                        yield from ahead.popleft().result()
                     continue
                 while ahead:
-                    yield _cut(*ahead.popleft(), first, stop)
+                    yield from ahead.popleft().result()
                 if isinstance(unit, Unit):
                     with self._giants:
-                        yield _cut(unit, loaders.submit(load_ordered, unit, self._decoder), first, stop)
+                        yield from submit(unit).result()
                 else:
                     unit.close()
             while ahead:
-                yield _cut(*ahead.popleft(), first, stop)
+                yield from ahead.popleft().result()
         finally:
-            for _, future in ahead:
+            for future in ahead:
                 future.cancel()
-            wait([future for _, future in ahead])
+            wait(ahead)
 
 
-def _cut(unit: Unit, future: Future[pa.RecordBatch], first: int, stop: int) -> pa.RecordBatch:
-    """Return the part of a unit that lies in ``first`` to ``stop`` of the shuffled order."""
-    batch = future.result()
-    begin = max(first - unit.first, 0)
-    return batch.slice(begin, min(stop - unit.first, batch.num_rows) - begin)
+def _find_edges(unit: Unit, bounds: Sequence[int]) -> list[int]:
+    """Return where a unit is cut, counted from its first record: at its ends, or where wanted ones end, and bounds."""
+    begin, end = max(unit.first, bounds[0]), min(unit.first + unit.count, bounds[-1])
+    inner = bounds[bisect_right(bounds, begin) : bisect_left(bounds, end)]
+    return [place - unit.first for place in (begin, *inner, end)]
 
 
-def plan_tasks(bounds: Sequence[int], writers: int, pile_count: int) -> list[range]:
+def plan_tasks(
+    shard_count: int, writers: int, pile_count: int, finished: Container[int] = frozenset()
+) -> list[range]:
     """Return ranges of consecutive shards, one for each task, of about the same number of records.
 
     More tasks than writers even out their ends; tasks of less than a few piles would load piles repeatedly.
 
-    >>> plan_tasks([0, 10, 20, 30, 40], 2, 1000)
+    >>> plan_tasks(4, 2, 1000)
     [range(0, 1), range(1, 2), range(2, 3), range(3, 4)]
+    >>> plan_tasks(5, 1, 8, finished={2})
+    [range(0, 2), range(3, 5)]
     """
-    shards = len(bounds) - 1
-    most = max(writers, pile_count // 8)
-    count = max(1, min(shards, most))
-    edges = [shards * task // count for task in range(count + 1)]
-    return [range(start, stop) for start, stop in pairwise(edges)]
+    count = max(1, min(shard_count, max(writers, pile_count // 8)))
+    edges = [shard_count * task // count for task in range(count + 1)]
+    cuts = {*edges, *(shard for shard in range(shard_count) if shard in finished)}
+    cuts |= {shard + 1 for shard in range(shard_count) if shard in finished}
+    return [range(start, stop) for start, stop in pairwise(sorted(cuts)) if start not in finished]

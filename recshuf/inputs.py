@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,69 @@ if TYPE_CHECKING:
 _DIGITS = re.compile(r"(\d+)")
 _MANIFEST_NAME = "recshuf.json"  # of an earlier run, whose shards are inputs now
 _PARTITION = re.compile(r"([^=/]+)=([^/]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What tells whether an input is still the one that was looked at."""
+
+    name: str
+    path: Path | None
+    """None for a stream, which cannot be looked at twice."""
+    size: int = 0
+    mtime_ns: int = 0
+    inode: int = 0
+
+    def find_change(self, before: Stamp) -> str | None:
+        """Return in words what is different from an earlier stamp; None where nothing is.
+
+        The inode counts only where both have one.
+        """
+        if self.size != before.size:
+            return f"its size was {before.size:,} bytes and is {self.size:,}"
+        if self.mtime_ns != before.mtime_ns or (before.inode and self.inode != before.inode):
+            return "it was written to or replaced"
+        return None
+
+
+def take_stamp(file: InputFile) -> Stamp:
+    """Return the stamp of an input.
+
+    Raises
+    ------
+    InputError
+        When there is no such file.
+    """
+    if file.path is None:
+        return Stamp(file.name, None)
+    try:
+        found = file.path.stat()
+    except OSError as error:
+        raise InputError(file.name, f"cannot be opened: {error.strerror}", remedy="check the path") from error
+    return Stamp(file.name, file.path, found.st_size, found.st_mtime_ns, found.st_ino)
+
+
+def check_unchanged(stamps: Iterable[Stamp]) -> None:
+    """Make sure that no input has changed since its stamp was taken.
+
+    Raises
+    ------
+    InputError
+        Naming the first one that has, or that is gone.
+    """
+    for before in stamps:
+        if before.path is None:
+            continue
+        try:
+            change = take_stamp(InputFile(before.name, before.path)).find_change(before)
+        except InputError:
+            change = "it is gone"
+        if change:
+            raise InputError(
+                before.name,
+                f"has changed while it was read: {change}",
+                remedy="run again when nobody writes to it",
+            )
 
 
 def natural_key(path: str) -> tuple[tuple[str | int, ...], ...]:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class ReadOptions:
     """Parquet columns to keep, in this order; None for all."""
     schema: pa.Schema | None = None
     """Table form of JSONL or text records, where inference is not enough."""
+    sets_bad_aside: bool = False
+    """Whether decoders return lines that do not parse, instead of refusing them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,16 @@ class Fragment(ABC):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class BadRecords:
+    """Records of a batch that have no table form, each by itself and whatever the others are."""
+
+    index: NDArray[np.int64]
+    """Their ascending positions in the batch."""
+    reasons: list[str]
+    """What is wrong with each, in half a sentence."""
+
+
 class Decoder(ABC):
     """Turns native batches of a source into table form, once it has seen all of them.
 
@@ -114,8 +128,14 @@ class Decoder(ABC):
         """Schema of the table form; None as long as it depends on records not yet observed."""
 
     @abstractmethod
-    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
         """Learn from a native batch whose first record is row `first_row` of input `input_index`.
+
+        Returns
+        -------
+        BadRecords | None
+            With `ReadOptions.sets_bad_aside`, the records that were not learned from and must not be given to
+            `decode`; they are the same however records are cut into batches. Never empty; None for none.
 
         Raises
         ------
@@ -191,6 +211,9 @@ class Sink(ABC):
 
     What is written depends on the sequence of records alone, never on how it is cut into batches.
     """
+
+    record_count: int
+    """Records in the file, by its own account; valid once it is closed."""
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -38,13 +37,18 @@ class Job:
     to: str | None = None
     cut: Cut | None = None
     """How the output is cut; None for one shard for each input in a directory, and one in a file."""
-    seed: int = field(default_factory=lambda: secrets.randbits(128))
+    seed: int | None = None
+    """None to draw one, or to take that of the run that is continued."""
     memory_bytes: int = field(default_factory=lambda: max(SMALLEST_MEMORY, available_bytes() // 2))
     workers: int = 1
     temp_dir: Path | None = None
     head_count: int | None = None
     pile_count: int | None = None
     overwrite: bool = False
+    resume: bool = False
+    """Go on from what an earlier run of the same job has finished."""
+    check_space: bool = True
+    """Refuse a run that the disk has no room for."""
     read: ReadOptions = field(default_factory=ReadOptions)
     write: WriteOptions = field(default_factory=WriteOptions)
     stdin: BinaryIO | None = None
@@ -64,6 +68,10 @@ class Job:
             _check("--shard-bytes", self.cut.shard_bytes, 1, None)
         if not self.read.separator:
             raise UsageError("--separator is empty; give at least one byte")
+        if self.resume and (self.reads_stdin or self.writes_stdout):
+            raise UsageError(
+                "--resume: a run can be continued between files only, not from standard input or to standard output"
+            )
         if "-" in self.inputs and len(self.inputs) > 1:
             raise UsageError("standard input (-) cannot be mixed with other inputs; give it alone")
 

@@ -3,68 +3,47 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import tempfile
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf import __version__
-from recshuf.census import take_census
-from recshuf.errors import ConversionError, OutputError, UsageError
-from recshuf.formats import detect_format, load_format, name_by_suffix, suffix_compression
+from recshuf.errors import ConversionError, InputError, OutputError, PileError, UsageError
 from recshuf.gather import Gather
-from recshuf.inputs import expand_inputs
-from recshuf.interfaces import InputFile, Sink, SupportsStream
+from recshuf.inputs import check_unchanged
+from recshuf.interfaces import Sink, SupportsStream
 from recshuf.memory import peak_bytes, resident_bytes
+from recshuf.opening import Opened, find_destination, open_job
 from recshuf.order import ORDER_VERSION
-from recshuf.piles import Scratch
-from recshuf.plans import Costs, Cut, InputSize, Limits, Plan, make_plan, shard_bounds
+from recshuf.plans import shard_bounds
 from recshuf.records import choose_codec
 from recshuf.report import FileReport, PassReport, ShuffleReport
-from recshuf.scatter import Scatter, ScatterCounts
-from recshuf.shards import Destination, Staging, write_error
-from recshuf.store import PileStore
+from recshuf.resume import Earlier, describe_job, describe_set, describe_shard
+from recshuf.scatter import InputCount, Scatter
+from recshuf.scratch import Scratch
+from recshuf.shards import write_error
+from recshuf.space import check_space
+from recshuf.staging import PILES_PREFIX, Staging, sync
+from recshuf.store import PileStore, set_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
     from typing import BinaryIO
 
     import pyarrow as pa
 
-    from recshuf.interfaces import Decoder, Format, Source, Target, WriteOptions
+    from recshuf.digests import Digest
+    from recshuf.interfaces import Target
     from recshuf.job import Job
+    from recshuf.plans import Plan
     from recshuf.progress import Progress
-
-CONVERSION_FACTOR = 1.5
-"""Memory of a batch in table form, as a multiple of its native size: offsets and validity come on top."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """A job whose inputs have been looked at."""
-
-    job: Job
-    source: Source
-    source_name: str
-    target_name: str
-    target_format: Format
-    write: WriteOptions
-    decoder: Decoder | None
-    destination: Destination | None
-    """None for standard output."""
-    cut: Cut
-    sizes: list[InputSize]
-    plan: Plan
-
-    def open_target(self) -> Target:
-        """Return the target, once every record has been observed."""
-        if self.decoder is None:
-            return self.target_format.open_target(self.source.schema, self.source.layout, self.write)
-        return self.target_format.open_target(self.decoder.finish(), None, self.write)
 
 
 def plan_job(job: Job, progress: Progress) -> Plan:
@@ -75,11 +54,17 @@ def plan_job(job: Job, progress: Progress) -> Plan:
     RecshufError
         When the job cannot be run.
     """
-    return _open(job, progress).plan
+    destination = find_destination(job)
+    if destination is not None:
+        destination.check(overwrite=job.overwrite or job.resume)
+    return open_job(job, destination, progress).plan
 
 
 def run_job(job: Job, progress: Progress) -> ShuffleReport:
-    """Run a job and return its figures; on an error nothing is left behind.
+    """Run a job and return its figures.
+
+    On an error nothing is left under the output's name. What a later run can go on from is left in a work folder beside
+    it, and a note of the error says so.
 
     Raises
     ------
@@ -87,26 +72,26 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         When the job cannot be run to its end.
     """
     started = time.perf_counter()
-    opened = _open(job, progress)
-    base_bytes = resident_bytes()
     with ExitStack() as cleanup:
-        run = _Run(opened, progress, cleanup)
+        run = _Run(job, progress, cleanup)
+        base_bytes = resident_bytes()
         counts, scatter_pass = run.scatter()
         shard_sizes, gather_pass = run.gather(counts)
+        opened = run.opened
         inputs = [
-            FileReport(summary.name, records, summary.file_bytes)
-            for summary, records in zip(opened.source.inputs, counts.records, strict=True)
+            FileReport(summary.name, count.records, summary.file_bytes)
+            for summary, count in zip(opened.source.inputs, counts, strict=True)
         ]
         shards, commit_pass = run.commit(inputs, shard_sizes)
     return ShuffleReport(
         version=__version__,
         order=ORDER_VERSION,
-        seed=job.seed,
+        seed=run.seed,
         format=opened.source_name,
         to=opened.target_name,
-        records=sum(counts.records),
+        records=sum(count.records for count in counts),
         records_written=sum(shard_sizes),
-        byte_count=sum(counts.byte_counts),
+        byte_count=sum(count.byte_count for count in counts),
         spilled_bytes=run.store.spilled_bytes,
         seconds=time.perf_counter() - started,
         passes=(scatter_pass, gather_pass, commit_pass),
@@ -128,55 +113,189 @@ class _Run:
         Gets what must be undone at the end, however the run ends.
     """
 
-    def __init__(self, opened: _Opened, progress: Progress, cleanup: ExitStack) -> None:
-        self.opened = opened
+    def __init__(self, job: Job, progress: Progress, cleanup: ExitStack) -> None:
         self._progress = progress
         self._staging: Staging | None = None
-        destination = opened.destination
+        destination = find_destination(job)
+        if destination is not None and not job.resume:
+            destination.check(overwrite=job.overwrite)
         self._name = "standard output" if destination is None else str(destination.path)
+        if destination is not None and not destination.is_stream:
+            self._staging = Staging(destination, resumes=job.resume, warn=progress.warn)
+            cleanup.push(self._leave)
+            if job.resume and not self._staging.is_committing:
+                destination.check(overwrite=job.overwrite)
+        self._earlier = Earlier.of(self._staging.entries) if self._staging else None
+        self.opened = open_job(job, destination, progress, self._earlier.piles if self._earlier else None)
+        self.seed = _choose_seed(job, self._earlier)
         self._stream: BinaryIO | None = None
         if destination is None:
-            self._stream = opened.job.stdout or _find_stdout()
+            self._stream = job.stdout or _find_stdout()
         elif destination.is_stream:
             self._stream = cleanup.enter_context(destination.open_stream())
-        else:
-            self._staging = Staging(destination)
-            cleanup.callback(self._staging.remove)
-        parent = _choose_scratch_parent(opened.job, self._staging)
-        is_staging = self._staging is not None and parent == self._staging.folder
-        scratch = Scratch(parent, parent.parent if is_staging else parent)
-        cleanup.callback(scratch.remove)
-        self.store = _make_store(opened, scratch)
-        cleanup.callback(self.store.close)
+        self._begin(cleanup)
 
-    def scatter(self) -> tuple[ScatterCounts, PassReport]:
-        """Throw all records onto piles, and return what was read."""
+    def _begin(self, cleanup: ExitStack) -> None:
+        """Compare the job with the one that is continued, and open journal and store."""
+        opened, staging = self.opened, self._staging
+        scratch = self._open_scratch()
+        if staging is not None:
+            header = describe_job(opened, self.seed, scratch.kept)
+            if self._earlier is None:
+                staging.journal.append(header)
+            else:
+                self._earlier.check(header)
+        cleanup.callback(scratch.close)
+        if opened.job.check_space:
+            check_space(opened, scratch.parent, staging.folder if staging else None)
+        self.store = _make_store(opened, scratch, self._note_set if staging else None)
+        cleanup.callback(self.store.close)
+        self._sync_pool = ThreadPoolExecutor(1, "sync")
+        cleanup.callback(self._sync_pool.shutdown, wait=False, cancel_futures=True)
+        self._syncs: list[Future[None]] = []
+
+    def _open_scratch(self) -> Scratch:
+        job, staging = self.opened.job, self._staging
+        needed = self.opened.plan.spilled_bytes
+        parent = _choose_scratch_parent(job, staging)
+        if staging is None:
+            return Scratch(parent, needed_bytes=needed)
+        if self._earlier is not None and self._earlier.header["piles"]:
+            return Scratch(parent, kept=Path(self._earlier.header["piles"]), needed_bytes=needed)
+        if job.temp_dir is None:
+            return Scratch(parent, staging.folder.parent, staging.folder / "piles", needed)
+        kept = parent.resolve() / f"{PILES_PREFIX}{secrets.token_hex(8)}"
+        return Scratch(parent, kept=kept, needed_bytes=needed)
+
+    def _leave(
+        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    ) -> None:
+        """Leave the work folder at the end of a run."""
+        staging = self._staging
+        if staging is None:
+            return
+        # A fresh run on the same inputs would end the same way.
+        is_hopeless = isinstance(error, InputError | ConversionError | UsageError) and not staging.entries
+        if error is None or is_hopeless or not staging.is_resumable:
+            staging.remove()
+            return
+        error.add_note(
+            f"finished parts are kept in {staging.folder}: the same command with --resume goes on from there; delete "
+            "that folder to give them up"
+        )
+        staging.release()
+
+    def scatter(self) -> tuple[list[InputCount], PassReport]:
+        """Throw all records onto piles, and return what was read of each input."""
         started, opened = time.perf_counter(), self.opened
         plan = opened.plan
         self._progress.start("scatter", plan.record_count, plan.byte_count)
-        scatter = Scatter(opened.source, plan, opened.job.seed, self.store, opened.decoder, self._progress)
-        counts = scatter.run()
+        finished = self._adopt_sets()
+        self._scatter = Scatter(
+            opened.source, plan, self.seed, self.store, opened.decoder, self._progress, finished
+        )
+        try:
+            counts = self._scatter.run()
+        except InputError:
+            check_unchanged(opened.stamps)
+            raise
+        check_unchanged(opened.stamps)
         seconds = time.perf_counter() - started
-        return counts, PassReport("scatter", seconds, sum(counts.records), sum(counts.byte_counts))
+        records, byte_count = (
+            sum(count.records for count in counts),
+            sum(count.byte_count for count in counts),
+        )
+        return counts, PassReport("scatter", seconds, records, byte_count)
 
-    def gather(self, counts: ScatterCounts) -> tuple[list[int], PassReport]:
+    def _adopt_sets(self) -> dict[int, InputCount]:
+        """Take over the pile sets of the run that is continued, and return what was read of their inputs."""
+        finished: dict[int, InputCount] = {}
+        for number, sealed in self._earlier.sets.items() if self._earlier else ():
+            try:
+                self.store.adopt(number, set_name(number), sealed.index_place)
+            except PileError as error:
+                self._progress.warn(f"{error}; its part of the run is made again")
+                continue
+            finished |= sealed.inputs
+        return finished
+
+    def _note_set(self, set_index: int, index_place: int) -> None:
+        inputs = [i for i, one in enumerate(self.opened.plan.set_of_input) if one == set_index]
+        counts = {i: self._scatter.count_of(i) for i in inputs}
+        self._append(describe_set(set_index, index_place, counts))
+
+    def _append(self, entry: dict[str, object]) -> None:
+        """Write an entry into the journal."""
+        if self._staging is None:
+            raise RuntimeError("a run to a stream has no journal")
+        try:
+            self._staging.journal.append(entry)
+        except OSError as error:
+            raise write_error(error, str(self._staging.folder), self._staging.folder) from error
+
+    def gather(self, counts: list[InputCount]) -> tuple[list[int], PassReport]:
         """Write all shards, and return the number of records in each."""
         started, opened = time.perf_counter(), self.opened
         bounds = shard_bounds(opened.cut, *_measure_output(opened, counts))
-        byte_count = sum(counts.byte_counts) * bounds[-1] // max(1, sum(counts.records))
+        records = sum(count.records for count in counts)
+        byte_count = sum(count.byte_count for count in counts) * bounds[-1] // max(1, records)
         self._progress.start("gather", bounds[-1], byte_count)
-        open_sink = self._sink_opener(opened.open_target())
+        target = opened.open_target()
+        finished = self._find_finished(bounds, target)
         try:
-            Gather(self.store, opened.plan, bounds, open_sink, opened.decoder, self._progress).run()
+            Gather(
+                self.store,
+                opened.plan,
+                bounds,
+                self._sink_opener(target),
+                opened.decoder,
+                self._progress,
+                lambda shard, digest: self._note_shard(shard, target, digest, is_only=len(bounds) == 2),
+                finished,
+            ).run()
+            for done in self._syncs:
+                done.result()
         except BrokenPipeError:
             raise  # whoever reads has had enough, which is no failure
         except OSError as error:
             folder = None if self._staging is None else self._staging.folder
-            raise write_error(error, self._name, folder) from error
+            raise write_error(error, self._name, folder, opened.plan.peak_disk_bytes) from error
         seconds = time.perf_counter() - started
         return [stop - start for start, stop in pairwise(bounds)], PassReport(
             "gather", seconds, bounds[-1], byte_count
         )
+
+    def _find_finished(self, bounds: list[int], target: Target) -> dict[int, Digest]:
+        """Return the shards of the run that is continued that are as they were written; delete all others."""
+        if self._staging is None or self._earlier is None:
+            return {}
+        paths = {shard: self._staging.written_path(shard, target.suffix) for shard in range(len(bounds) - 1)}
+        finished, damaged = self._earlier.find_shards(bounds, paths)
+        if damaged and self._staging.is_committed:
+            raise OutputError(
+                f"{self._name}: is complete, but {damaged[0]} has changed since; delete {self._staging.folder} to "
+                "start anew"
+            )
+        for name in damaged:
+            self._progress.warn(f"{name}: has changed since it was written; it is made again")
+        self._staging.keep_only({paths[shard].name for shard in finished})
+        return finished
+
+    def _note_shard(self, shard: int, target: Target, digest: Digest, *, is_only: bool) -> None:
+        """Have a shard synced and noted while the next ones are written."""
+        if self._staging is None:
+            return
+        path = self._staging.path_of(shard, target.suffix)
+
+        def keep() -> None:
+            sync(path)
+            if not is_only:
+                self._append(describe_shard(shard, path, digest))
+
+        for done in self._syncs:
+            if done.done():
+                done.result()
+        self._syncs.append(self._sync_pool.submit(keep))
 
     def commit(self, inputs: list[FileReport], shard_sizes: list[int]) -> tuple[list[FileReport], PassReport]:
         """Put the shards in place, and return them."""
@@ -186,7 +305,7 @@ class _Run:
         else:
             files = zip(self._staging.list_files(), shard_sizes, strict=True)
             shards = [FileReport(name, count, size) for (name, size), count in files]
-            self._staging.commit(_make_manifest(self.opened, inputs, shards))
+            self._staging.commit(_make_manifest(self.opened, self.seed, inputs, shards))
         return shards, PassReport("commit", time.perf_counter() - started, sum(shard_sizes), 0)
 
     def _sink_opener(self, target: Target) -> Callable[[int], Sink]:
@@ -199,131 +318,10 @@ class _Run:
         return lambda _: target.open_stream(stream, threads)
 
 
-def _open(job: Job, progress: Progress) -> _Opened:
-    """Look at inputs and output, and plan."""
-    destination = None
-    if not job.writes_stdout:
-        destination = Destination.of(job.output or "", wants_shards=job.cut is not None)
-        destination.check(overwrite=job.overwrite)
-    if job.cut is not None and (destination is None or destination.is_stream):
-        raise UsageError("shards cannot go to standard output or a device; give a directory with -o")
-    files = _leave_out_output(job, destination, _list_inputs(job, progress), progress)
-    source_name = job.format or detect_format(files)
-    target_name = job.to or _name_target(job, destination) or source_name
-    source_format, target_format = load_format(source_name), load_format(target_name)
-    _check_options(job, source_name, target_name)
-    _check_streams(job, source_name, target_name, to_stream=destination is None or destination.is_stream)
-    source = source_format.open_source(files, job.read)
-    decoder = source.decoder() if source_name != target_name else None
-    write = _complete_write_options(job, destination, source, target_format, converts=decoder is not None)
-    cut = job.cut or Cut(shards=len(files) if destination is not None and destination.is_directory else 1)
-    sizes = take_census(source.inputs)
-    costs = Costs(
-        reading_bytes=source.reading_bytes,
-        sink_bytes=_preview_target(source, decoder, target_format, write).sink_bytes,
-        decoding_factor=1.0 if decoder is None else CONVERSION_FACTOR,
-    )
-    limits = Limits(job.memory_bytes, job.workers, job.read.max_record_bytes, job.pile_count)
-    plan = make_plan(sizes, limits, costs, cut, job.head_count)
-    return _Opened(
-        job, source, source_name, target_name, target_format, write, decoder, destination, cut, sizes, plan
-    )
-
-
-def _list_inputs(job: Job, progress: Progress) -> list[InputFile]:
-    if job.reads_stdin:
-        if job.stdin is None and sys.stdin is None:
-            raise UsageError("standard input is closed; name the inputs")
-        return [InputFile("standard input", None, job.stdin or sys.stdin.buffer)]
-    if job.format is None:
-        return expand_inputs(job.inputs, lambda path: name_by_suffix(path) is not None, progress.warn)
-    return expand_inputs(job.inputs, lambda path: name_by_suffix(path) == job.format, progress.warn)
-
-
-def _leave_out_output(
-    job: Job, destination: Destination | None, files: list[InputFile], progress: Progress
-) -> list[InputFile]:
-    """Drop what an earlier run put into a folder of inputs, unless it was named as an input itself."""
-    if destination is None:
-        return files
-    output = destination.path.resolve()
-    named = {Path(given).resolve() for given in job.inputs}
-    paths = [None if file.path is None else file.path.resolve() for file in files]
-    own = [path is not None and path not in named and output in (path, *path.parents) for path in paths]
-    if output in named or not any(own) or all(own):
-        return files
-    progress.warn(f"{destination.path}: passed over {sum(own)} of the inputs found, since this is the output")
-    return [file for file, is_own in zip(files, own, strict=True) if not is_own]
-
-
-def _name_target(job: Job, destination: Destination | None) -> str | None:
-    if destination is None or destination.is_directory:
-        return None
-    return name_by_suffix(job.output or "")
-
-
-def _check_options(job: Job, source_name: str, target_name: str) -> None:
-    """Refuse options that would be without effect: the user means something by them."""
-    read = job.read
-    for option, is_given, what, names, fitting in (
-        ("--separator and -z", read.separator != b"\n", "records", (source_name, target_name), ("text",)),
-        ("--header", read.header_lines > 0, "inputs", (source_name,), ("text",)),
-        ("--datasets", read.datasets is not None, "inputs", (source_name,), ("hdf5",)),
-        ("--columns", read.columns is not None, "inputs", (source_name,), ("parquet",)),
-        ("--schema", read.schema is not None, "inputs", (source_name,), ("jsonl", "text")),
-        ("--nan-as-null", job.write.nan_as_null, "output", (target_name,), ("jsonl",)),
-    ):
-        if is_given and not set(names) & set(fitting):
-            raise UsageError(f"{option}: for {what} of {' or '.join(fitting)} only; here: {names[0]}")
-    if read.schema is not None and source_name == target_name:
-        raise UsageError(f"--schema: nothing is converted from {source_name} to {target_name}; leave it out")
-
-
-def _check_streams(job: Job, source_name: str, target_name: str, *, to_stream: bool) -> None:
-    for streams, name, what, remedy in (
-        (job.reads_stdin, source_name, "read from standard input", "give its path"),
-        (
-            to_stream,
-            target_name,
-            "written to standard output or a device",
-            "give a file or directory with -o",
-        ),
-    ):
-        if streams and name not in ("text", "jsonl"):
-            raise UsageError(f"{name} cannot be {what}, which cannot seek; {remedy}")
-
-
-def _complete_write_options(
-    job: Job, destination: Destination | None, source: Source, target: Format, *, converts: bool
-) -> WriteOptions:
-    """Fill in the compression: as asked, else by the output's suffix, else that of the inputs."""
-    names = target.names
-    write = job.write
-    if write.compression is not None and write.compression not in names.compressions:
-        raise UsageError(
-            f"--compression {write.compression} is not possible for {names.name}; choose one of "
-            f"{', '.join(names.compressions)}"
-        )
-    if write.compression is not None:
-        return write
-    compression = None
-    if destination is not None and not destination.is_directory:
-        compression = suffix_compression(str(destination.path), names)
-    inherited = source.compression if converts and source.compression != "none" else None
-    if compression is None and inherited in names.compressions:
-        compression = inherited
-    return replace(write, compression=compression)
-
-
-def _preview_target(source: Source, decoder: Decoder | None, target: Format, write: WriteOptions) -> Target:
-    """Return a target as early as possible, so that what it cannot hold is found before anything is read."""
-    if decoder is None:
-        return target.open_target(source.schema, source.layout, write)
-    if decoder.schema is not None:
-        return target.open_target(decoder.schema, None, write)
-    import pyarrow as pa
-
-    return target.open_target(pa.schema([("text", pa.string())]), None, write)
+def _choose_seed(job: Job, earlier: Earlier | None) -> int:
+    if job.seed is not None:
+        return job.seed
+    return earlier.seed if earlier else secrets.randbits(128)
 
 
 def _find_stdout() -> BinaryIO:
@@ -337,7 +335,7 @@ def _choose_scratch_parent(job: Job, staging: Staging | None) -> Path:
         if not job.temp_dir.is_dir():
             raise OutputError(f"{job.temp_dir}: no such directory; create it, or choose another --temp-dir")
         return job.temp_dir
-    if staging is not None and staging.folder is not None:
+    if staging is not None:
         return staging.folder
     # With no output folder: what the user has set, else the place meant for large temporary files.
     for candidate in (os.environ.get("TMPDIR"), "/var/tmp"):  # noqa: S108 - a private folder is made in it
@@ -346,7 +344,7 @@ def _choose_scratch_parent(job: Job, staging: Staging | None) -> Path:
     return Path(tempfile.gettempdir())
 
 
-def _make_store(opened: _Opened, scratch: Scratch) -> PileStore:
+def _make_store(opened: Opened, scratch: Scratch, on_sealed: Callable[[int, int], None] | None) -> PileStore:
     plan = opened.plan
     set_sizes: list[float | None] = [0.0] * plan.set_count
     for set_index, size in zip(plan.set_of_input, opened.sizes, strict=True):
@@ -360,25 +358,27 @@ def _make_store(opened: _Opened, scratch: Scratch) -> PileStore:
         tuple(set_sizes),
         plan.resident_bytes,
         plan.output_count,
+        on_sealed=on_sealed,
     )
 
 
-def _measure_output(opened: _Opened, counts: ScatterCounts) -> tuple[int, int]:
+def _measure_output(opened: Opened, counts: list[InputCount]) -> tuple[int, int]:
     """Return how many records will be written, and about how many bytes, by nothing that the plan decides."""
-    records = sum(counts.records)
+    records = sum(count.records for count in counts)
     wanted = records if opened.job.head_count is None else min(records, opened.job.head_count)
     file_bytes = _sum([size.file_bytes for size in opened.sizes])
-    same = opened.decoder is None and opened.write.compression in (None, opened.source.compression)
-    if file_bytes is None or not same:
-        file_bytes = sum(counts.byte_counts)
+    if file_bytes is None or not opened.keeps_size:
+        file_bytes = sum(count.byte_count for count in counts)
     return wanted, file_bytes * wanted // max(1, records)
 
 
-def _make_manifest(opened: _Opened, inputs: list[FileReport], shards: list[FileReport]) -> dict[str, object]:
+def _make_manifest(
+    opened: Opened, seed: int, inputs: list[FileReport], shards: list[FileReport]
+) -> dict[str, object]:
     return {
         "recshuf": __version__,
         "order": ORDER_VERSION,
-        "seed": str(opened.job.seed),
+        "seed": str(seed),
         "format": opened.source_name,
         "to": opened.target_name,
         "records": sum(one.records for one in shards),
@@ -388,7 +388,7 @@ def _make_manifest(opened: _Opened, inputs: list[FileReport], shards: list[FileR
     }
 
 
-def _describe_schema(opened: _Opened) -> list[dict[str, object]]:
+def _describe_schema(opened: Opened) -> list[dict[str, object]]:
     """Return the fields of a record in table form, or in native form where there is no other."""
     schema: pa.Schema = opened.source.schema
     with suppress(ConversionError):

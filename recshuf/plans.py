@@ -86,6 +86,14 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class PileLayout:
+    """How an earlier run divided its records, which a run that goes on from it must keep."""
+
+    pile_count: int
+    set_of_input: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Every number of a run."""
 
@@ -133,9 +141,14 @@ class Plan:
 
 
 def make_plan(
-    inputs: Sequence[InputSize], limits: Limits, costs: Costs, cut: Cut, output_count: int | None = None
+    inputs: Sequence[InputSize],
+    limits: Limits,
+    costs: Costs,
+    cut: Cut,
+    output_count: int | None = None,
+    piles: PileLayout | None = None,
 ) -> Plan:
-    """Return the plan of a run.
+    """Return the plan of a run, with the `piles` of an earlier one if it goes on from there.
 
     Raises
     ------
@@ -152,14 +165,15 @@ def make_plan(
         scatter_bytes, _gather_bytes(writers, in_flight, min(CACHE_PILE_BYTES, pile_share), sink_bytes, costs)
     )
     pile_bytes = min(pile_share, CACHE_PILE_BYTES if fits else SPILLED_PILE_BYTES)
-    pile_count = limits.pile_count or _count_piles(byte_count, pile_bytes)
-    if byte_count is not None and not limits.pile_count:
+    pile_count = piles.pile_count if piles else limits.pile_count or _count_piles(byte_count, pile_bytes)
+    if byte_count is not None and (piles or not limits.pile_count):
         # Piles that come out larger than planned, for want of a larger count, are not split if they fit.
         pile_bytes = min(pile_share, max(pile_bytes, math.ceil(1.25 * byte_count / pile_count)))
     gather_bytes = _gather_bytes(writers, in_flight, pile_bytes, sink_bytes, costs)
     resident_bytes = max(0, limits.memory_bytes - max(scatter_bytes, gather_bytes) - _spare(limits))
     spilled_bytes = max(0, (kept_bytes or 0) - resident_bytes)
-    set_of_input = _assign_sets(inputs, pile_count)
+    same_inputs = piles is not None and len(piles.set_of_input) == len(inputs)
+    set_of_input = piles.set_of_input if piles and same_inputs else _assign_sets(inputs, pile_count)
     output_bytes = _output_bytes(inputs) or 0
     return Plan(
         record_count=record_count,

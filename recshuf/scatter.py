@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from recshuf.digests import Digest, digest_records, sum_digests
 from recshuf.errors import Stopped
 from recshuf.order import draw_keys, find_piles, sort_by_pile
 from recshuf.records import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
 
@@ -23,13 +24,18 @@ if TYPE_CHECKING:
     from recshuf.store import PileStore
 
 
-@dataclass(slots=True)
-class ScatterCounts:
-    """What was read: one entry for each input."""
+@dataclass(frozen=True, slots=True)
+class InputCount:
+    """What was read of one input."""
 
-    records: list[int]
-    byte_counts: list[int]
+    byte_count: int
     """Bytes of the records themselves, without keys and offsets where they are lines or fixed rows."""
+    digest: Digest
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return self.digest.records
 
 
 class RowLedger:
@@ -88,6 +94,8 @@ class _Lane:
     fragments: Iterator[Fragment]
     ledger: RowLedger
     taken: int = 0
+    left: int = 1
+    """Fragments taken and not yet scattered, and one for the iterator as long as it has more."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self) -> tuple[int, Fragment] | None:
@@ -97,11 +105,25 @@ class _Lane:
             if fragment is None:
                 return None
             self.taken += 1
+            self.left += 1
             return self.taken - 1, fragment
+
+    def release(self) -> bool:
+        """Hear that one of what was left is done; return whether it was the last."""
+        with self.lock:
+            self.left -= 1
+            return not self.left
 
 
 class Scatter:
-    """Reads all inputs of a source into a pile store."""
+    """Reads all inputs of a source into a pile store.
+
+    Parameters
+    ----------
+    finished
+        What was read of inputs whose pile sets the store has taken over from an earlier run. They are not read,
+        unless the decoder has to see every record.
+    """
 
     def __init__(
         self,
@@ -111,6 +133,7 @@ class Scatter:
         store: PileStore,
         decoder: Decoder | None,
         progress: Progress,
+        finished: Mapping[int, InputCount] | None = None,
     ) -> None:
         self._source = source
         self._plan = plan
@@ -118,15 +141,21 @@ class Scatter:
         self._store = store
         self._decoder = decoder
         self._progress = progress
-        self._waiting = deque(range(len(source.inputs)))
+        self._finished = finished or {}
+        must_see = decoder is not None and decoder.schema is None
+        inputs = range(len(source.inputs))
+        self._waiting = deque(index for index in inputs if must_see or index not in self._finished)
         self._open: list[_Lane] = []
         self._ledgers = [RowLedger() for _ in source.inputs]
-        self._byte_counts = [0] * len(source.inputs)
+        self._counts = [self._finished.get(index, InputCount(0, Digest())) for index in inputs]
+        self._inputs_left = Counter(
+            plan.set_of_input[index] for index in inputs if index not in self._finished
+        )
         self._lock = threading.Lock()
         self._stopped = threading.Event()
 
-    def run(self) -> ScatterCounts:
-        """Read everything and return what was read.
+    def run(self) -> list[InputCount]:
+        """Read everything and return what was read of each input.
 
         Raises
         ------
@@ -145,7 +174,11 @@ class Scatter:
         errors.sort(key=lambda error: isinstance(error, Stopped))
         if errors:
             raise errors[0]
-        return ScatterCounts([ledger.rows for ledger in self._ledgers], self._byte_counts)
+        return self._counts
+
+    def count_of(self, input_index: int) -> InputCount:
+        """Return what has been read of an input so far."""
+        return self._counts[input_index]
 
     def _stop_unless_done(self, failed: list[object]) -> None:
         if failed:
@@ -160,7 +193,9 @@ class Scatter:
                 if self._stopped.is_set():
                     raise Stopped
                 self._scatter_fragment(lane, *taken)
-            self._close(lane)
+                self._release(lane)
+            if self._close(lane):
+                self._release(lane)
 
     def _choose_lane(self) -> _Lane | None:
         with self._lock:
@@ -172,10 +207,25 @@ class Scatter:
                 return self._open[-1]
             return self._open[0] if self._open else None
 
-    def _close(self, lane: _Lane) -> None:
+    def _close(self, lane: _Lane) -> bool:
+        """Take a lane whose fragments are all taken out of the open ones; return whether nobody else did."""
         with self._lock:
-            if lane in self._open:
+            is_open = lane in self._open
+            if is_open:
                 self._open.remove(lane)
+            return is_open
+
+    def _release(self, lane: _Lane) -> None:
+        """Note that something of a lane is done, and tell the store when a pile set is complete."""
+        if not lane.release() or lane.input_index in self._finished:
+            return
+        set_index = self._plan.set_of_input[lane.input_index]
+        with self._lock:
+            self._inputs_left[set_index] -= 1
+            if self._inputs_left[set_index]:
+                return
+        inputs = [i for i, one in enumerate(self._plan.set_of_input) if one == set_index]
+        self._store.complete(set_index, sum_digests(self._counts[i].digest for i in inputs))
 
     def _scatter_fragment(self, lane: _Lane, number: int, fragment: Fragment) -> None:
         if fragment.record_count is None:
@@ -213,19 +263,21 @@ class Scatter:
             return 0
         if self._decoder is not None:
             self._decoder.observe(batch, input_index, first_row)
-        keys = draw_keys(self._seed, input_index, first_row, count)
-        index, bounds = sort_by_pile(
-            find_piles(keys, self._store.pile_count, self._store.key_range), self._store.pile_count
-        )
-        byte_count = self._store.codec.count_bytes(batch)
-        self._store.add(
-            self._plan.set_of_input[input_index],
-            input_index,
-            first_row,
-            Records(keys, batch).take(index),
-            bounds,
-        )
-        with self._lock:
-            self._byte_counts[input_index] += byte_count
-        self._progress.advance(count, byte_count)
+        if input_index not in self._finished:
+            self._throw(input_index, first_row, batch)
+        self._progress.advance(count, self._store.codec.count_bytes(batch))
         return count
+
+    def _throw(self, input_index: int, first_row: int, batch: pa.RecordBatch) -> None:
+        """Throw the records of a batch onto the piles."""
+        store = self._store
+        records = Records(draw_keys(self._seed, input_index, first_row, batch.num_rows), batch)
+        digest = digest_records(records)
+        piles = find_piles(records.keys, store.pile_count, store.key_range)
+        index, bounds = sort_by_pile(piles, store.pile_count)
+        set_index = self._plan.set_of_input[input_index]
+        store.add(set_index, input_index, first_row, records.take(index), bounds)
+        with self._lock:
+            count = self._counts[input_index]
+            byte_count = count.byte_count + store.codec.count_bytes(batch)
+            self._counts[input_index] = InputCount(byte_count, count.digest + digest)

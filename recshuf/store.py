@@ -1,4 +1,8 @@
-"""The pile store: all piles of a run, the lowest in memory as long as they fit, the others in pile sets."""
+"""The pile store: all piles of a run, the lowest in memory as long as they fit, the others in pile sets.
+
+As soon as anything is spilled, a pile set whose inputs are all read is sealed: what it still has in memory is written
+as well, and kept, so that a later run can take the set over as a whole.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recshuf.digests import Digest, PileDigests, digest_records, sum_digests
+from recshuf.errors import CheckError
 from recshuf.order import KeyRange, find_piles, sort_by_pile
-from recshuf.piles import EXTENT_BYTES, PREFIX_BYTES, Origin, PileSet, Scratch, Slice
+from recshuf.piles import EXTENT_BYTES, PREFIX_BYTES, Origin, PileSet, Slice
 from recshuf.plans import region_bytes
 from recshuf.records import Records, concat_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
     from recshuf.records import RecordCodec
+    from recshuf.scratch import Scratch
 
 
 @dataclass(slots=True)
@@ -30,6 +37,8 @@ class _ResidentBatch:
     records: Records
     bounds: NDArray[np.int64]
     set_index: int
+    is_saved: bool = False
+    """Whether all of it has been written to its set as well."""
 
     @property
     def byte_count(self) -> int:
@@ -50,6 +59,11 @@ class PileStore:
         How much the piles kept in memory may hold.
     output_count
         Records that are wanted at all, those of the smallest keys; None for all.
+    on_sealed
+        Called with the number of a pile set and the place of its index when the set can be taken over; None
+        for a store whose sets nobody will.
+    name
+        What errors call the store, where it is a part of another.
     """
 
     def __init__(
@@ -61,6 +75,8 @@ class PileStore:
         resident_bytes: int,
         output_count: int | None = None,
         key_range: KeyRange | None = None,
+        on_sealed: Callable[[int, int], None] | None = None,
+        name: str = "",
     ) -> None:
         self.codec = codec
         self.pile_count = pile_count
@@ -70,6 +86,10 @@ class PileStore:
         self._scratch = scratch
         self._set_sizes = set_sizes
         self._sets: dict[int, PileSet] = {}
+        self._digests: dict[int, PileDigests] = {}
+        self._unsealed: set[int] = set()
+        self._on_sealed = on_sealed
+        self._name = name
         self._resident: list[_ResidentBatch] = []
         self._resident_limit = resident_bytes
         self._resident_count = pile_count
@@ -86,13 +106,55 @@ class PileStore:
         The store keeps `records` or parts of it.
         """
         origin = Origin(input_index, first_row)
+        counts = np.diff(bounds)
         with self._lock:
-            self.counts += np.diff(bounds)
+            self.counts += counts
+            self._digests_of(set_index).add(counts, records, bounds)
             self._drop_unwanted()
             wanted = self._wanted_count
             resident = self._keep(set_index, origin, records, bounds)
         if resident < wanted:
             self._spill(set_index, origin, records, bounds, resident, wanted)
+
+    def complete(self, set_index: int, given: Digest) -> None:
+        """Hear that all records of a pile set have been added, and make sure that they are the ones given.
+
+        Raises
+        ------
+        CheckError
+            When they are not.
+        """
+        with self._lock:
+            found = self._digests_of(set_index).total()
+            if found != given:
+                raise _disagreement(f"scatter: pile set {set_index}", found, given)
+            self._unsealed.add(set_index)
+            if self._resident_count < self.pile_count:
+                self._seal_complete()
+
+    def adopt(self, set_index: int, name: str, index_place: int) -> None:
+        """Take over a pile set that an earlier run has sealed; nothing stays in memory then.
+
+        Raises
+        ------
+        PileError
+            When it does not read back as it was written.
+        """
+        pile_set, digests = PileSet.adopt(self._scratch, name, index_place)
+        with self._lock:
+            self._resident_count = 0
+            self._sets[set_index] = pile_set
+            self._digests[set_index] = digests
+            self.counts += digests.counts
+            self._drop_unwanted()
+
+    def digest(self, pile: int) -> Digest:
+        """Return the digest of everything that was thrown on a pile."""
+        return sum_digests(digests.pile(pile) for digests in self._digests.values())
+
+    def set_digest(self, set_index: int) -> Digest:
+        """Return the digest of everything that was added to a pile set."""
+        return self._digests_of(set_index).total()
 
     def is_resident(self, pile: int) -> bool:
         """Tell whether a pile is in memory."""
@@ -105,27 +167,64 @@ class PileStore:
         return sum(pile_set.region_bytes(pile) for pile_set in self._sets.values())
 
     def load(self, pile: int) -> Records | None:
-        """Return the records of a pile in the order of the inputs; None for an empty pile."""
+        """Return the records of a pile in the order of the inputs; None for an empty pile.
+
+        Raises
+        ------
+        CheckError
+            When they are not the ones that were thrown on it.
+        PileError
+            When they do not read back as they were written.
+        """
         if self.is_resident(pile):
             parts = [part for _, part in self._resident_parts(pile)]
-            return concat_records(parts) if parts else None
-        slices = self._read_slices(pile)
-        return self.codec.unpack([(piece.payload, piece.count) for piece in slices]) if slices else None
+            records = concat_records(parts) if parts else None
+        else:
+            slices = self._read_slices(pile)
+            records = (
+                self.codec.unpack([(piece.payload, piece.count) for piece in slices]) if slices else None
+            )
+        found = Digest() if records is None else digest_records(records)
+        if found != self.digest(pile):
+            raise self._blame(pile, found)
+        return records
 
-    def load_parts(self, pile: int) -> Iterator[tuple[int, int, Records]]:
-        """Yield (input, first row, records) of each slice of a pile, one after the other."""
+    def _blame(self, pile: int, found: Digest) -> CheckError:
+        """Return the error for a pile that does not hold what it should, naming the pile set if it is one."""
+        by_set: dict[int, Digest] = {}
+        for set_index, _, _, records in self._parts(pile):
+            by_set[set_index] = by_set.get(set_index, Digest()) + digest_records(records)
+        wrong = [
+            set_index
+            for set_index, digests in self._digests.items()
+            if by_set.get(set_index, Digest()) != digests.pile(pile)
+        ]
+        place = f"gather: pile {pile}{self._name}"
+        if len(wrong) == 1:
+            given = self._digests[wrong[0]].pile(pile)
+            return _disagreement(f"{place} of pile set {wrong[0]}", by_set.get(wrong[0], Digest()), given)
+        return _disagreement(place, found, self.digest(pile))
+
+    def _parts(self, pile: int) -> Iterator[tuple[int, int, int, Records]]:
+        """Yield (pile set, input, first row, records) of each slice of a pile, one after the other."""
         if self.is_resident(pile):
-            for origin, part in self._resident_parts(pile):
-                yield origin.input_index, origin.first_row, part
+            for kept, part in self._resident_parts(pile):
+                yield kept.set_index, kept.origin.input_index, kept.origin.first_row, part
             return
-        for pile_set in self._sets.values():
+        for set_index, pile_set in self._sets.items():
             for piece in pile_set.read(pile):
-                yield piece.input_index, piece.first_row, self.codec.unpack([(piece.payload, piece.count)])
+                records = self.codec.unpack([(piece.payload, piece.count)])
+                yield set_index, piece.input_index, piece.first_row, records
 
     def split(self, pile: int, part_count: int) -> PileStore:
         """Return a new store that holds the records of one pile in `part_count` finer piles.
 
         A pile in memory is split in memory, one on disk on disk. The pile itself stays as it is.
+
+        Raises
+        ------
+        CheckError, PileError
+            As `load` does.
         """
         parts = PileStore(
             self.codec,
@@ -134,26 +233,31 @@ class PileStore:
             set_sizes=(float(self.counts[pile]),),
             resident_bytes=self._resident_limit if self.is_resident(pile) else 0,
             key_range=self.key_range.part(pile, self.pile_count),
+            name=f" of pile {pile}{self._name}",
         )
-        for input_index, first_row, records in self.load_parts(pile):
+        for _, input_index, first_row, records in self._parts(pile):
             index, bounds = sort_by_pile(find_piles(records.keys, part_count, parts.key_range), part_count)
             parts.add(0, input_index, first_row, records.take(index), bounds)
+        if parts.set_digest(0) != self.digest(pile):
+            raise self._blame(pile, parts.set_digest(0))
         return parts
 
     def close(self) -> None:
-        """Forget everything and delete the files. Idempotent."""
+        """Forget everything and close the files. Idempotent."""
         self._resident.clear()
         for pile_set in self._sets.values():
             pile_set.close()
         self._sets.clear()
 
-    def _resident_parts(self, pile: int) -> list[tuple[Origin, Records]]:
+    def _resident_parts(self, pile: int) -> list[tuple[_ResidentBatch, Records]]:
         found = [kept for kept in self._resident if kept.bounds[pile] < kept.bounds[pile + 1]]
         found.sort(key=lambda kept: (kept.origin.input_index, kept.origin.first_row))
         return [
-            (kept.origin, kept.records.slice(int(kept.bounds[pile]), int(kept.bounds[pile + 1])))
-            for kept in found
+            (kept, kept.records.slice(int(kept.bounds[pile]), int(kept.bounds[pile + 1]))) for kept in found
         ]
+
+    def _digests_of(self, set_index: int) -> PileDigests:
+        return self._digests.setdefault(set_index, PileDigests(self.pile_count))
 
     def _read_slices(self, pile: int) -> list[Slice]:
         slices = [piece for pile_set in self._sets.values() for piece in pile_set.read(pile)]
@@ -193,12 +297,29 @@ class PileStore:
         """Spill the piles from `resident_count` on, and keep only those below in memory."""
         for kept in self._resident:
             end = min(len(kept.bounds) - 1, self._wanted_count)
-            if resident_count < end:
+            if resident_count < end and not kept.is_saved:
                 self._spill(kept.set_index, kept.origin, kept.records, kept.bounds, resident_count, end)
             self._cut(kept, resident_count)
         self._resident_count = resident_count
         self._resident = [kept for kept in self._resident if len(kept.records)]
         self._resident_bytes = sum(kept.byte_count for kept in self._resident)
+        self._seal_complete()
+
+    def _seal_complete(self) -> None:
+        """Seal every set that is complete and not sealed yet."""
+        if self._on_sealed is None:
+            return
+        while self._unsealed:
+            set_index = self._unsealed.pop()
+            for kept in self._resident:
+                if kept.set_index == set_index:
+                    end = min(len(kept.bounds) - 1, self._wanted_count)
+                    self._spill(set_index, kept.origin, kept.records, kept.bounds, 0, end)
+                    kept.is_saved = True
+            if set_index in self._sets:
+                digests = self._digests_of(set_index)
+                place = self._sets[set_index].seal(digests, self._wanted_count, set_index)
+                self._on_sealed(set_index, place)
 
     def _trim(self, wanted_count: int) -> None:
         for kept in self._resident:
@@ -238,7 +359,9 @@ class PileStore:
     def _open_set(self, set_index: int, sample: Records) -> PileSet:
         with self._lock:
             if set_index not in self._sets:
-                self._sets[set_index] = PileSet(self._scratch, self._plan_regions(set_index, sample))
+                name = None if self._on_sealed is None else set_name(set_index)
+                capacities = self._plan_regions(set_index, sample)
+                self._sets[set_index] = PileSet.create(self._scratch, capacities, name)
             return self._sets[set_index]
 
     def _plan_regions(self, set_index: int, sample: Records) -> NDArray[np.int64]:
@@ -257,3 +380,12 @@ class PileStore:
 def _prefix_bytes(records: Records, bounds: NDArray[np.int64], pile_count: int) -> int:
     """Return the bytes that the lowest piles of a batch take when they are kept."""
     return records.slice(0, int(bounds[pile_count])).byte_count + (pile_count + 1) * bounds.itemsize
+
+
+def set_name(set_index: int) -> str:
+    """Return the file name of a pile set that a later run may take over."""
+    return f"set-{set_index:05d}.piles"
+
+
+def _disagreement(place: str, found: Digest, given: Digest) -> CheckError:
+    return CheckError(f"{place}: {found.compare(given)}; run again, and report this as a fault")

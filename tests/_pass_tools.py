@@ -12,11 +12,11 @@ import numpy as np
 
 from recshuf.gather import Gather
 from recshuf.order import draw_keys
-from recshuf.piles import Scratch
+from recshuf.scratch import Scratch
 from recshuf.plans import Plan
 from recshuf.progress import SilentProgress
 from recshuf.records import choose_codec
-from recshuf.scatter import Scatter, ScatterCounts
+from recshuf.scatter import InputCount, Scatter
 from recshuf.store import PileStore
 from tests.fake_format import FakeTarget, read_shard
 
@@ -78,7 +78,7 @@ def fill_store(
     *,
     output_count: int | None = None,
     decoder: Decoder | None = None,
-) -> tuple[PileStore, ScatterCounts]:
+) -> tuple[PileStore, list[InputCount]]:
     """Run pass 1 and return the store and what was read."""
     plan = make_plan(source, knobs, output_count)
     expected = sum(one.record_count or 0 for one in source.inputs) / plan.set_count
@@ -125,10 +125,10 @@ def shuffle_rows(
         folder = Path(name)
         scratch = Scratch(folder)
         store, counts = fill_store(source, scratch, knobs, seed, output_count=head_count, decoder=decoder)
-        assert counts.records == [len(rows) for rows in source.rows]
+        assert [count.records for count in counts] == [len(rows) for rows in source.rows]
         if decoder is not None:
             decoder.finish()
-        total = sum(counts.records)
+        total = sum(count.records for count in counts)
         wanted = total if head_count is None else min(total, head_count)
         target = FakeTarget(None if converts else source.shape)
         paths = [folder / f"{shard}.fake" for shard in range(shards)]

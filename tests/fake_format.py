@@ -246,14 +246,16 @@ class FakeSink(Sink):
         self._owned = owned
         self._in_use = threading.Lock()
         self._is_open = True
+        self.record_count = 0
         stream.write(MAGIC)
 
     def write(self, batch: pa.RecordBatch) -> None:
         assert self._in_use.acquire(blocking=False), "two threads in one sink"
         try:
             assert self._is_open, "write after close"
-            parts = [part for row in self._unwrap(batch) for part in (struct.pack("<Q", len(row)), row)]
-            self._stream.write(b"".join(parts))
+            rows = self._unwrap(batch)
+            self._stream.write(b"".join(part for row in rows for part in (struct.pack("<Q", len(row)), row)))
+            self.record_count += len(rows)
         finally:
             self._in_use.release()
 

@@ -14,7 +14,7 @@ import pytest
 import recshuf.gather
 import recshuf.scatter
 from recshuf.gather import Unit, iterate_units
-from recshuf.piles import Scratch
+from recshuf.scratch import Scratch
 from tests._pass_tools import UNLIMITED, InlineExecutor, Knobs, fill_store, write_shards
 from tests.fake_format import MAGIC, TRAILER, FakeSource, FakeTarget, make_fixed_shape
 from tests.statistics import battery, permutation_chi_square

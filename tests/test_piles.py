@@ -12,8 +12,8 @@ import pytest
 
 from recshuf.errors import DiskFullError, OutputError, PileError
 from recshuf.order import find_piles, sort_by_key, sort_by_pile
-from recshuf.piles import Scratch
 from recshuf.records import FlatCodec, Records
+from recshuf.scratch import Scratch
 from recshuf.store import PileStore
 from tests._format_tools import find_open_files
 

@@ -9,9 +9,10 @@ from h5py import h5t
 
 from recshuf.errors import InputError
 from recshuf.formats._hdf5_arrow_types import ARROW_TYPE_ATTRIBUTE
+from recshuf.formats._hdf5_chunks import check_chunks
 from recshuf.formats._hdf5_column import Column, Storage, read_column, read_storage
 from recshuf.formats._hdf5_filters import refuse_unknown_filters
-from recshuf.formats._hdf5_open import open_file, reading
+from recshuf.formats._hdf5_open import Stamp, open_file, read_stamp, reading
 from recshuf.formats._hdf5_types import Kind, find_obstacle
 from recshuf.formats._hdf5_walk import (
     Contents,
@@ -39,11 +40,16 @@ class Inventory:
     """The datasets of the record in one input."""
 
     given: InputFile
-    file_bytes: int
+    stamp: Stamp
     row_count: int
     columns: tuple[Column, ...]
     storages: tuple[Storage, ...]
     """How each column is kept."""
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of the file."""
+        return self.stamp.byte_count
 
     @property
     def native_bytes(self) -> int:
@@ -103,6 +109,7 @@ def take_inventory(given: InputFile, datasets: tuple[str, ...] | None) -> Invent
 
 def read_inventory(file: h5py.File, given: InputFile, records: dict[str, str]) -> Inventory:
     """Return the inventory of an open input, given its datasets of the record."""
+    stamp = read_stamp(file)
     columns, storages = [], []
     for name, path in records.items():
         dataset = file[path]
@@ -112,9 +119,9 @@ def read_inventory(file: h5py.File, given: InputFile, records: dict[str, str]) -
     _check_lengths(file, given.name, records)
     for column, storage in zip(columns, storages, strict=True):
         _check_column(column, storage, given.name)
+        check_chunks(file[storage.path].id, column.stored_item_bytes, storage.path, given.name, stamp.byte_count)
     _check_sizes(columns, storages, given.name)
-    file_bytes = given.path.stat().st_size if given.path else 0
-    return Inventory(given, file_bytes, storages[0].row_count, tuple(columns), tuple(storages))
+    return Inventory(given, stamp, storages[0].row_count, tuple(columns), tuple(storages))
 
 
 def drop_scalars(file: h5py.File, contents: Contents) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import h5py
@@ -28,6 +30,26 @@ _FAILURES = (
     SystemError,
     pa.ArrowException,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What tells that a file was written to: if it shrinks, HDF5 reads zeros where it ended before."""
+
+    byte_count: int
+    modified_ns: int
+
+
+def read_stamp(file: h5py.File) -> Stamp:
+    """Return the stamp of the open file itself, whatever has its name by now."""
+    status = os.fstat(file.id.get_vfd_handle())
+    return Stamp(status.st_size, status.st_mtime_ns)
+
+
+def check_stamp(file: h5py.File, name: str, stamp: Stamp) -> None:
+    """Raise `InputError` if a file is not as it was when the stamp was taken."""
+    if read_stamp(file) != stamp:
+        raise InputError(name, "changed while it was read", remedy="run again when nobody writes to it")
 
 
 @contextmanager
@@ -60,4 +82,4 @@ def open_file(given: InputFile) -> h5py.File:
     if not h5py.is_hdf5(given.path):
         raise InputError(given.name, "is not an HDF5 file")
     with reading(given.name):
-        return h5py.File(given.path, "r", locking="best-effort")
+        return h5py.File(given.path, "r", driver="sec2", locking="best-effort")

@@ -10,7 +10,8 @@ from h5py import h5d, h5t
 
 from recshuf.errors import InputError
 from recshuf.formats._hdf5_column import Column, access_plist, select_rows
-from recshuf.formats._hdf5_open import open_file, reading
+from recshuf.formats._hdf5_inflate import Inflater, make_inflater
+from recshuf.formats._hdf5_open import check_stamp, open_file, reading
 from recshuf.formats._hdf5_types import Kind
 from recshuf.interfaces import Fragment
 
@@ -39,11 +40,17 @@ class RowReader:
         self.name = inventory.given.name
         self.schema = schema
         self.columns = inventory.columns
+        self._stamp = inventory.stamp
         self._file = open_file(inventory.given)
+        check_stamp(self._file, self.name, self._stamp)
         with reading(self.name):
             self._datasets = [
                 h5d.open(self._file.id, storage.path.encode(), access_plist(storage.chunk_bytes * keep))
                 for storage, keep in zip(inventory.storages, cached, strict=True)
+            ]
+            self._inflaters = [
+                make_inflater(dataset, keeps=keep) if column.kind is Kind.FIXED else None
+                for dataset, column, keep in zip(self._datasets, self.columns, cached, strict=True)
             ]
 
     def read(self, start: int, stop: int) -> pa.RecordBatch:
@@ -55,23 +62,28 @@ class RowReader:
             When they cannot be read, naming dataset and rows.
         """
         arrays = [self._read_column(i, start, stop) for i in range(len(self.columns))]
+        check_stamp(self._file, self.name, self._stamp)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _read_column(self, index: int, start: int, stop: int) -> pa.Array:
         column, dataset = self.columns[index], self._datasets[index]
         with reading(self.name, f"rows {start} to {stop} of dataset {column.name!r}"):
             if column.kind is Kind.FIXED:
-                return _read_fixed(dataset, column, start, stop)
+                return _read_fixed(dataset, self._inflaters[index], column, start, stop)
             return _read_variable(dataset, column, start, stop)
 
 
-def _read_fixed(dataset: h5d.DatasetID, column: Column, start: int, stop: int) -> pa.Array:
+def _read_fixed(
+    dataset: h5d.DatasetID, inflater: Inflater | None, column: Column, start: int, stop: int
+) -> pa.Array:
     """Return the very bytes that HDF5 stores: read as the file's own type, nothing is converted."""
     count, width = stop - start, column.native_width
-    raw = np.empty(count * width, np.uint8)
     if column.row_bytes == 0:
-        raw[:] = 0
-    elif count:
+        raw = np.zeros(count * width, np.uint8)
+    elif inflater is not None:
+        raw = inflater.read(start, stop)
+    else:
+        raw = np.empty(count * width, np.uint8)
         in_memory, in_file = select_rows(dataset, start, count, column.row_shape)
         dataset.read(in_memory, in_file, raw, dataset.get_type())
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), count, [None, pa.py_buffer(raw)])

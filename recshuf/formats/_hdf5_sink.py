@@ -182,6 +182,7 @@ class Hdf5Sink(Sink):
             return
         try:
             self._write_step(self._cutter.rest())
+            self.record_count = min((each.shape[0] for each in self._datasets), default=self._rows_written)
             self._datasets = []
             with _writing(self._shard, self._path):
                 self._file.close()

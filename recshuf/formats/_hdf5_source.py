@@ -33,6 +33,9 @@ _MOST_BLOCKS = 4
 _VARIABLE_COPIES = 4
 """Variable-length values exist in the library, as Python objects, in Arrow, and once more for a spike."""
 
+_CHUNK_COPIES = 3
+"""A chunk exists as it is stored, as pieces inflated so far, and as these are joined."""
+
 
 class Hdf5Source(Source):
     """Inputs that hold the same datasets, whatever their chunks.
@@ -177,4 +180,4 @@ def _reading_bytes(inventory: Inventory, block_bytes: int) -> int:
     variable = _VARIABLE_COPIES * block_bytes if inventory.variable_bytes else 0
     chunks = [storage.chunk_bytes for storage in inventory.storages]
     kept = sum(size for size, keep in zip(chunks, _find_cached(inventory, rows), strict=True) if keep)
-    return fixed + variable + kept + 2 * max(chunks)
+    return fixed + variable + kept + _CHUNK_COPIES * max(chunks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -12,11 +13,13 @@ from recshuf.formats._json_columns import walk_columns
 from recshuf.formats._json_numbers import check_floats, find_inexact_integer
 from recshuf.formats._json_parse import Parser, explain_misfit, infer_schema
 from recshuf.formats._json_records import BadRecord, check_lines
-from recshuf.formats._json_types import Conflict, Shape, Spot, merge_shapes, shape_of
+from recshuf.formats._json_types import Conflict, Rows, Shape, Spot, merge_shapes, shape_of
 
 if TYPE_CHECKING:
     from recshuf.formats._json_columns import Column
     from recshuf.formats._json_records import Path
+
+    Found = tuple[list[Column], Shape | None]
 
 MAX_FIELDS = 16_384
 """How many fields are inferred at most: every one takes memory for every record."""
@@ -34,7 +37,7 @@ class GivenTypes:
     def __init__(self, schema: pa.Schema) -> None:
         self.parser = Parser(schema, lenient=True)
 
-    def learn(self, lines: pa.Array, spot: Spot) -> None:  # noqa: ARG002 - the same for both
+    def learn(self, lines: pa.Array, rows: Rows) -> None:
         """Make sure that lines fit.
 
         Raises
@@ -44,14 +47,26 @@ class GivenTypes:
         """
         check_lines(lines)
         try:
-            columns = self.parser.parse(lines)
+            columns = self.probe(lines, rows)
         except BadRecord as error:
             if len(lines) > 1 or error.row is not None:
                 raise
             raise explain_misfit(lines, self.parser.schema, error) from error
-        for column in walk_columns(columns, self.parser.schema.names):
-            if pt.is_floating(column.values.type):
-                check_floats(column, lines)
+        check_floats(columns, lines, as_given=True)
+
+    def probe(self, lines: pa.Array, rows: Rows) -> list[Column]:  # noqa: ARG002 - the same for both
+        """Return the columns of lines that `check_lines` accepts.
+
+        Raises
+        ------
+        BadRecord
+            When they do not fit.
+        """
+        return list(walk_columns(self.parser.parse(lines), self.parser.schema.names))
+
+    def find_fault(self, line: pa.Array) -> BadRecord | None:
+        """Return what is wrong with a single line; None if it fits."""
+        return _find_fault(self, line)
 
 
 class InferredTypes:
@@ -73,27 +88,46 @@ class InferredTypes:
         with self._lock:
             return self._parser
 
-    def learn(self, lines: pa.Array, spot: Spot) -> None:
-        """Widen the types to hold lines, the first of them at `spot`.
+    def learn(self, lines: pa.Array, rows: Rows) -> None:
+        """Widen the types to hold lines.
 
         Raises
         ------
         BadRecord
-            When a line is not a JSON object, or a number cannot be held.
+            When a line is not a JSON object, or a number cannot be held; then nothing was learned, unless the
+            fields have become too many.
         Conflict
             When the types do not fit those seen before.
         """
         check_lines(lines)
-        columns = self._parse_as_known(lines, spot)
-        if columns is None:
-            columns = self._infer(lines, spot)
+        columns, shape = self._read(lines, rows)
+        check_floats(columns, lines, as_given=False)
+        if shape is not None:
+            self._add(shape)
         for column in columns:
-            if pt.is_floating(column.values.type):
-                check_floats(column, lines)
-            elif pt.is_integer(column.values.type):
+            if pt.is_integer(column.values.type):
                 row = find_inexact_integer(column)
                 if row is not None:
-                    self._note_inexact(column.path, spot.after(row))
+                    self._note_inexact(column.path, rows.spot(row))
+
+    def probe(self, lines: pa.Array, rows: Rows) -> list[Column]:
+        """Return the columns of lines that `check_lines` accepts, without learning from them.
+
+        Raises
+        ------
+        BadRecord
+            When there is none for all of them.
+        """
+        return self._read(lines, rows)[0]
+
+    def find_fault(self, line: pa.Array) -> BadRecord | None:
+        """Return what is wrong with a single line, whatever has been learned; None if it is a record."""
+        return _find_fault(InferredTypes(), line)
+
+    def _read(self, lines: pa.Array, rows: Rows) -> Found:
+        """Return the columns of lines, and their shape if it had to be inferred."""
+        columns = self._parse_as_known(lines, rows.spot(0))
+        return self._infer(lines, rows) if columns is None else (columns, None)
 
     def _parse_as_known(self, lines: pa.Array, spot: Spot) -> list[Column] | None:
         with self._lock:
@@ -105,16 +139,17 @@ class InferredTypes:
         except BadRecord:  # a new field, another type, or an error that inference will tell
             return None
 
-    def _infer(self, lines: pa.Array, spot: Spot) -> list[Column]:
-        shape = shape_of(infer_schema(lines), spot)
+    def _infer(self, lines: pa.Array, rows: Rows) -> Found:
+        shape = shape_of(infer_schema(lines), rows.spot(0))
+        if shape.count_fields() > MAX_FIELDS:
+            raise _too_many_fields()
         schema = pa.schema(shape.to_fields())
         columns = list(walk_columns(Parser(schema).parse(lines), schema.names))
         for column in columns:
             part, row = shape.find(column.path), column.first_row()
             if part is not None and row is not None:
-                part.seen = spot.after(row)
-        self._add(shape)
-        return columns
+                part.seen = rows.spot(row)
+        return columns, shape
 
     def _add(self, shape: Shape) -> None:
         with self._lock:
@@ -123,10 +158,7 @@ class InferredTypes:
             else:
                 merge_shapes(self._root, shape)
             if self._root.count_fields() > MAX_FIELDS:
-                raise BadRecord(
-                    f"brings the number of different fields above {MAX_FIELDS}: names seem to hold data",
-                    remedy="declare the fields with --schema",
-                )
+                raise _too_many_fields()
             self._parser = Parser(pa.schema(self._root.to_fields()))
             self._last_appearance = self._root.last_appearance()
 
@@ -138,3 +170,18 @@ class InferredTypes:
             if shape.kind == "float":  # widened by another thread meanwhile
                 raise Conflict(path, shape, Shape("integer", shape.first, spot, inexact=spot))
             shape.inexact = shape.inexact or spot
+
+
+def _find_fault(types: GivenTypes | InferredTypes, line: pa.Array) -> BadRecord | None:
+    try:
+        types.learn(line, Rows(0, np.zeros(1, np.int64)))
+    except BadRecord as error:
+        return error
+    return None
+
+
+def _too_many_fields() -> BadRecord:
+    return BadRecord(
+        f"brings the number of different fields above {MAX_FIELDS}: names seem to hold data",
+        remedy="declare the fields with --schema",
+    )

@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from recshuf.formats._json_records import BadRecord, shorten
+from recshuf.formats._json_records import BadRecord, Faults, name_path, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from recshuf.formats._json_columns import Column
     from recshuf.formats._json_records import Path
@@ -23,48 +25,92 @@ _LONG_INTEGER = r"[0-9]{16,}[ \t\r\n]*[,\]}]"
 TYPE_REMEDY = "give the field a type with --schema, such as string, uint64 or decimal128(38, 0)"
 
 
-def check_floats(column: Column, lines: pa.Array) -> None:
-    """Make sure that every number of a column of floats is one, and that no integer among them lost digits.
+def check_floats(columns: Sequence[Column], lines: pa.Array, *, as_given: bool) -> None:
+    """Make sure that every float of these columns is a number, and that no integer among them lost digits.
+
+    Parameters
+    ----------
+    as_given
+        Whether the types come from a schema, and not from the lines: then such an integer is always the
+        fault of its own line, else only where that line makes its field a float.
 
     Raises
     ------
     BadRecord
-        Otherwise, with the row.
+        Otherwise, with the row, and with the faults of lines that are bad whatever the others are.
     """
+    floats = [column for column in columns if pt.is_floating(column.values.type)]
+    suspects = [(column, *_find_suspects(column)) for column in floats]
+    suspects = sorted((one for one in suspects if len(one[1])), key=lambda one: name_path(one[0].path))
+    problems = Faults()
+    for column, large, values in suspects:
+        _collect_broken(column, large[~np.isfinite(values)], problems)
+    if not problems:
+        faults = Faults()
+        for column, large, _ in suspects:
+            if pt.is_float64(column.values.type):
+                _collect_inexact(column, large, lines, problems, faults, as_given=as_given)
+    else:
+        faults = problems
+    if problems:
+        first = problems[min(problems)]
+        first.faults = faults
+        raise first
+
+
+def _find_suspects(column: Column) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the positions of numbers that are none or may have lost digits, and these numbers."""
     values = _numbers(column.values).astype(np.float64, copy=False)
     suspects = np.flatnonzero(~(np.abs(values) < _EXACT))
-    if not len(suspects):
-        return
-    broken = suspects[~np.isfinite(values[suspects])]
-    if len(broken):
-        row = int(column.rows(broken[:1])[0])
-        problem = f"is NaN, infinite or too large for {column.values.type}"
-        raise BadRecord(problem, remedy="write it as null or as a string", path=column.path, row=row)
-    if pt.is_float64(column.values.type):
-        _check_literals(np.unique(column.rows(suspects)), column.path, lines)
+    return suspects, values[suspects]
 
 
-def _check_literals(rows: np.ndarray, path: Path, lines: pa.Array) -> None:
+def _collect_broken(column: Column, broken: NDArray[np.int64], problems: Faults) -> None:
+    problem = f"is NaN, infinite or too large for {column.values.type}"
+    for row in np.unique(column.rows(broken)).tolist() if len(broken) else ():
+        remedy = "write it as null or as a string"
+        problems.setdefault(row, BadRecord(problem, remedy=remedy, path=column.path, row=row))
+
+
+def _collect_inexact(
+    column: Column,
+    suspects: NDArray[np.int64],
+    lines: pa.Array,
+    problems: Faults,
+    faults: Faults,
+    *,
+    as_given: bool,
+) -> None:
     """Compare large floats with their text: integers of 16 digits and more that are no double are errors."""
-    suspects = lines.take(pa.array(rows))
-    is_long = pc.match_substring_regex(suspects, _LONG_INTEGER).to_numpy(zero_copy_only=False)
+    rows = np.unique(column.rows(suspects))
+    texts = lines.take(pa.array(rows))
+    is_long = pc.match_substring_regex(texts, _LONG_INTEGER).to_numpy(zero_copy_only=False)
     # Record by record from here on: such integers in a column that holds floats too are rare, and mostly wrong.
     for row in rows[is_long].tolist():
-        for number in _integers_at(json.loads(lines[row].as_py(), strict=False), path):
-            if int(float(number)) != number:
-                problem = f"holds the integer {shorten(str(number))}, which float64 cannot hold exactly"
-                raise BadRecord(problem, remedy=TYPE_REMEDY, path=path, row=row)
+        numbers = list(_numbers_at(json.loads(lines[row].as_py(), strict=False), column.path))
+        inexact = [one for one in numbers if isinstance(one, int) and int(float(one)) != one]
+        if not inexact:
+            continue
+        problem = f"holds the integer {shorten(str(inexact[0]))}, which float64 cannot hold exactly"
+        error = BadRecord(problem, remedy=TYPE_REMEDY, path=column.path, row=row)
+        problems.setdefault(row, error)
+        if as_given or any(isinstance(one, float) or not _fits_int64(one) for one in numbers):
+            faults.setdefault(row, error)
 
 
-def _integers_at(value: Any, path: Path) -> Iterator[int]:
+def _fits_int64(number: int) -> bool:
+    return -(1 << 63) <= number < 1 << 63
+
+
+def _numbers_at(value: Any, path: Path) -> Iterator[int | float]:
     if not path:
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool):
             yield value
     elif isinstance(value, list):
         for element in value:
-            yield from _integers_at(element, path[1:])
+            yield from _numbers_at(element, path[1:])
     elif isinstance(value, dict):
-        yield from _integers_at(value.get(path[0]), path[1:])
+        yield from _numbers_at(value.get(path[0]), path[1:])
 
 
 def find_inexact_integer(column: Column) -> int | None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _CHANGED = re.compile(r"Column\((?P<path>.*)\) changed from (?P<one>\w+) to (?P<other>\w+)", re.DOTALL)
 _TWICE = re.compile(r"Column\((?P<path>.*)\) was specified twice", re.DOTALL)
 _PARSE_ERROR = "JSON parse error: "
+_ROW = re.compile(r" in row (\d+)$")
 _NOISE = re.compile(rf"^{_PARSE_ERROR}|\.? in row \d+$")
 
 
@@ -158,16 +159,20 @@ def _read_table(lines: pa.Array, options: pj.ParseOptions) -> pa.Table:
 
 
 def _translate(message: str, by_schema: bool) -> BadRecord:
+    # The row counts values, not lines, and fields of an earlier line may be to blame: only a suspect.
+    named = _ROW.search(message)
+    suspect = int(named[1]) if named else None
     if match := _CHANGED.search(message):
         one, other, path = match["one"], match["other"], _parse_path(match["path"])
+        problem = f"holds both {one} and {other} values within one record"
         if by_schema:
-            return BadRecord(f"holds a value of type {other} where {one} is due", path=path)
-        return BadRecord(f"holds both {one} and {other} values within one record", path=path)
+            problem = f"holds a value of type {other} where {one} is due"
+        return BadRecord(problem, path=path, suspect=suspect)
     if match := _TWICE.search(message):
-        return BadRecord("occurs twice in one object", path=_parse_path(match["path"]))
+        return BadRecord("occurs twice in one object", path=_parse_path(match["path"]), suspect=suspect)
     if by_schema and not message.startswith(_PARSE_ERROR):
         return BadRecord(shorten(message))
-    return BadRecord(f"is not valid JSON ({shorten(_NOISE.sub('', message))})")
+    return BadRecord(f"is not valid JSON ({shorten(_NOISE.sub('', message))})", suspect=suspect)
 
 
 def _parse_path(text: str) -> Path:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, InputError
 from recshuf.formats._json_learn import GivenTypes, InferredTypes
 from recshuf.formats._json_numbers import TYPE_REMEDY
-from recshuf.formats._json_records import BadRecord, as_lines, check_lines, cut_pieces, name_path
-from recshuf.formats._json_types import Conflict, Shape, Spot
-from recshuf.interfaces import Decoder
+from recshuf.formats._json_records import BadRecord, Faults, as_lines, check_lines, cut_pieces, name_path
+from recshuf.formats._json_sieve import Sieve
+from recshuf.formats._json_types import Conflict, Rows, Shape, Spot
+from recshuf.interfaces import BadRecords, Decoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +34,8 @@ class JsonDecoder(Decoder):
         Table form, where the types are not to be inferred. Fields that it lacks are errors.
     header_lines
         Lines of each input that come before its row 0.
+    sets_bad_aside
+        Whether `observe` returns the lines that are no records, and does not raise.
 
     Raises
     ------
@@ -39,28 +43,43 @@ class JsonDecoder(Decoder):
         When the schema has a type that cannot be read from JSON.
     """
 
-    def __init__(self, names: Sequence[str], schema: pa.Schema | None, header_lines: int) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        schema: pa.Schema | None,
+        header_lines: int,
+        *,
+        sets_bad_aside: bool = False,
+    ) -> None:
         self._names = names
         self._header_lines = header_lines
         self._types = InferredTypes() if schema is None else GivenTypes(schema)
         self._final_parser = None if schema is None else self._types.parser
+        self._sieve = Sieve(self._types, self._record_error) if sets_bad_aside else None
 
     @property
     def schema(self) -> pa.Schema | None:
         """The schema given; without one, None until `finish`."""
         return self._final_parser.schema if self._final_parser else None
 
-    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
         """Learn the types of some records, and make sure that they can be decoded.
 
         Raises
         ------
         InputError
             Naming input, line and field, when a line is not a JSON object, when its types do not fit those of
-            other lines or the schema, or when a number would be altered.
+            other lines or the schema, or when a number would be altered. If the bad are set aside: when lines
+            that are records by themselves do not fit together.
         """
+        faults = Faults()
         for start, lines in cut_pieces(as_lines(batch.column(0))):
-            self._observe_lines(lines, Spot(input_index, first_row + start))
+            numbers = np.arange(first_row + start, first_row + start + len(lines))
+            faults |= self._observe_piece(lines, Rows(input_index, numbers))
+        if not faults:
+            return None
+        found = sorted(faults)
+        return BadRecords(np.array(found) - first_row, [faults[row].reason for row in found])
 
     def finish(self) -> pa.Schema:
         """Return the schema: fields in the order of their first appearance, of type null if never filled."""
@@ -89,21 +108,30 @@ class JsonDecoder(Decoder):
             self._final_parser = self._types.parser
         return self._final_parser
 
-    def _observe_lines(self, lines: pa.Array, spot: Spot) -> None:
+    def _observe_piece(self, lines: pa.Array, rows: Rows) -> Faults:
+        if self._sieve is None:
+            self._observe_lines(lines, rows)
+            return {}
+        try:
+            return self._sieve.sift(lines, rows)
+        except Conflict as conflict:
+            raise self._conflict_error(conflict) from conflict
+
+    def _observe_lines(self, lines: pa.Array, rows: Rows) -> None:
         """Observe lines, cutting them in half until what is wrong with them is wrong with a single one."""
         try:
-            self._types.learn(lines, spot)
+            self._types.learn(lines, rows)
         except Conflict as conflict:
             raise self._conflict_error(conflict) from conflict
         except BadRecord as error:
             if error.row is not None or len(lines) == 1:
-                raise self._record_error(error, spot) from error
+                raise self._record_error(error, rows.spot(error.row or 0)) from error
             half = len(lines) // 2
-            self._observe_lines(lines.slice(0, half), spot)
-            self._observe_lines(lines.slice(half), spot.after(half))
+            self._observe_lines(lines.slice(0, half), rows.cut(0, half))
+            self._observe_lines(lines.slice(half), rows.cut(half, len(lines)))
 
     def _record_error(self, error: BadRecord, spot: Spot) -> InputError:
-        place = self._line(spot.after(error.row or 0))
+        place = self._line(spot)
         if error.path:
             place += f", field {name_path(error.path)!r}"
         return InputError(self._names[spot.input_index], error.problem, place=place, remedy=error.remedy)

@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recshuf.formats._utf8 import find_invalid
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -46,16 +48,36 @@ class BadRecord(Exception):  # noqa: N818 - becomes an InputError as soon as fil
         The field concerned; None for the record as a whole.
     row
         Index of the line; None when any of the lines may be the one.
+    suspect
+        Index of the line that is probably the one, where `row` is not known.
     """
 
     def __init__(
-        self, problem: str, *, remedy: str | None = None, path: Path | None = None, row: int | None = None
+        self,
+        problem: str,
+        *,
+        remedy: str | None = None,
+        path: Path | None = None,
+        row: int | None = None,
+        suspect: int | None = None,
     ) -> None:
         self.problem = problem
         self.remedy = remedy
         self.path = path
         self.row = row
+        self.suspect = suspect
+        self.faults: Faults = {}
+        """Every line that is bad in the same way and whatever the other lines are; empty where not known."""
         super().__init__(problem)
+
+    @property
+    def reason(self) -> str:
+        """The problem with its field, without the remedy."""
+        return f"field {name_path(self.path)!r}: {self.problem}" if self.path else self.problem
+
+
+Faults = dict[int, BadRecord]
+"""What is wrong with each of the bad ones of some lines, by the index of the line."""
 
 
 def name_path(path: Path) -> str:
@@ -114,30 +136,60 @@ def check_lines(lines: pa.Array) -> None:
     try:
         lines.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise BadRecord("is not valid UTF-8, which JSON requires") from error
+        raise _encoding_error() from error
     offsets = line_offsets(lines)
     if offsets[-1] - offsets[0] >= np.iinfo(np.int32).max:
         raise BadRecord("is longer than 2 GiB, the most that can be parsed")
-    _check_braces(lines, offsets)
-    _check_depth(lines, offsets)
+    rows = _find_bare(lines, offsets)
+    if len(rows):
+        raise _explain_braces(lines, int(rows[0]))
+    rows = _find_deep(lines, offsets)
+    if len(rows):
+        raise too_deep_error(int(rows[0]))
 
 
-def _check_braces(lines: pa.Array, offsets: NDArray[np.int64]) -> None:
+def find_misshapen(lines: pa.Array) -> Faults:
+    """Return what `check_lines` would say of each line by itself; lines of 2 GiB are left to it."""
+    encoded = pa.Array.from_buffers(pa.large_binary(), len(lines), lines.buffers(), offset=lines.offset)
+    broken = find_invalid(encoded)
+    faults = {row: _encoding_error(row) for row in broken.tolist()}
+    rows = np.delete(np.arange(len(lines)), broken)
+    if not len(rows):
+        return faults
+    texts = lines if not faults else lines.take(pa.array(rows))
+    bare = _find_bare(texts, line_offsets(texts))
+    faults |= {int(rows[at]): _explain_braces(texts, at, int(rows[at])) for at in bare.tolist()}
+    if len(bare):
+        rows = np.delete(rows, bare)
+        if not len(rows):
+            return faults
+        texts = lines.take(pa.array(rows))
+    deep = _find_deep(texts, line_offsets(texts))
+    return faults | {row: too_deep_error(row) for row in rows[deep].tolist()}
+
+
+def _encoding_error(row: int | None = None) -> BadRecord:
+    return BadRecord("is not valid UTF-8, which JSON requires", row=row)
+
+
+def _find_bare(lines: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the lines that do not begin and end like objects."""
     data = np.frombuffer(lines.buffers()[2], np.uint8)
     plain = np.diff(offsets) > 2
     starts, ends = offsets[:-1][plain], offsets[1:][plain]
     plain[plain] = (data[starts] == ord("{")) & (data[ends - 2] == ord("}")) & (data[ends - 1] == ord("\n"))
-    if plain.all():
-        return
     rows = np.flatnonzero(~plain)
+    if not len(rows):
+        return rows
     trimmed = pc.ascii_trim(lines.take(pa.array(rows)), _SPACE)
     objects = pc.and_(pc.starts_with(trimmed, "{"), pc.ends_with(trimmed, "}")).to_numpy(zero_copy_only=False)
-    if not objects.all():
-        index = int(np.argmin(objects))
-        raise _explain_braces(trimmed[index].as_buffer().to_pybytes(), int(rows[index]))
+    return rows[~objects]
 
 
-def _explain_braces(line: bytes, row: int) -> BadRecord:
+def _explain_braces(lines: pa.Array, index: int, row: int | None = None) -> BadRecord:
+    """Return the error for line `index`, which is line `row` to the caller."""
+    row = index if row is None else row
+    line = lines[index].as_buffer().to_pybytes().strip(_SPACE.encode())
     if not line:
         return BadRecord("is empty, not a JSON object", remedy="remove empty lines", row=row)
     if line.startswith(b"\xef\xbb\xbf"):
@@ -149,20 +201,18 @@ def _explain_braces(line: bytes, row: int) -> BadRecord:
     )
 
 
-def _check_depth(lines: pa.Array, offsets: NDArray[np.int64]) -> None:
-    """Refuse lines that nest dangerously deep; `MAX_DEPTH` itself is checked on the parsed types."""
+def _find_deep(lines: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the lines that nest dangerously deep; `MAX_DEPTH` itself is checked on the parsed types."""
     rows = np.flatnonzero(np.diff(offsets) > 2 * _UNSAFE_BRACKETS)
     if not len(rows):
-        return
+        return rows
     long_lines = lines.take(pa.array(rows))
     brackets = pc.add(pc.count_substring(long_lines, "["), pc.count_substring(long_lines, "{")).to_numpy()
     suspects = np.flatnonzero(brackets > _UNSAFE_BRACKETS)
     if not len(suspects):
-        return
+        return suspects
     bare = pc.replace_substring_regex(long_lines.take(pa.array(suspects)), _QUOTED, "")
-    too_deep = np.flatnonzero(_depths(bare) > _UNSAFE_BRACKETS)
-    if len(too_deep):
-        raise too_deep_error(int(rows[suspects[too_deep[0]]]))
+    return rows[suspects[_depths(bare) > _UNSAFE_BRACKETS]]
 
 
 def _depths(bare: pa.Array) -> NDArray[np.int32]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from recshuf.formats._json_records import MAX_DEPTH, Path, too_deep_error
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Spot(NamedTuple):
@@ -17,9 +21,24 @@ class Spot(NamedTuple):
     input_index: int
     row: int
 
-    def after(self, rows: int) -> Spot:
-        """Return the spot so many rows later."""
-        return Spot(self.input_index, self.row + rows)
+
+class Rows(NamedTuple):
+    """Which records some lines are: their input, and the ascending row of each line."""
+
+    input_index: int
+    numbers: NDArray[np.int64]
+
+    def spot(self, index: int) -> Spot:
+        """Return the spot of one line."""
+        return Spot(self.input_index, int(self.numbers[index]))
+
+    def cut(self, start: int, stop: int) -> Rows:
+        """Return the rows of a slice of the lines."""
+        return Rows(self.input_index, self.numbers[start:stop])
+
+    def take(self, index: NDArray[np.int64]) -> Rows:
+        """Return the rows of some of the lines."""
+        return Rows(self.input_index, self.numbers[index])
 
 
 class Appearance(NamedTuple):

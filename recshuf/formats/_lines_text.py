@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats._lines_cut import find_ends, view_records
-from recshuf.interfaces import Decoder
+from recshuf.formats._utf8 import find_invalid
+from recshuf.interfaces import BadRecords, Decoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,11 +46,14 @@ class TextDecoder(Decoder):
         The table form wanted; None for a string.
     max_record_bytes
         The longest record that comes.
+    sets_bad_aside
+        Whether `observe` returns the lines that are not UTF-8, and does not raise.
 
     Raises
     ------
     UsageError
-        When the schema is not one column ``text`` of strings or bytes.
+        When the schema is not one column ``text`` of strings or bytes, or is of bytes and bad lines are to be
+        set aside.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class TextDecoder(Decoder):
         separator: bytes,
         header_lines: int,
         max_record_bytes: int,
+        sets_bad_aside: bool = False,
     ) -> None:
         self._names = names
         self._separator = separator
@@ -73,6 +78,12 @@ class TextDecoder(Decoder):
                 f"not {', '.join(f'{one.name!r} of {one.type}' for one in schema) or 'none'}"
             )
         self._schema = schema
+        self._takes_bytes = schema.field(0).type in (pa.binary(), pa.large_binary())
+        self._sets_bad_aside = sets_bad_aside
+        if sets_bad_aside and self._takes_bytes:
+            raise UsageError(
+                "--on-bad-record: no line is bad where --schema keeps bytes; leave one of them out"
+            )
 
     @property
     def schema(self) -> pa.Schema:
@@ -83,15 +94,14 @@ class TextDecoder(Decoder):
         """See `Decoder`."""
         return self._schema
 
-    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
-        """See `Decoder`: refuse what is not UTF-8."""
-        if pa.types.is_binary(self._schema.field(0).type) or pa.types.is_large_binary(
-            self._schema.field(0).type
-        ):
-            return
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
+        """See `Decoder`: what is not UTF-8 is bad."""
         records = batch.column(0)
-        if _is_utf8(strip_separator(records, self._separator)):
-            return
+        if self._takes_bytes or _is_utf8(strip_separator(records, self._separator)):
+            return None
+        if self._sets_bad_aside:
+            bad = find_invalid(strip_separator(records, self._separator))
+            return BadRecords(bad, ["is not UTF-8"] * len(bad))
         row = first_row + self._find_invalid(records)
         raise InputError(
             self._names[input_index],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from abc import abstractmethod
 from collections import deque
@@ -35,11 +36,27 @@ class FileOutput:
     def __init__(self, path: Path) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o666)
+        self._path = path
+        self._byte_count = 0
 
     def write(self, view: memoryview) -> None:
         """Append all bytes of `view`."""
+        self._byte_count += len(view)
         while view:
             view = view[os.write(self._descriptor, view) :]
+
+    def check(self) -> None:
+        """Make sure that the file is as long as it must be.
+
+        Raises
+        ------
+        OSError
+            When it is not: somebody else wrote to it, or the file system lost something.
+        """
+        size = os.fstat(self._descriptor).st_size
+        if size != self._byte_count:
+            problem = f"holds {size} bytes after {self._byte_count} were written"
+            raise OSError(errno.EIO, problem, str(self._path))
 
     def close(self) -> None:
         """Close the file."""
@@ -56,6 +73,9 @@ class StreamOutput:
         """Append all bytes of `view`."""
         while view:
             view = view[self._stream.write(view) or 0 :]
+
+    def check(self) -> None:
+        """Nothing is known of a stream's other end."""
 
     def close(self) -> None:
         """Flush the stream."""
@@ -160,6 +180,7 @@ class LineSink(Sink):
         self._writer = writer
         self._encode = encode
         self._is_open = True
+        self.record_count = 0
         self._writer.write(memoryview(header))
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -176,6 +197,7 @@ class LineSink(Sink):
     def _write_lines(self, lines: pa.LargeBinaryArray) -> None:
         data, _ = view_records(lines)
         self._writer.write(data.data)
+        self.record_count += len(lines)
 
     def close(self) -> None:
         """See `Sink`."""
@@ -183,6 +205,7 @@ class LineSink(Sink):
             return
         try:
             self._writer.finish()
+            self._output.check()
         except BaseException:
             self.abort()
             raise

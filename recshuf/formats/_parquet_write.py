@@ -94,7 +94,9 @@ class ParquetSink(Sink):
             # A file without any row group is more than some readers can bear.
             if rest.num_rows or self._writer is None:
                 self._write_group(rest.columns)
-            self._opened_writer().close()
+            writer = self._opened_writer()
+            writer.close()
+            self.record_count = writer.writer.metadata.num_rows
             self._stream.close()
         finally:
             self.abort()

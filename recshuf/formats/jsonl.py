@@ -29,7 +29,12 @@ class JsonlSource(LineSource):
         """See `Source`."""
         from recshuf.formats._json_read import JsonDecoder
 
-        return JsonDecoder([one.name for one in self.inputs], self.options.schema, self.options.header_lines)
+        return JsonDecoder(
+            [one.name for one in self.inputs],
+            self.options.schema,
+            self.options.header_lines,
+            sets_bad_aside=self.options.sets_bad_aside,
+        )
 
 
 class JsonlTarget(LineTarget):

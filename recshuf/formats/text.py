@@ -31,6 +31,7 @@ class TextSource(LineSource):
             separator=self.options.separator,
             header_lines=self.options.header_lines,
             max_record_bytes=self.options.max_record_bytes,
+            sets_bad_aside=self.options.sets_bad_aside,
         )
 
 

@@ -1,0 +1,163 @@
+"""Order-free digests, by which every pass shows that it passed on what it was given.
+
+A record's fingerprint is its key, xored with its length times an odd constant; a digest is the number of records,
+the sum of their lengths, and the sum of their fingerprints modulo 2^64. Keys are random, so a record that is lost,
+doubled, put elsewhere or cut changes the sum except with a chance of 2^-64. A sum and no xor: two copies of
+one record would cancel in an xor. Bytes that change without a change of length are not seen here: spilled
+data has checksums for that, and `recshuf verify` compares contents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from recshuf.records import Records
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_MODULUS = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """Digest of some records."""
+
+    records: int = 0
+    byte_count: int = 0
+    """Sum of the lengths of `record_lengths`."""
+    fingerprint: int = 0
+    """Sum of the fingerprints modulo 2^64."""
+
+    def __add__(self, other: Digest) -> Digest:
+        """Return the digest of both sets of records together."""
+        return Digest(
+            self.records + other.records,
+            self.byte_count + other.byte_count,
+            (self.fingerprint + other.fingerprint) % _MODULUS,
+        )
+
+    def compare(self, given: Digest) -> str:
+        """Return in words how this differs from what was `given`.
+
+        >>> Digest(2, 10, 7).compare(Digest(3, 10, 9))
+        '2 records, 3 given'
+        """
+        for mine, theirs, noun in (
+            (self.records, given.records, "records"),
+            (self.byte_count, given.byte_count, "bytes"),
+        ):
+            if mine != theirs:
+                return f"{mine:,} {noun}, {theirs:,} given"
+        return f"{self.records:,} records as given, but not the same ones"
+
+
+def sum_digests(digests: Iterable[Digest]) -> Digest:
+    """Return the digest of all records of some digests."""
+    return sum(digests, Digest())
+
+
+def record_lengths(batch: pa.RecordBatch) -> NDArray[np.int64]:
+    """Return the length of each record, shape ``(n,)``: a function of the record, however the batch was cut.
+
+    It counts the bytes of strings, the elements of lists, and the nulls, all at the top level; fields of fixed size
+    are left out.
+    """
+    lengths = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        _add_lengths(column, lengths)
+    return lengths
+
+
+def _add_lengths(column: pa.Array, lengths: NDArray[np.int64]) -> None:
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.storage
+    own = _diff_offsets(column)
+    if column.null_count and (validity := column.buffers()[0]) is not None:
+        bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
+        nulls = bits[column.offset : column.offset + len(column)] == 0
+        lengths += nulls
+        if own is not None:
+            own[nulls] = 0
+    if own is not None:
+        lengths += own
+
+
+def _diff_offsets(column: pa.Array) -> NDArray[np.int64] | None:
+    """Return how long each value is; None for a type without offsets."""
+    kind, types = column.type, pa.types
+    if types.is_large_binary(kind) or types.is_large_string(kind) or types.is_large_list(kind):
+        width: type = np.int64
+    elif types.is_binary(kind) or types.is_string(kind) or types.is_list(kind) or types.is_map(kind):
+        width = np.int32
+    else:
+        return None
+    buffer = column.buffers()[1]
+    if buffer is None or not len(column):
+        return np.zeros(len(column), np.int64)
+    offsets: NDArray[Any] = np.frombuffer(buffer, width)[column.offset : column.offset + len(column) + 1]
+    return np.diff(offsets).astype(np.int64, copy=False)
+
+
+def find_fingerprints(keys: NDArray[np.uint64], lengths: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the fingerprint of each record, shape ``(n,)``."""
+    fingerprints = lengths.view(np.uint64) * _ODD
+    fingerprints ^= keys
+    return fingerprints
+
+
+def digest_records(records: Records) -> Digest:
+    """Return the digest of some records."""
+    return digest_parts(records, [0, len(records)])[0]
+
+
+def digest_parts(records: Records, edges: Sequence[int]) -> list[Digest]:
+    """Return the digest of each part ``edges[k]:edges[k + 1]`` of some records."""
+    lengths = record_lengths(records.batch)
+    fingerprints = find_fingerprints(records.keys, lengths)
+    return [
+        Digest(
+            stop - start,
+            int(lengths[start:stop].sum()),
+            int(fingerprints[start:stop].sum(dtype=np.uint64)),
+        )
+        for start, stop in pairwise(edges)
+    ]
+
+
+class PileDigests:
+    """The digests of all piles of one pile set, shape ``(M,)`` each."""
+
+    def __init__(self, pile_count: int) -> None:
+        self.counts: NDArray[np.int64] = np.zeros(pile_count, np.int64)
+        self.byte_counts: NDArray[np.int64] = np.zeros(pile_count, np.int64)
+        self.fingerprints: NDArray[np.uint64] = np.zeros(pile_count, np.uint64)
+
+    def add(self, counts: NDArray[np.int64], records: Records, bounds: NDArray[np.int64]) -> None:
+        """Add records grouped by pile: pile j has ``counts[j]`` of them, at ``bounds[j]:bounds[j + 1]``."""
+        lengths = record_lengths(records.batch)
+        filled = np.flatnonzero(counts)
+        if not filled.size:
+            return
+        starts = bounds[filled]
+        self.counts += counts
+        self.byte_counts[filled] += np.add.reduceat(lengths, starts)
+        self.fingerprints[filled] += np.add.reduceat(find_fingerprints(records.keys, lengths), starts)
+
+    def pile(self, pile: int) -> Digest:
+        """Return the digest of one pile."""
+        return Digest(int(self.counts[pile]), int(self.byte_counts[pile]), int(self.fingerprints[pile]))
+
+    def total(self) -> Digest:
+        """Return the digest of all piles."""
+        return Digest(
+            int(self.counts.sum()), int(self.byte_counts.sum()), int(self.fingerprints.sum(dtype=np.uint64))
+        )

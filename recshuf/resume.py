@@ -1,0 +1,197 @@
+"""What a run writes into its journal, and what a later one reads in it: the same job, and its finished tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from recshuf import __version__
+from recshuf.digests import Digest
+from recshuf.errors import InputError, UsageError
+from recshuf.inputs import Stamp
+from recshuf.order import ORDER_VERSION
+from recshuf.plans import PileLayout
+from recshuf.scatter import InputCount
+from recshuf.staging import find_checksum
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from recshuf.journal import Entry
+    from recshuf.opening import Opened
+
+_LIBRARIES = {"parquet": ("pyarrow",), "hdf5": ("h5py",), "jsonl": ("zstandard",), "text": ("zstandard",)}
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSet:
+    """A pile set that can be taken over."""
+
+    index_place: int
+    inputs: dict[int, InputCount]
+    """What was read of each of its inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenShard:
+    """A shard that is complete."""
+
+    name: str
+    byte_count: int
+    checksum: str
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What an earlier run of the same job has finished, by its journal."""
+
+    header: Entry
+    sets: dict[int, SealedSet]
+    shards: dict[int, WrittenShard]
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> Earlier | None:
+        """Return what the entries of a journal tell; None where there are none."""
+        if not entries:
+            return None
+        sets = {
+            entry["set"]: SealedSet(
+                entry["index"], {int(key): _parse_count(count) for key, count in entry["inputs"].items()}
+            )
+            for entry in entries
+            if "set" in entry
+        }
+        shards = {
+            entry["shard"]: WrittenShard(
+                entry["name"], entry["bytes"], entry["xxh3"], Digest(*entry["digest"])
+            )
+            for entry in entries
+            if "shard" in entry
+        }
+        return cls(entries[0], sets, shards)
+
+    @property
+    def piles(self) -> PileLayout:
+        """The piles and their sets."""
+        return PileLayout(self.header["pile_count"], tuple(self.header["set_of_input"]))
+
+    @property
+    def seed(self) -> int:
+        """Seed of the order."""
+        return int(self.header["options"]["--seed"])
+
+    def check(self, header: Entry) -> None:
+        """Make sure that a job is the same one.
+
+        Raises
+        ------
+        UsageError
+            When an option, a version or the list of inputs is another one, naming it.
+        InputError
+            When an input has changed.
+        """
+        before, now = {**self.header, **self.header["libraries"]}, {**header, **header["libraries"]}
+        for name, word in (("order", "version of the order"), ("recshuf", "version of recshuf")):
+            _compare(word, before[name], now[name])
+        for name in header["libraries"]:
+            _compare(f"version of {name}", before.get(name), now[name])
+        for option in sorted({*before["options"], *now["options"]}):
+            _compare(option, before["options"].get(option), now["options"].get(option))
+        _compare("list of inputs", [one[0] for one in before["inputs"]], [one[0] for one in now["inputs"]])
+        for old, new in zip(before["inputs"], now["inputs"], strict=True):
+            change = Stamp(new[0], None, *new[1:]).find_change(Stamp(old[0], None, *old[1:]))
+            if change:
+                raise InputError(
+                    new[0],
+                    f"has changed since the unfinished run: {change}",
+                    remedy="start anew, without --resume",
+                )
+
+    def find_shards(
+        self, bounds: Sequence[int], paths: Mapping[int, Path]
+    ) -> tuple[dict[int, Digest], list[str]]:
+        """Return the digests of the shards that are as they were written, and the names of those that are not."""
+        counts = [stop - start for start, stop in pairwise(bounds)]
+        good, damaged = {}, []
+        for number, shard in self.shards.items():
+            path = paths.get(number)
+            if path is None or path.name != shard.name or shard.digest.records != counts[number]:
+                damaged.append(shard.name)
+                continue
+            if not path.is_file() or find_checksum(path) != shard.checksum:
+                damaged.append(shard.name)
+                continue
+            good[number] = shard.digest
+        return good, damaged
+
+
+def describe_job(opened: Opened, seed: int, piles: Path | None) -> Entry:
+    """Return the first entry of a job's journal: everything that its output depends on."""
+    job, write = opened.job, opened.write
+    options = {
+        "--format": opened.source_name,
+        "--to": opened.target_name,
+        "--seed": str(seed),
+        "--compression": write.compression,
+        "compression level": write.compression_level,
+        "--shards": opened.cut.shards,
+        "--shard-records": opened.cut.shard_records,
+        "--shard-bytes": opened.cut.shard_bytes,
+        "--head-count": job.head_count,
+        "--header": job.read.header_lines,
+        "--separator": job.read.separator.hex(),
+        "--datasets": job.read.datasets and list(job.read.datasets),
+        "--columns": job.read.columns and list(job.read.columns),
+        "--schema": job.read.schema and str(job.read.schema),
+        "--nan-as-null": write.nan_as_null,
+    }
+    names = {
+        name for format_name in (opened.source_name, opened.target_name) for name in _LIBRARIES[format_name]
+    }
+    return {
+        "recshuf": __version__,
+        "order": ORDER_VERSION,
+        "libraries": {name: version(name) for name in sorted(names)},
+        "options": options,
+        "inputs": [[stamp.name, stamp.size, stamp.mtime_ns] for stamp in opened.stamps],
+        "pile_count": opened.plan.pile_count,
+        "set_of_input": list(opened.plan.set_of_input),
+        "piles": None if piles is None else str(piles),
+    }
+
+
+def describe_set(set_index: int, index_place: int, inputs: Mapping[int, InputCount]) -> Entry:
+    """Return the entry of a pile set that is sealed."""
+    counts = {str(index): [count.byte_count, *_pack(count.digest)] for index, count in inputs.items()}
+    return {"set": set_index, "index": index_place, "inputs": counts}
+
+
+def describe_shard(shard: int, path: Path, digest: Digest) -> Entry:
+    """Return the entry of a shard that is written."""
+    return {
+        "shard": shard,
+        "name": path.name,
+        "bytes": path.stat().st_size,
+        "xxh3": find_checksum(path),
+        "digest": _pack(digest),
+    }
+
+
+def _pack(digest: Digest) -> list[int]:
+    return [digest.records, digest.byte_count, digest.fingerprint]
+
+
+def _parse_count(numbers: list[int]) -> InputCount:
+    return InputCount(numbers[0], Digest(*numbers[1:]))
+
+
+def _compare(what: str, before: object, now: object) -> None:
+    if before != now:
+        raise UsageError(
+            f"--resume: the {what} was {before} in the unfinished run and is {now}; give it as before, or start anew "
+            "without --resume"
+        )

@@ -1,0 +1,133 @@
+"""Scratch files: where they lie, what an error in writing them means, and how they go away."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import tempfile
+import threading
+from typing import TYPE_CHECKING
+
+from recshuf.errors import DiskFullError, OutputError
+from recshuf.memory import format_size
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_NAMELESS_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
+
+
+class Scratch:
+    """Where a run's pile sets lie.
+
+    Parameters
+    ----------
+    parent
+        The folder for files without a name, which the system deletes when the process ends, however it ends.
+    shown
+        The folder to name in messages, where `parent` itself is hidden and passing.
+    kept
+        The folder for files that a later run may take over; made when the first of them is. None for none.
+    needed_bytes
+        What the run is expected to write there, for messages.
+    """
+
+    def __init__(
+        self, parent: Path, shown: Path | None = None, kept: Path | None = None, needed_bytes: int = 0
+    ) -> None:
+        self.parent = parent
+        self.kept = kept
+        self._shown = shown or parent
+        self._needed_bytes = needed_bytes
+        self._lock = threading.Lock()
+        self._open: set[int] = set()
+
+    def create(self, name: str | None = None) -> tuple[int, Path]:
+        """Create a file, kept under `name` if the folder for that is known, and return descriptor and path.
+
+        Raises
+        ------
+        OutputError
+            When the folder cannot be written.
+        """
+        with self._lock:
+            try:
+                if name is None or self.kept is None:
+                    return self._add(_open_nameless(self.parent)), self.parent
+                self.kept.mkdir(mode=0o700, exist_ok=True)
+                path = self.kept / name
+                path.unlink(missing_ok=True)  # of an earlier run, which had not finished it
+                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                return self._add(os.open(path, flags, 0o600)), path
+            except OSError as error:
+                raise self.explain(error) from error
+
+    def reopen(self, name: str) -> tuple[int, Path]:
+        """Open a kept file of an earlier run.
+
+        Raises
+        ------
+        OSError
+            When it is not there, or is no ordinary file.
+        """
+        if self.kept is None:
+            raise FileNotFoundError(errno.ENOENT, "no folder for kept files")
+        path = self.kept / name
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "is not a file", str(path))
+        with self._lock:
+            return self._add(descriptor), path
+
+    def _add(self, descriptor: int) -> int:
+        self._open.add(descriptor)
+        return descriptor
+
+    def explain(self, error: OSError) -> OutputError:
+        """Return the error to raise when writing to a scratch file failed."""
+        if error.errno not in _FULL:
+            return OutputError(
+                f"{self._shown}: cannot spill records: {error.strerror}; choose another --temp-dir"
+            )
+        if error.errno == errno.EFBIG:
+            return DiskFullError(f"{self._shown}: a scratch file may not grow this large; raise ulimit -f")
+        free = format_size(shutil.disk_usage(self.parent).free)
+        needed = f"about {format_size(self._needed_bytes)} needed in all, " if self._needed_bytes else ""
+        return DiskFullError(
+            f"{self._shown}: no space left for spilled records ({needed}{free} free); "
+            "give --temp-dir a folder with more space, or raise --memory to spill less"
+        )
+
+    def release(self, descriptor: int) -> None:
+        """Close one file; it is gone then, unless it has a name. Idempotent."""
+        with self._lock:
+            if descriptor in self._open:
+                self._open.remove(descriptor)
+                os.close(descriptor)
+
+    def close(self) -> None:
+        """Close every file. Idempotent."""
+        for descriptor in list(self._open):
+            self.release(descriptor)
+
+    def remove(self) -> None:
+        """Close and delete every file, and the folder of those with a name. Idempotent."""
+        self.close()
+        if self.kept is not None:
+            shutil.rmtree(self.kept, ignore_errors=True)
+
+
+def _open_nameless(folder: Path) -> int:
+    """Create a file that nobody can open by name."""
+    try:
+        return os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in _NO_NAMELESS_FILES:
+            raise
+    descriptor, name = tempfile.mkstemp(prefix=".recshuf-piles-", dir=folder)
+    os.unlink(name)  # noqa: PTH108 - a name, no path
+    return descriptor

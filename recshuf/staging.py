@@ -1,0 +1,372 @@
+"""The work folder of a run: shards and scratch until they are put in place, a journal, and a lock.
+
+It lies beside the output under a name that begins with a dot, so that a rename puts everything in place at once:
+
+    journal.jsonl  shards/  piles/  old/ (what is being replaced, where directories cannot be exchanged)
+
+A run that dies leaves it behind; a later one can go on from it. The lock is one that the system gives up when
+the process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import shutil
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from recshuf.errors import OutputError
+from recshuf.journal import Journal, read_journal
+from recshuf.shards import MANIFEST_NAME, write_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from recshuf.journal import Entry
+    from recshuf.shards import Destination
+
+_OWN_NAMES = frozenset(("journal.jsonl", "shards", "piles", "old", "quarantine"))
+PILES_PREFIX = "recshuf-piles-"
+"""What a folder of pile sets outside the work folder begins with."""
+_NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EBUSY, errno.EOPNOTSUPP)
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_READ_BYTES = 1 << 20
+
+
+class Staging:
+    """The work folder of one destination, locked as long as the run lives.
+
+    Parameters
+    ----------
+    resumes
+        Whether what a dead run left is taken over. Without, it is an error if tasks are finished in it, and
+        removed with a warning if not.
+
+    Raises
+    ------
+    OutputError
+        When the folder cannot be made, another run holds it, or it holds finished tasks and `resumes` is not set.
+    """
+
+    def __init__(self, destination: Destination, *, resumes: bool, warn: Callable[[str], None]) -> None:
+        self.destination = destination
+        self.folder = destination.work_folder
+        self.files = self.folder / "shards"
+        self.journal = Journal(self.folder / "journal.jsonl")
+        self.entries: list[Entry] = []
+        """Journal of the run that is continued; empty where there is none."""
+        self._target = destination.path.resolve()
+        self._made: list[Path] = []
+        self._lock: int | None = None
+        try:
+            self._make_parents(self.folder.parent)
+            self._lock = _lock_folder(self.folder, str(destination.path))
+            self._take_over(resumes, warn)
+            self._make_own(self.files)
+        except OSError as error:
+            self._leave()
+            raise write_error(error, str(self.folder.parent), self.folder.parent) from error
+        except BaseException:
+            self._leave()
+            raise
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether the run that is continued had all shards, and was putting them in place or through with it."""
+        return any("commit" in entry for entry in self.entries)
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether a later run could go on from here."""
+        return bool(self.entries) or self.journal.entry_count > 1
+
+    def _make_parents(self, parent: Path) -> None:
+        missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
+        for folder in reversed(missing):
+            folder.mkdir()
+            self._made.append(folder)
+
+    def _make_own(self, folder: Path) -> None:
+        """Make a folder in this one; what is there must be no link to elsewhere."""
+        with suppress(FileExistsError):
+            folder.mkdir()
+        if not stat.S_ISDIR(folder.lstat().st_mode):
+            raise self._foreign(folder.name)
+
+    def _foreign(self, name: str) -> OutputError:
+        return OutputError(
+            f"{self.folder}: holds {name!r}, which is not from an earlier run; remove it or choose another output"
+        )
+
+    def _take_over(self, resumes: bool, warn: Callable[[str], None]) -> None:
+        names = set(os.listdir(self.folder))  # noqa: PTH208 - names are wanted
+        if foreign := sorted(names - _OWN_NAMES):
+            raise self._foreign(foreign[0])
+        self.entries = read_journal(self.journal.path)
+        finished = sum("set" in entry or "shard" in entry for entry in self.entries)
+        if finished and self.is_committing and self.is_committed and not resumes:
+            warn(f"{self.folder}: removed; its run had put everything in place and then died")
+        elif finished and resumes:
+            return
+        elif finished:
+            path = self.destination.path
+            self.entries = []
+            raise OutputError(
+                f"{path}: an unfinished run left {self.folder} with {finished} finished parts; give --resume to go on "
+                "from there, or delete that folder to start anew"
+            )
+        elif names:
+            warn(f"{self.folder}: removed; it was left by a run that died before any part was finished")
+        self._clear()
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the run that is continued had put its shards in place."""
+        try:
+            found = self._target.stat()
+        except OSError:
+            return False
+        return any(entry.get("commit") == [found.st_dev, found.st_ino] for entry in self.entries)
+
+    def _clear(self) -> None:
+        """Delete everything in the folder, and the scratch files that its journal speaks of."""
+        self._remove_piles()
+        self.entries = []
+        self.journal.entry_count = 0
+        for path in self.folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    def _remove_piles(self) -> None:
+        entries = self.entries or read_journal(self.journal.path)
+        piles = Path(entries[0]["piles"]) if entries and entries[0].get("piles") else None
+        # Whatever a journal says, nothing is deleted but a folder that has the name and the owner of one of ours.
+        is_named = piles is not None and piles.name.startswith(PILES_PREFIX)
+        if piles and is_named and piles.is_dir() and not piles.is_symlink() and _is_own(piles.stat()):
+            shutil.rmtree(piles, ignore_errors=True)
+
+    def path_of(self, shard: int, suffix: str) -> Path:
+        """Return where shard number `shard` is to be written."""
+        if not self.destination.is_directory:
+            return self.files / self._target.name
+        return self.files / f"shard-{shard:05d}{suffix}"
+
+    def written_path(self, shard: int, suffix: str) -> Path:
+        """Return where a shard of the run that is continued is."""
+        path = self.path_of(shard, suffix)
+        if not self.is_committed:
+            return path
+        return self._target / path.name if self.destination.is_directory else self._target
+
+    def keep_only(self, names: set[str]) -> None:
+        """Delete what the run that is continued had not finished: all shards but those with these names."""
+        if not self.is_committed:
+            for path in self.files.iterdir():
+                if path.name not in names:
+                    path.unlink()
+
+    def list_files(self) -> list[tuple[str, int]]:
+        """Return name and size of each shard, in their order."""
+        folder = self._target if self.is_committed and self.destination.is_directory else self.files
+        names = sorted(set(os.listdir(folder)) - {MANIFEST_NAME}, key=lambda name: (len(name), name))  # noqa: PTH208
+        return [(name, (folder / name).stat().st_size) for name in names]
+
+    def commit(self, manifest: dict[str, object]) -> None:
+        """Put everything in place; a directory gets the manifest as well. The shards have been synced.
+
+        Raises
+        ------
+        OutputError
+            When that fails; what the destination held before is put back.
+        """
+        if self.is_committed:
+            return
+        try:
+            if self.destination.is_directory:
+                self._commit_directory(manifest)
+            else:
+                shard = self.files / self._target.name
+                self._note_commit(shard)
+                shard.rename(self._target)
+            sync(self._target.parent)
+            self._made.clear()
+        except OSError as error:
+            raise write_error(error, str(self.destination.path), self._target.parent) from error
+
+    def _commit_directory(self, manifest: dict[str, object]) -> None:
+        path = self._target
+        text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+        (self.files / MANIFEST_NAME).write_text(text, encoding="utf-8", errors="surrogateescape")
+        sync(self.files / MANIFEST_NAME)
+        if path.exists():
+            _copy_access(path, self.files)
+        sync(self.files)
+        self._note_commit(self.files)
+        if not path.exists():
+            self.files.rename(path)
+            return
+        try:
+            _exchange(self.files, path)
+        except OSError as error:
+            if error.errno not in _NO_EXCHANGE:
+                raise
+            self._replace_files(path)
+
+    def _note_commit(self, path: Path) -> None:
+        found = path.stat()
+        self.journal.append({"commit": [found.st_dev, found.st_ino]})
+
+    def _replace_files(self, path: Path) -> None:
+        """Put the shards into a directory that cannot be exchanged, instead of those of an earlier run.
+
+        The manifest goes first and comes last: a directory that has one is whole.
+        """
+        old = self.folder / "old"
+        self._make_own(old)
+        moved: list[tuple[Path, Path]] = []
+        try:
+            if not any(entry.get("moved") for entry in self.entries):
+                previous = sorted(self.destination.previous_names(), key=lambda name: name != MANIFEST_NAME)
+                _move([(path / name, old / name) for name in previous if (path / name).exists()], moved)
+                self.journal.append({"moved": True})
+            names = sorted(os.listdir(self.files), key=lambda name: name == MANIFEST_NAME)  # noqa: PTH208
+            _move([(self.files / name, path / name) for name in names], moved)
+        except BaseException:
+            for source, target in reversed(moved):
+                with suppress(OSError):
+                    target.rename(source)
+            with suppress(OSError):
+                self.journal.append({"moved": False})
+            raise
+        sync(path)
+
+    def remove(self) -> None:
+        """Delete the folder, what is in it, and parents that were made and not used. Idempotent."""
+        if self._lock is None:
+            return
+        self._remove_piles()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in reversed(self._made):
+            with suppress(OSError):
+                folder.rmdir()
+        self._made.clear()
+        self.release()
+
+    def release(self) -> None:
+        """Leave the folder as it is, for a later run. Idempotent."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _leave(self) -> None:
+        """Give up an attempt to get the folder, without touching what others have in it."""
+        if self._lock is not None and not self.entries and not self.journal.path.exists():
+            with suppress(OSError):
+                self.files.rmdir()
+            with suppress(OSError):
+                self.folder.rmdir()
+        self.release()
+        for folder in reversed(self._made):
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def _lock_folder(folder: Path, output: str) -> int:
+    """Make a folder, private to the user, and return a descriptor that holds its lock."""
+    while True:
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        try:
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # the run that held it has just removed it
+        except OSError as error:
+            raise OutputError(f"{folder}: is no folder of an earlier run; remove it first") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_same(lock, folder):
+                if not _is_own(os.fstat(lock)):
+                    raise OutputError(f"{folder}: belongs to another user; choose another output")
+                return lock
+        except BlockingIOError:
+            os.close(lock)
+            raise OutputError(
+                f"{output}: another run is writing it (it holds {folder}); wait for its end, or choose another output"
+            ) from None
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)
+
+
+def _is_own(found: os.stat_result) -> bool:
+    return found.st_uid == os.geteuid()
+
+
+def _is_same(descriptor: int, path: Path) -> bool:
+    """Tell whether the path still leads to what the descriptor has open."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def _move(steps: Sequence[tuple[Path, Path]], moved: list[tuple[Path, Path]]) -> None:
+    for source, target in steps:
+        source.rename(target)
+        moved.append((source, target))
+
+
+def _copy_access(source: Path, target: Path) -> None:
+    """Give a directory the permissions of the one that it replaces."""
+    found = source.stat()
+    target.chmod(stat.S_IMODE(found.st_mode))
+    with suppress(PermissionError):
+        os.chown(target, found.st_uid, found.st_gid)
+
+
+def _exchange(first: Path, second: Path) -> None:
+    """Let two names change places in one step."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "renameat2"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    names = (os.fsencode(first), os.fsencode(second))
+    if libc.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(first), None, str(second))
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk.
+
+    Raises
+    ------
+    OSError
+        When they cannot be written.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def find_checksum(path: Path) -> str:
+    """Return the xxh3 checksum of a file, 128 bits as hexadecimal digits."""
+    digest = xxhash.xxh3_128()
+    buffer = bytearray(_READ_BYTES)
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            digest.update(memoryview(buffer)[:count])
+    return digest.hexdigest()

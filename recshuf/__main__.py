@@ -1,8 +1,6 @@
 """``python -m recshuf``: the same as the command ``recshuf``."""
 
-import sys
-
-from recshuf.cli import main
+from recshuf.cli import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from recshuf.errors import OutputError, RecshufError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
-    from typing import Any
+    from typing import Any, NoReturn
 
     from recshuf.progress import Progress
 
@@ -84,6 +84,21 @@ def main() -> int:
         _discard_output(error)
         return _explain(error, verbose)
     return 0
+
+
+def run() -> NoReturn:
+    """Run the command line of this process, and end it.
+
+    Libraries' own clean-up at the end is left out: there is nothing to save, it takes time, and HDF5's crashes when a
+    file could not be closed.
+    """
+    # What a library complains of while its objects are torn down says nothing that the error has not said.
+    sys.unraisablehook = lambda _: None
+    code = main()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)
 
 
 @contextmanager

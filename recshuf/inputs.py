@@ -123,6 +123,8 @@ def expand_inputs(
 
 
 def _list_glob(pattern: str, accepts: Callable[[str], bool], warn: Callable[[str], None]) -> list[InputFile]:
+    if "**" in pattern:
+        _check_ends(pattern)
     # Path.glob takes no absolute pattern, and rewrites the names the user wrote.
     matches = sorted(glob.glob(pattern, recursive=True), key=natural_key)  # noqa: PTH207
     if not matches:
@@ -142,6 +144,18 @@ def _list_glob(pattern: str, accepts: Callable[[str], bool], warn: Callable[[str
     return found
 
 
+def _check_ends(pattern: str) -> None:
+    """Refuse to look at any depth where a link leads back up: `glob` would follow it again and again."""
+    before = pattern.partition("**")[0]
+    for folder in glob.glob(before) if before else ["."]:  # noqa: PTH207 - see above
+        for link in _walk(folder)[1]:
+            raise InputError(
+                link,
+                "leads back to a folder above it, and ** would follow it",
+                remedy="give the folder instead",
+            )
+
+
 def _fixed_parts(pattern: str) -> list[str]:
     parts = []
     for part in Path(pattern).parts:
@@ -154,7 +168,10 @@ def _fixed_parts(pattern: str) -> list[str]:
 def _list_folder(
     folder: str, root: str, accepts: Callable[[str], bool], warn: Callable[[str], None]
 ) -> list[InputFile]:
-    paths = sorted(_walk(folder), key=natural_key)
+    paths, circles = _walk(folder)
+    paths.sort(key=natural_key)
+    for link in circles:
+        warn(f"{link}: passed over, as it leads back to a folder above it")
     wanted = [path for path in paths if accepts(path)]
     if not paths:
         raise InputError(folder, "no files in this directory", remedy="check the path")
@@ -165,12 +182,31 @@ def _list_folder(
     return [_name_file(path, Path(root)) for path in wanted or paths]
 
 
-def _walk(folder: str) -> list[str]:
-    paths = []
+def _walk(folder: str) -> tuple[list[str], list[str]]:
+    """Return the files at any depth, and the folders not entered because the way to them leads through them."""
+    paths, circles = [], []
+    ways = {folder: frozenset([_identify(folder)])}
     for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
-        folders[:] = [name for name in folders if not _is_hidden(name)]
+        way, inner = ways.pop(parent), [name for name in folders if not _is_hidden(name)]
+        folders.clear()
+        for name in inner:
+            path = os.path.join(parent, name)  # noqa: PTH118 - keeps ./
+            identity = _identify(path)
+            if identity in way:
+                circles.append(path)
+            else:
+                folders.append(name)
+                ways[path] = way | {identity}
         paths += [os.path.join(parent, name) for name in names if not _is_hidden(name)]  # noqa: PTH118 - keeps ./
-    return [path for path in paths if Path(path).name != _MANIFEST_NAME]
+    return [path for path in paths if Path(path).name != _MANIFEST_NAME], circles
+
+
+def _identify(folder: str) -> tuple[int, int]:
+    try:
+        status = Path(folder).stat()
+    except OSError as error:
+        raise InputError(folder, f"cannot be listed: {error.strerror}") from error
+    return status.st_dev, status.st_ino
 
 
 def _raise(error: OSError) -> None:

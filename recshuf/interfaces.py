@@ -212,8 +212,10 @@ class Sink(ABC):
     What is written depends on the sequence of records alone, never on how it is cut into batches.
     """
 
-    record_count: int
-    """Records in the file, by its own account; valid once it is closed."""
+    @property
+    @abstractmethod
+    def record_count(self) -> int:
+        """Number of records in the file, by its own account, once it is closed."""
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:

@@ -23,7 +23,6 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.entry_count = 0
         self._lock = threading.Lock()
 
     def append(self, entry: Entry) -> None:
@@ -41,7 +40,6 @@ class Journal:
             line = memoryview(start + b"%016x %s\n" % (xxhash.xxh3_64_intdigest(text), text))
             while line:
                 line = line[file.write(line) :]
-            self.entry_count += 1
 
     def _ends_in_newline(self) -> bool:
         with self.path.open("rb") as file:

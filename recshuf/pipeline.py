@@ -148,7 +148,8 @@ class _Run:
         cleanup.callback(scratch.close)
         if opened.job.check_space:
             check_space(opened, scratch.parent, staging.folder if staging else None)
-        self.store = _make_store(opened, scratch, self._note_set if staging else None)
+        can_resume = staging is not None and not opened.job.reads_stdin
+        self.store = _make_store(opened, scratch, self._note_set if can_resume else None)
         cleanup.callback(self.store.close)
         self._sync_pool = ThreadPoolExecutor(1, "sync")
         cleanup.callback(self._sync_pool.shutdown, wait=False, cancel_futures=True)
@@ -222,16 +223,8 @@ class _Run:
     def _note_set(self, set_index: int, index_place: int) -> None:
         inputs = [i for i, one in enumerate(self.opened.plan.set_of_input) if one == set_index]
         counts = {i: self._scatter.count_of(i) for i in inputs}
-        self._append(describe_set(set_index, index_place, counts))
-
-    def _append(self, entry: dict[str, object]) -> None:
-        """Write an entry into the journal."""
-        if self._staging is None:
-            raise RuntimeError("a run to a stream has no journal")
-        try:
-            self._staging.journal.append(entry)
-        except OSError as error:
-            raise write_error(error, str(self._staging.folder), self._staging.folder) from error
+        if self._staging is not None:
+            self._staging.note(describe_set(set_index, index_place, counts))
 
     def gather(self, counts: list[InputCount]) -> tuple[list[int], PassReport]:
         """Write all shards, and return the number of records in each."""
@@ -285,12 +278,12 @@ class _Run:
         """Have a shard synced and noted while the next ones are written."""
         if self._staging is None:
             return
-        path = self._staging.path_of(shard, target.suffix)
+        staging, path = self._staging, self._staging.path_of(shard, target.suffix)
 
         def keep() -> None:
             sync(path)
             if not is_only:
-                self._append(describe_shard(shard, path, digest))
+                staging.note(describe_shard(shard, path, digest))
 
         for done in self._syncs:
             if done.done():

@@ -262,8 +262,9 @@ def _fit_scatter(limits: Limits, costs: Costs) -> tuple[int, int, int]:
 def _fit_gather(limits: Limits, costs: Costs, shard_count: int | None) -> tuple[int, int, int, int, int]:
     """Return writers, threads and units in flight of each, the largest pile, and the memory of one sink."""
     most = min(limits.workers, shard_count or limits.workers)
-    for writers in range(most, 0, -1):
-        threads = max(1, limits.workers // writers)
+    choices = [(writers, limits.workers // writers) for writers in range(most, 0, -1)]
+    choices += [(1, threads) for threads in range(limits.workers - 1, 0, -1)]
+    for writers, threads in choices:
         in_flight = limits.workers + 1 if writers == 1 else 2
         sink_bytes = costs.sink_bytes(threads)
         rest = limits.memory_bytes - writers * sink_bytes

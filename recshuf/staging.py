@@ -19,7 +19,7 @@ import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
@@ -65,6 +65,7 @@ class Staging:
         self.entries: list[Entry] = []
         """Journal of the run that is continued; empty where there is none."""
         self._target = destination.path.resolve()
+        self._finished_count = 0
         self._made: list[Path] = []
         self._lock: int | None = None
         try:
@@ -87,7 +88,21 @@ class Staging:
     @property
     def is_resumable(self) -> bool:
         """Whether a later run could go on from here."""
-        return bool(self.entries) or self.journal.entry_count > 1
+        return bool(self.entries) or self._finished_count > 0
+
+    def note(self, entry: Entry) -> None:
+        """Write into the journal that a task is finished, whose files are written.
+
+        Raises
+        ------
+        OutputError
+            When that fails.
+        """
+        try:
+            self.journal.append(entry)
+        except OSError as error:
+            raise write_error(error, str(self.folder), self.folder) from error
+        self._finished_count += 1
 
     def _make_parents(self, parent: Path) -> None:
         missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
@@ -141,7 +156,6 @@ class Staging:
         """Delete everything in the folder, and the scratch files that its journal speaks of."""
         self._remove_piles()
         self.entries = []
-        self.journal.entry_count = 0
         for path in self.folder.iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -223,6 +237,10 @@ class Staging:
                 raise
             self._replace_files(path)
 
+    def _last(self, key: str) -> Any:
+        """Return what the last entry with a key says in the journal of the run that is continued."""
+        return next((entry[key] for entry in reversed(self.entries) if key in entry), None)
+
     def _note_commit(self, path: Path) -> None:
         found = path.stat()
         self.journal.append({"commit": [found.st_dev, found.st_ino]})
@@ -236,9 +254,15 @@ class Staging:
         self._make_own(old)
         moved: list[tuple[Path, Path]] = []
         try:
-            if not any(entry.get("moved") for entry in self.entries):
-                previous = sorted(self.destination.previous_names(), key=lambda name: name != MANIFEST_NAME)
-                _move([(path / name, old / name) for name in previous if (path / name).exists()], moved)
+            if not self._last("moved"):
+                previous = self._last("moving")
+                if previous is None:
+                    previous = sorted(
+                        self.destination.previous_names(), key=lambda name: name != MANIFEST_NAME
+                    )
+                    self.journal.append({"moving": previous})
+                steps = [(path / Path(name).name, old / Path(name).name) for name in previous]
+                _move([step for step in steps if step[0].exists()], moved)
                 self.journal.append({"moved": True})
             names = sorted(os.listdir(self.files), key=lambda name: name == MANIFEST_NAME)  # noqa: PTH208
             _move([(self.files / name, path / name) for name in names], moved)

@@ -246,8 +246,12 @@ class FakeSink(Sink):
         self._owned = owned
         self._in_use = threading.Lock()
         self._is_open = True
-        self.record_count = 0
+        self._record_count = 0
         stream.write(MAGIC)
+
+    @property
+    def record_count(self) -> int:
+        return self._record_count
 
     def write(self, batch: pa.RecordBatch) -> None:
         assert self._in_use.acquire(blocking=False), "two threads in one sink"
@@ -255,7 +259,7 @@ class FakeSink(Sink):
             assert self._is_open, "write after close"
             rows = self._unwrap(batch)
             self._stream.write(b"".join(part for row in rows for part in (struct.pack("<Q", len(row)), row)))
-            self.record_count += len(rows)
+            self._record_count += len(rows)
         finally:
             self._in_use.release()
 

@@ -11,8 +11,6 @@ from h5py import h5d, h5p, h5s, h5t
 from recshuf.formats._hdf5_types import Kind, copy_type, describe_type, kind_of
 
 _CACHE_SLOTS = 521
-REFERENCE_BYTES = 16
-"""A length of 4 bytes, an address of 8, an index of 4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +43,6 @@ class Column:
     def fixed_bytes(self) -> int:
         """Bytes of a row that do not depend on its value: all of it, or the offset of a variable-length value."""
         return self.native_width if self.kind is Kind.FIXED else 8
-
-    @property
-    def stored_item_bytes(self) -> int:
-        """Bytes of an element in the file: of a variable-length one, those of the reference to its value."""
-        return self.tid.get_size() if self.kind is Kind.FIXED else REFERENCE_BYTES
 
     @property
     def field(self) -> pa.Field:

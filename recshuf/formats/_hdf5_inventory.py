@@ -119,7 +119,8 @@ def read_inventory(file: h5py.File, given: InputFile, records: dict[str, str]) -
     _check_lengths(file, given.name, records)
     for column, storage in zip(columns, storages, strict=True):
         _check_column(column, storage, given.name)
-        check_chunks(file[storage.path].id, column.stored_item_bytes, storage.path, given.name, stamp.byte_count)
+        item_bytes = _find_item_bytes(file, column)
+        check_chunks(file[storage.path].id, item_bytes, storage.path, given.name, stamp.byte_count)
     _check_sizes(columns, storages, given.name)
     return Inventory(given, stamp, storages[0].row_count, tuple(columns), tuple(storages))
 
@@ -177,6 +178,14 @@ def _check_column(column: Column, storage: Storage, name: str) -> None:
     if column.row_bytes > _WIDEST_ROW_BYTES:
         problem = f"a row has {column.row_bytes} bytes, and at most {_WIDEST_ROW_BYTES} are possible"
         raise InputError(name, problem, place=place)
+
+
+def _find_item_bytes(file: h5py.File, column: Column) -> int:
+    """Return the size of an element in the file: for a variable-length one, of its length, address and index."""
+    if column.kind is Kind.FIXED:
+        return int(column.tid.get_size())
+    address_bytes, _ = file.id.get_create_plist().get_sizes()
+    return 4 + int(address_bytes) + 4
 
 
 def _check_sizes(columns: list[Column], storages: list[Storage], name: str) -> None:

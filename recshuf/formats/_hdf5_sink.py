@@ -158,6 +158,7 @@ class Hdf5Sink(Sink):
         schema = pa.schema([column.field for column in plan.columns])
         self._cutter = _StepCutter(schema, plan.step_rows, _VARIABLE_STEP_BYTES)
         self._rows_written = 0
+        self._record_count = 0
         self._path = path
         self._shard: ShardFile | None = ShardFile(path, image)
         self._file: h5py.File | None = None
@@ -171,6 +172,11 @@ class Hdf5Sink(Sink):
             self.abort()
             raise
 
+    @property
+    def record_count(self) -> int:
+        """Number of records in the shortest dataset."""
+        return self._record_count
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Append the records of a native batch; they reach the file in steps of fixed size."""
         for pieces in self._cutter.add(batch):
@@ -182,7 +188,7 @@ class Hdf5Sink(Sink):
             return
         try:
             self._write_step(self._cutter.rest())
-            self.record_count = min((each.shape[0] for each in self._datasets), default=self._rows_written)
+            self._record_count = min((each.shape[0] for each in self._datasets), default=self._rows_written)
             self._datasets = []
             with _writing(self._shard, self._path):
                 self._file.close()

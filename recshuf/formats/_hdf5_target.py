@@ -51,6 +51,11 @@ class _EncodingSink(Sink):
         self._sink = sink
         self._encoder = encoder
 
+    @property
+    def record_count(self) -> int:
+        """See `Sink`."""
+        return self._sink.record_count
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Append the records of a batch of the target's schema."""
         self._sink.write(self._encoder.encode(batch))

@@ -180,8 +180,13 @@ class LineSink(Sink):
         self._writer = writer
         self._encode = encode
         self._is_open = True
-        self.record_count = 0
+        self._record_count = 0
         self._writer.write(memoryview(header))
+
+    @property
+    def record_count(self) -> int:
+        """See `Sink`."""
+        return self._record_count
 
     def write(self, batch: pa.RecordBatch) -> None:
         """See `Sink`."""
@@ -197,7 +202,7 @@ class LineSink(Sink):
     def _write_lines(self, lines: pa.LargeBinaryArray) -> None:
         data, _ = view_records(lines)
         self._writer.write(data.data)
-        self.record_count += len(lines)
+        self._record_count += len(lines)
 
     def close(self) -> None:
         """See `Sink`."""

@@ -32,9 +32,17 @@ def path_of(file: InputFile) -> Path:
     ------
     UsageError
         When it is a stream: the index of a Parquet file is at its end.
+    InputError
+        When it is a pipe or a device, which is one as well; opening it could block for ever.
     """
     if file.path is None:
         raise UsageError(f"{file.name}: Parquet cannot be read from a stream; give the path of a file")
+    with explained(file.name):
+        is_stream = file.path.exists() and not file.path.is_file()
+    if is_stream:
+        raise InputError(
+            file.name, "is no regular file, and Parquet needs one", remedy="save it to a file first"
+        )
     return file.path
 
 

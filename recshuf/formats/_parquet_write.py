@@ -72,6 +72,12 @@ class ParquetSink(Sink):
         self._buffer = RowBuffer(schema, plan.row_group_rows or FirstRows.rows)
         self._writer: pq.ParquetWriter | None = None
         self._is_open = True
+        self._record_count = 0
+
+    @property
+    def record_count(self) -> int:
+        """Number of records by the footer."""
+        return self._record_count
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append the records of a batch, and write each row group that is full."""
@@ -96,7 +102,7 @@ class ParquetSink(Sink):
                 self._write_group(rest.columns)
             writer = self._opened_writer()
             writer.close()
-            self.record_count = writer.writer.metadata.num_rows
+            self._record_count = writer.writer.metadata.num_rows
             self._stream.close()
         finally:
             self.abort()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 OPTIONS = """
     --format --to --compression --shards --shard-records --shard-bytes --seed --memory --workers --temp-dir
     -n --head-count --header -z --zero-terminated --separator --max-record-bytes --datasets --columns --schema
-    --piles --nan-as-null --overwrite --plan --report -q --quiet -v --verbose --version -h --help -o --output
+    --piles --nan-as-null --overwrite --resume --no-space-check --plan --report -q --quiet -v --verbose --version -h --help -o --output
 """
 COMMAND = [sys.executable, "-m", "recshuf"]
 DEADLINE = 20
@@ -60,6 +60,12 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         select.select([], [], [], 0.01)
+
+
+def has_open_files(process: int, folder: Path) -> bool:
+    """Tell whether a process holds files in a folder open, those without a name included."""
+    links = [os.readlink(link) for link in Path(f"/proc/{process}/fd").iterdir() if link.is_symlink()]
+    return any(link.startswith(f"{folder}/") for link in links)
 
 
 class TestHelp:
@@ -503,7 +509,7 @@ class TestSignals:
             assert process.stdout
             assert process.stderr
             records = numbers(100_000)
-            wait_until(lambda: process.stdin.write(records) and any(scratch.iterdir()))
+            wait_until(lambda: process.stdin.write(records) and has_open_files(process.pid, scratch))
             process.send_signal(number)
             assert process.wait(DEADLINE) == 128 + number
             assert process.stdout.read() == b""

@@ -104,7 +104,19 @@ class PileStore:
         """Add the records of a batch, grouped by pile: pile j is at ``bounds[j]:bounds[j + 1]``.
 
         The store keeps `records` or parts of it.
+
+        Raises
+        ------
+        CheckError
+            When the bounds are not those of the records, or a set cannot be sealed.
+        OutputError
+            When records cannot be spilled.
         """
+        if len(records) != bounds[-1]:
+            raise CheckError(
+                f"scatter: pile set {set_index}: {len(records):,} records grouped, {bounds[-1]:,} read; run again, and "
+                "report this as a fault"
+            )
         origin = Origin(input_index, first_row)
         counts = np.diff(bounds)
         with self._lock:

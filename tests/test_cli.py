@@ -64,7 +64,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def has_open_files(process: int, folder: Path) -> bool:
     """Tell whether a process holds files in a folder open, those without a name included."""
-    links = [os.readlink(link) for link in Path(f"/proc/{process}/fd").iterdir() if link.is_symlink()]
+    links = [str(link.readlink()) for link in Path(f"/proc/{process}/fd").iterdir() if link.is_symlink()]
     return any(link.startswith(f"{folder}/") for link in links)
 
 

@@ -1,0 +1,283 @@
+"""Every run checks itself: whatever a pass loses, doubles, cuts or misplaces is found before anything is committed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import recshuf
+import recshuf.gather as gather
+import recshuf.opening as opening
+import recshuf.scatter as scatter
+from recshuf.digests import (
+    Digest,
+    PileDigests,
+    digest_parts,
+    digest_records,
+    find_fingerprints,
+    record_lengths,
+    sum_digests,
+)
+from recshuf.errors import CheckError
+from recshuf.formats._hdf5_sink import Hdf5Sink
+from recshuf.formats._lines_write import LineSink
+from recshuf.formats._parquet_write import ParquetSink
+from recshuf.piles import PileSet, Slice
+from recshuf.records import Records
+from recshuf.store import PileStore
+from tests.test_shuffle import FORMATS, make_inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+SINKS = {"text": LineSink, "jsonl": LineSink, "parquet": ParquetSink, "hdf5": Hdf5Sink}
+
+
+@pytest.fixture(params=["memory", "disk"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Have the piles in memory or on disk."""
+    whole = opening.make_plan
+
+    def plan_small(*arguments: Any) -> Any:
+        plan = whole(*arguments)
+        resident = plan.resident_bytes if request.param == "memory" else 0
+        return replace(plan, resident_bytes=resident, set_of_input=(0, 1))
+
+    monkeypatch.setattr(opening, "make_plan", plan_small)
+    return str(request.param)
+
+
+def run_and_fail(tmp_path: Path, name: str, match: str, **options: Any) -> None:
+    """Run over two inputs and insist on the message, and that nothing is put in place."""
+    inputs = make_inputs(tmp_path / "in", name, [400, 300])
+    with pytest.raises(CheckError, match=match):
+        recshuf.shuffle(inputs, f"{tmp_path}/out/", **({"piles": 4, "shards": 3, "seed": 1} | options))
+    assert "out" not in os.listdir(tmp_path)
+
+
+def once(fault: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what applies a fault to the third thing it is given."""
+    count = iter(range(10**6))
+    return lambda thing: fault(thing) if next(count) == 2 else thing
+
+
+def lose_one(records: Records) -> Records:
+    return records.slice(1, len(records))
+
+
+def double_one(records: Records) -> Records:
+    return records.take(np.append(np.arange(len(records) - 1), 0))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("fault", [double_one, lose_one])
+def test_what_grouping_by_pile_gets_wrong_is_found(
+    tmp_path: Path, place: str, name: str, fault: Any, monkeypatch: pytest.MonkeyPatch
+):
+    class Faulty(Records):
+        def take(self, index: Any) -> Records:
+            return fault(Records(self.keys, self.batch).take(index))
+
+    monkeypatch.setattr(scatter, "Records", Faulty)
+    if fault is lose_one:  # the bounds then no longer fit, and the last pile is short
+        run_and_fail(tmp_path, name, r"scatter: pile set [01]: ")
+    else:
+        run_and_fail(tmp_path, name, r"scatter: pile set [01]: .*not the same ones|bytes")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_slice_that_is_not_written_is_found(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+    whole, calls = PileSet.write, iter(range(100))
+    plan = opening.make_plan
+    monkeypatch.setattr(
+        opening,
+        "make_plan",
+        lambda *arguments: replace(plan(*arguments), resident_bytes=0, set_of_input=(0, 1)),
+    )
+
+    def write_less(self: PileSet, piles: Any, slices: Any, counts: Any, origin: Any) -> int:
+        if next(calls) == 1:
+            piles, slices, counts = piles[1:], slices[1:], counts[1:]
+        return whole(self, piles, slices, counts, origin)
+
+    monkeypatch.setattr(PileSet, "write", write_less)
+    run_and_fail(tmp_path, name, r"scatter: pile \d of pile set \d: 0 records spilled, \d+ given")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("change", [0, 2])
+def test_slices_that_come_back_more_or_less_often_are_found(
+    tmp_path: Path, name: str, change: int, monkeypatch: pytest.MonkeyPatch
+):
+    whole = PileSet.read
+    plan = opening.make_plan
+    monkeypatch.setattr(
+        opening,
+        "make_plan",
+        lambda *arguments: replace(plan(*arguments), resident_bytes=0, set_of_input=(0, 1)),
+    )
+
+    def read_wrong(self: PileSet, pile: int) -> Iterator[Slice]:
+        for piece in whole(self, pile):
+            is_hit = pile == 2 and piece.input_index == 1
+            yield from [piece] * (change if is_hit else 1)
+
+    monkeypatch.setattr(PileSet, "read", read_wrong)
+    run_and_fail(tmp_path, name, r"gather: pile 2 of pile set 1: \d+ records, \d+ given")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_records_that_get_lost_in_memory_are_found(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+):
+    whole = PileStore._resident_parts
+    monkeypatch.setattr(PileStore, "_resident_parts", lambda self, pile: whole(self, pile)[:-1])
+    run_and_fail(tmp_path, name, r"gather: pile \d of pile set [01]: \d+ records, \d+ given")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_what_ordering_gets_wrong_is_found(
+    tmp_path: Path, place: str, name: str, workers: int, monkeypatch: pytest.MonkeyPatch
+):
+    whole = gather.sort_by_key
+
+    def sort_wrong(keys: Any) -> Any:
+        index = whole(keys)
+        index[0] = index[-1]
+        return index
+
+    monkeypatch.setattr(gather, "sort_by_key", sort_wrong)
+    run_and_fail(tmp_path, name, r"gather: all shards: ", workers=workers)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("head_count", [None, 50])
+def test_records_that_a_shard_lacks_are_found(
+    tmp_path: Path, name: str, head_count: int | None, monkeypatch: pytest.MonkeyPatch
+):
+    kind = SINKS[name]
+    whole, once_only = kind.write, once(lambda batch: batch.slice(1))
+    monkeypatch.setattr(kind, "write", lambda self, batch: whole(self, once_only(batch)))
+    match = r"gather: shard \d: \d+ records written, \d+ planned"
+    run_and_fail(tmp_path, name, match, head_count=head_count)
+
+
+@pytest.mark.parametrize("name", ["text", "parquet"])
+def test_what_splitting_a_pile_gets_wrong_is_found(
+    tmp_path: Path, place: str, name: str, monkeypatch: pytest.MonkeyPatch
+):
+    plan = opening.make_plan
+    monkeypatch.setattr(opening, "make_plan", lambda *arguments: replace(plan(*arguments), pile_bytes=500))
+    whole = PileStore._parts
+    monkeypatch.setattr(PileStore, "_parts", lambda self, pile: (one for one in list(whole(self, pile))[:-1]))
+    run_and_fail(tmp_path, name, r"gather: pile \d")
+
+
+# Digests
+
+
+def lines(*rows: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(rows, pa.large_binary())], ["line"])
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 2**64 - 1), st.binary(max_size=5)), max_size=30)
+
+
+def as_records(rows: list[tuple[int, bytes]]) -> Records:
+    return Records(np.array([key for key, _ in rows], np.uint64), lines(*(row for _, row in rows)))
+
+
+@given(rows=ROWS, data=st.data())
+def test_a_digest_depends_on_the_records_and_not_on_their_order(rows: list[tuple[int, bytes]], data: Any):
+    whole = digest_records(as_records(rows))
+    assert digest_records(as_records(data.draw(st.permutations(rows)))) == whole
+    cut = data.draw(st.integers(0, len(rows)))
+    parts = digest_parts(as_records(rows), [0, cut, len(rows)])
+    assert parts == [digest_records(as_records(rows[:cut])), digest_records(as_records(rows[cut:]))]
+    assert sum_digests(parts) == whole
+    assert whole.records == len(rows)
+    assert whole.byte_count == sum(len(row) for _, row in rows)
+
+
+@given(rows=ROWS.filter(bool), data=st.data())
+def test_a_digest_changes_with_any_record(rows: list[tuple[int, bytes]], data: Any):
+    whole = digest_records(as_records(rows))
+    place = data.draw(st.integers(0, len(rows) - 1))
+    key, row = rows[place]
+    assert digest_records(as_records(rows[:place] + rows[place + 1 :])) != whole
+    assert digest_records(as_records([*rows, rows[place]])) != whole
+    rows[place] = (key, row + b"x")
+    assert digest_records(as_records(rows)) != whole
+    rows[place] = (key ^ 1 << data.draw(st.integers(0, 63)), row)
+    assert digest_records(as_records(rows)) != whole
+
+
+def test_two_records_that_change_their_lengths_are_noticed():
+    before = Records(np.array([10**18, 3 * 10**18], np.uint64), lines(b"a", b"bb"))
+    after = Records(before.keys, lines(b"aa", b"b"))
+    assert digest_records(before).byte_count == digest_records(after).byte_count
+    assert digest_records(before) != digest_records(after)
+
+
+def test_two_copies_do_not_cancel():
+    keys = np.array([7, 7], np.uint64)
+    assert find_fingerprints(keys, np.array([1, 1])).sum(dtype=np.uint64) != 0
+
+
+@given(rows=ROWS, piles=st.integers(1, 5), data=st.data())
+def test_piles_are_digested_like_their_records(rows: list[tuple[int, bytes]], piles: int, data: Any):
+    edges = sorted(data.draw(st.lists(st.integers(0, len(rows)), min_size=piles - 1, max_size=piles - 1)))
+    bounds = np.array([0, *edges, len(rows)])
+    digests = PileDigests(piles)
+    for _ in range(2):
+        digests.add(np.diff(bounds), as_records(rows), bounds)
+    for pile in range(piles):
+        part = digest_records(as_records(rows[bounds[pile] : bounds[pile + 1]]))
+        assert digests.pile(pile) == part + part
+    assert digests.total() == sum_digests(digests.pile(pile) for pile in range(piles))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([b"a", None, b"ccc", b""], pa.binary()),
+        pa.array(["a", None, "ccc", ""], pa.large_string()),
+        pa.array([[1, 2], None, [], [3]], pa.list_(pa.int8())),
+        pa.array([[1, 2], None, [], [3]], pa.large_list(pa.int8())),
+        pa.array([[("k", 1)], None, [], [("l", 2), ("m", 3)]], pa.map_(pa.string(), pa.int8())),
+        pa.array([1, None, 3, 4]),
+        pa.array([{"a": 1}, None, {"a": None}, {}], pa.struct([("a", pa.int8())])),
+        pa.array([b"ab", None, b"cd", b"ef"], pa.binary(2)),
+        pa.array([1, None, 3, 4]).dictionary_encode(),
+        pa.nulls(4),
+        pa.ExtensionArray.from_storage(pa.json_(), pa.array(["1", None, "22", ""])),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_lengths_do_not_depend_on_how_a_batch_is_cut(column: pa.Array):
+    batch = pa.RecordBatch.from_arrays([column, pa.array(range(4))], ["a", "b"])
+    whole = record_lengths(batch).tolist()
+    assert [record_lengths(batch.slice(row, 1)).item() for row in range(4)] == whole
+    assert record_lengths(batch.take(pa.array([3, 1, 0]))).tolist() == [whole[3], whole[1], whole[0]]
+    expected = [len(value) if hasattr(value, "__len__") else 0 for value in column.to_pylist()]
+    if pa.types.is_struct(column.type) or pa.types.is_fixed_size_binary(column.type):
+        expected = [0] * 4
+    if isinstance(column.type, pa.BaseExtensionType):
+        expected = [len(value) if value else 0 for value in column.storage.to_pylist()]
+    nulls = [value is None for value in column.to_pylist()] if column.type != pa.null() else [False] * 4
+    assert whole == [length + null for length, null in zip(expected, nulls, strict=True)]
+
+
+def test_a_digest_tells_what_is_different():
+    assert Digest(2, 10, 7).compare(Digest(3, 10, 9)) == "2 records, 3 given"
+    assert Digest(2, 10, 7).compare(Digest(2, 11, 9)) == "10 bytes, 11 given"
+    assert "not the same ones" in Digest(2, 10, 7).compare(Digest(2, 10, 9))

@@ -8,6 +8,7 @@ import shutil
 import stat
 import tempfile
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from recshuf.errors import DiskFullError, OutputError
@@ -107,7 +108,8 @@ class Scratch:
         with self._lock:
             if descriptor in self._open:
                 self._open.remove(descriptor)
-                os.close(descriptor)
+                with suppress(OSError):  # what it holds is verified when it is read, and nothing is read now
+                    os.close(descriptor)
 
     def close(self) -> None:
         """Close every file. Idempotent."""

@@ -289,9 +289,10 @@ class Staging:
 
     def release(self) -> None:
         """Leave the folder as it is, for a later run. Idempotent."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            with suppress(OSError):  # the lock is given up all the same
+                os.close(lock)
 
     def _leave(self) -> None:
         """Give up an attempt to get the folder, without touching what others have in it."""

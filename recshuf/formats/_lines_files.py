@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -106,7 +107,8 @@ class FileSource:
         """Close the file. Idempotent."""
         if self._is_open:
             self._is_open = False
-            os.close(self._descriptor)
+            with suppress(OSError):  # it was only read
+                os.close(self._descriptor)
 
 
 class StreamSource:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -146,7 +146,7 @@ class OpenFile:
                 self.metadata: pq.FileMetaData = self.parquet.metadata
                 self.schema = _schema_of(self.parquet)
         except BaseException:
-            self._handle.close()
+            self.close()
             raise
 
     def __enter__(self) -> Self:
@@ -157,7 +157,8 @@ class OpenFile:
 
     def close(self) -> None:
         """Close the file. Idempotent."""
-        self._handle.close()
+        with suppress(OSError):  # it was only read
+            self._handle.close()
 
     def batches(self, group: int, leaves: Sequence[int], rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the columns with these leaf indices of one row group, `rows` rows at a time.

@@ -5,18 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["Options", "ShuffleReport", "__version__", "errors", "plan", "shuffle"]
+__all__ = [
+    "Options",
+    "ShuffleReport",
+    "VerifyOptions",
+    "VerifyReport",
+    "__version__",
+    "errors",
+    "plan",
+    "shuffle",
+    "verify",
+]
 
 if TYPE_CHECKING:
     from recshuf import errors
-    from recshuf.api import Options, plan, shuffle
+    from recshuf.api import Options, VerifyOptions, plan, shuffle, verify
     from recshuf.report import ShuffleReport
+    from recshuf.verification import VerifyReport
 
 _HOMES = {
     "Options": "recshuf.api",
     "shuffle": "recshuf.api",
     "plan": "recshuf.api",
+    "verify": "recshuf.api",
     "ShuffleReport": "recshuf.report",
+    "VerifyOptions": "recshuf.api",
+    "VerifyReport": "recshuf.verification",
 }
 
 
@@ -27,7 +41,8 @@ def __getattr__(name: str) -> object:
     if name == "errors":
         return import_module("recshuf.errors")
     if name in _HOMES:
-        # The module of `plan` is called plans: a submodule of the same name would take its place here.
+        # The module of `plan` is called plans, that of `verify` verification: a submodule of the same name would
+        # take its place here.
         value = getattr(import_module(_HOMES[name]), name)
         globals()[name] = value
         return value

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from recshuf.plans import Plan
     from recshuf.report import ShuffleReport
+    from recshuf.verification import RecordPlace, VerifyReport
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -109,3 +110,39 @@ def detail_lines(report: ShuffleReport) -> Iterator[str]:
             f"in {duration(one.seconds)} ({format_size(one.bytes_per_second)}/s)"
         )
     yield f"{'memory':<12}  peak {format_size(report.measured_peak_bytes)}, {format_size(report.base_bytes)} at the start"
+
+
+def verdict(report: VerifyReport, output: str) -> str:
+    """Return the line that ends a comparison with `output`."""
+    if report.is_equal:
+        kept, records = report.records_written, count_of(report.records, "record")
+        what = records if kept == report.records else f"{kept:,} of {records}"
+        return f"equal: {output} holds {what} of {count_of(len(report.inputs), 'input')}, in {duration(report.seconds)}"
+    counts = [
+        f"{count_of(count, 'record')} {word}"
+        for count, word in ((report.missing, "missing"), (report.extra, "extra"))
+        if count
+    ]
+    if report.differences:
+        counts.append(count_of(len(report.differences), "other difference"))
+    return f"different: in {output}, {', '.join(counts)}"
+
+
+def difference_lines(report: VerifyReport) -> Iterator[str]:
+    """Yield in what an output differs from its inputs, the first few of many records by name."""
+    yield from report.differences
+    if not report.are_compared:
+        yield "the records were not compared, since the schemas differ"
+    for word, count, places in (
+        ("missing", report.missing, report.missing_places),
+        ("extra", report.extra, report.extra_places),
+    ):
+        yield from (f"{word}: {_describe_place(one)}" for one in places)
+        rest = count - sum(one.copies for one in places)
+        if places and rest:
+            yield f"{word}: {rest:,} more"
+
+
+def _describe_place(place: RecordPlace) -> str:
+    copies = f", {place.copies:,} of its kind" if place.copies > 1 else ""
+    return f"{place.name}: record {place.index}{copies}"

@@ -1,11 +1,11 @@
-"""The functions that Python programs call: `shuffle` and `plan`."""
+"""The functions that Python programs call: `shuffle`, `plan` and `verify`."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict, Unpack, cast
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, WriteOptions
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from recshuf.plans import Plan
     from recshuf.progress import Progress
     from recshuf.report import ShuffleReport
+    from recshuf.verification import VerifyReport
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
 Names = str | Iterable[str]
@@ -79,6 +80,26 @@ class Options(TypedDict, total=False):
     """What to read when the input is ``-``; None for standard input."""
     stdout: BinaryIO | None
     """What to write when the output is ``-``; None for standard output."""
+
+
+class VerifyOptions(TypedDict, total=False):
+    """Options of `verify`: those of the `shuffle` that wrote the output, as far as they say what its records are."""
+
+    format: str | None
+    to: str | None
+    header: int
+    zero_terminated: bool
+    separator: str | bytes | None
+    max_record_bytes: Size
+    datasets: Names | None
+    columns: Names | None
+    schema: pa.Schema | str | os.PathLike[str] | None
+    head_count: int | None
+    """Of how many records the output is a sample."""
+    memory: Size | None
+    workers: int | None
+    temp_dir: str | os.PathLike[str] | None
+    """Where hashes spill if much differs; None for `$TMPDIR`, else /var/tmp."""
 
 
 def shuffle(
@@ -143,6 +164,52 @@ def plan(inputs: Paths, output: str | os.PathLike[str] | None = None, **options:
     from recshuf.pipeline import plan_job
 
     return plan_job(_make_job(inputs, output, options), SilentProgress())
+
+
+def verify(
+    inputs: Paths,
+    output: str | os.PathLike[str],
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[VerifyOptions],
+) -> VerifyReport:
+    """Prove from the files alone that an output holds the same records as the inputs, in whatever order.
+
+    Parameters
+    ----------
+    inputs
+        As for `shuffle`; not standard input.
+    output
+        What `shuffle` wrote: a file or a directory.
+    progress
+        Hears of passes, records and warnings; None for nobody.
+    **options
+        Each explained in `recshuf.VerifyOptions`.
+
+    Returns
+    -------
+    VerifyReport
+        Whether they are equal (`is_equal`), and if not, in what they differ. What ``--report`` writes is its
+        `to_json`.
+
+    Raises
+    ------
+    UsageError
+        When options are out of range or contradict each other.
+    InputError
+        When a file of either side cannot be read.
+    """
+    give_back_promptly()
+    from recshuf.verification import verify_job
+
+    unknown = set(options) - VerifyOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unknown option {sorted(unknown)[0]!r}")
+    listener = progress or SilentProgress()
+    try:
+        return verify_job(_make_job(inputs, output, cast("Options", options)), listener)
+    finally:
+        listener.stop()
 
 
 def _make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Options) -> Job:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import traceback
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from click.exceptions import Exit
 from click.shell_completion import shell_complete
 
 from recshuf._options import ShuffleCommand
+from recshuf._verify_options import VerifyCommand
 from recshuf.errors import OutputError, RecshufError, UsageError
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ FAILED = 1
 WRONG_USAGE = 2
 SIGNALLED = 128
 """Plus the number of the signal."""
+CLEANUP_SECONDS = 1.5
+"""How long a run that was told to stop may take to clean up."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -103,13 +107,18 @@ def run() -> NoReturn:
 
 @contextmanager
 def _raising_signals() -> Iterator[None]:
-    """Raise `Interrupted` on the first signal to stop; later ones must not cut the clean-up short."""
-    stopping = False
+    """Raise `Interrupted` on the first signal to stop; later ones must not cut the clean-up short.
+
+    A thread that waits for a disk, or for somebody to read a pipe, cannot be stopped; the process ends without it.
+    """
+    limit: threading.Timer | None = None
 
     def stop(number: int, _: FrameType | None) -> None:
-        nonlocal stopping
-        if not stopping:
-            stopping = True
+        nonlocal limit
+        if limit is None:
+            limit = threading.Timer(CLEANUP_SECONDS, _end_at_once, [number])
+            limit.daemon = True
+            limit.start()
             raise Interrupted(number)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -122,8 +131,20 @@ def _raising_signals() -> Iterator[None]:
     try:
         yield
     finally:
+        if limit is not None:
+            limit.cancel()
         for number, handler in old.items():
             signal.signal(number, handler)
+
+
+def _end_at_once(number: int) -> None:
+    """End the process although it has not cleaned up."""
+    from recshuf.terminal import say
+
+    say(
+        f"stopped by {signal.Signals(number).name} while it waited; a work folder beside the output may be left"
+    )
+    os._exit(SIGNALLED + number)
 
 
 def _discard_output(error: BaseException) -> None:
@@ -231,6 +252,36 @@ def _run_shuffle(
             raise OutputError(f"{report}: {reason}; give --report another file") from error
 
 
+def _run_verify(
+    inputs: tuple[str, ...], report: str | None, quiet: bool, verbose: bool, **options: Any
+) -> None:
+    """Compare the last of `inputs` with the others; `options` are arguments of `recshuf.verify`."""
+    if quiet and verbose:
+        raise UsageError("-q and -v contradict each other; give one of them")
+    if len(inputs) < 2:
+        raise UsageError("verify compares two sides; usage: recshuf verify [OPTIONS] INPUT... OUTPUT")
+    *given, output = inputs
+    if report:
+        _check_report(report, output, True)
+        _check_spared(report, [*inputs, options.get("schema")])
+    from recshuf import api
+    from recshuf._wording import difference_lines, one_line, verdict
+
+    progress = _choose_progress(quiet, report)
+    done = api.verify(given, output, progress=progress, **options)
+    if report:
+        _write_json(report, done.to_json())
+    lines = (
+        []
+        if quiet or report == "-" or sys.stdout is None
+        else [verdict(done, output), *difference_lines(done)]
+    )
+    for line in lines:
+        click.echo(one_line(line))
+    if not done.is_equal:
+        raise Exit(FAILED)
+
+
 def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:
     if not inputs and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError(
@@ -319,3 +370,4 @@ def _write_json(name: str, values: dict[str, object]) -> None:
 
 
 commands = DefaultGroup(ShuffleCommand(_run_shuffle))
+commands.add_command(VerifyCommand(_run_verify))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,6 +59,8 @@ def take_stamp(file: InputFile) -> Stamp:
         found = file.path.stat()
     except OSError as error:
         raise InputError(file.name, f"cannot be opened: {error.strerror}", remedy="check the path") from error
+    if not stat.S_ISREG(found.st_mode):
+        return Stamp(file.name, None)  # a pipe by its path: its times change as it is read
     return Stamp(file.name, file.path, found.st_size, found.st_mtime_ns, found.st_ino)
 
 
@@ -119,7 +123,22 @@ def expand_inputs(
             found += _list_glob(pattern, accepts, warn)
         else:
             found.append(_name_file(pattern, Path(pattern)))
+    for file in found:
+        _check_link(file)
     return found
+
+
+def _check_link(file: InputFile) -> None:
+    """Refuse a link that leads to itself, which cannot even be compared with other paths."""
+    if file.path is None or not file.path.is_symlink():
+        return
+    try:
+        file.path.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise InputError(
+                file.name, f"cannot be opened: {error.strerror}", remedy="check the link"
+            ) from error
 
 
 def _list_glob(pattern: str, accepts: Callable[[str], bool], warn: Callable[[str], None]) -> list[InputFile]:

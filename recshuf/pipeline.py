@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf import __version__
-from recshuf.errors import ConversionError, InputError, OutputError, PileError, UsageError
+from recshuf.errors import CheckError, ConversionError, InputError, OutputError, PileError, UsageError
 from recshuf.gather import Gather
 from recshuf.inputs import check_unchanged
 from recshuf.interfaces import Sink, SupportsStream
@@ -175,9 +175,9 @@ class _Run:
         staging = self._staging
         if staging is None:
             return
-        # A fresh run on the same inputs would end the same way.
-        is_hopeless = isinstance(error, InputError | ConversionError | UsageError) and not staging.entries
-        if error is None or is_hopeless or not staging.is_resumable:
+        # A fresh run on the same inputs would end the same way, and what failed its check is not to be trusted.
+        is_final = isinstance(error, InputError | ConversionError | UsageError) and not staging.entries
+        if error is None or is_final or isinstance(error, CheckError) or not staging.is_resumable:
             staging.remove()
             return
         error.add_note(

@@ -11,13 +11,12 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from recshuf.disk import NO_ROOM, describe_room
 from recshuf.errors import DiskFullError, OutputError
-from recshuf.memory import format_size
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_NAMELESS_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
 
 
@@ -90,17 +89,15 @@ class Scratch:
 
     def explain(self, error: OSError) -> OutputError:
         """Return the error to raise when writing to a scratch file failed."""
-        if error.errno not in _FULL:
+        if error.errno not in NO_ROOM:
             return OutputError(
                 f"{self._shown}: cannot spill records: {error.strerror}; choose another --temp-dir"
             )
         if error.errno == errno.EFBIG:
             return DiskFullError(f"{self._shown}: a scratch file may not grow this large; raise ulimit -f")
-        free = format_size(shutil.disk_usage(self.parent).free)
-        needed = f"about {format_size(self._needed_bytes)} needed in all, " if self._needed_bytes else ""
+        room = describe_room(self.parent, self._needed_bytes)
         return DiskFullError(
-            f"{self._shown}: no space left for spilled records ({needed}{free} free); "
-            "give --temp-dir a folder with more space, or raise --memory to spill less"
+            f"{self._shown}: no space left for spilled records{room}; give --temp-dir a folder with more space, or raise --memory to spill less"
         )
 
     def release(self, descriptor: int) -> None:

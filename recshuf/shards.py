@@ -5,22 +5,20 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import xxhash
 
+from recshuf.disk import NO_ROOM, describe_room
 from recshuf.errors import DiskFullError, OutputError
-from recshuf.memory import format_size
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
 MANIFEST_NAME = "recshuf.json"
 _LONGEST_NAME = 240  # of the 255 bytes that file systems allow
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +127,7 @@ def write_error(
         return DiskFullError(
             f"{name}: the file may not grow this large; raise ulimit -f, or write more shards"
         )
-    if error.errno in _FULL:
-        free = f"{format_size(shutil.disk_usage(folder).free)} free" if folder and folder.is_dir() else ""
-        needed = f"about {format_size(needed_bytes)} needed in all" if needed_bytes else ""
-        room = f" ({', '.join(filter(None, [needed, free]))})" if needed or free else ""
+    if error.errno in NO_ROOM:
+        room = describe_room(folder, needed_bytes)
         return DiskFullError(f"{name}: no space left for the output{room}; free some, or choose another")
     return OutputError(f"{name}: cannot be written: {error.strerror or error}")

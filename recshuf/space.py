@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from recshuf.disk import free_bytes
 from recshuf.errors import DiskFullError
 from recshuf.memory import format_size
 
@@ -41,8 +41,8 @@ def check_space(opened: Opened, scratch: Path, output: Path | None) -> None:
             by_device[need[1].stat().st_dev].append(need)
     for parts in by_device.values():
         folder, needed = parts[0][1], sum(part[2] for part in parts)
-        free = shutil.disk_usage(folder).free
-        if needed > free:
+        free = free_bytes(folder)
+        if free is not None and needed > free:
             raise DiskFullError(
                 f"{folder}: {' and '.join(part[0] for part in parts)} need about {format_size(needed)}, and "
                 f"{format_size(free)} are free; free some, choose another --temp-dir or output, or give "

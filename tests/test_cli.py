@@ -585,3 +585,22 @@ def test_a_report_that_cannot_be_written_names_itself(call: Run, lines: Path, tm
     assert result.returncode == 1
     assert b"/dev/full: the records are written, but not the report" in result.stderr
     assert (tmp_path / "out.txt").exists()
+
+
+def test_a_signal_ends_a_run_whose_pipe_nobody_reads(tmp_path: Path) -> None:
+    """A named pipe holds so much; the thread that fills it cannot be woken."""
+    (tmp_path / "lines.txt").write_bytes(b"".join(b"%099d\n" % i for i in range(20_000)))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        command = [*COMMAND, tmp_path / "lines.txt", "-o", pipe]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+            select.select([reader], [], [], DEADLINE)
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(DEADLINE) == 143
+            assert child.stderr is not None
+            assert_one_line(child.stderr.read(), "SIGTERM")
+    finally:
+        os.close(reader)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lines.txt", "pipe"]

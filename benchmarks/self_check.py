@@ -1,0 +1,63 @@
+"""Measures what the checks of a run cost: whole runs in turn, with all of them, without one kind, and without any.
+
+    python -m benchmarks.self_check FOLDER [--size 1GB] [--rounds 5] [--case NAME]...
+
+makes the inputs in FOLDER where they are missing, and prints medians and ratios of the wall times of each case's runs.
+What is left out is left out by this program; the command itself has no option for it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+
+from benchmarks.out_of_core import run_module
+
+INPUTS = {"text": ("lines.jsonl", "lines140"), "parquet": ("parquet", "parquet")}
+MEMORY = {"in memory": "6GB", "out of core": "300MB"}
+CASES = {f"{name}, {place}": (name, place) for name in INPUTS for place in MEMORY}
+WITHOUT = ("nothing", "digests", "checksums", "syncs", "digests,checksums", "digests,checksums,syncs")
+"""What a run is measured without; the first is the run as it is."""
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--size", default="1GB", show_default=True, help="Bytes of each input.")
+@click.option("--rounds", default=5, show_default=True)
+@click.option("--case", "names", type=click.Choice(list(CASES)), multiple=True, help="Only these.")
+def main(folder: Path, size: str, rounds: int, names: tuple[str, ...]) -> None:
+    """Run every case in turn and print a Markdown table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, kind in INPUTS.values():
+        if not (folder / name).exists():
+            run_module("benchmarks.data", kind, size, folder / name)
+    click.echo("| case | without | median s | with all / without |\n| --- | --- | --- | --- |")
+    for case in names or CASES:
+        seconds: dict[str, list[float]] = {left_out: [] for left_out in WITHOUT}
+        for _ in range(rounds):
+            for left_out in WITHOUT:
+                seconds[left_out].append(measure(folder, *CASES[case], left_out))
+        whole = statistics.median(seconds["nothing"])
+        for left_out, found in seconds.items():
+            median = statistics.median(found)
+            click.echo(f"| {case} | {left_out} | {median:.2f} | {whole / median:.3f} |")
+
+
+def measure(folder: Path, name: str, place: str, left_out: str) -> float:
+    """Return the wall time of a run in a process of its own."""
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        command = [sys.executable, "-m", "benchmarks.self_check_run", left_out, str(folder / INPUTS[name][0])]
+        options = ["--memory", MEMORY[place], "-q", "--seed", "7", "--shards", "4", "-o", f"{work}/out/"]
+        started = time.perf_counter()
+        subprocess.run([*command, *options], check=True)
+        return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    main()

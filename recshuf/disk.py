@@ -1,0 +1,34 @@
+"""Room on disk: how much there is, and which errors mean that there is none."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from typing import TYPE_CHECKING
+
+from recshuf.memory import format_size
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a write that more room would mend."""
+
+
+def free_bytes(folder: Path) -> int | None:
+    """Return how much more can be written below a folder; None where that cannot be found out."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
+
+
+def describe_room(folder: Path | None, needed_bytes: int | None) -> str:
+    """Return what is needed and free in a folder as part of a message: empty, or in brackets after a space."""
+    free = None if folder is None else free_bytes(folder)
+    parts = [
+        f"about {format_size(needed_bytes)} needed in all" if needed_bytes else "",
+        "" if free is None else f"{format_size(free)} free",
+    ]
+    known = ", ".join(filter(None, parts))
+    return f" ({known})" if known else ""

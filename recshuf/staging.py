@@ -136,7 +136,7 @@ class Staging:
             path = self.destination.path
             self.entries = []
             raise OutputError(
-                f"{path}: an unfinished run left {self.folder} with {finished} finished parts; give --resume to go on "
+                f"{path}: an unfinished run left {self.folder}, finished parts: {finished}; give --resume to go on "
                 "from there, or delete that folder to start anew"
             )
         elif names:

@@ -142,7 +142,7 @@ class _Run:
         if staging is not None:
             header = describe_job(opened, self.seed, scratch.kept)
             if self._earlier is None:
-                staging.journal.append(header)
+                staging.begin(header)
             else:
                 self._earlier.check(header)
         cleanup.callback(scratch.close)

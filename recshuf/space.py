@@ -44,7 +44,7 @@ def check_space(opened: Opened, scratch: Path, output: Path | None) -> None:
         free = free_bytes(folder)
         if free is not None and needed > free:
             raise DiskFullError(
-                f"{folder}: {' and '.join(part[0] for part in parts)} need about {format_size(needed)}, and "
+                f"{folder}: {' and '.join(part[0] for part in parts)}: about {format_size(needed)} needed, and "
                 f"{format_size(free)} are free; free some, choose another --temp-dir or output, or give "
                 "--no-space-check"
             )

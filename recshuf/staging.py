@@ -65,6 +65,7 @@ class Staging:
         self.entries: list[Entry] = []
         """Journal of the run that is continued; empty where there is none."""
         self._target = destination.path.resolve()
+        self._header: Entry | None = None
         self._finished_count = 0
         self._made: list[Path] = []
         self._lock: int | None = None
@@ -90,6 +91,17 @@ class Staging:
         """Whether a later run could go on from here."""
         return bool(self.entries) or self._finished_count > 0
 
+    def begin(self, header: Entry) -> None:
+        """Write the first entry of the journal of a new run.
+
+        Raises
+        ------
+        OutputError
+            When that fails.
+        """
+        self._header = header
+        self._append(header)
+
     def note(self, entry: Entry) -> None:
         """Write into the journal that a task is finished, whose files are written.
 
@@ -98,11 +110,14 @@ class Staging:
         OutputError
             When that fails.
         """
+        self._append(entry)
+        self._finished_count += 1
+
+    def _append(self, entry: Entry) -> None:
         try:
             self.journal.append(entry)
         except OSError as error:
-            raise write_error(error, str(self.folder), self.folder) from error
-        self._finished_count += 1
+            raise write_error(error, str(self.journal.path), self.folder) from error
 
     def _make_parents(self, parent: Path) -> None:
         missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
@@ -163,8 +178,8 @@ class Staging:
                 path.unlink()
 
     def _remove_piles(self) -> None:
-        entries = self.entries or read_journal(self.journal.path)
-        piles = Path(entries[0]["piles"]) if entries and entries[0].get("piles") else None
+        header = self.entries[0] if self.entries else self._header
+        piles = Path(header["piles"]) if header and header.get("piles") else None
         # Whatever a journal says, nothing is deleted but a folder that has the name and the owner of one of ours.
         is_named = piles is not None and piles.name.startswith(PILES_PREFIX)
         if piles and is_named and piles.is_dir() and not piles.is_symlink() and _is_own(piles.stat()):
@@ -310,29 +325,49 @@ class Staging:
 def _lock_folder(folder: Path, output: str) -> int:
     """Make a folder, private to the user, and return a descriptor that holds its lock."""
     while True:
-        with suppress(FileExistsError):
+        is_new = True
+        try:
             folder.mkdir(mode=0o700)
+        except FileExistsError:
+            is_new = False
         try:
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue  # the run that held it has just removed it
-        except OSError as error:
-            raise OutputError(f"{folder}: is no folder of an earlier run; remove it first") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_same(lock, folder):
-                if not _is_own(os.fstat(lock)):
-                    raise OutputError(f"{folder}: belongs to another user; choose another output")
-                return lock
-        except BlockingIOError:
-            os.close(lock)
-            raise OutputError(
-                f"{output}: another run is writing it (it holds {folder}); wait for its end, or choose another output"
-            ) from None
+            lock = _try_lock(folder, output)
         except BaseException:
-            os.close(lock)
+            if is_new:
+                with suppress(OSError):
+                    folder.rmdir()
             raise
+        if lock is not None:
+            return lock
+
+
+def _try_lock(folder: Path, output: str) -> int | None:
+    """Return a descriptor that holds the lock of a folder; None if the folder has been removed meanwhile."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None  # the run that held it has just removed it
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise
+        raise OutputError(f"{folder}: is no folder of an earlier run; remove it first") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _is_same(lock, folder):
+            os.close(lock)
+            return None
+        if not _is_own(os.fstat(lock)):
+            raise OutputError(f"{folder}: belongs to another user; choose another output")
+    except BlockingIOError:
         os.close(lock)
+        raise OutputError(
+            f"{output}: another run is writing it (it holds {folder}); wait for its end, or choose another output"
+        ) from None
+    except BaseException:
+        with suppress(OSError):
+            os.close(lock)
+        raise
+    return lock
 
 
 def _is_own(found: os.stat_result) -> bool:

@@ -38,10 +38,10 @@ def test_spilled_records_count_where_they_go(tmp_path: Path, monkeypatch: pytest
     plan = recshuf.plan(tmp_path / "in.txt", tmp_path / "out.txt", memory="64MB")
     assert plan.spilled_bytes > 0
     monkeypatch.setattr(space, "free_bytes", lambda _: plan.peak_disk_bytes - 1)
-    with pytest.raises(DiskFullError, match="spilled records and the output need about"):
+    with pytest.raises(DiskFullError, match="spilled records and the output: about"):
         recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt", memory="64MB")
     monkeypatch.setattr(space, "free_bytes", lambda _: plan.spilled_bytes - 1)
-    with pytest.raises(DiskFullError, match="spilled records need about"):
+    with pytest.raises(DiskFullError, match="spilled records: about"):
         recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt.zst", memory="64MB")
     assert os.listdir(tmp_path) == ["in.txt"]
 

@@ -208,7 +208,7 @@ def test_finished_parts_are_neither_deleted_nor_used_unasked(tmp_path: Path):
     destination = Destination(tmp_path / "out", is_directory=True)
     leave_finished(destination)
     before = read_tree(tmp_path)
-    with pytest.raises(OutputError, match=r"\.out\.recshuf finished parts: 1; give --resume"):
+    with pytest.raises(OutputError, match=r"\.out\.recshuf, finished parts: 1; give --resume"):
         open_staging(destination)
     assert read_tree(tmp_path) == before
     resumed = open_staging(destination, resumes=True)

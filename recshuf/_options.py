@@ -108,6 +108,7 @@ def _options() -> dict[str, list[click.Option]]:
             _value("--datasets", metavar="A,B", help="HDF5 datasets that are the record; else all with a first axis."),
             _value("--columns", metavar="A,B", help="Parquet columns to keep; else all."),
             _value("--schema", type=click.Path(), metavar="FILE", help="Types for a conversion from JSONL, where inference is not enough."),
+            _value("--on-bad-record", default="fail", show_default=True, metavar="WHAT", help="In a conversion from lines, one that does not parse: fail, or quarantine:FILE to set it aside."),
         ],
         "Output": [
             _value("-o", "--output", type=click.Path(), metavar="OUTPUT", help="Where the shuffled records go."),

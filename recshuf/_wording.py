@@ -89,8 +89,14 @@ def summary(report: ShuffleReport, output: str | None) -> str:
     rate = format_size(report.byte_count / report.seconds) if report.seconds else "0 B"
     return (
         f"{records}, {format_size(report.byte_count)} in {duration(report.seconds)} ({rate}/s), "
-        f"{_describe_output(report, output)}, seed {report.seed}"
+        f"{_describe_output(report, output)}{_describe_quarantine(report)}, seed {report.seed}"
     )
+
+
+def _describe_quarantine(report: ShuffleReport) -> str:
+    if report.quarantine is None:
+        return ""
+    return f", {count_of(report.quarantined, 'bad record')} set aside in {report.quarantine}"
 
 
 def _describe_output(report: ShuffleReport, output: str | None) -> str:

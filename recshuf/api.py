@@ -66,6 +66,9 @@ class Options(TypedDict, total=False):
     """Parquet columns to keep; a string is split at commas."""
     schema: pa.Schema | str | os.PathLike[str] | None
     """Types for a conversion from JSONL or text: a schema, or the path of a schema file."""
+    on_bad_record: str
+    """In a conversion from lines, what to do with those that do not parse: ``"fail"``, the default, or
+    ``"quarantine:FILE"`` to set them aside."""
     piles: int | None
     """Number of piles; None for what the plan finds best."""
     nan_as_null: bool
@@ -123,7 +126,7 @@ def shuffle(
     **options
         Those of the command, by the same names, each explained in `recshuf.Options`: format, to, compression,
         shards, shard_records, shard_bytes, seed, memory, workers, temp_dir, head_count, header, zero_terminated,
-        separator, max_record_bytes, datasets, columns, schema, piles, nan_as_null, overwrite. What ``--report``
+        separator, max_record_bytes, datasets, columns, schema, on_bad_record, piles, nan_as_null, overwrite. What ``--report``
         writes is `ShuffleReport.to_json`.
 
     Raises
@@ -224,6 +227,7 @@ def _make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opt
     compression, level = _parse_compression(options.get("compression"))
     separator = _choose_separator(options)
     temp_dir = options.get("temp_dir")
+    quarantine = _parse_bad_record(options.get("on_bad_record", "fail"))
     given: dict[str, Any] = {}
     if (seed := options.get("seed")) is not None:
         given["seed"] = seed
@@ -240,6 +244,7 @@ def _make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opt
         head_count=options.get("head_count"),
         pile_count=options.get("piles"),
         overwrite=options.get("overwrite", False),
+        quarantine=quarantine,
         resume=options.get("resume", False),
         check_space=not options.get("no_space_check", False),
         read=ReadOptions(
@@ -249,6 +254,7 @@ def _make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opt
             datasets=_split_names("--datasets", options.get("datasets")),
             columns=_split_names("--columns", options.get("columns")),
             schema=_load_schema(options.get("schema")),
+            sets_bad_aside=quarantine is not None,
         ),
         write=WriteOptions(compression, level, separator, options.get("nan_as_null", False)),
         stdin=options.get("stdin"),
@@ -293,6 +299,16 @@ def _parse_compression(text: str | None) -> tuple[str | None, int | None]:
         return name, int(level)
     except ValueError:
         raise UsageError(f"--compression {text!r}: {level!r} is no level; write for example zstd:9") from None
+
+
+def _parse_bad_record(text: str) -> Path | None:
+    """Return where bad records are to go; None where they are errors."""
+    word, _, name = text.partition(":")
+    if text == "fail":
+        return None
+    if word != "quarantine" or name in ("", "-"):
+        raise UsageError(f"--on-bad-record {text!r} is neither fail nor quarantine:FILE")
+    return Path(name)
 
 
 def _parse(size: Size) -> int:

@@ -49,6 +49,8 @@ class Job:
     """Go on from what an earlier run of the same job has finished."""
     check_space: bool = True
     """Refuse a run that the disk has no room for."""
+    quarantine: Path | None = None
+    """Where lines go that do not parse; None where they are errors."""
     read: ReadOptions = field(default_factory=ReadOptions)
     write: WriteOptions = field(default_factory=WriteOptions)
     stdin: BinaryIO | None = None

@@ -34,6 +34,8 @@ class FileReport:
     records: int
     file_bytes: int | None
     """Size on disk; None for a stream."""
+    quarantined: int = 0
+    """Records of an input that were set aside; they count as read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,10 @@ class ShuffleReport:
     """Most physical memory the process ever held, interpreter and libraries included."""
     base_bytes: int
     """Physical memory that the process held when the run began, its libraries loaded."""
+    quarantined: int = 0
+    """Records set aside because they do not parse."""
+    quarantine: str | None = None
+    """Where they are; None where they would have been errors."""
 
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON values."""

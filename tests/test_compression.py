@@ -130,6 +130,15 @@ def test_a_gzip_file_cut_anywhere_is_refused_or_ends_with_a_member() -> None:
                 read_all(data[:cut], "gzip")
 
 
+@pytest.mark.parametrize("before", [b"", zstandard.compress(b"line\n")])
+@pytest.mark.parametrize("behind", [b"", zstandard.compress(b"line\n")])
+def test_a_zstd_frame_that_holds_less_than_it_says_is_refused(before: bytes, behind: bytes) -> None:
+    """One of 38,810 bytes whose only block is empty: found by fuzzing, accepted by the library."""
+    hollow = bytes.fromhex("28b52ffd 40 65 9a96 010000")
+    with pytest.raises(InputError, match=r"holds \d+ bytes, its frames say 388\d\d"):
+        read_all(before + hollow + behind, "zstd", 100)
+
+
 @pytest.mark.parametrize("compression", ["zstd", "gzip"])
 def test_no_flipped_bit_goes_unnoticed(compression: str) -> None:
     data = bytearray(zstd_frame(TEXT) if compression == "zstd" else gzip.compress(TEXT))

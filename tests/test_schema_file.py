@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,9 +11,6 @@ import pytest
 from recshuf.errors import InputError
 from recshuf.formats._json_read import JsonDecoder
 from recshuf.formats._schema_file import read_schema
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def write(folder: Path, text: str) -> Path:
@@ -116,3 +113,10 @@ def test_a_missing_file_and_one_that_is_no_text_are_errors(tmp_path: Path) -> No
     path.write_bytes(b'{"x": "\xff"}')
     with pytest.raises(InputError, match="not valid JSON"):
         read_schema(path)
+
+
+def test_an_endless_file_is_not_read_to_its_end() -> None:
+    with pytest.raises(
+        InputError, match=r"^/dev/zero: is longer than 16777216 bytes, so it is no schema file$"
+    ):
+        read_schema(Path("/dev/zero"))

@@ -71,6 +71,7 @@ class ZstdReader:
         self._source = source
         self._walker = FrameWalker(name, _LARGEST_WINDOW_BYTES)
         self._walked = _WalkedSource(source, self._walker)
+        self._size = 0
         self._stream = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW_BYTES).stream_reader(
             self._walked,  # type: ignore[arg-type] # it calls read alone
             read_size=_CHUNK_BYTES,
@@ -93,9 +94,21 @@ class ZstdReader:
             count = self._stream.readinto(view)
         except zstandard.ZstdError as error:
             raise InputError(self._name, f"its zstd data is damaged ({error})") from error
-        if not count and not self._walked.is_complete:
-            raise InputError(self._name, _TRUNCATED)
+        self._size += count
+        if not count:
+            self._check_end()
         return count
+
+    def _check_end(self) -> None:
+        if not self._walked.is_complete:
+            raise InputError(self._name, _TRUNCATED)
+        # The library does not compare the two where a frame ends with an empty block.
+        expected = self._walker.content_bytes
+        if expected is not None and expected != self._size:
+            raise InputError(
+                self._name,
+                f"its zstd data is damaged (it holds {self._size} bytes, its frames say {expected})",
+            )
 
     def close(self) -> None:
         """See `ByteReader`."""

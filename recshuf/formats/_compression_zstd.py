@@ -17,6 +17,7 @@ _FRAME_MAGIC = 0xFD2FB528
 _SKIPPABLE_MAGIC = 0x184D2A50
 _DICTIONARY_ID_BYTES = (0, 1, 2, 4)
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
+_CONTENT_SIZE_OFFSETS = (0, 256, 0, 0)
 _RUN_BLOCK = 1
 
 
@@ -38,6 +39,8 @@ class FrameWalker:
         self._max_window_bytes = max_window_bytes
         self.window_bytes = 0
         """The largest window so far."""
+        self.content_bytes: int | None = 0
+        """What the frames so far say that they hold; None if one does not say."""
         self._is_first = True
         self._skipped_bytes = 0
         self._head = bytearray()
@@ -103,19 +106,25 @@ class FrameWalker:
         self._expect(self._parse_header, size + needs_byte)
 
     def _parse_header(self, header: int) -> None:
-        has_window = not self._descriptor >> 5 & 1
+        has_window, content_code = not self._descriptor >> 5 & 1, self._descriptor >> 6
         if has_window:
             exponent, mantissa = header >> 3 & 31, header & 7
             window_bytes = (1 << 10 + exponent) // 8 * (8 + mantissa)
             header >>= 8
         dictionary_bits = 8 * _DICTIONARY_ID_BYTES[self._descriptor & 3]
         dictionary = header & ((1 << dictionary_bits) - 1)
+        content_bytes = (header >> dictionary_bits) + _CONTENT_SIZE_OFFSETS[content_code]
         if not has_window:
-            window_bytes = header >> dictionary_bits
+            window_bytes = content_bytes
         self.window_bytes = max(self.window_bytes, window_bytes)
         self._check_dictionary(dictionary)
         self._check_window()
+        self._add_content(None if has_window and not content_code else content_bytes)
         self._expect(self._parse_block, 3)
+
+    def _add_content(self, content_bytes: int | None) -> None:
+        is_known = content_bytes is not None and self.content_bytes is not None
+        self.content_bytes = (self.content_bytes or 0) + (content_bytes or 0) if is_known else None
 
     def _check_dictionary(self, dictionary: int) -> None:
         if dictionary:

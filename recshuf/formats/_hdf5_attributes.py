@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from h5py import h5a, h5ds, h5o, h5s, h5t
+from h5py import h5a, h5ds, h5s, h5t
 
 from recshuf.errors import InputError
 from recshuf.formats._hdf5_open import reading
 from recshuf.formats._hdf5_types import copy_type, holds_variable_length
+from recshuf.formats._hdf5_walk import find_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,6 +80,6 @@ def attach_scales(source: h5py.Dataset, target: h5py.Dataset, copies: Mapping[in
         if h5ds.get_num_scales(source.id, axis) > 0:
             h5ds.iterate(source.id, axis, scales.append)
         for scale in scales:
-            copy = copies.get(h5o.get_info(scale).addr)
+            copy = copies.get(find_address(scale))
             if copy is not None:
                 h5ds.attach_scale(target.id, copy.id, axis)

@@ -12,6 +12,7 @@ from recshuf.formats._hdf5_arrow_types import ARROW_TYPE_ATTRIBUTE
 from recshuf.formats._hdf5_chunks import check_chunks
 from recshuf.formats._hdf5_column import Column, Storage, read_column, read_storage
 from recshuf.formats._hdf5_filters import refuse_unknown_filters
+from recshuf.formats._hdf5_heap import check_small_file
 from recshuf.formats._hdf5_open import Stamp, open_file, read_stamp, reading
 from recshuf.formats._hdf5_types import Kind, find_obstacle
 from recshuf.formats._hdf5_walk import (
@@ -110,6 +111,7 @@ def take_inventory(given: InputFile, datasets: tuple[str, ...] | None) -> Invent
 def read_inventory(file: h5py.File, given: InputFile, records: dict[str, str]) -> Inventory:
     """Return the inventory of an open input, given its datasets of the record."""
     stamp = read_stamp(file)
+    check_small_file(file.id.get_vfd_handle(), stamp.byte_count)
     columns, storages = [], []
     for name, path in records.items():
         dataset = file[path]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from recshuf.errors import InputError, RecshufError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from recshuf.interfaces import InputFile
 
@@ -74,12 +76,20 @@ def open_file(given: InputFile) -> h5py.File:
     """
     if given.path is None:
         raise InputError(given.name, "HDF5 cannot be read from a stream", remedy="save it to a file first")
-    try:
-        with given.path.open("rb"):
-            pass
-    except OSError as error:
-        raise InputError(given.name, error.strerror or str(error)) from error
+    _check_regular(given.name, given.path)
     if not h5py.is_hdf5(given.path):
         raise InputError(given.name, "is not an HDF5 file")
     with reading(given.name):
         return h5py.File(given.path, "r", driver="sec2", locking="best-effort")
+
+
+def _check_regular(name: str, path: Path) -> None:
+    """Raise `InputError` if a file cannot be opened, or gives its bytes only once, if ever."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            with path.open("rb"):
+                return
+    except OSError as error:
+        raise InputError(name, error.strerror or str(error)) from error
+    raise InputError(name, "is no regular file, and HDF5 needs one", remedy="save it to a file first")

@@ -10,9 +10,10 @@ from h5py import h5d, h5t
 
 from recshuf.errors import InputError
 from recshuf.formats._hdf5_column import Column, access_plist, select_rows
-from recshuf.formats._hdf5_inflate import Inflater, make_inflater
+from recshuf.formats._hdf5_inflate import ChunkReader, make_inflater
 from recshuf.formats._hdf5_open import check_stamp, open_file, reading
 from recshuf.formats._hdf5_types import Kind
+from recshuf.formats._hdf5_values import ValueGuard
 from recshuf.interfaces import Fragment
 
 if TYPE_CHECKING:
@@ -48,10 +49,26 @@ class RowReader:
                 h5d.open(self._file.id, storage.path.encode(), access_plist(storage.chunk_bytes * keep))
                 for storage, keep in zip(inventory.storages, cached, strict=True)
             ]
-            self._inflaters = [
-                make_inflater(dataset, keeps=keep) if column.kind is Kind.FIXED else None
-                for dataset, column, keep in zip(self._datasets, self.columns, cached, strict=True)
-            ]
+            self._inflaters: list[ChunkReader | None] = []
+            self._guards: list[ValueGuard | None] = []
+            for column, dataset, keep in zip(self.columns, self._datasets, cached, strict=True):
+                is_fixed = column.kind is Kind.FIXED
+                self._inflaters.append(make_inflater(dataset, keeps=keep) if is_fixed else None)
+                guard = None if is_fixed else ValueGuard(self._file, dataset, column, self.name, self._stamp)
+                self._guards.append(guard)
+
+    def check_values(self, start: int, stop: int, most_bytes: int) -> None:
+        """Check the variable-length values of rows ``start:stop`` without reading them.
+
+        Raises
+        ------
+        InputError
+            When one is longer than `most_bytes`, or where they lie is damaged.
+        """
+        for column, guard in zip(self.columns, self._guards, strict=True):
+            if guard is not None:
+                with reading(self.name, f"rows {start} to {stop} of dataset {column.name!r}"):
+                    guard.check(start, stop, most_bytes)
 
     def read(self, start: int, stop: int) -> pa.RecordBatch:
         """Return rows ``start:stop`` as a batch that owns its memory.
@@ -74,7 +91,7 @@ class RowReader:
 
 
 def _read_fixed(
-    dataset: h5d.DatasetID, inflater: Inflater | None, column: Column, start: int, stop: int
+    dataset: h5d.DatasetID, inflater: ChunkReader | None, column: Column, start: int, stop: int
 ) -> pa.Array:
     """Return the very bytes that HDF5 stores: read as the file's own type, nothing is converted."""
     count, width = stop - start, column.native_width
@@ -147,9 +164,11 @@ class RowRange(Fragment):
 
     def _read_steps(self) -> Iterator[pa.RecordBatch]:
         """Read few rows first, then as many as would fill a batch if they were like those."""
+        self._reader.check_values(self._start, self._stop, self._max_record_bytes)
         start, rows = self._start, _FIRST_ROWS
         while start < self._stop:
-            batch = self._reader.read(start, min(start + rows, self._stop))
+            stop = min(start + rows, self._stop)
+            batch = self._reader.read(start, stop)
             self._check_lengths(batch, start)
             start += batch.num_rows
             rows = min(2 * rows, max(1, self._batch_bytes * batch.num_rows // max(1, batch.nbytes)))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import h5py
-from h5py import h5d, h5o, h5s
+from h5py import h5d, h5g, h5s
 
 from recshuf.errors import InputError
 
 _MOST_HOPS = 64
 _MOST_NAMES = 20
+_MOST_LEVELS = 128
+_SHOWN_LETTERS = 40
 
 
 @dataclass(slots=True)
@@ -48,7 +50,7 @@ def walk_file(file: h5py.File, name: str) -> Contents:
     Raises
     ------
     InputError
-        When an object has a name that is not UTF-8.
+        When an object has a name that is not UTF-8, or lies too deep.
     """
     contents = Contents()
     contents.addresses[address_of(file)] = ""
@@ -66,6 +68,9 @@ def _join_path(parent: str, child: str | bytes, name: str) -> str:
     if isinstance(child, bytes):
         problem = f"{child!r} in group {'/' + parent!r} is a name that is not UTF-8"
         raise InputError(name, problem, remedy="rename it")
+    if parent.count("/") >= _MOST_LEVELS - 1:
+        problem = f"groups are nested more than {_MOST_LEVELS} deep"
+        raise InputError(name, problem, place=f"group {parent[:_SHOWN_LETTERS] + '...'!r}")
     return f"{parent}/{child}" if parent else child
 
 
@@ -107,7 +112,16 @@ def _datasets_like(dataset: h5py.Dataset, contents: Contents) -> list[str]:
 
 def address_of(found: h5py.HLObject) -> int:
     """Return where in its file an object lies."""
-    return int(h5o.get_info(found.id).addr)
+    return find_address(found.id)
+
+
+def find_address(found: h5d.DatasetID | h5g.GroupID) -> int:
+    """Return where in its file an object lies, without a look at anything else that belongs to it.
+
+    What HDF5 tells of an object elsewhere includes the size of its indexes, and a damaged one ends the process.
+    """
+    low, high = h5g.get_objinfo(found, b".").objno
+    return int(low) | int(high) << 32
 
 
 def resolve_path(file: h5py.File, path: str, name: str) -> str | None:

@@ -14,8 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recshuf.formats._utf8 import find_invalid
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -136,43 +134,24 @@ def check_lines(lines: pa.Array) -> None:
     try:
         lines.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise _encoding_error() from error
+        raise encoding_error() from error
     offsets = line_offsets(lines)
     if offsets[-1] - offsets[0] >= np.iinfo(np.int32).max:
         raise BadRecord("is longer than 2 GiB, the most that can be parsed")
-    rows = _find_bare(lines, offsets)
+    rows = find_bare(lines, offsets)
     if len(rows):
-        raise _explain_braces(lines, int(rows[0]))
-    rows = _find_deep(lines, offsets)
+        raise explain_bare(lines, int(rows[0]))
+    rows = find_deep(lines, offsets)
     if len(rows):
         raise too_deep_error(int(rows[0]))
 
 
-def find_misshapen(lines: pa.Array) -> Faults:
-    """Return what `check_lines` would say of each line by itself; lines of 2 GiB are left to it."""
-    encoded = pa.Array.from_buffers(pa.large_binary(), len(lines), lines.buffers(), offset=lines.offset)
-    broken = find_invalid(encoded)
-    faults = {row: _encoding_error(row) for row in broken.tolist()}
-    rows = np.delete(np.arange(len(lines)), broken)
-    if not len(rows):
-        return faults
-    texts = lines if not faults else lines.take(pa.array(rows))
-    bare = _find_bare(texts, line_offsets(texts))
-    faults |= {int(rows[at]): _explain_braces(texts, at, int(rows[at])) for at in bare.tolist()}
-    if len(bare):
-        rows = np.delete(rows, bare)
-        if not len(rows):
-            return faults
-        texts = lines.take(pa.array(rows))
-    deep = _find_deep(texts, line_offsets(texts))
-    return faults | {row: too_deep_error(row) for row in rows[deep].tolist()}
-
-
-def _encoding_error(row: int | None = None) -> BadRecord:
+def encoding_error(row: int | None = None) -> BadRecord:
+    """Return the error for a line that is not UTF-8."""
     return BadRecord("is not valid UTF-8, which JSON requires", row=row)
 
 
-def _find_bare(lines: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+def find_bare(lines: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the lines that do not begin and end like objects."""
     data = np.frombuffer(lines.buffers()[2], np.uint8)
     plain = np.diff(offsets) > 2
@@ -183,13 +162,13 @@ def _find_bare(lines: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.int64]
         return rows
     trimmed = pc.ascii_trim(lines.take(pa.array(rows)), _SPACE)
     objects = pc.and_(pc.starts_with(trimmed, "{"), pc.ends_with(trimmed, "}")).to_numpy(zero_copy_only=False)
-    return rows[~objects]
+    bare: NDArray[np.int64] = rows[~objects]
+    return bare
 
 
-def _explain_braces(lines: pa.Array, index: int, row: int | None = None) -> BadRecord:
-    """Return the error for line `index`, which is line `row` to the caller."""
-    row = index if row is None else row
-    line = lines[index].as_buffer().to_pybytes().strip(_SPACE.encode())
+def explain_bare(lines: pa.Array, row: int) -> BadRecord:
+    """Return the error for one of the lines that `find_bare` returns."""
+    line = lines[row].as_buffer().to_pybytes().strip(_SPACE.encode())
     if not line:
         return BadRecord("is empty, not a JSON object", remedy="remove empty lines", row=row)
     if line.startswith(b"\xef\xbb\xbf"):
@@ -201,7 +180,7 @@ def _explain_braces(lines: pa.Array, index: int, row: int | None = None) -> BadR
     )
 
 
-def _find_deep(lines: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+def find_deep(lines: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the lines that nest dangerously deep; `MAX_DEPTH` itself is checked on the parsed types."""
     rows = np.flatnonzero(np.diff(offsets) > 2 * _UNSAFE_BRACKETS)
     if not len(rows):

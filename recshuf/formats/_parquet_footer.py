@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError
 from recshuf.formats._parquet_file import BUFFER_BYTES, OpenFile, check_magic, explained
+from recshuf.formats._parquet_nesting import check_nesting
 from recshuf.formats._parquet_types import leaf_types
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def open_footer(name: str, path: Path) -> tuple[OpenFile, Footer]:
         When it cannot be read, or is none that holds records.
     """
     file_bytes = check_magic(name, path)
+    check_nesting(name, path, file_bytes)
     file = OpenFile(name, path)
     try:
         with explained(name):

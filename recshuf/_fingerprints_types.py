@@ -1,0 +1,156 @@
+"""Which types hold comparable values: the class of a type, alike wherever a conversion loses nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from recshuf.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CLASSES: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
+    ("null", pt.is_null),
+    ("boolean", pt.is_boolean),
+    ("uint64", pt.is_uint64),
+    ("integer", pt.is_integer),
+    ("float", pt.is_floating),
+    ("date", pt.is_date),
+    ("time", pt.is_time),
+    ("duration", pt.is_duration),
+)
+_BYTES = (
+    pt.is_string,
+    pt.is_large_string,
+    pt.is_binary,
+    pt.is_large_binary,
+    pt.is_fixed_size_binary,
+    lambda kind: str(kind) in ("string_view", "binary_view"),
+)
+
+
+def storage_of(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values that an extension, dictionary or run-end-encoded type stands for."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return storage_of(kind.storage_type)
+    if pt.is_dictionary(kind) or pt.is_run_end_encoded(kind):
+        return storage_of(kind.value_type)
+    return kind
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Tell whether a type is a list of any kind, maps left out."""
+    return bool(
+        pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind) or is_list_view(kind)
+    )
+
+
+def is_list_view(kind: pa.DataType) -> bool:
+    """Tell whether a type is a list view of either width."""
+    return str(kind).startswith(("list_view<", "large_list_view<"))
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Tell whether values of a type are byte strings, text included."""
+    return any(accepts(kind) for accepts in _BYTES)
+
+
+def sorted_fields(fields: list[pa.Field], *, by_name: bool) -> list[int]:
+    """Return the positions of fields in the order in which they are compared."""
+    places = range(len(fields))
+    return sorted(places, key=lambda place: fields[place].name) if by_name else list(places)
+
+
+def name_class(kind: pa.DataType, field: str) -> str:
+    """Return the class of a type that is no list, map or struct, as messages show it.
+
+    Raises
+    ------
+    ConversionError
+        When values of the type cannot be compared.
+    """
+    if pt.is_timestamp(kind):
+        return "timestamp" if kind.tz is None else "timestamp with a zone"
+    if pt.is_decimal(kind):
+        return f"decimal of scale {kind.scale}"
+    if is_bytes(kind):
+        return "bytes"
+    found = next((name for name, accepts in _CLASSES if accepts(kind)), None)
+    if found is None:
+        raise ConversionError(field, f"values of type {kind} cannot be compared")
+    return found
+
+
+def find_exact_difference(left: pa.Schema, right: pa.Schema) -> str | None:
+    """Return in what two schemas of one format differ, in fields, their order or their metadata; None for nothing."""
+    if left.names != right.names:
+        alone = set(left.names) ^ set(right.names)
+        if alone:
+            name = min(alone)
+            return f"field {name!r} is in the {'inputs' if name in left.names else 'output'} only"
+        return "the fields stand in another order or number"
+    for ours, theirs in zip(left, right, strict=True):
+        if ours.equals(theirs, check_metadata=True):
+            continue
+        if ours.type != theirs.type:
+            return f"field {ours.name!r} is {ours.type} in the inputs and {theirs.type} in the output"
+        if ours.nullable != theirs.nullable:
+            return f"field {ours.name!r} may hold nulls in the {'inputs' if ours.nullable else 'output'} only"
+        return f"field {ours.name!r} has metadata that differ"
+    return None
+
+
+def find_difference(left: pa.Schema, right: pa.Schema, *, is_text: bool) -> str | None:
+    """Return in what two schemas differ so that their records cannot be compared by value; None for nothing.
+
+    Fields are found by name, in whatever order; but the name of a field of text is not kept anywhere.
+    """
+    if is_text and len(left) == len(right) == 1:
+        return _compare_types(left.field(0).type, right.field(0).type, left.names[0])
+    return _compare_fields(list(left), list(right), "")
+
+
+def _compare_fields(left: list[pa.Field], right: list[pa.Field], parent: str) -> str | None:
+    ours, theirs = (sorted(field.name for field in fields) for fields in (left, right))
+    for names, others, where in ((ours, theirs, "inputs"), (theirs, ours, "output")):
+        alone = next((name for name in names if names.count(name) > others.count(name)), None)
+        if alone is not None:
+            return f"field {parent + alone!r} is in the {where} only"
+    pairs = zip(sorted_fields(left, by_name=True), sorted_fields(right, by_name=True), strict=True)
+    found = (
+        _compare_types(left[ours].type, right[theirs].type, parent + left[ours].name)
+        for ours, theirs in pairs
+    )
+    return next((difference for difference in found if difference), None)
+
+
+def _compare_types(left: pa.DataType, right: pa.DataType, path: str) -> str | None:
+    left, right = storage_of(left), storage_of(right)
+    if pt.is_null(left) or pt.is_null(right):
+        return None
+    if pt.is_struct(left) and pt.is_struct(right):
+        return _compare_fields(list(left), list(right), f"{path}.")
+    items = [_item_types(kind) for kind in (left, right)]
+    if items[0] and items[1] and len(items[0]) == len(items[1]):
+        pairs = zip(*items, strict=True)
+        found = (_compare_types(ours, theirs, f"{path}[]") for ours, theirs in pairs)
+        return next((difference for difference in found if difference), None)
+    nested = pt.is_nested(left) or pt.is_nested(right)
+    if nested or name_class(left, path) != name_class(right, path):
+        return f"field {path!r} is {left} in the inputs and {right} in the output"
+    return None
+
+
+def _item_types(kind: pa.DataType) -> list[pa.DataType]:
+    """Return the types of what a list holds: of keys and items, where it holds pairs; none for other types."""
+    if pt.is_map(kind):
+        return [kind.key_type, kind.item_type]
+    if not is_list(kind):
+        return []
+    value = storage_of(kind.value_type)
+    if pt.is_struct(value) and [field.name for field in value] == ["key", "value"]:
+        return [field.type for field in value]
+    return [value]

@@ -1,0 +1,253 @@
+"""Keyed hashes of values given as 8-byte words: two sums of products, then a mixing that keeps nothing linear.
+
+A word w at place j adds, to each of two sums (mod 2^64) with keys of its own,
+
+    (low half of w + key) * (high half of w + key')
+
+so that for random keys two different values have equal sums with probability 2^-33 or less, in both sums 2^-66.
+Values longer than a block are hashed block by block, and then the hashes of their blocks as one value.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+BLOCK_WORDS = 64
+BLOCK_BYTES = 8 * BLOCK_WORDS
+HASH_BYTES = 16
+_ROWS = 12288
+"""Values hashed at once: their sums and halves stay in the processor's second cache."""
+_KEYS = 4
+"""Keys of a place: for low and high half, for both sums."""
+_LOW = np.uint64(2**32 - 1)
+_HALF = np.uint64(32)
+_SHIFTS = (np.uint64(32), np.uint64(29), np.uint64(32))
+_TAIL_MASKS = np.array([2 ** (8 * count) - 1 for count in range(9)], np.uint64)
+_MIXERS = 2**20
+
+
+class HashKey:
+    """What hashes are drawn with: secret and different for each run, so that nobody can prepare equal ones.
+
+    Parameters
+    ----------
+    seed
+        What all keys follow from; None draws one from the system.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._seed = secrets.randbits(128) if seed is None else seed
+        self._tables: dict[int, NDArray[np.uint64]] = {}
+        self.mixers = self._draw(_MIXERS, 2)[:, :3] | np.uint64(1)
+        """Odd factors of `mix`, shape ``(2, 3)``."""
+
+    def table(self, domain: int, places: int) -> NDArray[np.uint64]:
+        """Return the keys of at least so many places, shape ``(places, 4)``, of one of many domains."""
+        table = self._tables.get(domain)
+        if table is None or len(table) < places:
+            # A longer table begins like a shorter one.
+            table = self._draw(domain, max(places, BLOCK_WORDS))
+            self._tables[domain] = table
+        return table
+
+    def _draw(self, domain: int, rows: int) -> NDArray[np.uint64]:
+        stream = np.random.Philox(np.random.SeedSequence(self._seed, spawn_key=(domain,)))
+        return stream.random_raw(rows * _KEYS).reshape(rows, _KEYS)
+
+
+class WordSums:
+    """The two sums of n values, to which words are added place by place."""
+
+    def __init__(self, count: int) -> None:
+        self.sums: NDArray[np.uint64] = np.zeros((2, count), np.uint64)
+        self._scratch: NDArray[np.uint64] = np.empty((4, count), np.uint64)
+
+    def add(
+        self,
+        words: NDArray[np.uint64],
+        keys: NDArray[np.uint64],
+        nulls: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Add the words of one place to the first values; where `nulls`, nothing, as no word does."""
+        count = len(words)
+        low, high, one, other = self._scratch[:, :count]
+        np.bitwise_and(words, _LOW, out=low)
+        np.right_shift(words, _HALF, out=high)
+        for lane in range(2):
+            np.add(low, keys[2 * lane], out=one)
+            np.add(high, keys[2 * lane + 1], out=other)
+            np.multiply(one, other, out=one)
+            if nulls is not None:
+                one[nulls] = 0
+            self.sums[lane, :count] += one
+
+
+def mix(sums: NDArray[np.uint64], key: HashKey) -> NDArray[np.uint64]:
+    """Return hashes from sums, both of shape ``(2, n)``, in place: a bijection in which nothing is linear.
+
+    Without it, sums over records would not change when words trade places between two of them.
+    """
+    first, second = sums
+    _scramble(first, key.mixers[0])
+    second += first
+    _scramble(second, key.mixers[1])
+    return sums
+
+
+def _scramble(values: NDArray[np.uint64], factors: NDArray[np.uint64]) -> None:
+    for shift, factor in zip(_SHIFTS, factors, strict=True):
+        values ^= values >> shift
+        values *= factor
+    values ^= values >> _HALF
+
+
+def hash_bytes(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    key: HashKey,
+    domain: int,
+) -> NDArray[np.uint64]:
+    """Return the hashes of n byte strings that lie in `data`, shape ``(2, n)``.
+
+    Parameters
+    ----------
+    domain
+        Which keys to use; the 15 numbers that follow are used as well.
+    """
+    if not lengths.size or int(lengths.max()) <= BLOCK_BYTES:
+        return _hash_blocks(data, starts, lengths, key, domain)
+    hashes = np.empty((2, len(starts)), np.uint64)
+    long = lengths > BLOCK_BYTES
+    hashes[:, ~long] = _hash_blocks(data, starts[~long], lengths[~long], key, domain)
+    hashes[:, long] = _hash_long(data, starts[long], lengths[long], key, domain)
+    return hashes
+
+
+def _hash_long(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    key: HashKey,
+    domain: int,
+) -> NDArray[np.uint64]:
+    """Return the hashes of byte strings of more than one block."""
+    counts = -(-lengths // BLOCK_BYTES)
+    firsts = np.cumsum(counts) - counts
+    offsets = (np.arange(int(counts.sum())) - np.repeat(firsts, counts)) * BLOCK_BYTES
+    sizes = np.minimum(np.repeat(lengths, counts) - offsets, BLOCK_BYTES)
+    offsets += np.repeat(starts, counts)
+    blocks = np.ascontiguousarray(_hash_blocks(data, offsets, sizes, key, domain).T)
+    return hash_bytes(
+        blocks.reshape(-1).view(np.uint8), firsts * HASH_BYTES, counts * HASH_BYTES, key, domain + 1
+    )
+
+
+def _hash_blocks(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    key: HashKey,
+    domain: int,
+) -> NDArray[np.uint64]:
+    """Return the hashes of byte strings of at most one block."""
+    hashes = np.empty((2, len(starts)), np.uint64)
+    if data.size < 8:
+        data = np.concatenate([data, np.zeros(8, np.uint8)])
+    for start in range(0, len(starts), _ROWS):
+        rows = slice(start, start + _ROWS)
+        hashes[:, rows] = _hash_some_blocks(data, starts[rows], lengths[rows], key, domain)
+    return hashes
+
+
+def _hash_some_blocks(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    key: HashKey,
+    domain: int,
+) -> NDArray[np.uint64]:
+    # Longest first, so that at each place the values that have a word there are the first ones.
+    words = ((lengths + 7) >> 3).astype(np.uint8)
+    order = np.argsort(words, kind="stable")[::-1]
+    reaching = len(words) - np.cumsum(np.bincount(words, minlength=BLOCK_WORDS + 1))
+    starts, lengths = starts[order], lengths[order]
+    keys = key.table(domain, BLOCK_WORDS + 1)
+    unaligned = np.ndarray((data.size - 7,), np.uint64, data.data, 0, (1,))
+    sums = WordSums(len(words))
+    for place, count in enumerate(reaching.tolist()):
+        if not count:
+            break
+        whole = int(reaching[place + 1])
+        found = np.empty(count, np.uint64)
+        found[:whole] = unaligned[starts[:whole] + 8 * place]
+        found[whole:] = _read_tails(
+            unaligned, starts[whole:count] + 8 * place, lengths[whole:count] - 8 * place
+        )
+        sums.add(found, keys[place])
+    sums.add(lengths.view(np.uint64), keys[BLOCK_WORDS])
+    hashes = np.empty_like(sums.sums)
+    hashes[:, order] = mix(sums.sums, key)
+    return hashes
+
+
+def _read_tails(
+    unaligned: NDArray[np.uint64], places: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return words of which only the first 1 to 8 bytes belong to the value; the others become zero."""
+    readable = np.minimum(places, len(unaligned) - 1)
+    words: NDArray[np.uint64] = unaligned[readable]
+    words >>= ((places - readable) * 8).view(np.uint64)
+    words &= _TAIL_MASKS[sizes]
+    return words
+
+
+def combine(
+    columns: Sequence[tuple[Sequence[NDArray[np.uint64]], NDArray[np.bool_] | None]],
+    count: int,
+    key: HashKey,
+    domain: int,
+) -> NDArray[np.uint64]:
+    """Return the hashes of n values made of several parts, shape ``(2, n)``.
+
+    Parameters
+    ----------
+    columns
+        For each part its words, arrays of shape ``(n,)``, and where it is null.
+    """
+    places = sum(len(words) for words, _ in columns)
+    keys = key.table(domain, places)
+    hashes = np.empty((2, count), np.uint64)
+    for start in range(0, count, _ROWS):
+        rows = slice(start, start + _ROWS)
+        sums = WordSums(min(_ROWS, count - start))
+        place = 0
+        for words, nulls in columns:
+            for word in words:
+                sums.add(word[rows], keys[place], None if nulls is None else nulls[rows])
+                place += 1
+        hashes[:, rows] = mix(sums.sums, key)
+    return hashes
+
+
+def add_nulls(
+    hashes: NDArray[np.uint64],
+    owners: NDArray[np.int64],
+    places: NDArray[np.int64],
+    key: HashKey,
+    domain: int,
+) -> None:
+    """Change, in place, the hashes of lists that hold nulls: list `owners` at `places`, ascending."""
+    sums = WordSums(len(owners))
+    sums.add(places.view(np.uint64), key.table(domain, 1)[0])
+    words: NDArray[Any] = mix(sums.sums, key)
+    first = np.flatnonzero(np.diff(owners, prepend=-1))
+    hashes[:, owners[first]] += np.add.reduceat(words, first, axis=1)

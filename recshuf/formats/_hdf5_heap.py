@@ -1,0 +1,194 @@
+r"""Global heaps: where variable-length values lie, checked before HDF5 follows a reference to one.
+
+HDF5 walks through a heap, object by object, when it loads one, and without end where zeros took the place of its
+contents, as after a lost sector; no signal stops it then.
+
+A heap begins with its signature and size. Of its objects, that with index 0 is the free space up to the end::
+
+    GCOL\1\0\0\0 | size || index, count, 0 | size | value, up to 8 bytes || ... || 0, 0, 0 | size | anything
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    _Numbers = NDArray[np.int64]
+
+_SIGNATURE = b"GCOL\x01\0\0\0"
+_WORD = 8
+_HEADER_WORDS = 2
+_SMALLEST_BYTES = 4096
+SMALL_FILE_BYTES = 4 << 20
+"""Up to this size, all heaps of a file are checked when it is opened."""
+_WINDOW_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class HeapValues:
+    """Variable-length values, by place of their heap, and by index in it."""
+
+    places: _Numbers
+    """Where in the file the heap of each begins."""
+    indexes: _Numbers
+    sizes: _Numbers
+    """Bytes of each."""
+
+    def __getitem__(self, part: slice) -> HeapValues:
+        return HeapValues(self.places[part], self.indexes[part], self.sizes[part])
+
+    def sorted(self) -> HeapValues:
+        """Return the same in order."""
+        rises = np.diff(self.places)
+        if ((rises > 0) | ((rises == 0) & (np.diff(self.indexes) > 0))).all():
+            return self
+        order = np.lexsort((self.indexes, self.places))
+        return HeapValues(self.places[order], self.indexes[order], self.sizes[order])
+
+    def windows(self) -> Iterator[HeapValues]:
+        """Yield those of heaps that begin close together."""
+        cuts = np.flatnonzero(np.diff(self.places // _WINDOW_BYTES)) + 1
+        bounds = [0, *cuts.tolist(), len(self.places)]
+        for start, stop in pairwise(bounds):
+            yield self[start:stop]
+
+
+def check_small_file(descriptor: int, file_bytes: int) -> None:
+    """Check all heaps of a file that is small enough for a look at all of it.
+
+    It is the only way to check those of attributes: HDF5 shows no references of theirs.
+
+    Raises
+    ------
+    ValueError
+        When one is damaged.
+    """
+    if file_bytes > SMALL_FILE_BYTES:
+        return
+    content = os.pread(descriptor, file_bytes, 0)
+    place = content.find(_SIGNATURE)
+    while place >= 0:
+        size = int.from_bytes(content[place + _WORD : place + 2 * _WORD], "little")
+        if not _SMALLEST_BYTES <= size <= len(content) - place:
+            raise _damage(place)
+        _walk(np.frombuffer(content, np.uint8, size, place), place)
+        place = content.find(_SIGNATURE, place + size)
+
+
+def check_heaps(descriptor: int, values: HeapValues, file_bytes: int, most_bytes: int) -> None:
+    """Check the heaps that hold some values.
+
+    Parameters
+    ----------
+    values
+        The values, in order.
+    most_bytes
+        Largest heap that fits the memory limit.
+
+    Raises
+    ------
+    ValueError
+        When there is none, or it is damaged, or does not fit.
+    """
+    if len(values.places) == 0:
+        return
+    lowest, highest = int(values.places[0]), int(values.places[-1])
+    if lowest < 0 or highest > file_bytes - _SMALLEST_BYTES:
+        raise _damage(lowest if lowest < 0 else highest)
+    for window in values.windows():
+        _check_window(descriptor, window, file_bytes, most_bytes)
+
+
+def _check_window(descriptor: int, values: HeapValues, file_bytes: int, most_bytes: int) -> None:
+    firsts = np.append(0, np.flatnonzero(np.diff(values.places)) + 1)
+    places = values.places[firsts]
+    origin = int(places[0])
+    content = _read(descriptor, origin, int(places[-1]) + _SMALLEST_BYTES - origin)
+    starts = places - origin
+    sizes = _read_sizes(content, starts, origin)
+    if (sizes > file_bytes - places).any():
+        raise _damage(int(places[(sizes > file_bytes - places).argmax()]))
+    if sizes.max() > most_bytes:
+        raise ValueError(f"a heap has {sizes.max()} bytes, more than the {most_bytes} that fit")
+    if starts[-1] + sizes[-1] > len(content):
+        content = _read(descriptor, origin, int((starts + sizes).max()))
+    proven = _find_proven(content, values, firsts, starts, starts + sizes)
+    for start, size in zip(starts[~proven].tolist(), sizes[~proven].tolist(), strict=True):
+        _walk(content[start : start + size], origin + start)
+
+
+def _read_sizes(content: NDArray[np.uint8], starts: _Numbers, origin: int) -> _Numbers:
+    headers = content[starts[:, None] + np.arange(_HEADER_WORDS * _WORD)]
+    sizes: _Numbers = headers[:, _WORD:].copy().view("<i8")[:, 0]
+    wrong = (headers[:, :_WORD] != np.frombuffer(_SIGNATURE, np.uint8)).any(axis=1) | (
+        sizes < _SMALLEST_BYTES
+    )
+    if wrong.any():
+        raise _damage(origin + int(starts[wrong.argmax()]))
+    return sizes
+
+
+def _find_proven(
+    content: NDArray[np.uint8], values: HeapValues, firsts: _Numbers, starts: _Numbers, stops: _Numbers
+) -> NDArray[np.bool_]:
+    """Tell which heaps hold just these values, one behind the other: then a walk meets them, and ends.
+
+    If not, a heap may hold others, or in another order.
+    """
+    words = content[: len(content) // _WORD * _WORD].view("<u8")
+    counts = np.diff(firsts, append=len(values.places))
+    steps = _HEADER_WORDS + -(-values.sizes // _WORD)
+    before = np.cumsum(steps) - steps
+    begins = starts // _WORD + _HEADER_WORDS
+    places = before + np.repeat(begins - before[firsts], counts)
+    at = np.minimum(places, len(words) - _HEADER_WORDS)
+    met = (
+        (at == places)
+        & (words[at] & 0xFFFF == values.indexes)
+        & (words[at + 1] == values.sizes.view(np.uint64))
+    )
+    lasts = firsts + counts - 1
+    ends_well = _is_tail(words, places[lasts] + steps[lasts], stops // _WORD)
+    proven: NDArray[np.bool_] = np.logical_and.reduceat(met, firsts) & ends_well & (starts % _WORD == 0)
+    return proven
+
+
+def _is_tail(words: NDArray[np.uint64], places: _Numbers, ends: _Numbers) -> NDArray[np.bool_]:
+    """Tell where the rest of a heap is free space, or too small for a header."""
+    rest = ends - places
+    at = np.minimum(places, len(words) - _HEADER_WORDS)
+    is_free = (words[at] & 0xFFFF == 0) & (words[at + 1] == (np.maximum(rest, 0) * _WORD).view(np.uint64))
+    tail: NDArray[np.bool_] = (rest >= 0) & ((rest < _HEADER_WORDS) | is_free)
+    return tail
+
+
+def _walk(heap: NDArray[np.uint8], place: int) -> None:
+    """Raise `ValueError` if a walk through the objects of a heap does not come to its end."""
+    words = heap[: len(heap) // _WORD * _WORD].view("<u8").tolist()
+    end, at = len(words) - 1, _HEADER_WORDS
+    while at < end:
+        size = words[at + 1]
+        step = -(-size // _WORD) + (_HEADER_WORDS if words[at] & 0xFFFF else 0)
+        if step == 0 or at + step > len(words):
+            raise _damage(place)
+        at += step
+
+
+def _read(descriptor: int, place: int, size: int) -> NDArray[np.uint8]:
+    content = os.pread(descriptor, size, place)
+    if len(content) < size:
+        raise ValueError(f"the file ends before byte {place + size}")
+    return np.frombuffer(content, np.uint8)
+
+
+def _damage(place: int) -> ValueError:
+    return ValueError(f"the heap of variable-length values at byte {place} is damaged")

@@ -1,0 +1,227 @@
+"""Small valid files of every format, of several kinds each: what mutants are made from."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FORMATS = ("parquet", "hdf5", "jsonl", "text")
+ROWS = 40
+
+
+@dataclass(frozen=True)
+class Seed:
+    """One valid file."""
+
+    name: str
+    """File name, which tells the kind."""
+    data: bytes
+    edges: tuple[int, ...]
+    """Places where a structure of the format begins or ends."""
+
+
+@cache
+def make_seeds(name: str) -> tuple[Seed, ...]:
+    """Return the seed files of a format; the same ones in every call and every process."""
+    makers = {"parquet": _parquet, "hdf5": _hdf5, "jsonl": _jsonl, "text": _text}
+    return tuple(makers[name]())
+
+
+def _parquet() -> Iterator[Seed]:
+    for name, table, options in _parquet_kinds():
+        stream = io.BytesIO()
+        pq.write_table(table, stream, **options)
+        data = stream.getvalue()
+        yield Seed(f"{name}.parquet", data, _parquet_edges(data))
+
+
+def _parquet_kinds() -> Iterator[tuple[str, pa.Table, dict[str, Any]]]:
+    checked = {"row_group_size": 15, "write_page_checksum": True}
+    yield "flat-snappy", _flat_table(), {"compression": "snappy", **checked}
+    yield "flat-plain-unchecked", _flat_table(), {"compression": "none", "use_dictionary": False}
+    yield "flat-gzip-paged", _flat_table(), {"compression": "gzip", "data_page_size": 64, **checked}
+    yield "nested-zstd-v2", _nested_table(), {"compression": "zstd", "data_page_version": "2.0", **checked}
+    yield "nested-lz4-unchecked", _nested_table(), {"compression": "lz4", "row_group_size": 9}
+    encodings = {"id": "DELTA_BINARY_PACKED", "name": "DELTA_BYTE_ARRAY", "x": "BYTE_STREAM_SPLIT"}
+    yield "delta", _flat_table(), {"use_dictionary": False, "column_encoding": encodings, **checked}
+    yield "int96", _time_table(), {"use_deprecated_int96_timestamps": True}
+    yield "indexed", _flat_table(), {"write_page_index": True, "store_schema": False, **checked}
+    yield "empty", _flat_table().slice(0, 0), {}
+
+
+def _flat_table() -> pa.Table:
+    x = np.sin(np.arange(ROWS))
+    x[3] = np.nan
+    return pa.table(
+        {
+            "id": pa.array(range(ROWS), pa.int64()),
+            "name": [None if i % 7 == 0 else f"name {i % 5} of {i}" for i in range(ROWS)],
+            "x": pa.array(x),
+            "flag": [i % 3 == 0 for i in range(ROWS)],
+            "label": pa.array([f"l{i % 3}" for i in range(ROWS)]).dictionary_encode(),
+            "raw": pa.array([i.to_bytes(4, "big") for i in range(ROWS)], pa.binary(4)),
+        },
+        metadata={"made": "for tests"},
+    )
+
+
+def _nested_table() -> pa.Table:
+    lists = [None if i % 9 == 0 else list(range(i % 4)) for i in range(ROWS)]
+    structs = [{"a": i, "b": [{"c": f"v{j}"} for j in range(i % 3)]} for i in range(ROWS)]
+    maps = [[(f"k{j}", j) for j in range(i % 3)] for i in range(ROWS)]
+    return pa.table(
+        {
+            "id": pa.array(range(ROWS), pa.uint32()),
+            "list": pa.array(lists, pa.list_(pa.int16())),
+            "struct": structs,
+            "map": pa.array(maps, pa.map_(pa.string(), pa.int64())),
+            "fixed": pa.array([[i, i + 1] for i in range(ROWS)], pa.list_(pa.float32(), 2)),
+        }
+    )
+
+
+def _time_table() -> pa.Table:
+    ids = pa.array(range(ROWS), pa.int64())
+    return pa.table(
+        {
+            "id": ids,
+            "time": ids.cast(pa.timestamp("ns")),
+            "day": ids.cast(pa.int32()).cast(pa.date32()),
+            "price": ids.cast(pa.decimal128(25, 2)),
+            "half": pa.array(np.arange(ROWS, dtype=np.float16)),
+        }
+    )
+
+
+def _parquet_edges(data: bytes) -> tuple[int, ...]:
+    metadata = pq.read_metadata(io.BytesIO(data))
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+    pages = {chunk.data_page_offset for chunk in chunks} | {
+        chunk.dictionary_page_offset or 4 for chunk in chunks
+    }
+    return (4, *sorted(pages), footer, len(data) - 8, len(data) - 4)
+
+
+_HDF5_SIGNATURES = re.compile(rb"TREE|SNOD|HEAP|OHDR|OCHK|FRHP|FHDB|FSHD|BTHD|BTLF|GCOL|EAHD|FAHD|FADB|OFDR")
+
+
+def _hdf5() -> Iterator[Seed]:
+    for libver in ("earliest", "latest"):
+        for name, options in _hdf5_kinds():
+            stream = io.BytesIO()
+            with h5py.File(stream, "w", libver=libver) as file:
+                _fill_hdf5(file, options)
+            data = stream.getvalue()
+            edges = tuple(match.start() for match in _HDF5_SIGNATURES.finditer(data))
+            yield Seed(f"{name}-{libver}.h5", data, (8, *edges))
+
+
+def _hdf5_kinds() -> Iterator[tuple[str, dict[str, Any]]]:
+    yield "contiguous", {}
+    yield "chunked", {"chunks": True}
+    yield "gzip", {"chunks": True, "compression": "gzip", "shuffle": True}
+    yield "checked", {"chunks": True, "fletcher32": True, "maxshape": True}
+    yield "lzf", {"chunks": True, "compression": "lzf"}
+
+
+def _fill_hdf5(file: h5py.File, options: dict[str, Any]) -> None:
+    columns = {
+        "images": np.arange(ROWS * 6, dtype=np.float32).reshape(ROWS, 2, 3),
+        "labels": np.arange(ROWS, dtype=">i2"),
+        "group/pairs": np.array([(i, i / 2) for i in range(ROWS)], [("a", "i4"), ("b", "f8")]),
+        "words": np.array([f"word {i}" for i in range(ROWS)], h5py.string_dtype()),
+        "codes": np.array([f"c{i}" for i in range(ROWS)], "S4"),
+    }
+    for name, values in columns.items():
+        own = dict(options)
+        if own.get("chunks"):
+            own["chunks"] = (16, *values.shape[1:])
+        if own.get("maxshape"):
+            own["maxshape"] = (None, *values.shape[1:])
+        if values.dtype.kind == "O" and own.get("fletcher32"):
+            del own["fletcher32"]
+        file.create_dataset(name, data=values, **own)
+        file[name].attrs["unit"] = "none"
+    file.attrs["title"] = "for tests"
+
+
+def _jsonl() -> Iterator[Seed]:
+    objects = [
+        {
+            "id": i,
+            "text": f"line {i} \u00e9\u2028",
+            "tags": ["a", "b"][: i % 3],
+            "meta": {"x": i / 3, "n": None},
+        }
+        for i in range(ROWS)
+    ]
+    plain = [json.dumps(one, ensure_ascii=i % 2 == 0).encode() for i, one in enumerate(objects)]
+    yield from _line_kinds(plain, ".jsonl")
+
+
+def _text() -> Iterator[Seed]:
+    lines = [b"line %d" % i + b"x" * (i % 13) for i in range(ROWS)]
+    lines[3:7] = [b"", b"\r", b"\xff\x00", b"\xef\xbb\xbf"]
+    yield from _line_kinds(lines, ".txt")
+
+
+def _line_kinds(lines: list[bytes], suffix: str) -> Iterator[Seed]:
+    whole = b"".join(line + b"\n" for line in lines)
+    ends = tuple(accumulate(len(line) + 1 for line in lines))
+    yield Seed(f"plain{suffix}", whole, ends)
+    yield Seed(f"unended{suffix}", whole[:-1], ends)
+    half = ends[len(ends) // 2]
+    pieces = (whole[:half], whole[half:])
+    yield _joined(f"one{suffix}.zst", [_zstd(whole, checksum=True)])
+    skippable = b"\x5a\x2a\x4d\x18\x03\0\0\0abc"
+    frames = [
+        _zstd(pieces[0], checksum=True),
+        skippable,
+        _zstd(b"", checksum=True),
+        _zstd(pieces[1], checksum=True),
+    ]
+    yield _joined(f"frames{suffix}.zst", frames)
+    yield _joined(f"unchecked{suffix}.zst", [_zstd(piece, checksum=False) for piece in pieces])
+    yield _joined(f"streamed{suffix}.zst", [_zstd_streamed(whole)])
+    yield _joined(f"one{suffix}.gz", [gzip.compress(whole, mtime=0)])
+    yield _joined(f"members{suffix}.gz", [gzip.compress(piece, mtime=0) for piece in pieces])
+    yield _joined("bare-zstd", [_zstd(whole, checksum=True)])
+    yield _joined("bare-gzip", [gzip.compress(whole, mtime=0)])
+
+
+def _joined(name: str, parts: list[bytes]) -> Seed:
+    ends = list(accumulate(len(part) for part in parts))
+    near = [end + step for end in [0, *ends] for step in (-8, -4, 4, 5, 6, 8, 10)]
+    data = b"".join(parts)
+    return Seed(name, data, tuple(sorted({edge for edge in [*ends, *near] if 0 < edge < len(data)})))
+
+
+def _zstd(data: bytes, *, checksum: bool) -> bytes:
+    return zstandard.ZstdCompressor(write_checksum=checksum, write_content_size=True).compress(data)
+
+
+def _zstd_streamed(data: bytes) -> bytes:
+    """Return a frame without content size, in several blocks."""
+    compressor = zstandard.ZstdCompressor(write_checksum=True).compressobj()
+    parts = [
+        compressor.compress(data[at : at + 300]) + compressor.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+        for at in range(0, len(data), 300)
+    ]
+    return b"".join([*parts, compressor.flush()])

@@ -1,0 +1,23 @@
+"""What the tests of hostile inputs share."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests._fuzz_server import Ended
+
+GB = 1 << 30
+
+
+def refusal(ended: Ended, folder: Path) -> str:
+    """Return the one line that a failed run prints; it leaves nothing beside its inputs."""
+    assert ended.status == 1, ended
+    lines = [line for line in ended.stderr.splitlines() if not line.startswith("recshuf: warning: ")]
+    [line] = lines
+    assert line.startswith("recshuf: error: "), line
+    assert not [path for path in os.listdir(folder) if path.startswith((".", "out"))]
+    return line

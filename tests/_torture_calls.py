@@ -1,0 +1,129 @@
+"""The k-th call fails: every system call of a small job, one at a time and all from there on; or a signal comes with it.
+
+After each the output holds what it held before or the complete new set, the message is clean, and a run with
+``--resume`` completes to the bytes of an undisturbed run.
+"""
+
+from __future__ import annotations
+
+import errno
+import signal
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from tests._faults import Strike, build_faults
+from tests._tally import Tally
+from tests._torture_jobs import (
+    SMALL,
+    Choice,
+    Recipe,
+    Stage,
+    describe,
+    is_clean_end,
+    is_named,
+    judge,
+    make_folder,
+    resume,
+    tail,
+)
+from tests._torture_server import Ending, Request, Server, Servers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+KINDS = (
+    ("once", errno.EIO),
+    ("once", errno.ENOSPC),
+    ("from", errno.EIO),
+    ("from", errno.ENOSPC),
+    ("short", 0),
+    ("kill", 0),
+    ("term", 0),
+)
+SAMPLE = 2
+"""Calls of each job and kind in the short form."""
+NO_STRIKE = Strike(0)
+BEYOND = 5
+"""Calls that are tried beyond the number counted: it varies a little from run to run."""
+
+
+@dataclass
+class _Bench:
+    """A stage with a server: what one thread works with."""
+
+    stage: Stage
+    server: Server
+
+    def run(self, arguments: tuple[str, ...], strike: Strike = NO_STRIKE) -> Ending:
+        """Run the job once."""
+        recipe = self.stage.recipe
+        folder = str(self.stage.folder)
+        return self.server.run(Request(arguments, recipe.numbers, recipe.exchanges, folder, strike))
+
+
+def attack_calls(folder: Path, choice: Choice) -> list[Tally]:
+    """Return a tally for each small job and kind of strike: every call, or some spread evenly over them."""
+    library = build_faults(folder)
+    with Servers(library) as servers:
+        found = servers.map(lambda server, recipe: _attack_job(folder, server, recipe, choice), SMALL)
+    return [tally for tallies in found for tally in tallies]
+
+
+def _attack_job(folder: Path, server: Server, recipe: Recipe, choice: Choice) -> list[Tally]:
+    tallies = {kind: Tally(f"call {_name(kind)}: {recipe.name}") for kind in KINDS}
+    tallies = {kind: tally for kind, tally in tallies.items() if choice.wants(tally.name)}
+    if not tallies:
+        return []
+    place = make_folder(folder / f"calls-{SMALL.index(recipe)}")
+    bench = _Bench(Stage(place / "stage", recipe), server)
+    bench.stage.prepare(bench.run)
+    calls = bench.run(bench.stage.arguments()).calls
+    bench.stage.reset()
+    assert calls > BEYOND, f"{recipe.name}: no calls were counted"
+    for kind, tally in tallies.items():
+        for call in _choose_calls(calls + BEYOND, choice, tally.name):
+            outcome, note = attempt(bench, Strike(call, *kind))
+            tally.add(outcome, f"--number {call}: {note}")
+    return list(tallies.values())
+
+
+def _name(kind: tuple[str, int]) -> str:
+    mode, error = kind
+    return f"{mode} {errno.errorcode[error]}" if error else mode
+
+
+def _choose_calls(last: int, choice: Choice, name: str) -> Iterable[int]:
+    """Return all of 1 to `last`, or one from each of some equal parts."""
+    if choice.number is not None:
+        return [choice.number]
+    if choice.is_long or last <= SAMPLE:
+        return range(1, last + 1)
+    chance = choice.random(name)
+    edges = [last * part // SAMPLE for part in range(SAMPLE + 1)]
+    return [chance.randint(low + 1, high) for low, high in pairwise(edges)]
+
+
+def attempt(bench: _Bench, strike: Strike) -> tuple[str, str]:
+    """Strike one run, then let it be resumed; return the outcome of both and what there is to say."""
+    stage = bench.stage
+    ending = bench.run(stage.arguments(), strike)
+    if (strike.mode == "kill" and ending.code == -9) or (
+        strike.mode == "term" and ending.code == 128 + signal.SIGTERM and is_clean_end(ending.text)
+    ):
+        outcome, note = ("detected", "") if stage.is_whole() else ("silent", describe(stage, stage.state()))
+    else:
+        outcome, note = judge(stage, ending)
+    if strike.mode == "short" and outcome == "detected":
+        outcome, note = "crashed", f"fewer bytes are no failure: {tail(ending)}"
+    cleans_up = strike.mode in ("once", "short", "term") and not ending.struck.startswith(("unlink", "rmdir"))
+    if outcome == "detected" and cleans_up and not is_named(stage, ending):
+        outcome, note = "crashed", f"left {stage.leftovers()} and did not say so: {tail(ending)}"
+    if outcome == "detected" and strike.mode in ("once", "from") and str(stage.folder) not in ending.text:
+        outcome, note = "crashed", f"the message names no path: {tail(ending)}"
+    if outcome in ("right", "detected") and ending.code:
+        resumed, note = resume(stage, bench.run)
+        outcome = outcome if resumed == "right" else resumed
+    stage.reset()
+    return outcome, f"{ending.struck or 'beyond the last call'}: {note}"

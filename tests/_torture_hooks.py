@@ -1,0 +1,119 @@
+"""What is changed in a program about to be attacked: numbers of its plan, and spilled data between its passes."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import os
+import random
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclasses.dataclass(frozen=True)
+class Damage:
+    """What is done to spilled data between the passes, when all of it is written and nothing of it read."""
+
+    kind: str
+    """``look``: nothing, only tell the edges. ``flip``: change one bit. ``cut``: truncate a file."""
+    seed: int = 0
+    """Chooses the bit to flip."""
+    edge: tuple[int, int] = (0, 0)
+    """Number of the file, and what it is truncated to."""
+
+
+def install_hooks(
+    numbers: Mapping[str, Any], damage: Damage | None, report: int, *, exchanges: bool = True
+) -> None:
+    """Change the program in this process; what damage is done is written to `report`."""
+    if numbers:
+        _choose_numbers(numbers)
+    if damage is not None:
+        _damage_before_gather(damage, report)
+    if not exchanges:
+        _refuse_exchange()
+
+
+def _refuse_exchange() -> None:
+    """Be a file system on which directories cannot change places."""
+    from recshuf import staging
+
+    def refuse(first: Path, second: Path) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    staging._exchange = refuse
+
+
+def _choose_numbers(numbers: Mapping[str, Any]) -> None:
+    """Overrule fields of every plan made from now on."""
+    from recshuf import plans
+
+    original = plans.make_plan
+    fields: dict[str, Any] = {
+        name: tuple(one) if isinstance(one, list) else one for name, one in numbers.items()
+    }
+
+    def make_plan(*arguments: Any, **options: Any) -> plans.Plan:
+        return dataclasses.replace(original(*arguments, **options), **fields)
+
+    for module in list(sys.modules.values()):
+        if getattr(module, "make_plan", None) is original:
+            module.make_plan = make_plan  # type: ignore[attr-defined]
+
+
+def _damage_before_gather(damage: Damage, report: int) -> None:
+    from recshuf.gather import Gather
+
+    original = Gather.run
+
+    def run(self: Gather) -> Any:
+        facts = {"edges": _find_edges(self)} if damage.kind == "look" else {"damaged": _inflict(damage, self)}
+        os.write(report, json.dumps(facts).encode() + b"\n")
+        return original(self)
+
+    Gather.run = run  # type: ignore[method-assign]
+
+
+def _spilled_files(gather: Any) -> list[Any]:
+    """Return the pile sets in use, in the order of their numbers."""
+    return [pile_set for _, pile_set in sorted(gather._store._sets.items())]
+
+
+def _find_edges(gather: Any) -> list[tuple[int, int]]:
+    """Return where each part of each spilled file begins and ends."""
+    edges = set()
+    for number, pile_set in enumerate(_spilled_files(gather)):
+        for pile in range(gather._store.pile_count):
+            for start, used in pile_set._regions.parts(pile):
+                edges |= {(number, start), (number, start + used)}
+    return sorted(edges)
+
+
+def _inflict(damage: Damage, gather: Any) -> str:
+    # By way of a path, also for a file that has no name.
+    paths = [Path(f"/proc/self/fd/{pile_set._descriptor}") for pile_set in _spilled_files(gather)]
+    if damage.kind == "cut":
+        number, size = damage.edge
+        before = paths[number].stat().st_size
+        os.truncate(paths[number], size)
+        return f"file {number} cut from {before} to {size} bytes"
+    chance = random.Random(damage.seed)
+    sizes = [path.stat().st_size for path in paths]
+    (number,) = chance.choices(range(len(paths)), sizes)
+    return f"file {number}, {flip_bit(paths[number], chance)}"
+
+
+def flip_bit(path: Path, chance: random.Random) -> str:
+    """Change one bit of a file, and return which."""
+    place, bit = chance.randrange(path.stat().st_size), chance.randrange(8)
+    with path.open("r+b", buffering=0) as file:
+        file.seek(place)
+        (byte,) = file.read(1)
+        file.seek(place)
+        file.write(bytes([byte ^ 1 << bit]))
+    return f"bit {bit} of byte {place}"

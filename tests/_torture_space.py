@@ -1,0 +1,150 @@
+"""Disks that are full for real: small file systems in memory for scratch, for output, for both; limited file sizes.
+
+The attacks run in a child with mounts of its own, which end with it. After each the output holds what it held
+before or the complete new set, the message names the folder and the bytes needed and free; with more space
+``--resume`` completes to the bytes of an undisturbed run.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests._tally import Tally
+from tests._torture_jobs import MIDDLE, Choice, Recipe, Stage, judge, make_folder, resume, tail
+from tests._torture_server import PROJECT, Ending, Request, Server
+
+if TYPE_CHECKING:
+    import random
+
+PLACES = ("scratch", "output", "both")
+COUNTS = {False: 1, True: 12}
+"""Attempts for each job and place, in the short and in the long form."""
+SIZES = {False: (4, 12), True: (4, 64)}
+"""MB of the small file systems: some of the jobs fit."""
+MB = 1 << 20
+NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
+
+
+def why_not() -> str:
+    """Return why nothing can be mounted here; nothing if it can."""
+    try:
+        command = [*NAMESPACE, "mount", "-t", "tmpfs", "none", tempfile.gettempdir()]
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"no file system can be mounted in a namespace: {getattr(error, 'stderr', b'') or error!r}"
+    return ""
+
+
+def attack_space(folder: Path, choice: Choice) -> list[Tally]:
+    """Return a tally for each place, and one for limited files, from a child that may mount."""
+    command = [
+        *NAMESPACE,
+        sys.executable,
+        "-m",
+        "tests._torture_space",
+        str(folder),
+        json.dumps(asdict(choice)),
+    ]
+    done = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, check=True)
+    return [Tally(**values) for values in json.loads(done.stdout)]
+
+
+class _Bench:
+    """A stage, parts of which can be put on small file systems."""
+
+    def __init__(self, folder: Path, server: Server, recipe: Recipe) -> None:
+        self.stage, self.server = Stage(folder, recipe), server
+        self.stage.prepare(self.run)
+
+    def run(self, arguments: tuple[str, ...], largest_file: int = 0) -> Ending:
+        """Run the job once; files may be limited."""
+        request = Request(arguments, self.stage.recipe.numbers, largest_file=largest_file)
+        return self.server.run(request)
+
+
+def _attack_places(folder: Path, choice: Choice) -> list[Tally]:
+    tallies = [Tally(f"disk full: {place}") for place in PLACES]
+    files = Tally("RLIMIT_FSIZE")
+    recipes = MIDDLE if choice.is_long else MIDDLE[:2]
+    if choice.is_long:
+        recipes = tuple(replace(recipe, rows=3 * recipe.rows) for recipe in recipes)
+    with Server() as server:
+        for index, recipe in enumerate(recipes):
+            # Scratch and output apart only with a folder of its own for scratch.
+            for apart, group in ((True, tallies[:2]), (False, tallies[2:])):
+                bench = _Bench(
+                    make_folder(folder / f"space-{index}-{apart}") / "stage",
+                    server,
+                    replace(recipe, temp_dir=apart),
+                )
+                for tally in group:
+                    if choice.wants(tally.name):
+                        _attack_place(bench, tally, choice)
+                if apart and choice.wants(files.name):
+                    _attack_files(bench, files, choice)
+                make_folder(bench.stage.folder.parent)
+    return [tally for tally in (*tallies, files) if tally.tried]
+
+
+def _attack_place(bench: _Bench, tally: Tally, choice: Choice) -> None:
+    stage = bench.stage
+    small = stage.temp if tally.name.endswith("scratch") else stage.place
+    for number in choice.numbers(COUNTS):
+        chance = choice.random(tally.name, stage.recipe.name, number)
+        size = chance.randint(SIZES[choice.is_long][0] * MB, SIZES[choice.is_long][1] * MB)
+        note = f"--number {number}: {stage.recipe.name}, {size} bytes"
+        _call("mount", "-t", "tmpfs", "-o", f"size={size}", "none", small)
+        try:
+            stage.reset(overwrites=chance.random() < 0.5)
+            outcome, more = _attempt(bench, small, chance)
+        finally:
+            _call("umount", "--lazy", small)
+        stage.reset()
+        tally.add(outcome, f"{note}: {more}")
+
+
+def _attempt(bench: _Bench, small: Path, chance: random.Random) -> tuple[str, str]:
+    stage = bench.stage
+    unchecked = ("--no-space-check",) if chance.random() < 0.7 else ()
+    ending = bench.run(stage.arguments(*unchecked))
+    outcome, note = judge(stage, ending)
+    if outcome != "detected":
+        return outcome, f"{unchecked}: {note}"
+    if missing := [word for word in (str(small), "need", "free") if word not in ending.text]:
+        return "crashed", f"{unchecked}: the message lacks {missing}: {tail(ending)}"
+    _call("mount", "-o", f"remount,size={512 * MB}", small)
+    outcome, note = resume(stage, bench.run)
+    return ("detected", "") if outcome == "right" else (outcome, f"{unchecked}: {tail(ending)}: {note}")
+
+
+def _attack_files(bench: _Bench, tally: Tally, choice: Choice) -> None:
+    """Limit the size of files as ``ulimit -f`` does."""
+    stage = bench.stage
+    for number in choice.numbers(COUNTS):
+        chance = choice.random(tally.name, stage.recipe.name, number)
+        limit = int(2 ** chance.uniform(12, 24))
+        stage.reset(overwrites=chance.random() < 0.5)
+        ending = bench.run(stage.arguments(), limit)
+        outcome, note = judge(stage, ending)
+        if outcome == "detected" and "ulimit -f" not in ending.text:
+            outcome, note = "crashed", f"the message does not name the limit: {tail(ending)}"
+        elif outcome == "detected":
+            resumed, note = resume(stage, bench.run)
+            outcome = outcome if resumed == "right" else resumed
+        stage.reset()
+        tally.add(outcome, f"--number {number}: {stage.recipe.name}, files of {limit} bytes: {note}")
+
+
+def _call(*command: str | Path) -> None:
+    subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    found = _attack_places(Path(sys.argv[1]), Choice(**json.loads(sys.argv[2])))
+    sys.stdout.write(json.dumps([asdict(tally) for tally in found]))

@@ -1,0 +1,79 @@
+"""Some hundred mutated files of every format; ``python -m tests.fuzzing`` makes thousands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tests import fuzzing
+from tests._fuzz_mutate import mutate
+from tests._fuzz_oracle import compare
+from tests._fuzz_seeds import FORMATS, make_seeds
+from tests._fuzz_server import HUNG, Server
+from tests._tally import format_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_damaged_file_gives_the_right_records_or_a_clean_error(tmp_path: Path, name: str) -> None:
+    tally = fuzzing.fuzz_format(name, 50, 0, tmp_path)
+    assert tally.is_clean, "\n".join([format_table([tally]), *tally.failures])
+    assert tally.right
+    assert tally.detected
+
+
+def test_a_mutant_can_be_made_again(tmp_path: Path) -> None:
+    files = make_seeds("text")
+    made = [mutate(np.random.default_rng(number), files[number % 3], files) for number in range(50)]
+    assert made == [mutate(np.random.default_rng(number), files[number % 3], files) for number in range(50)]
+    assert sum(data != files[number % 3].data for number, (data, _) in enumerate(made)) > 45
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_readers_of_their_own_tell_files_apart(tmp_path: Path, name: str) -> None:
+    first, second = (tmp_path / f"{number}-{make_seeds(name)[0].name}" for number in range(2))
+    data = make_seeds(name)[0].data
+    first.write_bytes(data)
+    second.write_bytes(data)
+    assert compare(name, [str(first)], [str(second)]) == ""
+    assert compare(name, [str(first), str(second)], [str(second)]).startswith(
+        "40 records are missing, 0 extra"
+    )
+    second.write_bytes(data[: len(data) // 2])
+    assert compare(name, [str(first)], [str(second)]) != ""
+
+
+@pytest.mark.slow
+def test_what_a_broken_program_does_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records lost, files left behind, a wrong exit code: each is found out."""
+    monkeypatch.setattr(fuzzing, "_choose_role", lambda case: fuzzing._alone)
+    real = Server.run
+
+    def lose(self: Server, arguments: list[str], folder: Path, stdin: str | None = None):
+        return real(self, [*arguments, "-n", "3"], folder, stdin)
+
+    def leave(self: Server, arguments: list[str], folder: Path, stdin: str | None = None):
+        (folder / ".left").touch()
+        return real(self, arguments, folder, stdin)
+
+    def refuse(self: Server, arguments: list[str], folder: Path, stdin: str | None = None):
+        return real(self, ["--no-such-option"], folder, stdin)
+
+    for broken, outcome in ((lose, "silent"), (leave, "silent"), (refuse, "crashed")):
+        monkeypatch.setattr(Server, "run", broken)
+        outcomes = {attempt.outcome for attempt in fuzzing.fuzz("text", range(8), 0, tmp_path)}
+        assert outcome in outcomes
+
+
+def test_a_child_that_never_ends_or_dies_is_told_from_one_that_fails(tmp_path: Path) -> None:
+    with Server(seconds=5) as server:
+        assert server.call("read_records", ["no format", "x"], tmp_path).status == 1
+        assert server.run(["--version"], tmp_path).status == 0
+    (tmp_path / "in.txt").write_bytes(b"line\n" * 100)
+    with Server(seconds=0.01) as server:
+        assert server.run(["in.txt", "-o", "out.txt"], tmp_path).status == HUNG

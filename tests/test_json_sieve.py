@@ -1,0 +1,217 @@
+"""JSON lines that are no records, set aside: exactly those, for reasons of their own, without looking at lines one by one."""
+
+from __future__ import annotations
+
+import json
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pyarrow.json as pj
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from recshuf.errors import InputError
+from recshuf.formats import _json_learn, _json_records
+from recshuf.formats._json_grammar import find_ungrammatical
+from recshuf.formats._json_read import JsonDecoder
+from tests.test_json_read import batch_of, damaged_lines, decode_with, fit_together, is_sound
+
+SCHEMA = pa.schema([("a", pa.int32()), ("t", pa.string()), ("d", pa.timestamp("s")), ("f", pa.float64())])
+GOOD = [
+    b'{"a":1,"t":"x","f":0.5}',
+    b'{"t":"\xc3\xa9","a":-7,"s":{"n":[1,null]}}',
+    b'{"f":1e300,"l":["",null]}',
+    b" {} \t",
+]
+BAD = [
+    b"",
+    b"[]",
+    b"\xff",
+    b'{"t":"\xff"}',
+    b"\xef\xbb\xbf{}",
+    b'{"a":1',
+    b"{}{}",
+    b'{"a":1}}',
+    b"{'a':1}",
+    b'{"a":01}',
+    b'{"a":1,"a":2}',
+    b'{"a":1,"zz":1e999}',
+    b'{"f":NaN}',
+    b'{"f":NaN,"g":-Infinity}',
+    b'{"b":1,"t":"\\ud800"}',
+    b'{"n":[1,"x"]}',
+    b'{"n":[1,"x"],}',
+    b'{"u":18446744073709551617}',
+    b'{"u":[0.5,9007199254740993]}',
+    b'{"x":' + b"[" * 200 + b"]" * 200 + b"}",
+    b'{"x":' + b"[" * 3000 + b"]" * 3000 + b"}",
+    b'{"c":"\x01"}',
+]
+MISFITS = [b'{"a":3000000000}', b'{"a":"x"}', b'{"d":"soon"}', b'{"q":1}', b'{"q":null}', b'{"f":9007199254740993}']
+FITTING = [b'{"a":1,"t":2.50,"f":0.5}', b'{"d":"2020-01-01T00:00:00","t":true}', b'{"t":"x"}', b"{}"]
+
+
+def sieve(schema: pa.Schema | None = None, header_lines: int = 0) -> JsonDecoder:
+    return JsonDecoder(["in.jsonl", "other.jsonl"], schema, header_lines, sets_bad_aside=True)
+
+
+def sift(decoder: JsonDecoder, lines: list[bytes], first_row: int = 0) -> dict[int, str]:
+    """Observe lines and return the reasons of the bad ones by their rows."""
+    bad = decoder.observe(batch_of(lines), 0, first_row)
+    if bad is None:
+        return {}
+    assert len(bad.index) == len(bad.reasons) > 0
+    assert (bad.index[1:] > bad.index[:-1]).all()
+    return {int(at) + first_row: reason for at, reason in zip(bad.index, bad.reasons, strict=True)}
+
+
+@settings(max_examples=300)
+@given(st.lists(damaged_lines(), min_size=1, max_size=12))
+@example([b'{"a":"x}', b'{","b":1}', b"{}{}"])
+@example([b'{"a":9007199254740993}', b'{"a":1.5,"b":NaN}'])
+@example([b'{"a":"x","b":NaN}', b'{"a":1}'])
+def test_exactly_the_lines_that_are_bad_by_themselves_are_set_aside(lines: list[bytes]) -> None:
+    bad = [row for row, line in enumerate(lines) if not is_sound(line)]
+    good = [line for line in lines if is_sound(line)]
+    decoder = sieve()
+    if not fit_together([b"{}", *good]):
+        with pytest.raises(InputError, match=r", but an? .*--schema"):
+            sift(decoder, lines)
+        return
+    found = sift(decoder, lines)
+    assert list(found) == bad
+    assert not any("\n" in reason for reason in found.values())
+    without = JsonDecoder(["in.jsonl"], None, 0)
+    without.observe(batch_of(good), 0, 0)
+    assert decoder.finish() == without.finish()
+    assert decode_with(decoder, good).equals(decode_with(without, good))
+
+
+@pytest.mark.parametrize("schema", [None, SCHEMA], ids=["inferred", "given"])
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.9])
+def test_neither_verdict_nor_reason_depends_on_the_other_lines(
+    schema: pa.Schema | None, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_json_records, "PIECE_BYTES", 1 << 13)
+    chooser = random.Random(f"{share} {schema}")
+    good, bad = (GOOD, BAD) if schema is None else (FITTING, [*BAD, *MISFITS])
+    lines = [chooser.choice(bad if chooser.random() < share else good) for _ in range(600)]
+    alone = {line: sift(sieve(schema), [line]).get(0) for line in set(lines)}
+    assert {line for line, reason in alone.items() if reason} <= set(bad)
+    assert not any(alone.get(line) for line in good)
+    assert all(alone[line] for line in set(lines) - set(good))
+    expected = {row: alone[line] for row, line in enumerate(lines) if alone[line]}
+    assert sift(sieve(schema), lines) == expected
+
+    decoder, cuts = sieve(schema), list(range(0, len(lines), 100))
+    chooser.shuffle(cuts)
+    with ThreadPoolExecutor(4) as pool:
+        parts = pool.map(lambda start: sift(decoder, lines[start : start + 100], start), cuts)
+    assert {row: reason for part in parts for row, reason in part.items()} == expected
+    if schema is None:
+        kept = [line for row, line in enumerate(lines) if row not in expected]
+        without = JsonDecoder(["in.jsonl"], None, 0)
+        without.observe(batch_of(kept), 0, 0)
+        assert decoder.finish() == without.finish()
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"", "is empty, not a JSON object"),
+        (b"\xff", "is not valid UTF-8, which JSON requires"),
+        (b'{"a":01}', "is not valid JSON"),
+        (b'{"a":{"b":[NaN]}}', "field 'a.b[]': is NaN, infinite or too large for double"),
+        (b'{"a":1,"a":2}', "field 'a': occurs twice in one object"),
+    ],
+)
+def test_the_reason_names_the_field(line: bytes, reason: str) -> None:
+    assert sift(sieve(), [b"{}", line]) == {1: reason}
+
+
+def test_a_line_that_does_not_fit_the_schema_is_set_aside() -> None:
+    found = sift(sieve(SCHEMA), [b'{"a":1}', b'{"a":"x"}', b'{"q":1}', b'{"a":2}'])
+    assert list(found) == [1, 2]
+    assert found[1].startswith("field 'a': ")
+    assert found[2] == "field 'q': is not in the schema"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b'{"a":1}', b'{"a":"x"}', b"{", b"{}"],
+        [b'{"a":9007199254740993}', b'{"a":0.5}', b"{"],
+        [b"{", b'{"a":0.5}', b'{"a":9007199254740993}'],
+    ],
+)
+def test_good_lines_that_do_not_fit_together_stay_an_error(lines: list[bytes]) -> None:
+    for cuts in ([lines], [[line] for line in lines]):
+        decoder, row = sieve(), 0
+        with pytest.raises(InputError, match=r"line \d, field 'a': .*--schema"):
+            for cut in cuts:
+                sift(decoder, cut, row)
+                row += len(cut)
+
+
+def test_an_error_names_the_line_in_the_input_though_lines_before_it_were_left_out() -> None:
+    decoder = sieve(header_lines=2)
+    with pytest.raises(InputError) as caught:
+        sift(decoder, [b"{", b"}", b'{"a":1}', b"", b'{"a":"x"}'], 100)
+    assert caught.value.place == "line 107, field 'a'"
+    assert "in line 105" in caught.value.problem
+
+
+def test_too_many_fields_in_one_line_are_its_fault_in_all_lines_they_are_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_json_learn, "MAX_FIELDS", 50)
+    wide = json.dumps({f"f{n}": n for n in range(60)}).encode()
+    decoder = sieve()
+    assert list(sift(decoder, [b'{"a":1}', wide, b'{"a":2}'])) == [1]
+    assert decoder.finish().names == ["a"]
+    with pytest.raises(InputError, match="--schema"):
+        sift(sieve(), [f'{{"f{n}":1}}'.encode() for n in range(60)])
+
+
+@pytest.mark.parametrize("share", [0.002, 0.5])
+@pytest.mark.parametrize("bad", [b"{'a':1}", b'{"a":NaN}', b'{"t":"\xff"}', b'{"a":1', b'{"a":1}}', b"{}{}"])
+def test_good_lines_are_not_parsed_one_by_one(
+    bad: bytes, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[int] = []
+    read = pj.read_json
+
+    def count(source: pa.BufferReader, **options: object) -> pa.Table:
+        parsed.append(source.size())
+        return read(source, **options)
+
+    lines = [bad if row % round(1 / share) == 1 else b'{"a":1,"t":"x"}' for row in range(4000)]
+    monkeypatch.setattr("recshuf.formats._json_parse.pj.read_json", count)
+    assert len(sift(sieve(), lines)) == 4000 * share
+    assert len(parsed) < 20
+    assert sum(parsed) < 10 * sum(map(len, lines))
+
+
+TOKENS = ["{", "}", "[", "]", ",", ":", '"a"', '"b"', "1", "-0.5e+3", "01", "1.", "true", "nul", "NaN", "-Inf", " ", "\t"]
+TOKENS += ['"\\n"', '"\\u12aF"', '"\\u12g"', '"}{"', '"\\', "é", "\x01", "\x02", '"\x02"', "\x7f", "'", "{}", '"a":1', "\\"]
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.lists(st.sampled_from(TOKENS), max_size=9).map(lambda tokens: "{" + "".join(tokens) + "}\n"),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_the_grammar_refuses_what_the_parser_refuses(lines: list[str]) -> None:
+    wrong = set(find_ungrammatical(pa.array(lines, pa.large_string())).tolist())
+    for row, line in enumerate(lines):
+        try:
+            is_one = pj.read_json(pa.BufferReader(line.encode())).num_rows == 1
+            means_nothing = False
+        except pa.ArrowInvalid as error:
+            is_one, means_nothing = False, " changed from " in str(error) or " twice " in str(error)
+        assert (row in wrong) == (not is_one) or (means_nothing and row not in wrong)

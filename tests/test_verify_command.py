@@ -1,0 +1,139 @@
+"""`recshuf verify` as a command: exit codes, what it prints, its report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import recshuf
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    """Return an input of 100 lines and a directory of two shards made of it."""
+    path = tmp_path / "in.txt"
+    path.write_text("".join(f"line {number}\n" for number in range(100)))
+    recshuf.shuffle(path, f"{tmp_path}/out/", shards=2, seed=1)
+    return path, tmp_path / "out"
+
+
+def lose(output: Path) -> None:
+    """Replace one record of the first shard by another of the same length."""
+    shard = output / "shard-00000.txt"
+    lines = sorted(shard.read_bytes().splitlines(keepends=True), key=len)
+    shard.write_bytes(b"".join([b"L" + lines[0][1:], *lines[1:]]))
+
+
+def test_equal_is_0_and_said_in_one_line(pair: tuple[Path, Path], call: Run):
+    done = call("verify", *pair)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(f"equal: {pair[1]} holds 100 records of 1 input".encode())
+    assert done.stdout.count(b"\n") == 1
+
+
+def test_different_is_1_and_says_what_and_where(pair: tuple[Path, Path], call: Run):
+    path, output = pair
+    lose(output)
+    (output / "new.txt").write_text("x\n")
+    done = call("verify", path, output)
+    lines = done.stdout.decode().splitlines()
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert lines[0] == f"different: in {output}, 1 record missing, 1 record extra, 1 other difference"
+    assert lines[1] == f"{output}/new.txt: is not named in the manifest"
+    missing, extra = lines[2:]
+    assert missing.startswith(f"missing: {path}: record ")
+    assert extra == f"extra: {output}/shard-00000.txt: record 0"
+
+
+def test_of_many_only_the_first_are_named(pair: tuple[Path, Path], call: Run):
+    path, output = pair
+    (output / "shard-00001.txt").unlink()
+    lines = call("verify", path, output).stdout.decode().splitlines()
+    assert [line for line in lines if line.startswith("missing")][10:] == ["missing: 40 more"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["one"], ["-q", "-v", "a", "b"], ["--nonsense", "a", "b"], ["a", "-"]]
+)
+def test_wrong_usage_is_2(arguments: list[str], call: Run):
+    done = call("verify", *arguments)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_a_file_that_cannot_be_read_is_1(pair: tuple[Path, Path], call: Run):
+    done = call("verify", pair[0], f"{pair[1]}.gone")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.startswith(f"recshuf: error: {pair[1]}.gone: ".encode())
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_quiet_prints_nothing_and_the_code_tells(pair: tuple[Path, Path], call: Run):
+    assert call("verify", "-q", *pair).returncode == 0
+    lose(pair[1])
+    done = call("verify", "-q", *pair)
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
+
+
+def test_the_report_is_json(pair: tuple[Path, Path], call: Run, tmp_path: Path):
+    lose(pair[1])
+    done = call("verify", *pair, "--report", "-")
+    report = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert (report["equal"], report["missing"], report["extra"]) == (False, 1, 1)
+    assert report["extra_places"] == [{"name": str(pair[1] / "shard-00000.txt"), "index": 0, "copies": 1}]
+    assert [one["records"] for one in report["shards"]] == [50, 50]
+    call("verify", *pair, "--report", tmp_path / "report.json")
+    assert json.loads((tmp_path / "report.json").read_text()) | {"seconds": 0} == report | {"seconds": 0}
+
+
+def test_a_report_does_not_replace_what_is_compared(pair: tuple[Path, Path], call: Run):
+    before = pair[0].read_bytes()
+    for report in (pair[0], pair[1] / "shard-00000.txt"):
+        done = call("verify", *pair, "--report", report)
+        assert done.returncode == 2
+    assert pair[0].read_bytes() == before
+
+
+def test_options_of_the_shuffle_are_understood(pair: tuple[Path, Path], call: Run, tmp_path: Path):
+    path, _ = pair
+    output = tmp_path / "out.jsonl"
+    recshuf.shuffle(path, output, head_count=7, header=3)
+    done = call("verify", path, output, "-n", "7", "--header", "3", "--workers", "2", "--memory", "100MB")
+    assert done.returncode == 0
+    assert b"7 of 97 records" in done.stdout
+
+
+def test_names_with_line_breaks_stay_on_one_line(tmp_path: Path, call: Run):
+    given, made = tmp_path / "a\nb.txt", tmp_path / "c\nd.txt"
+    given.write_text("x\n")
+    made.write_text("y\n")
+    lines = call("verify", given, made).stdout.decode().splitlines()
+    assert len(lines) == 3
+    assert lines[1].endswith(r"a\nb.txt: record 0")
+
+
+def test_help_names_both_sides_and_the_exit_codes(call: Run):
+    done = call("verify", "--help")
+    assert done.returncode == 0
+    assert b"Usage: recshuf verify [OPTIONS] INPUT... OUTPUT" in done.stdout
+    assert b"--seed" not in done.stdout
+
+
+def test_a_full_device_is_an_error_of_one_line(pair: tuple[Path, Path], run: Run):
+    with Path("/dev/full").open("wb") as full:
+        done = run("verify", *pair, capture_output=False, stdout=full, stderr=-1)
+    assert done.returncode == 1
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_the_two_sides_may_be_several_inputs_and_one_file(pair: tuple[Path, Path], call: Run, tmp_path: Path):
+    halves = sorted(pair[1].glob("shard-*"))
+    assert call("verify", *halves, pair[0]).returncode == 0
+    assert call("verify", halves[0], pair[0]).returncode == 1

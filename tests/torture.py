@@ -1,0 +1,140 @@
+"""Attacks runs in every way known, and prints a table of what came of it.
+
+    python -m tests.torture [--short | --long] [--seed N] [--table FILE] [KIND...]
+
+Every attack follows from the seed. To run one that failed again, give its kind, its name to ``--only``, and its
+number to ``--number``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests._faults import find_compiler
+from tests._tally import COLUMNS, Tally, format_table
+from tests._torture_jobs import Choice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def torture_calls(folder: Path, choice: Choice) -> list[Tally]:
+    """Make the k-th call fail."""
+    from tests._torture_calls import attack_calls
+
+    if find_compiler() is None:
+        return _skip("calls", "there is no C compiler")
+    return attack_calls(folder, choice)
+
+
+def torture_kills(folder: Path, choice: Choice) -> list[Tally]:
+    """Kill runs, and let them be resumed."""
+    from tests._torture_kills import attack_kills
+
+    return attack_kills(folder, choice)
+
+
+def torture_signals(folder: Path, choice: Choice) -> list[Tally]:
+    """Stop runs by signals that they can catch."""
+    from tests._torture_kills import attack_signals
+
+    return attack_signals(folder, choice)
+
+
+def torture_flips(folder: Path, choice: Choice) -> list[Tally]:
+    """Flip bits of spilled data, and cut it."""
+    from tests._torture_flips import attack_flips
+
+    return attack_flips(folder, choice)
+
+
+def torture_space(folder: Path, choice: Choice) -> list[Tally]:
+    """Run out of disk."""
+    from tests._torture_space import attack_space, why_not
+
+    return _skip("space", reason) if (reason := why_not()) else attack_space(folder, choice)
+
+
+def torture_order(folder: Path, choice: Choice) -> list[Tally]:
+    """Look at the order of syncs and renames."""
+    from tests._torture_order import attack_order, why_not
+
+    return _skip("order", reason) if (reason := why_not()) else attack_order(folder, choice)
+
+
+KINDS: dict[str, Callable[[Path, Choice], list[Tally]]] = {
+    "calls": torture_calls,
+    "kills": torture_kills,
+    "signals": torture_signals,
+    "flips": torture_flips,
+    "space": torture_space,
+    "order": torture_order,
+}
+
+
+def _skip(kind: str, reason: str) -> list[Tally]:
+    sys.stderr.write(f"{kind}: skipped: {reason}\n")
+    return []
+
+
+def run_kinds(kinds: list[str], folder: Path, choice: Choice) -> list[Tally]:
+    """Return the tallies of some kinds of attack."""
+    tallies = []
+    for kind in kinds:
+        started = time.monotonic()
+        found = KINDS[kind](folder, choice)
+        tried, seconds = sum(one.tried for one in found), time.monotonic() - started
+        failures = [failure for one in found for failure in one.failures]
+        sys.stderr.write("\n".join([f"{kind}: {tried} tried in {seconds:.0f} s", *failures]) + "\n")
+        tallies += found
+    return tallies
+
+
+def merge(tallies: list[Tally]) -> list[Tally]:
+    """Return one tally for all jobs of each attack: what stands before the colon in the names."""
+    merged: dict[str, Tally] = {}
+    for tally in tallies:
+        name = tally.name.partition(":")[0]
+        whole = merged.setdefault(name, Tally(name))
+        for column in COLUMNS:
+            setattr(whole, column, getattr(whole, column) + getattr(tally, column))
+    return list(merged.values())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--short", action="store_true", help="about a minute; the default")
+    length.add_argument("--long", action="store_true", help="every call, hundreds of kills: an hour and more")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", metavar="TEXT", help="attacks whose name contains this")
+    parser.add_argument("--number", type=int, help="that attempt alone, as a failure names it")
+    parser.add_argument("--table", type=Path, help="also write the table to this file")
+    parser.add_argument(
+        "--folder", type=Path, help="work here, and leave what there is; default: a temporary one"
+    )
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
+    given = parser.parse_args()
+    if unknown := set(given.kinds) - set(KINDS):
+        parser.error(f"no such kind: {', '.join(sorted(unknown))}")
+    with tempfile.TemporaryDirectory(prefix="torture-") as temporary:
+        folder = given.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        choice = Choice(given.seed, given.long, given.only, given.number)
+        tallies = run_kinds(given.kinds or list(KINDS), folder, choice)
+    table = format_table(merge(tallies))
+    sys.stdout.write(table + "\n")
+    if given.table:
+        given.table.write_text(table + "\n")
+    return 0 if all(tally.is_clean for tally in tallies) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

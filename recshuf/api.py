@@ -77,6 +77,8 @@ class Options(TypedDict, total=False):
     """Replace an output that exists."""
     resume: bool
     """Go on from what an earlier run with the same arguments has finished; memory and workers may differ."""
+    verify: bool
+    """Compare the shards with the inputs, record by record, before they are put in place."""
     no_space_check: bool
     """Start even if the disk seems to have no room for the run."""
     stdin: BinaryIO | None
@@ -246,6 +248,7 @@ def _make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opt
         overwrite=options.get("overwrite", False),
         quarantine=quarantine,
         resume=options.get("resume", False),
+        verify=options.get("verify", False),
         check_space=not options.get("no_space_check", False),
         read=ReadOptions(
             separator=separator,

@@ -47,6 +47,8 @@ class Job:
     overwrite: bool = False
     resume: bool = False
     """Go on from what an earlier run of the same job has finished."""
+    verify: bool = False
+    """Compare the shards with the inputs before they are put in place."""
     check_space: bool = True
     """Refuse a run that the disk has no room for."""
     quarantine: Path | None = None
@@ -74,6 +76,12 @@ class Job:
             raise UsageError(
                 "--resume: a run can be continued between files only, not from standard input or to standard output"
             )
+        if self.verify and (self.reads_stdin or self.writes_stdout):
+            raise UsageError(
+                "--verify: both sides are read again, which standard input and output cannot be; name files"
+            )
+        if self.verify and self.quarantine is not None:
+            raise UsageError("--verify and --on-bad-record quarantine: exclude each other; give one of them")
         if "-" in self.inputs and len(self.inputs) > 1:
             raise UsageError("standard input (-) cannot be mixed with other inputs; give it alone")
 

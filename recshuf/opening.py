@@ -38,6 +38,7 @@ class Opened:
     destination: Destination | None
     """None for standard output."""
     cut: Cut
+    files: list[InputFile]
     stamps: tuple[Stamp, ...]
     """What the inputs looked like before they were read."""
     sizes: list[InputSize]
@@ -115,6 +116,7 @@ def open_job(
         decoder,
         destination,
         cut,
+        files,
         stamps,
         sizes,
         plan,
@@ -166,6 +168,10 @@ def _check_options(job: Job, source_name: str, target_name: str) -> None:
     ):
         if is_given and not set(names) & set(fitting):
             raise UsageError(f"{option}: for {what} of {' or '.join(fitting)} only; here: {names[0]}")
+    if job.quarantine is not None and (source_name == target_name or source_name not in ("jsonl", "text")):
+        raise UsageError(
+            "--on-bad-record: for a conversion of jsonl or text only, since nothing else is parsed; leave it out"
+        )
     if read.schema is not None and source_name == target_name:
         raise UsageError(f"--schema: nothing is converted from {source_name} to {target_name}; leave it out")
 

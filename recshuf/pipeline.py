@@ -9,6 +9,7 @@ import tempfile
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from recshuf.memory import peak_bytes, resident_bytes
 from recshuf.opening import Opened, find_destination, open_job
 from recshuf.order import ORDER_VERSION
 from recshuf.plans import shard_bounds
+from recshuf.quarantine import Quarantine, check_path
 from recshuf.records import choose_codec
 from recshuf.report import FileReport, PassReport, ShuffleReport
 from recshuf.resume import Earlier, describe_job, describe_set, describe_shard
@@ -31,6 +33,7 @@ from recshuf.shards import write_error
 from recshuf.space import check_space
 from recshuf.staging import PILES_PREFIX, Staging, sync
 from recshuf.store import PileStore, set_name
+from recshuf.verification import verify_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,9 +82,12 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         shard_sizes, gather_pass = run.gather(counts)
         opened = run.opened
         inputs = [
-            FileReport(summary.name, count.records, summary.file_bytes)
-            for summary, count in zip(opened.source.inputs, counts, strict=True)
+            FileReport(summary.name, count.records + bad, summary.file_bytes, bad)
+            for summary, count, bad in zip(opened.source.inputs, counts, run.bad_counts, strict=True)
         ]
+        passes = [scatter_pass, gather_pass]
+        if job.verify:
+            passes.append(run.verify())
         shards, commit_pass = run.commit(inputs, shard_sizes)
     return ShuffleReport(
         version=__version__,
@@ -89,18 +95,20 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         seed=run.seed,
         format=opened.source_name,
         to=opened.target_name,
-        records=sum(count.records for count in counts),
+        records=sum(one.records for one in inputs),
         records_written=sum(shard_sizes),
         byte_count=sum(count.byte_count for count in counts),
         spilled_bytes=run.store.spilled_bytes,
         seconds=time.perf_counter() - started,
-        passes=(scatter_pass, gather_pass, commit_pass),
+        passes=(*passes, commit_pass),
         inputs=tuple(inputs),
         shards=tuple(shards),
         plan=opened.plan,
         predicted_peak_bytes=opened.plan.peak_memory_bytes,
         measured_peak_bytes=peak_bytes(),
         base_bytes=base_bytes,
+        quarantined=sum(run.bad_counts),
+        quarantine=None if job.quarantine is None else str(job.quarantine),
     )
 
 
@@ -121,8 +129,9 @@ class _Run:
             destination.check(overwrite=job.overwrite)
         self._name = "standard output" if destination is None else str(destination.path)
         if destination is not None and not destination.is_stream:
-            self._staging = Staging(destination, resumes=job.resume, warn=progress.warn)
+            self._staging = Staging(destination, progress.warn)
             cleanup.push(self._leave)
+            self._staging.enter(resumes=job.resume)
             if job.resume and not self._staging.is_committing:
                 destination.check(overwrite=job.overwrite)
         self._earlier = Earlier.of(self._staging.entries) if self._staging else None
@@ -149,11 +158,62 @@ class _Run:
         if opened.job.check_space:
             check_space(opened, scratch.parent, staging.folder if staging else None)
         can_resume = staging is not None and not opened.job.reads_stdin
+        self._quarantine = self._open_quarantine(cleanup, scratch.parent)
         self.store = _make_store(opened, scratch, self._note_set if can_resume else None)
         cleanup.callback(self.store.close)
         self._sync_pool = ThreadPoolExecutor(1, "sync")
         cleanup.callback(self._sync_pool.shutdown, wait=False, cancel_futures=True)
         self._syncs: list[Future[None]] = []
+
+    def _open_quarantine(self, cleanup: ExitStack, parent: Path) -> Quarantine | None:
+        opened = self.opened
+        path = opened.job.quarantine
+        if path is None:
+            return None
+        destination = opened.destination
+        inputs = [stamp.path for stamp in opened.stamps if stamp.path is not None]
+        check_path(path, inputs, destination.path if destination else None, overwrite=opened.job.overwrite)
+        if self._staging is not None:
+            folder = self._staging.folder / "quarantine"
+        else:
+            folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="recshuf-", dir=parent)))
+        read = opened.job.read
+        quarantine = Quarantine(
+            path,
+            folder,
+            [summary.name for summary in opened.source.inputs],
+            header_lines=read.header_lines,
+            separator_bytes=len(read.separator),
+        )
+        for index in range(len(opened.source.inputs)):
+            quarantine.discard(index)  # a run that is continued looks at all records again
+        cleanup.callback(quarantine.withdraw)
+        return quarantine
+
+    @property
+    def bad_counts(self) -> list[int]:
+        """Number of records set aside, for each input."""
+        return self._quarantine.counts if self._quarantine else [0] * len(self.opened.source.inputs)
+
+    def verify(self) -> PassReport:
+        """Compare the shards, as they lie in the work folder, with the inputs."""
+        started, job, staging = time.perf_counter(), self.opened.job, self._staging
+        if staging is None:
+            raise RuntimeError("a stream cannot be read again")
+        read_again = replace(
+            job,
+            output=str(staging.written),
+            format=self.opened.source_name,
+            to=self.opened.target_name,
+            resume=False,
+        )
+        found = verify_job(read_again, self._progress, self.opened.files)
+        if not found.is_equal:
+            parts = [f"{found.missing:,} records missing, {found.extra:,} extra", *found.differences]
+            places = [*found.missing_places, *found.extra_places]
+            parts += [f"such as record {places[0].index} of {places[0].name}"] if places else []
+            raise CheckError(f"verify: {'; '.join(parts)}; nothing was put in place; report this as a fault")
+        return PassReport("verify", time.perf_counter() - started, found.records, 0)
 
     def _open_scratch(self) -> Scratch:
         job, staging = self.opened.job, self._staging
@@ -172,9 +232,15 @@ class _Run:
         self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
     ) -> None:
         """Leave the work folder at the end of a run."""
-        staging = self._staging
-        if staging is None:
+        if self._staging is None:
             return
+        try:
+            self._leave_staging(self._staging, error)
+        except KeyboardInterrupt as interrupt:  # a signal comes once, and must not cut this short
+            self._leave_staging(self._staging, error or interrupt)
+            raise
+
+    def _leave_staging(self, staging: Staging, error: BaseException | None) -> None:
         # A fresh run on the same inputs would end the same way, and what failed its check is not to be trusted.
         is_final = isinstance(error, InputError | ConversionError | UsageError) and not staging.entries
         if error is None or is_final or isinstance(error, CheckError) or not staging.is_resumable:
@@ -193,7 +259,14 @@ class _Run:
         self._progress.start("scatter", plan.record_count, plan.byte_count)
         finished = self._adopt_sets()
         self._scatter = Scatter(
-            opened.source, plan, self.seed, self.store, opened.decoder, self._progress, finished
+            opened.source,
+            plan,
+            self.seed,
+            self.store,
+            opened.decoder,
+            self._progress,
+            finished,
+            self._quarantine.put if self._quarantine else None,
         )
         try:
             counts = self._scatter.run()
@@ -293,12 +366,16 @@ class _Run:
     def commit(self, inputs: list[FileReport], shard_sizes: list[int]) -> tuple[list[FileReport], PassReport]:
         """Put the shards in place, and return them."""
         started = time.perf_counter()
+        if self._quarantine is not None:
+            self._quarantine.finish()
         if self._staging is None:
             shards = [FileReport(self._name, shard_sizes[0], None)]
         else:
             files = zip(self._staging.list_files(), shard_sizes, strict=True)
             shards = [FileReport(name, count, size) for (name, size), count in files]
             self._staging.commit(_make_manifest(self.opened, self.seed, inputs, shards))
+        if self._quarantine is not None:
+            self._quarantine.settle()
         return shards, PassReport("commit", time.perf_counter() - started, sum(shard_sizes), 0)
 
     def _sink_opener(self, target: Target) -> Callable[[int], Sink]:
@@ -375,7 +452,11 @@ def _make_manifest(
         "format": opened.source_name,
         "to": opened.target_name,
         "records": sum(one.records for one in shards),
-        "inputs": [{"name": one.name, "records": one.records, "bytes": one.file_bytes} for one in inputs],
+        "inputs": [
+            {"name": one.name, "records": one.records, "bytes": one.file_bytes}
+            | ({"quarantined": one.quarantined} if opened.job.quarantine else {})
+            for one in inputs
+        ],
         "shards": [{"name": one.name, "records": one.records, "bytes": one.file_bytes} for one in shards],
         "schema": _describe_schema(opened),
     }

@@ -140,8 +140,8 @@ class Quarantine:
         except OSError as error:
             raise self._error(error, self._folder) from error
 
-    def adopt(self, input_index: int) -> int:
-        """Take over what an earlier run has set aside of an input, and return how many records that are.
+    def adopt(self, input_index: int, count: int) -> None:
+        """Take over what an earlier run has set aside of an input: so many records.
 
         Raises
         ------
@@ -153,7 +153,8 @@ class Quarantine:
             for block in blocks:
                 _copy(part, block, None)
             self.counts[input_index] = sum(block.record_count for block in blocks)
-        return self.counts[input_index]
+        if self.counts[input_index] != count:
+            raise _damage(str(self._part(input_index)))
 
     def discard(self, input_index: int) -> None:
         """Forget what was set aside of an input.
@@ -204,9 +205,13 @@ class Quarantine:
             os.fsync(whole.fileno())
 
     def settle(self) -> None:
-        """Keep the file, since the run has come to its end, and delete what it was made of."""
+        """Keep the file, since the run has come to its end."""
         self._is_placed = False
-        self._previous.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._previous.unlink()
+
+    def remove(self) -> None:
+        """Delete the parts. Idempotent."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def withdraw(self) -> None:
@@ -292,8 +297,7 @@ def _encode(name: str, lines: NDArray[np.int64], reasons: Sequence[str], records
         groups.append(encode_lines(pa.record_batch(columns), nan_as_null=False))
     order = np.argsort(np.concatenate([np.flatnonzero(is_text), np.flatnonzero(~is_text)]))
     made = pa.concat_arrays(groups).take(pa.array(order))
-    head = pa.scalar(f'{{"input":{_quote(name)},'.encode(), pa.large_binary())
-    whole = pc.binary_join_element_wise(head, pc.binary_slice(made, 1), pa.scalar(b"", pa.large_binary()))
+    whole = pc.binary_replace_slice(made, 0, 1, f'{{"input":{_quote(name)},'.encode())
     ends = np.frombuffer(whole.buffers()[1], np.int64, len(whole) + 1, whole.offset * 8)
     return memoryview(whole.buffers()[2])[ends[0] : ends[-1]]
 
@@ -325,12 +329,12 @@ def _read_blocks(part: BinaryIO) -> Iterator[_Block]:
         part.seek(place)
         header = part.read(_HEADER.size)
         if len(header) < _HEADER.size:
-            raise _damage(part)
+            raise _damage(part.name)
         first_line, record_count, byte_count, checksum = _HEADER.unpack(header)
         block = _Block(first_line, record_count, byte_count, checksum, place + _HEADER.size)
         place = block.place + block.byte_count
         if place > size:
-            raise _damage(part)
+            raise _damage(part.name)
         yield block
 
 
@@ -344,10 +348,10 @@ def _copy(part: BinaryIO, block: _Block, target: BinaryIO | None) -> None:
         if target is not None:
             target.write(text)
     if left or digest.intdigest() != block.checksum:
-        raise _damage(part)
+        raise _damage(part.name)
 
 
-def _damage(part: BinaryIO) -> PileError:
+def _damage(name: str) -> PileError:
     return PileError(
-        f"{part.name}: records set aside do not read back as they were written; check the disk and start anew"
+        f"{name}: records set aside do not read back as they were written; check the disk and start anew"
     )

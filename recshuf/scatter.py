@@ -8,17 +8,19 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from recshuf.digests import Digest, digest_records, sum_digests
 from recshuf.errors import Stopped
 from recshuf.order import draw_keys, find_piles, sort_by_pile
 from recshuf.records import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
-    from recshuf.interfaces import Decoder, Fragment, Source
+    from recshuf.interfaces import BadRecords, Decoder, Fragment, Source
     from recshuf.plans import Plan
     from recshuf.progress import Progress
     from recshuf.store import PileStore
@@ -123,6 +125,9 @@ class Scatter:
     finished
         What was read of inputs whose pile sets the store has taken over from an earlier run. They are not read,
         unless the decoder has to see every record.
+    set_aside
+        Gets the records that have no table form: input, first row of the batch, which ones, and the batch. None
+        where the decoder raises an error instead.
     """
 
     def __init__(
@@ -134,6 +139,7 @@ class Scatter:
         decoder: Decoder | None,
         progress: Progress,
         finished: Mapping[int, InputCount] | None = None,
+        set_aside: Callable[[int, int, BadRecords, pa.RecordBatch], None] | None = None,
     ) -> None:
         self._source = source
         self._plan = plan
@@ -142,7 +148,8 @@ class Scatter:
         self._decoder = decoder
         self._progress = progress
         self._finished = finished or {}
-        must_see = decoder is not None and decoder.schema is None
+        self._set_aside = set_aside
+        must_see = decoder is not None and (decoder.schema is None or set_aside is not None)
         inputs = range(len(source.inputs))
         self._waiting = deque(index for index in inputs if must_see or index not in self._finished)
         self._open: list[_Lane] = []
@@ -261,17 +268,25 @@ class Scatter:
         count = int(batch.num_rows)
         if not count:
             return 0
-        if self._decoder is not None:
-            self._decoder.observe(batch, input_index, first_row)
+        bad = None if self._decoder is None else self._decoder.observe(batch, input_index, first_row)
+        if bad is not None:
+            if self._set_aside is None:
+                raise RuntimeError("a decoder has set records aside unasked")
+            self._set_aside(input_index, first_row, bad, batch)
         if input_index not in self._finished:
-            self._throw(input_index, first_row, batch)
+            self._throw(input_index, first_row, batch, bad)
         self._progress.advance(count, self._store.codec.count_bytes(batch))
         return count
 
-    def _throw(self, input_index: int, first_row: int, batch: pa.RecordBatch) -> None:
-        """Throw the records of a batch onto the piles."""
+    def _throw(self, input_index: int, first_row: int, batch: pa.RecordBatch, bad: BadRecords | None) -> None:
+        """Throw the records of a batch onto the piles, without the bad ones; those had keys, too."""
         store = self._store
         records = Records(draw_keys(self._seed, input_index, first_row, batch.num_rows), batch)
+        if bad is not None:
+            records = records.take(np.delete(np.arange(batch.num_rows), bad.index))
+            batch = records.batch
+            if not len(records):
+                return
         digest = digest_records(records)
         piles = find_piles(records.keys, store.pile_count, store.key_range)
         index, bounds = sort_by_pile(piles, store.pile_count)

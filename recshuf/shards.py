@@ -103,7 +103,7 @@ class Destination:
             return {Path(shard["name"]).name for shard in content["shards"]} | {MANIFEST_NAME}
         except FileNotFoundError:
             return set()
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise OutputError(f"{manifest}: is not a manifest of recshuf; choose another output") from error
 
 

@@ -47,17 +47,11 @@ class Staging:
 
     Parameters
     ----------
-    resumes
-        Whether what a dead run left is taken over. Without, it is an error if tasks are finished in it, and
-        removed with a warning if not.
-
-    Raises
-    ------
-    OutputError
-        When the folder cannot be made, another run holds it, or it holds finished tasks and `resumes` is not set.
+    warn
+        Hears what is removed that an earlier run left.
     """
 
-    def __init__(self, destination: Destination, *, resumes: bool, warn: Callable[[str], None]) -> None:
+    def __init__(self, destination: Destination, warn: Callable[[str], None]) -> None:
         self.destination = destination
         self.folder = destination.work_folder
         self.files = self.folder / "shards"
@@ -69,10 +63,26 @@ class Staging:
         self._finished_count = 0
         self._made: list[Path] = []
         self._lock: int | None = None
+        self._warn = warn
+
+    def enter(self, *, resumes: bool) -> None:
+        """Make the folder, or take over the one that is there, and lock it.
+
+        Parameters
+        ----------
+        resumes
+            Whether what a dead run left is taken over. Without, it is an error if tasks are finished in it, and
+            removed with a warning if not.
+
+        Raises
+        ------
+        OutputError
+            When the folder cannot be made, another run holds it, or it holds finished tasks and `resumes` is not set.
+        """
         try:
             self._make_parents(self.folder.parent)
-            self._lock = _lock_folder(self.folder, str(destination.path))
-            self._take_over(resumes, warn)
+            self._lock = _lock_folder(self.folder, str(self.destination.path))
+            self._take_over(resumes)
             self._make_own(self.files)
         except OSError as error:
             self._leave()
@@ -137,14 +147,14 @@ class Staging:
             f"{self.folder}: holds {name!r}, which is not from an earlier run; remove it or choose another output"
         )
 
-    def _take_over(self, resumes: bool, warn: Callable[[str], None]) -> None:
+    def _take_over(self, resumes: bool) -> None:
         names = set(os.listdir(self.folder))  # noqa: PTH208 - names are wanted
         if foreign := sorted(names - _OWN_NAMES):
             raise self._foreign(foreign[0])
         self.entries = read_journal(self.journal.path)
         finished = sum("set" in entry or "shard" in entry for entry in self.entries)
         if finished and self.is_committing and self.is_committed and not resumes:
-            warn(f"{self.folder}: removed; its run had put everything in place and then died")
+            self._warn(f"{self.folder}: removed; its run had put everything in place and then died")
         elif finished and resumes:
             return
         elif finished:
@@ -155,7 +165,7 @@ class Staging:
                 "from there, or delete that folder to start anew"
             )
         elif names:
-            warn(f"{self.folder}: removed; it was left by a run that died before any part was finished")
+            self._warn(f"{self.folder}: removed; it was left by a run that died before any part was finished")
         self._clear()
 
     @property
@@ -197,6 +207,13 @@ class Staging:
         if not self.is_committed:
             return path
         return self._target / path.name if self.destination.is_directory else self._target
+
+    @property
+    def written(self) -> Path:
+        """The file or folder that holds the shards."""
+        if self.is_committed:
+            return self._target
+        return self.files if self.destination.is_directory else self.files / self._target.name
 
     def keep_only(self, names: set[str]) -> None:
         """Delete what the run that is continued had not finished: all shards but those with these names."""
@@ -327,10 +344,10 @@ def _lock_folder(folder: Path, output: str) -> int:
     while True:
         is_new = True
         try:
-            folder.mkdir(mode=0o700)
-        except FileExistsError:
-            is_new = False
-        try:
+            try:
+                folder.mkdir(mode=0o700)
+            except FileExistsError:
+                is_new = False
             lock = _try_lock(folder, output)
         except BaseException:
             if is_new:

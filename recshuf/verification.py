@@ -90,8 +90,10 @@ class VerifyReport:
         return {"equal": self.is_equal} | asdict(self)
 
 
-def verify_job(job: Job, progress: Progress) -> VerifyReport:
+def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = None) -> VerifyReport:
     """Compare the records of a job's output with those of its inputs; how it was ordered and cut does not matter.
+
+    `files` are the inputs, where it is already known what those of the job stand for.
 
     Every file is read once, inputs of JSONL without a schema in a conversion twice; where something differs, once
     more.
@@ -107,7 +109,7 @@ def verify_job(job: Job, progress: Progress) -> VerifyReport:
     if job.output is None or not job.inputs or "-" in (*job.inputs, job.output):
         raise UsageError("verify reads its files more than once; name files as inputs and output, and no -")
     manifest = read_manifest(job.output)
-    readers = _open_readers(job, job.output, manifest, progress)
+    readers = _open_readers(job, job.output, manifest, progress, files)
     given, made = readers[INPUTS].side, readers[OUTPUT].side if len(readers) > 1 else None
     differences = manifest.compare_files() if manifest else []
     if manifest and made:
@@ -210,9 +212,12 @@ class _Reader:
         read_all(self.side.source, self._plan, visit_and_tell)
 
 
-def _open_readers(job: Job, output: str, manifest: Manifest | None, progress: Progress) -> list[_Reader]:
+def _open_readers(
+    job: Job, output: str, manifest: Manifest | None, progress: Progress, files: list[InputFile] | None
+) -> list[_Reader]:
     """Return the readers of inputs and output; of the inputs only, where not one file of the output is there."""
-    files = leave_out(list_files(job.inputs, job.format, progress), job.inputs, output)
+    if files is None:
+        files = leave_out(list_files(job.inputs, job.format, progress), job.inputs, output)
     if not files:
         raise InputError(job.inputs[0], "holds no file beside those of the output")
     given_format = job.format or detect_format(files)

@@ -12,11 +12,11 @@ import numpy as np
 
 from recshuf.gather import Gather
 from recshuf.order import draw_keys
-from recshuf.scratch import Scratch
 from recshuf.plans import Plan
 from recshuf.progress import SilentProgress
 from recshuf.records import choose_codec
 from recshuf.scatter import InputCount, Scatter
+from recshuf.scratch import Scratch
 from recshuf.store import PileStore
 from tests.fake_format import FakeTarget, read_shard
 

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +17,18 @@ from recshuf.shards import MANIFEST_NAME, Destination
 from recshuf.staging import Staging
 from tests.test_shards import read_tree, write_run
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 def open_staging(destination: Destination, *, resumes: bool = False) -> Staging:
-    return Staging(destination, resumes=resumes, warn=pytest.fail)
+    return enter_staging(destination, pytest.fail, resumes=resumes)
+
+
+def enter_staging(destination: Destination, warn: Callable[[str], None], *, resumes: bool = False) -> Staging:
+    staging = Staging(destination, warn)
+    staging.enter(resumes=resumes)
+    return staging
 
 
 def stage(destination: Destination, count: int = 2, content: str = "new") -> Staging:
@@ -187,7 +197,7 @@ def test_a_dead_process_holds_no_lock(tmp_path: Path):
     os.waitpid(child, 0)
     assert os.listdir(tmp_path) == [".out.recshuf"]
     heard: list[str] = []
-    Staging(destination, resumes=False, warn=heard.append).remove()
+    enter_staging(destination, heard.append).remove()
     assert len(heard) == 1
     assert "died before any part was finished" in heard[0]
 
@@ -231,7 +241,7 @@ def test_a_run_that_died_after_its_commit_leaves_only_rubbish(tmp_path: Path, is
     assert again.is_committing
     again.release()
     heard: list[str] = []
-    Staging(destination, resumes=False, warn=heard.append).remove()
+    enter_staging(destination, heard.append).remove()
     assert len(heard) == 1
     assert (read_tree(tmp_path / "out") if is_directory else (tmp_path / "out").read_text()) == after
     assert os.listdir(tmp_path) == ["out"]
@@ -294,7 +304,7 @@ def test_a_journal_cannot_have_other_folders_deleted(tmp_path: Path, name: str):
     (tmp_path / "recshuf-piles-1").mkdir()
     (tmp_path / ".out.recshuf").mkdir()
     Journal(tmp_path / ".out.recshuf" / "journal.jsonl").append({"piles": str(tmp_path / name)})
-    Staging(Destination(tmp_path / "out", is_directory=True), resumes=False, warn=lambda _: None).remove()
+    enter_staging(Destination(tmp_path / "out", is_directory=True), lambda _: None).remove()
     assert sorted(os.listdir(tmp_path)) == ["precious", "recshuf-piles-1"]
 
 

@@ -95,7 +95,8 @@ def _read_head(file: InputFile, size: int) -> bytes:
 
 
 def _name_by_content(file: InputFile) -> str:
-    if file.path is None:
+    # A pipe gives its bytes once: nothing may be taken from it here.
+    if file.path is None or (file.path.exists() and not file.path.is_file()):
         return "text"
     head = _read_head(file, _HEAD_BYTES)
     compression = recognise_compression(head)

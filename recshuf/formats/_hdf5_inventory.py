@@ -102,7 +102,7 @@ def take_inventory(given: InputFile, datasets: tuple[str, ...] | None) -> Invent
     InputError
         When it cannot be read, or a dataset cannot be shuffled, or the datasets differ in length.
     """
-    with open_file(given) as file, reading(given.name):
+    with reading(given.name), open_file(given) as file:
         return read_inventory(
             file, given, find_records(file, given.name, walk_file(file, given.name), datasets)
         )

@@ -77,9 +77,9 @@ def open_file(given: InputFile) -> h5py.File:
     if given.path is None:
         raise InputError(given.name, "HDF5 cannot be read from a stream", remedy="save it to a file first")
     _check_regular(given.name, given.path)
-    if not h5py.is_hdf5(given.path):
-        raise InputError(given.name, "is not an HDF5 file")
     with reading(given.name):
+        if not h5py.is_hdf5(given.path):
+            raise InputError(given.name, "is not an HDF5 file")
         return h5py.File(given.path, "r", driver="sec2", locking="best-effort")
 
 

@@ -87,7 +87,7 @@ def _open_first(
     given: InputFile, datasets: tuple[str, ...] | None, rows_elsewhere: int
 ) -> tuple[Inventory, Layout]:
     """Return the inventory of the first input, and the layout that all shards take over from it."""
-    with open_file(given) as file, reading(given.name):
+    with reading(given.name), open_file(given) as file:
         contents = walk_file(file, given.name)
         records = find_records(file, given.name, contents, datasets)
         inventory = read_inventory(file, given, records)

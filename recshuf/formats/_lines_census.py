@@ -18,6 +18,7 @@ from recshuf.formats._lines_files import (
     LineFile,
     PrefixedReader,
     StreamSource,
+    close_read,
     fill,
     open_descriptor,
     read_error,
@@ -97,7 +98,7 @@ class Census:
         except OSError as error:
             raise read_error(given.name, error) from error
         finally:
-            os.close(descriptor)
+            close_read(descriptor)
         compression = self._choose_compression(given.path, head)
         file = LineFile(given.name, given.path, status.st_size, status.st_mtime_ns)
         return self._look_at_file(file, compression)
@@ -221,7 +222,7 @@ class Census:
         try:
             file.read_at(descriptor, middle.data, file.size // 2)
         finally:
-            os.close(descriptor)
+            close_read(descriptor)
         return self._count(middle, is_whole=False)
 
 

@@ -63,6 +63,12 @@ def read_error(name: str, error: OSError) -> InputError:
     return InputError(name, error.strerror or str(error))
 
 
+def close_read(descriptor: int) -> None:
+    """Close what was only read: nothing is lost if that fails."""
+    with suppress(OSError):
+        os.close(descriptor)
+
+
 def open_descriptor(name: str, path: Path) -> int:
     """Return a descriptor of the file or pipe at `path`.
 
@@ -107,8 +113,7 @@ class FileSource:
         """Close the file. Idempotent."""
         if self._is_open:
             self._is_open = False
-            with suppress(OSError):  # it was only read
-                os.close(self._descriptor)
+            close_read(self._descriptor)
 
 
 class StreamSource:

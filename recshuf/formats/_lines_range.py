@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.formats._lines_cut import cut_batches, find_first, find_last_end, make_batch
-from recshuf.formats._lines_files import read_error
+from recshuf.formats._lines_files import close_read, read_error
 from recshuf.interfaces import Fragment
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class RangeFragment(Fragment):
         try:
             self._file.read_at(descriptor, data.data[:size], begin)
         finally:
-            os.close(descriptor)
+            close_read(descriptor)
         if stop == self._file.size and data[size - 1] != self._separator[0]:
             data[size] = self._separator[0]
             return data
@@ -121,5 +121,5 @@ class RangeFragment(Fragment):
         except OSError as error:
             raise read_error(self._file.name, error) from error
         finally:
-            os.close(descriptor)
+            close_read(descriptor)
         return self._file.size

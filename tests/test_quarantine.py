@@ -1,0 +1,454 @@
+"""Bad records, set aside: the file of them, and what a run does that makes one."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import random
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf import opening, quarantine
+from recshuf.errors import DiskFullError, InputError, OutputError, PileError, UsageError
+from recshuf.interfaces import BadRecords
+from recshuf.quarantine import Quarantine, check_path
+from recshuf.staging import Staging
+from tests.test_json_read import is_sound
+from tests.test_json_sieve import BAD
+from tests.test_resume import run_and_die
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recshuf.plans import Plan
+    from tests.conftest import Run
+
+NAMES = ["in/a.jsonl", 'b"\n\udcff.txt']
+TEXTS = [
+    b"",
+    b"plain",
+    "é\u2028\U0001f600".encode(),
+    b"\xff\xfe",
+    b'"\\\x00\t\r',
+    b"x" * 3000,
+    b"\xed\xa0\x80",
+]
+
+
+def open_quarantine(folder: Path, **options: Any) -> Quarantine:
+    return Quarantine(folder / "bad.jsonl", folder / "parts", NAMES, **options)
+
+
+def put(made: Quarantine, input_index: int, first_row: int, records: list[bytes], index: list[int]) -> None:
+    batch = pa.record_batch([pa.array([*records, b"?"], pa.large_binary())], ["record"]).slice(
+        0, len(records)
+    )
+    reasons = [f"reason {first_row + at}" for at in index]
+    made.put(input_index, first_row, BadRecords(np.array(index, np.int64), reasons), batch)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def bytes_of(line: dict[str, Any]) -> bytes:
+    return base64.b64decode(line["record_base64"]) if "record_base64" in line else line["record"].encode()
+
+
+@pytest.fixture(params=[1 << 22, 100], ids=["whole", "cut"])
+def piece_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(quarantine, "_PIECE_BYTES", request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("workers", [1, 8])
+def test_the_file_is_in_the_order_of_the_inputs_whoever_wrote_first(
+    tmp_path: Path, workers: int, piece_bytes: int
+):
+    chooser = random.Random(workers)
+    records = {index: [chooser.choice(TEXTS) + b"\r\n" for _ in range(400)] for index in (0, 1)}
+    bad = {index: sorted(chooser.sample(range(400), 150)) for index in (0, 1)}
+    blocks = [(index, start) for index in (0, 1) for start in range(0, 400, 40)]
+    chooser.shuffle(blocks)
+    made = open_quarantine(tmp_path, header_lines=2, separator_bytes=2)
+
+    def put_block(block: tuple[int, int]) -> None:
+        index, start = block
+        rows = [row - start for row in bad[index] if start <= row < start + 40]
+        if rows:
+            put(made, index, start, records[index][start : start + 40], rows)
+
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(put_block, blocks))
+    assert made.counts == [150, 150]
+    made.finish()
+    made.settle()
+    found = read(tmp_path / "bad.jsonl")
+    expected = [(index, row) for index in (0, 1) for row in bad[index]]
+    assert [(one["input"], one["line"]) for one in found] == [(NAMES[i], row + 3) for i, row in expected]
+    assert [one["reason"] for one in found] == [f"reason {row}" for _, row in expected]
+    assert [bytes_of(one) + b"\r\n" for one in found] == [records[i][row] for i, row in expected]
+    assert all(("record" in one) != ("record_base64" in one) for one in found)
+
+
+def test_no_bad_record_makes_an_empty_file(tmp_path: Path):
+    made = open_quarantine(tmp_path)
+    made.finish()
+    assert (tmp_path / "bad.jsonl").read_bytes() == b""
+
+
+@pytest.mark.parametrize("previous", [None, b"before"])
+def test_what_stood_there_comes_back_unless_the_run_ends_well(tmp_path: Path, previous: bytes | None):
+    path = tmp_path / "bad.jsonl"
+    if previous is not None:
+        path.write_bytes(previous)
+    made = open_quarantine(tmp_path)
+    put(made, 0, 0, [b"x\n"], [0])
+    made.finish()
+    assert read(path)[0]["record"] == "x"
+    made.withdraw()
+    made.withdraw()
+    assert (path.read_bytes() if path.exists() else None) == previous
+    made.finish()
+    made.settle()
+    made.withdraw()
+    made.remove()
+    assert read(path)[0]["record"] == "x"
+    assert [one.name for one in tmp_path.iterdir()] == ["bad.jsonl"]
+
+
+def test_files_with_one_name_only_are_replaced_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "no links")
+
+    monkeypatch.setattr(quarantine.os, "link", refuse)
+    test_what_stood_there_comes_back_unless_the_run_ends_well(tmp_path, b"before")
+
+
+def test_a_later_run_goes_on_with_the_inputs_that_were_finished(tmp_path: Path):
+    made = open_quarantine(tmp_path)
+    put(made, 0, 0, [b"a\n", b"b\n"], [0, 1])
+    made.flush(0)
+    put(made, 1, 5, [b"c\n"], [0])
+    later = open_quarantine(tmp_path)
+    later.adopt(0, 2)
+    later.discard(1)
+    put(later, 1, 7, [b"d\n"], [0])
+    assert later.counts == [2, 1]
+    later.finish()
+    assert [(one["line"], one["record"]) for one in read(later.path)] == [(1, "a"), (2, "b"), (8, "d")]
+
+
+@pytest.mark.parametrize("place", [0, 9, 17, 25, 40, -1])
+def test_a_damaged_part_is_found(tmp_path: Path, place: int):
+    made = open_quarantine(tmp_path)
+    put(made, 0, 0, [b"a\n", b"b\n"], [0, 1])
+    part = tmp_path / "parts" / "input-0"
+    data = bytearray(part.read_bytes())
+    data[place] ^= 1
+    part.write_bytes(data)
+    if place:  # the first line orders the blocks, and is in their texts as well
+        with pytest.raises(PileError, match="input-0"):
+            open_quarantine(tmp_path).adopt(0, 2)
+    part.write_bytes(data[:-1])
+    for count in (0, 1, 2):
+        with pytest.raises(PileError, match="input-0"):
+            open_quarantine(tmp_path).adopt(0, count)
+
+
+def test_a_missing_part_is_found(tmp_path: Path):
+    made = open_quarantine(tmp_path)
+    made.adopt(0, 0)
+    with pytest.raises(PileError, match="input-1"):
+        made.adopt(1, 3)
+
+
+def test_a_full_disk_is_named(tmp_path: Path):
+    made = open_quarantine(tmp_path)
+    (tmp_path / "parts" / "input-0").symlink_to("/dev/full")
+    with pytest.raises(DiskFullError, match=r"bad\.jsonl"):
+        put(made, 0, 0, [b"a\n"], [0])
+
+
+def test_files_that_cannot_be_meant_are_refused(tmp_path: Path):
+    data, there, link = tmp_path / "in.jsonl", tmp_path / "there", tmp_path / "link"
+    data.touch()
+    there.touch()
+    link.symlink_to(data)
+    for path, overwrite, problem in (
+        (tmp_path / "none" / "bad", True, "does not exist"),
+        (data, True, "is one of the inputs"),
+        (link, True, "is one of the inputs"),
+        (tmp_path / "out", True, "lies in the output"),
+        (tmp_path / "out" / "x" / ".." / "bad", True, "lies in the output"),
+        (tmp_path, True, "no regular file"),
+        (there, False, "--overwrite"),
+    ):
+        if ".." in path.parts:
+            (tmp_path / "out" / "x").mkdir(parents=True)
+        with pytest.raises(UsageError, match=problem):
+            check_path(path, [data], tmp_path / "out", overwrite=overwrite)
+    check_path(there, [data], tmp_path / "out", overwrite=True)
+    check_path(tmp_path / "new", [data], None, overwrite=False)
+
+
+# Whole runs.
+
+
+def make_lines(seed: int, count: int) -> list[bytes]:
+    chooser = random.Random(seed)
+    bad = [line for line in BAD if b"\n" not in line]
+    return [
+        chooser.choice(bad) if chooser.random() < 0.1 else b'{"a":%d,"t":"%d"}' % (seed, row)
+        for row in range(count)
+    ]
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / f"in{index}.jsonl" for index in range(3)]
+    for index, path in enumerate(paths):
+        path.write_bytes(b"".join(line + b"\n" for line in make_lines(index, 700)))
+    return paths
+
+
+def expected_rows(inputs: list[Path]) -> tuple[list[tuple[str, int, bytes]], list[dict[str, Any]]]:
+    """Return the bad lines, and the records."""
+    bad, good = [], []
+    for path in inputs:
+        for row, line in enumerate(path.read_bytes().split(b"\n")[:-1]):
+            if is_sound(line) and line not in BAD:
+                good.append(json.loads(line))
+            else:
+                bad.append((str(path), row + 1, line))
+    return bad, good
+
+
+def shuffle(inputs: list[Path], output: Path, bad: Path, **options: Any) -> recshuf.ShuffleReport:
+    given = {"seed": 1, "to": "parquet", "on_bad_record": f"quarantine:{bad}"} | options
+    return recshuf.shuffle(inputs, f"{output}/", **given)
+
+
+def test_bad_lines_are_set_aside_and_all_others_written(tmp_path: Path, inputs: list[Path], cores: int):
+    bad, good = expected_rows(inputs)
+    report = shuffle(inputs, tmp_path / "out", tmp_path / "bad", workers=cores, shards=2)
+    found = read(tmp_path / "bad")
+    assert [(one["input"], one["line"], bytes_of(one)) for one in found] == bad
+    rows = [
+        row
+        for path in sorted((tmp_path / "out").glob("*.parquet"))
+        for row in pq.read_table(path).to_pylist()
+    ]
+    assert sorted(row["t"] + str(row["a"]) for row in rows) == sorted(
+        row["t"] + str(row["a"]) for row in good
+    )
+    assert pq.read_schema(tmp_path / "out" / "shard-00000.parquet").names == ["a", "t"]
+    assert report.quarantined == len(bad)
+    assert report.records == len(bad) + len(good)
+    assert report.records_written == len(good)
+    assert [one.quarantined for one in report.inputs] == [
+        sum(name == str(path) for name, _, _ in bad) for path in inputs
+    ]
+    manifest = json.loads((tmp_path / "out" / "recshuf.json").read_text())
+    assert manifest["quarantined"] == len(bad)
+    assert manifest["records"] == len(good)
+
+
+def test_the_bytes_do_not_depend_on_threads_memory_or_piles(tmp_path: Path, inputs: list[Path]):
+    made = []
+    for name, options in (
+        ("one", {"workers": 1}),
+        ("two", {"workers": 4, "piles": 7}),
+        ("three", {"memory": "400MB", "piles": 50, "workers": 2}),
+    ):
+        shuffle(inputs, tmp_path / name, tmp_path / f"{name}.bad", shards=1, **options)
+        made.append(
+            ((tmp_path / name / "shard-00000.parquet").read_bytes(), (tmp_path / f"{name}.bad").read_bytes())
+        )
+    assert made[0] == made[1] == made[2]
+
+
+def test_bad_lines_do_not_move_the_others(tmp_path: Path):
+    lines = [b'{"n":%d}' % row for row in range(500)]
+    orders = []
+    for name, gone in (("all", set()), ("some", set(range(0, 500, 3)))):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_bytes(b"".join((b"{" if row in gone else line) + b"\n" for row, line in enumerate(lines)))
+        shuffle([path], tmp_path / name, tmp_path / f"{name}.bad", shards=1)
+        numbers = pq.read_table(tmp_path / name / "shard-00000.parquet")["n"].to_pylist()
+        orders.append([number for number in numbers if number % 3])
+    assert orders[0] == orders[1]
+
+
+@pytest.mark.parametrize("lines", [[b"{", b"}"], [b'{"a":1}'], []], ids=["all bad", "none bad", "no line"])
+def test_all_none_or_no_lines_at_all(tmp_path: Path, lines: list[bytes]):
+    (tmp_path / "in.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+    report = shuffle([tmp_path / "in.jsonl"], tmp_path / "out", tmp_path / "bad")
+    bad, good = expected_rows([tmp_path / "in.jsonl"])
+    assert len(read(tmp_path / "bad")) == report.quarantined == len(bad)
+    assert report.records_written == len(good)
+
+
+def test_text_that_is_not_utf8_is_set_aside(tmp_path: Path):
+    (tmp_path / "in.txt").write_bytes(b"head\nok\r\n\xff\r\n\n\xc3\xa9")
+    shuffle([tmp_path / "in.txt"], tmp_path / "out", tmp_path / "bad", format="text", header=1, shards=1)
+    assert read(tmp_path / "bad") == [
+        {
+            "input": str(tmp_path / "in.txt"),
+            "line": 3,
+            "reason": "is not UTF-8",
+            "record_base64": base64.b64encode(b"\xff\r").decode(),
+        }
+    ]
+    table = pq.read_table(tmp_path / "out" / "shard-00000.parquet")
+    assert sorted(table["text"].to_pylist()) == ["", "ok\r", "é"]
+
+
+def test_streams_have_bad_lines_too(tmp_path: Path):
+    out = io.BytesIO()
+    report = recshuf.shuffle(
+        None,
+        None,
+        format="jsonl",
+        to="text",
+        schema=pa.schema([("t", pa.string())]),
+        on_bad_record=f"quarantine:{tmp_path / 'bad'}",
+        stdin=io.BytesIO(b'{"t":"a"}\n{"t":"b"\n{"u":"c"}\n'),
+        stdout=out,
+    )
+    assert out.getvalue() == b"a\n"
+    assert [one["line"] for one in read(tmp_path / "bad")] == [2, 3]
+    assert read(tmp_path / "bad")[0]["input"] == "standard input"
+    assert report.quarantined == 2
+    assert [one.name for one in tmp_path.iterdir()] == ["bad"]
+
+
+def test_the_command_says_how_many_and_where(tmp_path: Path, inputs: list[Path], call: Run):
+    bad, _ = expected_rows(inputs)
+    arguments = [
+        *inputs,
+        "-o",
+        f"{tmp_path}/out/",
+        "--to",
+        "parquet",
+        "--on-bad-record",
+        f"quarantine:{tmp_path}/bad",
+    ]
+    done = call(*arguments, "--report", tmp_path / "report")
+    assert done.returncode == 0
+    assert f", {len(bad)} bad records set aside in {tmp_path}/bad, seed ".encode() in done.stderr
+    report = json.loads((tmp_path / "report").read_text())
+    assert (report["quarantined"], report["quarantine"]) == (len(bad), f"{tmp_path}/bad")
+    again = call(*arguments, "--overwrite")
+    assert again.returncode == 0
+    assert len(read(tmp_path / "bad")) == len(bad)
+    refused = call(*arguments)
+    assert refused.returncode == 2 or b"--overwrite" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--on-bad-record", "skip"], "neither fail nor quarantine:FILE"),
+        (["--on-bad-record", "quarantine:"], "neither fail nor quarantine:FILE"),
+        (["--on-bad-record", "quarantine:bad", "--to", "jsonl"], "nothing is converted"),
+        (["--on-bad-record", "quarantine:in0.jsonl", "--overwrite"], "one of the inputs"),
+        (["--on-bad-record", "quarantine:rep", "--report", "rep"], "another option"),
+        (["--on-bad-record", "quarantine:out/bad"], "does not exist"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    tmp_path: Path,
+    inputs: list[Path],
+    call: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    problem: str,
+):
+    monkeypatch.chdir(tmp_path)
+    before = {path: path.read_bytes() for path in inputs}
+    done = call("in0.jsonl", "-o", "out/", "--to", "parquet", *options)
+    assert done.returncode == 2
+    assert problem in done.stderr.decode()
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_formats_that_parse_no_lines_have_no_bad_ones(tmp_path: Path):
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "in.parquet")
+    with pytest.raises(UsageError, match="--on-bad-record"):
+        shuffle([tmp_path / "in.parquet"], tmp_path / "out", tmp_path / "bad", to="jsonl")
+    (tmp_path / "in.txt").write_bytes(b"x\n")
+    with pytest.raises(UsageError, match="--on-bad-record"):
+        shuffle(
+            [tmp_path / "in.txt"],
+            tmp_path / "out",
+            tmp_path / "bad",
+            schema=pa.schema([("text", pa.binary())]),
+        )
+
+
+def test_a_run_that_fails_leaves_nothing(tmp_path: Path, inputs: list[Path]):
+    with inputs[2].open("ab") as file:
+        file.write(b'{"a":"no number"}\n')
+    before = {path.name for path in tmp_path.iterdir()}
+    with pytest.raises(InputError, match="--schema"):
+        shuffle(inputs, tmp_path / "out", tmp_path / "bad")
+    assert {path.name for path in tmp_path.iterdir()} == before
+
+
+def test_a_commit_that_fails_brings_the_old_file_back(
+    tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "bad").write_bytes(b"before")
+
+    def fail(*_: object) -> None:
+        assert len(read(tmp_path / "bad")) > 1, "the file must be whole before the shards are in place"
+        raise OutputError("no")
+
+    monkeypatch.setattr(Staging, "commit", fail)
+    with pytest.raises(OutputError, match="no"):
+        shuffle(inputs, tmp_path / "out", tmp_path / "bad", overwrite=True)
+    assert (tmp_path / "bad").read_bytes() == b"before"
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+@pytest.mark.parametrize(
+    "schema", [None, pa.schema([("a", pa.int64()), ("t", pa.string())])], ids=["inferred", "given"]
+)
+def test_a_continued_run_sets_the_same_aside(
+    tmp_path: Path, inputs: list[Path], parts: int, schema: pa.Schema | None, monkeypatch: pytest.MonkeyPatch
+):
+    whole = opening.make_plan
+
+    def plan_sets(*arguments: Any) -> Plan:
+        plan = whole(*arguments)
+        sets = tuple(range(len(plan.set_of_input)))
+        return replace(plan, resident_bytes=0, set_of_input=sets, scatter_workers=1)
+
+    monkeypatch.setattr(opening, "make_plan", plan_sets)
+    options = {"to": "parquet", "schema": schema, "on_bad_record": f"quarantine:{tmp_path / 'bad'}"}
+    run_and_die(parts, inputs, tmp_path / "out", **options)
+    assert not (tmp_path / "bad").exists()
+    report = recshuf.shuffle(
+        inputs, f"{tmp_path}/out/", resume=True, seed=5, shards=3, piles=4, workers=1, **options
+    )
+    undisturbed = recshuf.shuffle(
+        inputs,
+        f"{tmp_path}/other/",
+        **options | {"on_bad_record": f"quarantine:{tmp_path / 'other.bad'}"},
+        seed=5,
+        shards=3,
+    )
+    assert (tmp_path / "bad").read_bytes() == (tmp_path / "other.bad").read_bytes()
+    assert report.quarantined == undisturbed.quarantined == len(read(tmp_path / "bad"))
+    for path in (tmp_path / "other").iterdir():
+        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
+    assert not list(tmp_path.glob(".*"))

@@ -102,9 +102,8 @@ class Quarantine:
             When they cannot be written.
         """
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        records = pc.binary_slice(batch.column(0).take(pa.array(bad.index)), 0, -self._separator_bytes)
+        records = _strip(batch.column(0).take(pa.array(bad.index)), self._separator_bytes)
         lines = bad.index + (first_row + self._header_lines + 1)
         for start, stop in _cut(records):
             text = _encode(
@@ -263,6 +262,20 @@ def check_path(path: Path, inputs: Sequence[Path], output: Path | None, *, overw
         raise UsageError(f"{option} is no regular file; name another one")
     if target.exists() and not overwrite:
         raise UsageError(f"{option} exists already; name another file, or replace it with --overwrite")
+
+
+def _strip(records: pa.Array, ending_bytes: int) -> pa.Array:
+    """Return records without their last bytes."""
+    import pyarrow as pa
+
+    ends = np.frombuffer(records.buffers()[1], np.int64, len(records) + 1, records.offset * 8)
+    data = np.frombuffer(records.buffers()[2], np.uint8)[ends[0] : ends[-1]]
+    is_kept = np.ones(len(data), np.bool_)
+    for place in range(1, ending_bytes + 1):
+        is_kept[ends[1:] - ends[0] - place] = False
+    offsets = ends - ends[0] - np.arange(len(ends)) * ending_bytes
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[is_kept])]
+    return pa.Array.from_buffers(pa.large_binary(), len(records), buffers)
 
 
 def _cut(records: pa.Array) -> Iterator[tuple[int, int]]:

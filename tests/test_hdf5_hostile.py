@@ -322,6 +322,22 @@ def damage_heap_sizes(path: Path) -> None:
     patch(path, place + 24, b"\x20")
 
 
+def damage_heap_end(path: Path) -> None:
+    """Let the last object reach over the end of its heap."""
+    with h5py.File(path, "w") as file:
+        file["x"] = ["variable length"]
+    patch(path, find(path, b"GCOL") + 24, (4096).to_bytes(8, "little"))
+
+
+def damage_shuffle(path: Path) -> None:
+    """Let bytes have been shuffled for another size of elements."""
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.arange(300), chunks=(100,), compression=4, shuffle=True)
+    name = find(path, b"shuffle\0")
+    assert path.read_bytes()[name + 8 : name + 16] == b"\x08" + bytes(7)
+    patch(path, name + 8, b"\0")
+
+
 def damage_attribute_heap(path: Path) -> None:
     with h5py.File(path, "w") as file:
         file["x"] = np.arange(3)
@@ -344,6 +360,8 @@ DAMAGES: dict[Callable[[Path], None], str] = {
     damage_chunk_index: "checksum",
     damage_heap: r"heap of variable-length values at byte \d+ is damaged",
     damage_heap_sizes: r"heap of variable-length values at byte \d+ is damaged",
+    damage_heap_end: r"heap of variable-length values at byte \d+ is damaged",
+    damage_shuffle: "rows 0 to 300 of dataset 'x': cannot be read",
     damage_attribute_heap: r"heap of variable-length values at byte \d+ is damaged",
     damage_length: r"row 70 of dataset 'x': 2147483647 bytes are more than",
 }

@@ -258,7 +258,8 @@ def test_bad_lines_are_set_aside_and_all_others_written(tmp_path: Path, inputs: 
         sum(name == str(path) for name, _, _ in bad) for path in inputs
     ]
     manifest = json.loads((tmp_path / "out" / "recshuf.json").read_text())
-    assert manifest["quarantined"] == len(bad)
+    assert sum(one["quarantined"] for one in manifest["inputs"]) == len(bad)
+    assert sum(one["records"] for one in manifest["inputs"]) == len(bad) + len(good)
     assert manifest["records"] == len(good)
 
 
@@ -359,7 +360,7 @@ def test_the_command_says_how_many_and_where(tmp_path: Path, inputs: list[Path],
     [
         (["--on-bad-record", "skip"], "neither fail nor quarantine:FILE"),
         (["--on-bad-record", "quarantine:"], "neither fail nor quarantine:FILE"),
-        (["--on-bad-record", "quarantine:bad", "--to", "jsonl"], "nothing is converted"),
+        (["--on-bad-record", "quarantine:bad", "--to", "jsonl"], "for a conversion"),
         (["--on-bad-record", "quarantine:in0.jsonl", "--overwrite"], "one of the inputs"),
         (["--on-bad-record", "quarantine:rep", "--report", "rep"], "another option"),
         (["--on-bad-record", "quarantine:out/bad"], "does not exist"),
@@ -451,4 +452,22 @@ def test_a_continued_run_sets_the_same_aside(
     assert report.quarantined == undisturbed.quarantined == len(read(tmp_path / "bad"))
     for path in (tmp_path / "other").iterdir():
         assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_run_killed_with_the_file_in_place_is_continued(
+    tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch
+):
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Staging, "commit", die)
+        patch.setattr(Quarantine, "withdraw", lambda _: None)
+        with pytest.raises(KeyboardInterrupt):
+            shuffle(inputs, tmp_path / "out", tmp_path / "bad", shards=2)
+    before = (tmp_path / "bad").read_bytes()
+    shuffle(inputs, tmp_path / "out", tmp_path / "bad", shards=2, resume=True)
+    assert (tmp_path / "bad").read_bytes() == before
+    assert len(list((tmp_path / "out").glob("*.parquet"))) == 2
     assert not list(tmp_path.glob(".*"))

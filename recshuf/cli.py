@@ -226,6 +226,7 @@ def _run_shuffle(
     if report:
         _check_report(report, output, plan)
         _check_spared(report, [*inputs, options.get("schema")])
+    _check_quarantine(options["on_bad_record"], [report, options.get("schema")])
     if plan:
         _print_plan(inputs, output, report, options)
         return
@@ -325,6 +326,16 @@ def _check_spared(report: str, given: list[str | None]) -> None:
         files = [name] if Path(name).is_file() else glob.glob(name, recursive=True)  # noqa: PTH207 - may be absolute
         if folder or any(path.samefile(file) for file in files if Path(file).is_file()):
             raise UsageError(f"--report {report} is or lies among the inputs; name another file")
+
+
+def _check_quarantine(what: str, others: list[str | None]) -> None:
+    """Refuse to put bad records into the report or the schema file."""
+    name = what.partition(":")[2]
+    for other in others if name else ():
+        if other and Path(name).resolve() == Path(other).resolve():
+            raise UsageError(
+                f"--on-bad-record quarantine:{name} is also another option's file; name another one"
+            )
 
 
 def _choose_progress(quiet: bool, output: str | None) -> Progress:

@@ -172,7 +172,12 @@ class _Run:
             return None
         destination = opened.destination
         inputs = [stamp.path for stamp in opened.stamps if stamp.path is not None]
-        check_path(path, inputs, destination.path if destination else None, overwrite=opened.job.overwrite)
+        check_path(
+            path,
+            inputs,
+            destination.path if destination else None,
+            overwrite=opened.job.overwrite or opened.job.resume,
+        )
         if self._staging is not None:
             folder = self._staging.folder / "quarantine"
         else:

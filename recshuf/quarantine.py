@@ -124,37 +124,6 @@ class Quarantine:
         except OSError as error:
             raise self._error(error, self._folder) from error
 
-    def flush(self, input_index: int) -> None:
-        """Have what was set aside of an input written to disk, so that a later run can `adopt` it.
-
-        Raises
-        ------
-        OutputError
-            When that fails.
-        """
-        try:
-            if self.counts[input_index]:
-                sync(self._part(input_index))
-                sync(self._folder)
-        except OSError as error:
-            raise self._error(error, self._folder) from error
-
-    def adopt(self, input_index: int, count: int) -> None:
-        """Take over what an earlier run has set aside of an input: so many records.
-
-        Raises
-        ------
-        PileError
-            When it does not read back as it was written.
-        """
-        with suppress(FileNotFoundError), self._part(input_index).open("rb") as part:
-            blocks = list(_read_blocks(part))
-            for block in blocks:
-                _copy(part, block, None)
-            self.counts[input_index] = sum(block.record_count for block in blocks)
-        if self.counts[input_index] != count:
-            raise _damage(str(self._part(input_index)))
-
     def discard(self, input_index: int) -> None:
         """Forget what was set aside of an input.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.digests import Digest, digest_records, sum_digests
-from recshuf.errors import Stopped
+from recshuf.errors import CheckError, Stopped
 from recshuf.order import draw_keys, find_piles, sort_by_pile
 from recshuf.records import Records
 
@@ -149,6 +149,7 @@ class Scatter:
         self._progress = progress
         self._finished = finished or {}
         self._set_aside = set_aside
+        self._aside = [0] * len(source.inputs)
         must_see = decoder is not None and (decoder.schema is None or set_aside is not None)
         inputs = range(len(source.inputs))
         self._waiting = deque(index for index in inputs if must_see or index not in self._finished)
@@ -166,6 +167,8 @@ class Scatter:
 
         Raises
         ------
+        CheckError
+            When not all that was read was passed on.
         RecshufError
             The first error of any thread, after all threads have ended.
         """
@@ -181,7 +184,18 @@ class Scatter:
         errors.sort(key=lambda error: isinstance(error, Stopped))
         if errors:
             raise errors[0]
+        self._check_rows()
         return self._counts
+
+    def _check_rows(self) -> None:
+        """Make sure that every row that was claimed was thrown on a pile or set aside."""
+        for index, ledger in enumerate(self._ledgers):
+            done = self._counts[index].records + self._aside[index]
+            if done != ledger.rows and (index not in self._finished or ledger.rows):
+                raise CheckError(
+                    f"scatter: {self._source.inputs[index].name}: {done:,} records passed on, {ledger.rows:,} read; "
+                    "run again, and report this as a fault"
+                )
 
     def count_of(self, input_index: int) -> InputCount:
         """Return what has been read of an input so far."""
@@ -273,6 +287,8 @@ class Scatter:
             if self._set_aside is None:
                 raise RuntimeError("a decoder has set records aside unasked")
             self._set_aside(input_index, first_row, bad, batch)
+            with self._lock:
+                self._aside[input_index] += len(bad.index)
         if input_index not in self._finished:
             self._throw(input_index, first_row, batch, bad)
         self._progress.advance(count, self._store.codec.count_bytes(batch))

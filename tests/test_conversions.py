@@ -372,3 +372,10 @@ def test_what_the_schema_shows_is_refused_by_the_plan_already(tmp_path: Path, ca
     write(path)
     with pytest.raises(RecshufError, match=words):
         recshuf.plan(path, f"{tmp_path}/out/", to=to)
+
+
+def test_records_without_any_field_cannot_go_to_parquet(tmp_path: Path):
+    (tmp_path / "in.jsonl").write_bytes(b"{}\n" * 3)
+    with pytest.raises(ConversionError, match="no fields"):
+        recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.parquet")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]

@@ -329,6 +329,17 @@ def damage_heap_end(path: Path) -> None:
     patch(path, find(path, b"GCOL") + 24, (4096).to_bytes(8, "little"))
 
 
+def damage_scales(path: Path) -> None:
+    """Give the list of scales a kind of variable length that there is not."""
+    with h5py.File(path, "w") as file:
+        file["x"], file["t"] = np.zeros((3, 2)), np.arange(3)
+        file["t"].make_scale("t")
+        file["x"].dims[0].attach_scale(file["t"])
+    name = find(path, b"DIMENSION_LIST\0")
+    assert path.read_bytes()[name + 16 : name + 18] == b"\x19\0"
+    patch(path, name + 17, b"\4")
+
+
 def damage_shuffle(path: Path) -> None:
     """Let bytes have been shuffled for another size of elements."""
     with h5py.File(path, "w") as file:
@@ -361,6 +372,7 @@ DAMAGES: dict[Callable[[Path], None], str] = {
     damage_heap: r"heap of variable-length values at byte \d+ is damaged",
     damage_heap_sizes: r"heap of variable-length values at byte \d+ is damaged",
     damage_heap_end: r"heap of variable-length values at byte \d+ is damaged",
+    damage_scales: "a type of variable length is damaged",
     damage_shuffle: "rows 0 to 300 of dataset 'x': cannot be read",
     damage_attribute_heap: r"heap of variable-length values at byte \d+ is damaged",
     damage_length: r"row 70 of dataset 'x': 2147483647 bytes are more than",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import recshuf
@@ -81,6 +81,8 @@ def write_inputs(folder: Path, parts: list[list[bytes]]) -> dict[str, list[bytes
 def test_exactly_the_bad_lines_are_set_aside(
     tmp_path_factory: pytest.TempPathFactory, parts: list[list[bytes]], workers: int, number: int
 ):
+    kept = [line for lines in parts for line in lines if is_good(line)]
+    assume(not kept or any(line != b"{}" for line in kept))  # Parquet has no rows without columns
     folder = tmp_path_factory.mktemp("quarantine")
     files = write_inputs(folder / "in", parts)
     report = recshuf.shuffle(

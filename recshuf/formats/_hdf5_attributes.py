@@ -9,7 +9,7 @@ from h5py import h5a, h5ds, h5s, h5t
 
 from recshuf.errors import InputError
 from recshuf.formats._hdf5_open import reading
-from recshuf.formats._hdf5_types import copy_type, holds_variable_length
+from recshuf.formats._hdf5_types import copy_type, holds_variable_length, kind_of
 from recshuf.formats._hdf5_walk import find_address
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import h5py
     from h5py import h5d
 
+_SCALES = b"DIMENSION_LIST"
 _SCALE_BOOKKEEPING = ("DIMENSION_LIST", "REFERENCE_LIST")
 
 
@@ -75,6 +76,11 @@ def attach_scales(source: h5py.Dataset, target: h5py.Dataset, copies: Mapping[in
     copies
         Copy of the dataset at an address of the source's file.
     """
+    if not h5a.exists(source.id, _SCALES):
+        return
+    kind_of(
+        h5a.open(source.id, _SCALES).get_type()
+    )  # what follows reads this attribute without a look at its type
     for axis in range(len(source.shape)):
         scales: list[h5d.DatasetID] = []
         if h5ds.get_num_scales(source.id, axis) > 0:

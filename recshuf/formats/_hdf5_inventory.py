@@ -14,7 +14,7 @@ from recshuf.formats._hdf5_column import Column, Storage, read_column, read_stor
 from recshuf.formats._hdf5_filters import refuse_unknown_filters
 from recshuf.formats._hdf5_heap import check_small_file
 from recshuf.formats._hdf5_open import Stamp, open_file, read_stamp, reading
-from recshuf.formats._hdf5_types import Kind, find_obstacle
+from recshuf.formats._hdf5_types import Kind, find_obstacle, kind_of
 from recshuf.formats._hdf5_walk import (
     Contents,
     address_of,
@@ -142,6 +142,7 @@ def check_scalars(file: h5py.File, contents: Contents, name: str) -> None:
 
 
 def _find_scalar_obstacle(dataset: h5py.Dataset) -> str | None:
+    kind_of(dataset.id.get_type())
     if dataset.id.get_type().detect_class(h5t.REFERENCE):
         return "holds references, which mean nothing in another file"
     if dataset.id.get_create_plist().get_external_count() > 0:

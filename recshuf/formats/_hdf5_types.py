@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+_VLEN_KIND_PLACE = 3
+"""Byte of an encoded type of variable length that has its kind: 0 for arrays, 1 for strings."""
+
+
 class Kind(Enum):
     """How the elements of a dataset travel."""
 
@@ -53,10 +57,16 @@ def _find_element_obstacle(element: h5t.TypeID) -> str | None:
 
 
 def kind_of(tid: h5t.TypeID) -> Kind:
-    """Return how elements of a type travel."""
+    """Return how elements of a type travel.
+
+    Raises
+    ------
+    ValueError
+        When the type is damaged.
+    """
     if _is_variable_string(tid):
         return Kind.STRING
-    return Kind.ARRAY if tid.get_class() == h5t.VLEN else Kind.FIXED
+    return Kind.ARRAY if _is_array(tid) else Kind.FIXED
 
 
 def holds_variable_length(tid: h5t.TypeID) -> bool:
@@ -66,7 +76,16 @@ def holds_variable_length(tid: h5t.TypeID) -> bool:
         return any(holds_variable_length(tid.get_member_type(i)) for i in range(tid.get_nmembers()))
     if kind == h5t.ARRAY:
         return holds_variable_length(tid.get_super())
-    return bool(kind == h5t.VLEN) or _is_variable_string(tid)
+    return _is_array(tid) or _is_variable_string(tid)
+
+
+def _is_array(tid: h5t.TypeID) -> bool:
+    """Tell whether a type is of variable-length arrays; an unknown kind of variable length ends the process."""
+    if tid.get_class() != h5t.VLEN:
+        return False
+    if tid.encode()[_VLEN_KIND_PLACE] & 0xF != 0:
+        raise ValueError("a type of variable length is damaged")
+    return True
 
 
 def _is_variable_string(tid: h5t.TypeID) -> bool:

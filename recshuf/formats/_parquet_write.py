@@ -81,6 +81,12 @@ class ParquetSink(Sink):
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append the records of a batch, and write each row group that is full."""
+        if batch.num_rows and not batch.num_columns:
+            raise ConversionError(
+                "record",
+                "has no fields at all, and Parquet has no rows without columns",
+                remedy="choose --to jsonl",
+            )
         for table in self._buffer.add(batch):
             if self._is_learning:
                 self._buffer.take_back(table, self._learn(table.columns))

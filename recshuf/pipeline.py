@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +19,7 @@ from recshuf.errors import CheckError, ConversionError, InputError, OutputError,
 from recshuf.gather import Gather
 from recshuf.inputs import check_unchanged
 from recshuf.interfaces import Sink, SupportsStream
+from recshuf.manifest import make_manifest
 from recshuf.memory import peak_bytes, resident_bytes
 from recshuf.opening import Opened, find_destination, open_job
 from recshuf.order import ORDER_VERSION
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
     from typing import BinaryIO
-
-    import pyarrow as pa
 
     from recshuf.digests import Digest
     from recshuf.interfaces import Target
@@ -378,7 +377,7 @@ class _Run:
         else:
             files = zip(self._staging.list_files(), shard_sizes, strict=True)
             shards = [FileReport(name, count, size) for (name, size), count in files]
-            self._staging.commit(_make_manifest(self.opened, self.seed, inputs, shards))
+            self._staging.commit(make_manifest(self.opened, self.seed, inputs, shards))
         if self._quarantine is not None:
             self._quarantine.settle()
         return shards, PassReport("commit", time.perf_counter() - started, sum(shard_sizes), 0)
@@ -445,35 +444,6 @@ def _measure_output(opened: Opened, counts: list[InputCount]) -> tuple[int, int]
     if file_bytes is None or not opened.keeps_size:
         file_bytes = sum(count.byte_count for count in counts)
     return wanted, file_bytes * wanted // max(1, records)
-
-
-def _make_manifest(
-    opened: Opened, seed: int, inputs: list[FileReport], shards: list[FileReport]
-) -> dict[str, object]:
-    return {
-        "recshuf": __version__,
-        "order": ORDER_VERSION,
-        "seed": str(seed),
-        "format": opened.source_name,
-        "to": opened.target_name,
-        "records": sum(one.records for one in shards),
-        "inputs": [
-            {"name": one.name, "records": one.records, "bytes": one.file_bytes}
-            | ({"quarantined": one.quarantined} if opened.job.quarantine else {})
-            for one in inputs
-        ],
-        "shards": [{"name": one.name, "records": one.records, "bytes": one.file_bytes} for one in shards],
-        "schema": _describe_schema(opened),
-    }
-
-
-def _describe_schema(opened: Opened) -> list[dict[str, object]]:
-    """Return the fields of a record in table form, or in native form where there is no other."""
-    schema: pa.Schema = opened.source.schema
-    with suppress(ConversionError):
-        decoder = opened.decoder
-        schema = (opened.source.decoder().schema if decoder is None else decoder.finish()) or schema
-    return [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema]
 
 
 def _sum(values: list[int | None]) -> int | None:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MODULUS = 1 << 64
+_CHUNK_RECORDS = 1 << 15
+"""Records digested at once: their arrays stay in the processor's cache, and in memory that is used again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +73,24 @@ def record_lengths(batch: pa.RecordBatch) -> NDArray[np.int64]:
     It counts the bytes of strings, the elements of lists, and the nulls, all at the top level; fields of fixed size
     are left out.
     """
-    lengths = np.zeros(batch.num_rows, np.int64)
+    lengths: NDArray[np.int64] | None = None
     for column in batch.columns:
-        _add_lengths(column, lengths)
-    return lengths
+        own = _column_lengths(column)
+        if own is not None:
+            lengths = own if lengths is None else np.add(lengths, own, out=lengths)
+    return np.zeros(batch.num_rows, np.int64) if lengths is None else lengths
 
 
-def _add_lengths(column: pa.Array, lengths: NDArray[np.int64]) -> None:
+def _column_lengths(column: pa.Array) -> NDArray[np.int64] | None:
+    """Return what a column adds to the length of each record, as an array of its own; None for nothing."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
     own = _diff_offsets(column)
     if column.null_count and (validity := column.buffers()[0]) is not None:
         bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
         nulls = bits[column.offset : column.offset + len(column)] == 0
-        lengths += nulls
-        if own is not None:
-            own[nulls] = 0
-    if own is not None:
-        lengths += own
+        return nulls.astype(np.int64) if own is None else np.where(nulls, 1, own)
+    return own
 
 
 def _diff_offsets(column: pa.Array) -> NDArray[np.int64] | None:
@@ -121,16 +123,16 @@ def digest_records(records: Records) -> Digest:
 
 def digest_parts(records: Records, edges: Sequence[int]) -> list[Digest]:
     """Return the digest of each part ``edges[k]:edges[k + 1]`` of some records."""
-    lengths = record_lengths(records.batch)
-    fingerprints = find_fingerprints(records.keys, lengths)
-    return [
-        Digest(
-            stop - start,
-            int(lengths[start:stop].sum()),
-            int(fingerprints[start:stop].sum(dtype=np.uint64)),
-        )
-        for start, stop in pairwise(edges)
-    ]
+    return [sum_digests(_digest_chunks(records, start, stop)) for start, stop in pairwise(edges)]
+
+
+def _digest_chunks(records: Records, start: int, stop: int) -> Iterator[Digest]:
+    """Yield the digests of chunks of records ``start:stop``."""
+    for first in range(start, stop, _CHUNK_RECORDS):
+        chunk = records.slice(first, min(first + _CHUNK_RECORDS, stop))
+        lengths = record_lengths(chunk.batch)
+        total = int(find_fingerprints(chunk.keys, lengths).sum(dtype=np.uint64))
+        yield Digest(len(chunk), int(lengths.sum()), total)
 
 
 class PileDigests:
@@ -143,14 +145,23 @@ class PileDigests:
 
     def add(self, counts: NDArray[np.int64], records: Records, bounds: NDArray[np.int64]) -> None:
         """Add records grouped by pile: pile j has ``counts[j]`` of them, at ``bounds[j]:bounds[j + 1]``."""
-        lengths = record_lengths(records.batch)
-        filled = np.flatnonzero(counts)
-        if not filled.size:
-            return
-        starts = bounds[filled]
         self.counts += counts
-        self.byte_counts[filled] += np.add.reduceat(lengths, starts)
-        self.fingerprints[filled] += np.add.reduceat(find_fingerprints(records.keys, lengths), starts)
+        filled = np.flatnonzero(counts)
+        starts = bounds[filled]
+        first = 0
+        while first < len(filled):
+            last = max(first + 1, int(np.searchsorted(starts, starts[first] + _CHUNK_RECORDS)))
+            self._add_piles(records, filled[first:last], bounds)
+            first = last
+
+    def _add_piles(self, records: Records, piles: NDArray[np.intp], bounds: NDArray[np.int64]) -> None:
+        """Add the records of ascending piles, none of them empty."""
+        starts = bounds[piles]
+        part = records.slice(int(starts[0]), int(bounds[piles[-1] + 1]))
+        lengths = record_lengths(part.batch)
+        starts = starts - starts[0]
+        self.byte_counts[piles] += np.add.reduceat(lengths, starts)
+        self.fingerprints[piles] += np.add.reduceat(find_fingerprints(part.keys, lengths), starts)
 
     def pile(self, pile: int) -> Digest:
         """Return the digest of one pile."""

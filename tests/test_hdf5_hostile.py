@@ -329,15 +329,24 @@ def damage_heap_end(path: Path) -> None:
     patch(path, find(path, b"GCOL") + 24, (4096).to_bytes(8, "little"))
 
 
-def damage_scales(path: Path) -> None:
-    """Give the list of scales a kind of variable length that there is not."""
+def write_scales(path: Path) -> None:
     with h5py.File(path, "w") as file:
         file["x"], file["t"] = np.zeros((3, 2)), np.arange(3)
         file["t"].make_scale("t")
         file["x"].dims[0].attach_scale(file["t"])
+
+
+def damage_scales(path: Path) -> None:
+    """Give the list of scales a kind of variable length that there is not."""
+    write_scales(path)
     name = find(path, b"DIMENSION_LIST\0")
     assert path.read_bytes()[name + 16 : name + 18] == b"\x19\0"
     patch(path, name + 17, b"\4")
+
+
+def damage_scale_mark(path: Path) -> None:
+    write_scales(path)
+    patch(path, find(path, b"DIMENSION_SCALE\0") + 2, b"\0")
 
 
 def damage_shuffle(path: Path) -> None:
@@ -373,6 +382,7 @@ DAMAGES: dict[Callable[[Path], None], str] = {
     damage_heap_sizes: r"heap of variable-length values at byte \d+ is damaged",
     damage_heap_end: r"heap of variable-length values at byte \d+ is damaged",
     damage_scales: "a type of variable length is damaged",
+    damage_scale_mark: "a dimension scale is damaged",
     damage_shuffle: "rows 0 to 300 of dataset 'x': cannot be read",
     damage_attribute_heap: r"heap of variable-length values at byte \d+ is damaged",
     damage_length: r"row 70 of dataset 'x': 2147483647 bytes are more than",

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from h5py import h5d
 
 _SCALES = b"DIMENSION_LIST"
+_CLASS = b"CLASS"
+_SCALE_MARK = b"DIMENSION_SCALE"
 _SCALE_BOOKKEEPING = ("DIMENSION_LIST", "REFERENCE_LIST")
 
 
@@ -88,4 +90,19 @@ def attach_scales(source: h5py.Dataset, target: h5py.Dataset, copies: Mapping[in
         for scale in scales:
             copy = copies.get(find_address(scale))
             if copy is not None:
+                _check_class(copy.id)
                 h5ds.attach_scale(target.id, copy.id, axis)
+
+
+def _check_class(scale: h5d.DatasetID) -> None:
+    """Raise `ValueError` if a dataset has the mark of a scale, but with another text, at which HDF5 aborts."""
+    if not h5a.exists(scale, _CLASS):
+        return
+    mark = h5a.open(scale, _CLASS)
+    tid = mark.get_type()
+    if tid.get_class() != h5t.STRING or tid.is_variable_str() or tid.get_strpad() != h5t.STR_NULLTERM:
+        return
+    raw = np.zeros(mark.get_storage_size(), np.uint8)
+    mark.read(raw, tid)
+    if raw.tobytes().partition(b"\0")[0] != _SCALE_MARK:
+        raise ValueError("a dimension scale is damaged")

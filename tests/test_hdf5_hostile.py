@@ -322,6 +322,13 @@ def damage_heap_sizes(path: Path) -> None:
     patch(path, place + 24, b"\x20")
 
 
+def damage_heap_index(path: Path) -> None:
+    """Let an object pass for free space, after which a walk is out of step."""
+    with h5py.File(path, "w") as file:
+        file["x"] = ["variable length"] * 100
+    patch(path, find(path, b"GCOL") + 16 + 32 * 50, b"\0")
+
+
 def damage_heap_end(path: Path) -> None:
     """Let the last object reach over the end of its heap."""
     with h5py.File(path, "w") as file:
@@ -380,6 +387,7 @@ DAMAGES: dict[Callable[[Path], None], str] = {
     damage_chunk_index: "checksum",
     damage_heap: r"heap of variable-length values at byte \d+ is damaged",
     damage_heap_sizes: r"heap of variable-length values at byte \d+ is damaged",
+    damage_heap_index: r"heap of variable-length values at byte \d+ is damaged",
     damage_heap_end: r"heap of variable-length values at byte \d+ is damaged",
     damage_scales: "a type of variable length is damaged",
     damage_scale_mark: "a dimension scale is damaged",
@@ -412,7 +420,9 @@ def no_small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_small_files")
-@pytest.mark.parametrize("damage", [damage_heap, damage_heap_sizes, damage_length])
+@pytest.mark.parametrize(
+    "damage", [damage_heap, damage_heap_sizes, damage_heap_index, damage_heap_end, damage_length]
+)
 def test_damaged_heaps_are_found_by_references_too(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     damage(tmp_path / "in.h5")
     with pytest.raises(InputError, match=f"{DAMAGES[damage]}"):

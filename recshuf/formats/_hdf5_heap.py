@@ -178,7 +178,8 @@ def _walk(heap: NDArray[np.uint8], place: int) -> None:
     while at < end:
         size = words[at + 1]
         step = -(-size // _WORD) + (_HEADER_WORDS if words[at] & 0xFFFF else 0)
-        if step == 0 or at + step > len(words):
+        strays = size % _WORD > 0 and not words[at] & 0xFFFF  # free space is passed over byte by byte
+        if strays or step == 0 or at + step > len(words):
             raise _damage(place)
         at += step
 

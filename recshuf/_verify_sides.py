@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from recshuf._fingerprints_types import is_bytes, is_list, storage_of
+from recshuf.disk import real_path
 from recshuf.errors import RecshufError, UsageError
 from recshuf.fingerprints import HashKey, hash_rows
 from recshuf.formats import load_format, name_by_suffix
@@ -93,10 +93,10 @@ def _check_regular(file: InputFile) -> None:
 
 def leave_out(files: list[InputFile], patterns: Sequence[str], output: str) -> list[InputFile]:
     """Return the files that do not lie in the output, unless they were named as inputs themselves."""
-    target, named = Path(output).resolve(), {Path(one).resolve() for one in patterns}
+    target, named = real_path(output), {real_path(one) for one in patterns}
     if target in named:
         return files
-    paths = [None if file.path is None else file.path.resolve() for file in files]
+    paths = [None if file.path is None else real_path(file.path) for file in files]
     return [
         file
         for file, path in zip(files, paths, strict=True)

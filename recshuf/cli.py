@@ -18,6 +18,7 @@ from click.shell_completion import shell_complete
 
 from recshuf._options import ShuffleCommand
 from recshuf._verify_options import VerifyCommand
+from recshuf.disk import real_path
 from recshuf.errors import OutputError, RecshufError, UsageError
 
 if TYPE_CHECKING:
@@ -304,7 +305,7 @@ def _check_report(report: str, output: str | None, plan: bool) -> None:
         if sys.stdout is None:
             raise UsageError("--report -: standard output is closed; name a file")
         return
-    path, target = Path(report).resolve(), None if output is None else Path(output).resolve()
+    path, target = real_path(report), None if output is None else real_path(output)
     # The output's own folder may be made only by the run.
     if not path.parent.is_dir() and path.parent != target:
         raise UsageError(f"--report {report}: folder {path.parent} does not exist; create it first")
@@ -322,7 +323,7 @@ def _check_spared(report: str, given: list[str | None]) -> None:
     for name in given:
         if not name:
             continue
-        folder = Path(name).is_dir() and Path(name).resolve() in path.resolve().parents
+        folder = Path(name).is_dir() and real_path(name) in real_path(path).parents
         files = [name] if Path(name).is_file() else glob.glob(name, recursive=True)  # noqa: PTH207 - may be absolute
         if folder or any(path.samefile(file) for file in files if Path(file).is_file()):
             raise UsageError(f"--report {report} is or lies among the inputs; name another file")
@@ -332,7 +333,7 @@ def _check_quarantine(what: str, others: list[str | None]) -> None:
     """Refuse to put bad records into the report or the schema file."""
     name = what.partition(":")[2]
     for other in others if name else ():
-        if other and Path(name).resolve() == Path(other).resolve():
+        if other and real_path(name) == real_path(other):
             raise UsageError(
                 f"--on-bad-record quarantine:{name} is also another option's file; name another one"
             )
@@ -366,7 +367,7 @@ def _print_plan(
 def _write_json(name: str, values: dict[str, object]) -> None:
     """Write a file whole or not at all; ``-`` is standard output."""
     text = json.dumps(values, indent=2) + "\n"
-    path = Path(name).resolve()
+    path = real_path(name)
     if name == "-":
         click.echo(text, nl=False)
     elif path.exists() and not path.is_file():

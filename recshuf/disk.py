@@ -1,18 +1,21 @@
-"""Room on disk: how much there is, and which errors mean that there is none."""
+"""Places and room on disk: where a path leads, how much room there is, and which errors mean that there is none."""
 
 from __future__ import annotations
 
 import errno
+import os
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from recshuf.memory import format_size
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a write that more room would mend."""
+
+
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path with all links followed; a link that leads back to itself stays."""
+    return Path(os.path.realpath(path))  # Path.resolve fails on such links before Python 3.13
 
 
 def free_bytes(folder: Path) -> int | None:

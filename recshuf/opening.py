@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.census import take_census
+from recshuf.disk import real_path
 from recshuf.errors import UsageError
 from recshuf.formats import detect_format, load_format, name_by_suffix, suffix_compression
 from recshuf.inputs import Stamp, expand_inputs, take_stamp
@@ -139,9 +139,9 @@ def _leave_out_output(
     """Drop what an earlier run put into a folder of inputs, unless it was named as an input itself."""
     if destination is None:
         return files
-    output = destination.path.resolve()
-    named = {Path(given).resolve() for given in job.inputs}
-    paths = [None if file.path is None else file.path.resolve() for file in files]
+    output = real_path(destination.path)
+    named = {real_path(given) for given in job.inputs}
+    paths = [None if file.path is None else real_path(file.path) for file in files]
     own = [path is not None and path not in named and output in (path, *path.parents) for path in paths]
     if output in named or not any(own) or all(own):
         return files

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import sys
-import tempfile
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf import __version__
@@ -24,17 +21,15 @@ from recshuf.memory import peak_bytes, resident_bytes
 from recshuf.opening import Opened, find_destination, open_job
 from recshuf.order import ORDER_VERSION
 from recshuf.plans import shard_bounds
-from recshuf.quarantine import Quarantine, check_path
-from recshuf.records import choose_codec
 from recshuf.report import FileReport, PassReport, ShuffleReport
 from recshuf.resume import Earlier, describe_job, describe_set, describe_shard
 from recshuf.scatter import InputCount, Scatter
-from recshuf.scratch import Scratch
 from recshuf.shards import write_error
 from recshuf.space import check_space
-from recshuf.staging import PILES_PREFIX, Staging, sync
-from recshuf.store import PileStore, set_name
+from recshuf.staging import Staging, sync
+from recshuf.store import set_name
 from recshuf.verification import verify_job
+from recshuf.workspace import make_store, open_quarantine, open_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,7 +141,7 @@ class _Run:
     def _begin(self, cleanup: ExitStack) -> None:
         """Compare the job with the one that is continued, and open journal and store."""
         opened, staging = self.opened, self._staging
-        scratch = self._open_scratch()
+        scratch = open_scratch(opened, staging, self._earlier)
         if staging is not None:
             header = describe_job(opened, self.seed, scratch.kept)
             if self._earlier is None:
@@ -157,42 +152,12 @@ class _Run:
         if opened.job.check_space:
             check_space(opened, scratch.parent, staging.folder if staging else None)
         can_resume = staging is not None and not opened.job.reads_stdin
-        self._quarantine = self._open_quarantine(cleanup, scratch.parent)
-        self.store = _make_store(opened, scratch, self._note_set if can_resume else None)
+        self._quarantine = open_quarantine(opened, staging, scratch.parent, cleanup)
+        self.store = make_store(opened, scratch, self._note_set if can_resume else None)
         cleanup.callback(self.store.close)
         self._sync_pool = ThreadPoolExecutor(1, "sync")
         cleanup.callback(self._sync_pool.shutdown, wait=False, cancel_futures=True)
         self._syncs: list[Future[None]] = []
-
-    def _open_quarantine(self, cleanup: ExitStack, parent: Path) -> Quarantine | None:
-        opened = self.opened
-        path = opened.job.quarantine
-        if path is None:
-            return None
-        destination = opened.destination
-        inputs = [stamp.path for stamp in opened.stamps if stamp.path is not None]
-        check_path(
-            path,
-            inputs,
-            destination.path if destination else None,
-            overwrite=opened.job.overwrite or opened.job.resume,
-        )
-        if self._staging is not None:
-            folder = self._staging.folder / "quarantine"
-        else:
-            folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="recshuf-", dir=parent)))
-        read = opened.job.read
-        quarantine = Quarantine(
-            path,
-            folder,
-            [summary.name for summary in opened.source.inputs],
-            header_lines=read.header_lines,
-            separator_bytes=len(read.separator),
-        )
-        for index in range(len(opened.source.inputs)):
-            quarantine.discard(index)  # a run that is continued looks at all records again
-        cleanup.callback(quarantine.withdraw)
-        return quarantine
 
     @property
     def bad_counts(self) -> list[int]:
@@ -218,19 +183,6 @@ class _Run:
             parts += [f"such as record {places[0].index} of {places[0].name}"] if places else []
             raise CheckError(f"verify: {'; '.join(parts)}; nothing was put in place; report this as a fault")
         return PassReport("verify", time.perf_counter() - started, found.records, 0)
-
-    def _open_scratch(self) -> Scratch:
-        job, staging = self.opened.job, self._staging
-        needed = self.opened.plan.spilled_bytes
-        parent = _choose_scratch_parent(job, staging)
-        if staging is None:
-            return Scratch(parent, needed_bytes=needed)
-        if self._earlier is not None and self._earlier.header["piles"]:
-            return Scratch(parent, kept=Path(self._earlier.header["piles"]), needed_bytes=needed)
-        if job.temp_dir is None:
-            return Scratch(parent, staging.folder.parent, staging.folder / "piles", needed)
-        kept = parent.resolve() / f"{PILES_PREFIX}{secrets.token_hex(8)}"
-        return Scratch(parent, kept=kept, needed_bytes=needed)
 
     def _leave(
         self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
@@ -402,38 +354,6 @@ def _find_stdout() -> BinaryIO:
     if sys.stdout is None:
         raise UsageError("standard output is closed; give a file or directory with -o")
     return sys.stdout.buffer
-
-
-def _choose_scratch_parent(job: Job, staging: Staging | None) -> Path:
-    if job.temp_dir is not None:
-        if not job.temp_dir.is_dir():
-            raise OutputError(f"{job.temp_dir}: no such directory; create it, or choose another --temp-dir")
-        return job.temp_dir
-    if staging is not None:
-        return staging.folder
-    # With no output folder: what the user has set, else the place meant for large temporary files.
-    for candidate in (os.environ.get("TMPDIR"), "/var/tmp"):  # noqa: S108 - a private folder is made in it
-        if candidate and os.access(candidate, os.W_OK | os.X_OK):
-            return Path(candidate)
-    return Path(tempfile.gettempdir())
-
-
-def _make_store(opened: Opened, scratch: Scratch, on_sealed: Callable[[int, int], None] | None) -> PileStore:
-    plan = opened.plan
-    set_sizes: list[float | None] = [0.0] * plan.set_count
-    for set_index, size in zip(plan.set_of_input, opened.sizes, strict=True):
-        so_far = set_sizes[set_index]
-        known = size.record_count is not None and so_far is not None
-        set_sizes[set_index] = so_far + size.record_count if known else None  # type: ignore[operator]
-    return PileStore(
-        choose_codec(opened.source.schema),
-        plan.pile_count,
-        scratch,
-        tuple(set_sizes),
-        plan.resident_bytes,
-        plan.output_count,
-        on_sealed=on_sealed,
-    )
 
 
 def _measure_output(opened: Opened, counts: list[InputCount]) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import numpy as np
 import xxhash
 
+from recshuf.disk import real_path
 from recshuf.errors import PileError, UsageError
 from recshuf.shards import write_error
 from recshuf.staging import sync
@@ -77,14 +78,14 @@ class Quarantine:
         self.path = path
         self.counts = [0] * len(names)
         """Records set aside, for each input."""
-        self._target = path.resolve()
+        self._target = real_path(path)
         self._folder = folder
         self._names = names
         self._header_lines = header_lines
         self._separator_bytes = separator_bytes
         self._lock = threading.Lock()
         # The same in a later run that goes on from this one, another one for any other run.
-        token = f"{xxhash.xxh3_64_intdigest(os.fsencode(folder.resolve())):016x}"
+        token = f"{xxhash.xxh3_64_intdigest(os.fsencode(real_path(folder))):016x}"
         self._unfinished = self._target.with_name(f".{self._target.name}.{token}.part")
         self._previous = self._target.with_name(f".{self._target.name}.{token}.old")
         self._is_placed = False
@@ -220,12 +221,12 @@ def check_path(path: Path, inputs: Sequence[Path], output: Path | None, *, overw
     UsageError
         When it is an input or the output, exists and may not be replaced, or can be no file.
     """
-    option, target = f"--on-bad-record quarantine:{path}", path.resolve()
+    option, target = f"--on-bad-record quarantine:{path}", real_path(path)
     if not target.parent.is_dir():
         raise UsageError(f"{option}: folder {target.parent} does not exist; create it first")
     if any(one.exists() and target.exists() and one.samefile(target) for one in inputs):
         raise UsageError(f"{option} is one of the inputs; name another file")
-    if output is not None and output.resolve() in (target, *target.parents):
+    if output is not None and real_path(output) in (target, *target.parents):
         raise UsageError(f"{option} is or lies in the output; name another file")
     if target.exists() and not target.is_file():
         raise UsageError(f"{option} is no regular file; name another one")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from recshuf.disk import NO_ROOM, describe_room
+from recshuf.disk import NO_ROOM, describe_room, real_path
 from recshuf.errors import DiskFullError, OutputError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Destination:
     @property
     def work_folder(self) -> Path:
         """The folder in which the output is made: beside it, or inside where it is a file system of its own."""
-        path = self.path.resolve()
+        path = real_path(self.path)
         if self.is_directory and path.is_dir() and not _can_replace(path):
             return path / ".recshuf"
         name = path.name

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from recshuf.disk import real_path
 from recshuf.errors import OutputError
 from recshuf.journal import Journal, read_journal
 from recshuf.shards import MANIFEST_NAME, write_error
@@ -58,7 +59,7 @@ class Staging:
         self.journal = Journal(self.folder / "journal.jsonl")
         self.entries: list[Entry] = []
         """Journal of the run that is continued; empty where there is none."""
-        self._target = destination.path.resolve()
+        self._target = real_path(destination.path)
         self._header: Entry | None = None
         self._finished_count = 0
         self._made: list[Path] = []

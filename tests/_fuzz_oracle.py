@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 Records = Counter[bytes]
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -139,19 +139,22 @@ def _plain_values(array: pa.Array) -> list[Any]:
 
 
 def _read_hdf5(path: Path) -> list[Any]:
-    columns: dict[str, np.ndarray] = {}
     with h5py.File(path, "r") as file:
-
-        def visit(name: str, one: object) -> None:
-            if isinstance(one, h5py.Dataset):
-                columns[name] = one[...]
-
-        file.visititems(visit)
+        columns = dict(_hdf5_columns(file))
     names = sorted(columns)
     lengths = {len(columns[name]) for name in names}
     if len(lengths) > 1:
         raise ValueError("lengths differ")
     return [[(name, _row(columns[name][i])) for name in names] for i in range(next(iter(lengths), 0))]
+
+
+def _hdf5_columns(group: h5py.Group) -> Iterator[tuple[str, np.ndarray]]:
+    # Name by name: `visititems` also reads what belongs to no dataset, and fails where that is damaged.
+    for name, one in group.items():
+        if isinstance(one, h5py.Dataset):
+            yield f"{group.name}/{name}".lstrip("/"), one[...]
+        else:
+            yield from _hdf5_columns(one)
 
 
 def _row(value: Any) -> bytes:

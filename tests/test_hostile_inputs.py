@@ -20,7 +20,7 @@ import pytest
 import zstandard
 
 import recshuf
-from recshuf.errors import InputError
+from recshuf.errors import InputError, OutputError
 from recshuf.formats import parquet
 from recshuf.formats._lines_write import FileOutput
 from recshuf.inputs import expand_inputs
@@ -171,6 +171,16 @@ def test_a_link_to_itself_is_an_error(tmp_path: Path, name: str) -> None:
     (tmp_path / name).symlink_to(name)
     with pytest.raises(InputError, match=r"symbolic links"):
         recshuf.shuffle(tmp_path / name, f"{tmp_path}/out/")
+
+
+def test_a_link_to_itself_is_replaced_like_any_output(tmp_path: Path) -> None:
+    source, loop = tmp_path / "in.txt", tmp_path / "loop"
+    source.write_bytes(b"a\nb\n")
+    loop.symlink_to(loop.name)
+    with pytest.raises(OutputError, match=r"loop: exists already"):
+        recshuf.shuffle([source], loop)
+    recshuf.shuffle([source], loop, overwrite=True)
+    assert sorted(loop.read_bytes().split()) == [b"a", b"b"]
 
 
 def make_circle(folder: Path) -> None:

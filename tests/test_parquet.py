@@ -28,6 +28,7 @@ from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, ReadOptions, Source, WriteOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 BLOCK = 1 << 20
@@ -354,6 +355,19 @@ def test_nested_arrays_conform_at_any_slice() -> None:
                 for row in rows[start:stop]
             ]
             assert part.to_pylist() == expected
+
+
+@pytest.mark.parametrize(("view", "plain"), [(pa.list_view, pa.list_), (pa.large_list_view, pa.large_list)])
+def test_list_views_become_lists_wherever_nulls_stand(
+    view: Callable[[pa.DataType], pa.DataType], plain: Callable[[pa.DataType], pa.DataType]
+) -> None:
+    rows = [[1, 2], [], None, [3, None], None]
+    array = pa.array(rows, view(pa.int32()))
+    for start in range(len(rows) + 1):
+        for stop in range(start, len(rows) + 1):
+            part = conform(array.slice(start, stop - start), plain(pa.int32()))
+            part.validate(full=True)
+            assert part.to_pylist() == rows[start:stop]
 
 
 def test_dense_types_have_no_dictionaries_and_views() -> None:

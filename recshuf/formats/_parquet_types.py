@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(array.type):
         return conform(array.dictionary_decode(), kind)
     if is_view_list(array.type):
-        return conform(array.cast(with_value_field(array.type, array.type.value_field)), kind)
+        return conform(_view_as_list(array), kind)
     if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
         return _conform_struct(array, kind)
     if is_list(kind) and is_list(array.type):
@@ -111,6 +112,16 @@ def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_fixed_size_list(kind) and pa.types.is_fixed_size_list(array.type):
         return _with_children(array, kind, [conform(array.values, kind.value_type)], buffer_count=1)
     return array.cast(kind)
+
+
+def _view_as_list(array: pa.Array) -> pa.Array:
+    """Return the same lists with offsets, which `cast` cannot do where a null stands last."""
+    nulls = array.is_null()
+    sizes = np.where(nulls, 0, array.sizes.to_numpy(zero_copy_only=False))
+    offsets = pa.array(np.concatenate(([0], np.cumsum(sizes))), array.sizes.type)
+    make = pa.LargeListArray if str(array.type).startswith("large") else pa.ListArray
+    kind = with_value_field(array.type, array.type.value_field)
+    return make.from_arrays(offsets, array.flatten(), type=kind, mask=nulls if array.null_count else None)
 
 
 def _conform_struct(array: pa.StructArray, kind: pa.StructType) -> pa.Array:

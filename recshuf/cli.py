@@ -98,8 +98,14 @@ def run() -> NoReturn:
     file could not be closed.
     """
     # What a library complains of while its objects are torn down says nothing that the error has not said.
+    # Some of them print it as if nobody had caught it, so both hooks are needed.
     sys.unraisablehook = lambda _: None
-    code = main()
+    sys.excepthook = lambda *_: None
+    try:
+        code = main()
+    except BaseException:
+        traceback.print_exc()
+        code = FAILED
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()

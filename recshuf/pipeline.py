@@ -156,7 +156,8 @@ class _Run:
         self.store = make_store(opened, scratch, self._note_set if can_resume else None)
         cleanup.callback(self.store.close)
         self._sync_pool = ThreadPoolExecutor(1, "sync")
-        cleanup.callback(self._sync_pool.shutdown, wait=False, cancel_futures=True)
+        # Whether parts are finished, and left for a later run, is known when no thread notes one any more.
+        cleanup.callback(self._sync_pool.shutdown, cancel_futures=True)
         self._syncs: list[Future[None]] = []
 
     @property

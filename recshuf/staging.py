@@ -300,9 +300,7 @@ class Staging:
             names = sorted(os.listdir(self.files), key=lambda name: name == MANIFEST_NAME)  # noqa: PTH208
             _move([(self.files / name, path / name) for name in names], moved)
         except BaseException:
-            for source, target in reversed(moved):
-                with suppress(OSError):
-                    target.rename(source)
+            _move_back(moved)
             with suppress(OSError):
                 self.journal.append({"moved": False})
             raise
@@ -401,9 +399,17 @@ def _is_same(descriptor: int, path: Path) -> bool:
 
 
 def _move(steps: Sequence[tuple[Path, Path]], moved: list[tuple[Path, Path]]) -> None:
-    for source, target in steps:
-        source.rename(target)
-        moved.append((source, target))
+    """Rename files, and add to `moved` what has been renamed or, when a signal comes in between, may have been."""
+    for step in steps:
+        moved.append(step)
+        step[0].rename(step[1])
+
+
+def _move_back(moved: Sequence[tuple[Path, Path]]) -> None:
+    for source, target in reversed(moved):
+        with suppress(OSError):
+            if not source.exists():
+                target.rename(source)
 
 
 def _copy_access(source: Path, target: Path) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import recshuf
+import recshuf.pipeline as pipeline
 import recshuf.staging as staging_module
 from recshuf.errors import OutputError
 from recshuf.journal import Journal, read_journal
@@ -114,6 +117,55 @@ def test_a_failure_midway_puts_everything_back(tmp_path: Path, monkeypatch: pyte
         staging.commit(manifest_of(staging))
     staging.remove()
     assert read_tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("failing", range(1, 7))
+def test_a_signal_right_after_a_rename_puts_everything_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+):
+    write_run(tmp_path / "out", "shard-00000.txt", "b.txt")
+    before = read_tree(tmp_path)
+    staging = stage(Destination(tmp_path / "out", is_directory=True))
+    monkeypatch.setattr(staging_module, "_exchange", refuse_exchange)
+    rename, calls = Path.rename, iter(range(1, 100))
+
+    def interrupt_once(self: Path, target: Path) -> Path:
+        renamed = rename(self, target)
+        if next(calls) == failing:
+            raise KeyboardInterrupt
+        return renamed
+
+    monkeypatch.setattr(Path, "rename", interrupt_once)
+    with pytest.raises(KeyboardInterrupt):
+        staging.commit(manifest_of(staging))
+    staging.remove()
+    assert read_tree(tmp_path) == before
+
+
+def test_the_work_folder_is_left_when_no_thread_notes_anything_in_it_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The sync of one shard fails; that of the next ends when the work folder has been left, or soon."""
+    left, ended = threading.Event(), []
+
+    def sync_late(path: Path) -> None:
+        left.wait(0.3)
+        ended.append(path.name)
+        if len(ended) == 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    def leave(staging: Staging) -> None:
+        ended.append("the run")
+        left.set()
+
+    monkeypatch.setattr(Staging, "remove", leave)
+    monkeypatch.setattr(Staging, "release", leave)
+    monkeypatch.setattr(pipeline, "sync", sync_late)
+    (tmp_path / "in.txt").write_text("a\nb\nc\n")
+    with pytest.raises(OutputError):
+        recshuf.shuffle([tmp_path / "in.txt"], tmp_path / "out", shards=3)
+    assert len(ended) > 2
+    assert ended[-1] == "the run"
 
 
 def test_removing_what_was_not_committed_leaves_nothing(tmp_path: Path):

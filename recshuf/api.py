@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict, Unpack, cast
 from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, WriteOptions
 from recshuf.job import Job
-from recshuf.memory import give_back_promptly, parse_size
+from recshuf.memory import parse_size, reuse_memory
 from recshuf.plans import Cut
 from recshuf.progress import SilentProgress
 
@@ -146,7 +146,7 @@ def shuffle(
 
     Nothing is left under the output's name, nor in the scratch folder, when an exception is raised.
     """
-    give_back_promptly()
+    reuse_memory()
     from recshuf.pipeline import run_job
 
     listener = progress or SilentProgress()
@@ -204,7 +204,7 @@ def verify(
     InputError
         When a file of either side cannot be read.
     """
-    give_back_promptly()
+    reuse_memory()
     from recshuf.verification import verify_job
 
     unknown = set(options) - VerifyOptions.__annotations__.keys()

@@ -20,6 +20,7 @@ from recshuf._options import ShuffleCommand
 from recshuf._verify_options import VerifyCommand
 from recshuf.disk import real_path
 from recshuf.errors import OutputError, RecshufError, UsageError
+from recshuf.memory import reuse_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -206,8 +207,14 @@ def _explain_kind(error: BaseException, verbose: bool) -> int:
             say(f"error: {_describe_os_error(error)}")
         case _:
             hint = "" if verbose else "; run again with -v for the traceback"
-            say(f"internal error: {type(error).__name__}: {error}{hint}")
+            say(f"internal error: {type(error).__name__}: {error} ({_find_place(error)}){hint}")
     return FAILED
+
+
+def _find_place(error: BaseException) -> str:
+    """Return where an error was raised: one that does not come again leaves nothing else to go by."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return ", ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[:-3:-1]) or "nowhere"
 
 
 def _describe_os_error(error: OSError) -> str:
@@ -237,6 +244,7 @@ def _run_shuffle(
     if plan:
         _print_plan(inputs, output, report, options)
         return
+    reuse_memory()
     from recshuf import api
     from recshuf._standard_streams import open_standard_streams
     from recshuf._wording import detail_lines, summary
@@ -272,6 +280,7 @@ def _run_verify(
     if report:
         _check_report(report, output, True)
         _check_spared(report, [*inputs, options.get("schema")])
+    reuse_memory()
     from recshuf import api
     from recshuf._wording import difference_lines, one_line, verdict
 

@@ -296,7 +296,10 @@ class FormatNames:
 class Format(ABC):
     """A file format: how to recognise, read and write it."""
 
-    names: FormatNames
+    @property
+    @abstractmethod
+    def names(self) -> FormatNames:
+        """How the format is recognised."""
 
     @abstractmethod
     def recognises(self, head: bytes) -> bool:

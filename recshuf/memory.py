@@ -12,7 +12,9 @@ from recshuf.errors import UsageError
 BASE_BYTES = 150 * 10**6
 """What the interpreter and its libraries take, beside the limit that a user states."""
 
-_M_MMAP_THRESHOLD = -3  # from malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
+_REUSED_BYTES = 64 << 20
+"""Blocks of up to this size are used again by the C library, and as much is kept free for that."""
 _UNITS = {"": 1, "B": 1} | {
     letter + suffix: base**power
     for power, letter in enumerate("KMGTP", start=1)
@@ -51,17 +53,21 @@ def format_size(count: float) -> str:
     return f"{count:.4g} TB"
 
 
-def give_back_promptly() -> None:
-    """Make the allocators return freed memory to the system at once, so that the process holds what it uses.
+def reuse_memory() -> None:
+    """Make the allocators use freed memory again, and give back to the system what is not used for 0.1 s.
 
-    By default Arrow's keeps freed memory for a while, and the C library's keeps blocks of up to 32 MiB: 70 MB
-    and more at a limit of 300 MB. Arrow's can only be told before it is first imported.
+    Memory that is new to the process must be cleared by the system first, which takes as long as the work itself;
+    but Arrow's allocator keeps what it has for as long as it likes unless told otherwise before it is first
+    imported. NumPy's linear algebra, which is not used, is kept from starting threads.
     """
     import ctypes
 
-    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "100")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with suppress(AttributeError, OSError):  # not the GNU C library
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 20)
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_TRIM_THRESHOLD, _REUSED_BYTES)
+        libc.mallopt(_M_MMAP_THRESHOLD, _REUSED_BYTES) or libc.mallopt(_M_MMAP_THRESHOLD, _REUSED_BYTES // 2)
 
 
 def available_bytes() -> int:

@@ -28,7 +28,6 @@ from recshuf.shards import write_error
 from recshuf.space import check_space
 from recshuf.staging import Staging, sync
 from recshuf.store import set_name
-from recshuf.verification import verify_job
 from recshuf.workspace import make_store, open_quarantine, open_scratch
 
 if TYPE_CHECKING:
@@ -167,6 +166,8 @@ class _Run:
 
     def verify(self) -> PassReport:
         """Compare the shards, as they lie in the work folder, with the inputs."""
+        from recshuf.verification import verify_job
+
         started, job, staging = time.perf_counter(), self.opened.job, self._staging
         if staging is None:
             raise RuntimeError("a stream cannot be read again")

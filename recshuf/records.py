@@ -66,7 +66,12 @@ def take_rows(batch: pa.RecordBatch, index: NDArray[np.intp]) -> pa.RecordBatch:
         # Arrow's take picks wrong values from a slice of fixed-size lists in fixed-size lists.
         columns = [pa.concat_arrays([column, column.slice(0, 0)]) for column in batch.columns]
         batch = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-    return batch.take(pa.array(index))
+    return batch.take(_wrap_index(index))
+
+
+def _wrap_index(index: NDArray[np.intp]) -> pa.Array:
+    # Without pa.array(), which imports the whole of numpy.ma.
+    return pa.Array.from_buffers(pa.int64(), len(index), [None, pa.py_buffer(np.ascontiguousarray(index))])
 
 
 def _holds_fixed_lists(kind: pa.DataType) -> bool:

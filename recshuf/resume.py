@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -156,7 +156,7 @@ def describe_job(opened: Opened, seed: int, piles: Path | None) -> Entry:
     return {
         "recshuf": __version__,
         "order": ORDER_VERSION,
-        "libraries": {name: version(name) for name in sorted(names)},
+        "libraries": {name: import_module(name).__version__ for name in sorted(names)},
         "options": options,
         "inputs": [[stamp.name, stamp.size, stamp.mtime_ns] for stamp in opened.stamps],
         "pile_count": opened.plan.pile_count,

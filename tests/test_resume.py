@@ -236,7 +236,7 @@ def test_other_versions_are_named(tmp_path: Path, key: str, monkeypatch: pytest.
     inputs = make_inputs(tmp_path / "in", "parquet", COUNTS)
     run_until(2, inputs, tmp_path / "out")
     if key == "libraries":
-        monkeypatch.setattr("recshuf.resume.version", lambda _: "0.0.1")
+        monkeypatch.setattr("pyarrow.__version__", "0.0.1")
     else:
         monkeypatch.setattr(f"recshuf.resume.{'ORDER_VERSION' if key == 'order' else '__version__'}", "other")
     with pytest.raises(UsageError, match=r"the version of .* was .* and is"):

@@ -16,14 +16,10 @@ other way, an attribute `arrow_type` notes what HDF5 has no type for: times, dat
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
-from recshuf.formats._hdf5_filters import check_compression, list_compressions
-from recshuf.formats._hdf5_image import Layout, recompress_image
-from recshuf.formats._hdf5_source import Hdf5Source
-from recshuf.formats._hdf5_table import TableEncoder, make_layout
-from recshuf.formats._hdf5_target import Hdf5Target
 from recshuf.interfaces import Format, FormatNames
 
 if TYPE_CHECKING:
@@ -38,9 +34,14 @@ _FIRST_USER_BLOCK = 512
 
 
 class Hdf5Format(Format):
-    """The HDF5 adapter."""
+    """The HDF5 adapter; the library is imported when a file is opened."""
 
-    names = FormatNames("hdf5", (".h5", ".hdf5", ".hdf", ".he5"), list_compressions())
+    @cached_property
+    def names(self) -> FormatNames:
+        """See `Format`."""
+        from recshuf.formats._hdf5_filters import list_compressions
+
+        return FormatNames("hdf5", (".h5", ".hdf5", ".hdf", ".he5"), list_compressions())
 
     def recognises(self, head: bytes) -> bool:
         """Look for the signature where it may stand: at byte 0, 512, 1024, 2048, and so on."""
@@ -53,12 +54,19 @@ class Hdf5Format(Format):
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
         """Look at the datasets of every input; `options.datasets` names those of the record."""
+        from recshuf.formats._hdf5_source import Hdf5Source
+
         if options.datasets is not None and not options.datasets:
             raise UsageError("--datasets names no dataset")
         return Hdf5Source(inputs, options.datasets)
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
         """Return the target; `options.compression` replaces the compression of the inputs."""
+        from recshuf.formats._hdf5_filters import check_compression
+        from recshuf.formats._hdf5_image import Layout, recompress_image
+        from recshuf.formats._hdf5_table import TableEncoder, make_layout
+        from recshuf.formats._hdf5_target import Hdf5Target
+
         check_compression(options)
         if layout is None:
             encoder = TableEncoder(schema)

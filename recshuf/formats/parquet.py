@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recshuf.formats._parquet_layout import ParquetLayout
-from recshuf.formats._parquet_plan import make_plan
-from recshuf.formats._parquet_read import ParquetSource
-from recshuf.formats._parquet_write import ParquetTarget
 from recshuf.interfaces import Format, FormatNames
 
 if TYPE_CHECKING:
@@ -19,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ParquetFormat(Format):
-    """The Parquet format."""
+    """The Parquet format; the library is imported when a file is opened."""
 
     names = FormatNames("parquet", (".parquet", ".parq", ".pq"), ("none", "zstd", "gzip", "snappy", "lz4"))
 
@@ -29,10 +25,16 @@ class ParquetFormat(Format):
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
         """Read every footer and return the source; `options.columns` names columns of the top level."""
+        from recshuf.formats._parquet_read import ParquetSource
+
         return ParquetSource(inputs, options.columns)
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
         """Return a target whose shards follow `layout`, or what their first rows suggest."""
+        from recshuf.formats._parquet_layout import ParquetLayout
+        from recshuf.formats._parquet_plan import make_plan
+        from recshuf.formats._parquet_write import ParquetTarget
+
         if layout is not None and not isinstance(layout, ParquetLayout):
             raise TypeError(f"not a layout of Parquet inputs: {type(layout).__name__}")
         return ParquetTarget(schema, make_plan(schema, layout, options))

@@ -91,14 +91,36 @@ def sort_by_pile(piles: NDArray[np.uint16], pile_count: int) -> tuple[NDArray[np
 def sort_by_key(keys: NDArray[np.uint64]) -> NDArray[np.intp]:
     """Return the index array that sorts by key, equal keys in their old order.
 
-    An unstable sort and a repair of the equal neighbours is four times as fast as a stable sort.
+    Sorted are numbers that hold both: as many high bits of a key as there is room for, and the row below them. That is
+    several times as fast as an argsort; rows whose high bits are equal are put right after it.
+
+    >>> sort_by_key(np.array([5, 1, 5, 0], np.uint64)).tolist()
+    [3, 1, 0, 2]
     """
-    index = np.argsort(keys)
-    ordered = keys[index]
+    if not keys.size:
+        return np.zeros(0, np.intp)
+    row_bits = (keys.size - 1).bit_length()
+    low = keys.min()
+    key_bits = int(keys.max() - low).bit_length()
+    packed = keys - low
+    packed <<= np.uint64(64 - key_bits if key_bits else 0)
+    packed >>= np.uint64(row_bits)
+    packed <<= np.uint64(row_bits)
+    packed |= np.arange(keys.size, dtype=np.uint64)
+    packed.sort()
+    index: NDArray[np.intp] = (packed & np.uint64((1 << row_bits) - 1)).view(np.intp)
+    if key_bits + row_bits > 64:
+        packed >>= np.uint64(row_bits)
+        _mend_ties(index, packed, keys)
+    return index
+
+
+def _mend_ties(index: NDArray[np.intp], ordered: NDArray[np.uint64], keys: NDArray[np.uint64]) -> None:
+    """Sort, in place, the rows whose values in `ordered` are equal by all of their keys."""
     tied = np.flatnonzero(ordered[1:] == ordered[:-1])
     if tied.size:
         starts = tied[np.concatenate(([True], np.diff(tied) > 1))]
         ends = np.searchsorted(ordered, ordered[starts], side="right")
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            index[start:end].sort()
-    return index
+            rows = index[start:end]
+            index[start:end] = rows[np.argsort(keys[rows], kind="stable")]

@@ -153,6 +153,14 @@ def test_sorting_many_ties() -> None:
     assert np.array_equal(sort_by_key(keys), np.argsort(keys, kind="stable"))
 
 
+def test_sorting_keys_that_differ_in_their_lowest_bits() -> None:
+    rng = np.random.default_rng(2)
+    keys = rng.integers(0, 2**64, 300, np.uint64)[rng.integers(0, 300, 50_000)]
+    keys &= ~np.uint64(0xFFFFFF)
+    keys |= rng.integers(0, 4, keys.size, np.uint64)
+    assert np.array_equal(sort_by_key(keys), np.argsort(keys, kind="stable"))
+
+
 @given(SEEDS, st.integers(0, 200), st.integers(1, 300))
 def test_sorted_piles_in_a_row_are_everything_sorted(seed: int, count: int, pile_count: int) -> None:
     keys = draw_keys(seed, 0, 0, count)

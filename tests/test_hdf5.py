@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from h5py import h5s, h5t
 
-from recshuf.formats import _hdf5_sink
+from recshuf.formats import _hdf5_plan, _hdf5_sink
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import ReadOptions, WriteOptions
 from tests._format_tools import cut_batch, merge_batches
@@ -315,8 +315,8 @@ def test_files_are_concatenated_and_the_first_gives_the_rest(tmp_path: Path) -> 
 def test_bytes_do_not_depend_on_cuts_with_variable_lengths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_bytes: int
 ) -> None:
-    monkeypatch.setattr(_hdf5_sink, "_VARIABLE_STEP_BYTES", step_bytes)
-    monkeypatch.setattr(_hdf5_sink, "_STEP_BYTES", 2000)
+    monkeypatch.setattr(_hdf5_sink, "VARIABLE_STEP_BYTES", step_bytes)
+    monkeypatch.setattr(_hdf5_plan, "_STEP_BYTES", 2000)
     words = [b"w" * (row * 7919 % 101) for row in range(700)]
     with h5py.File(tmp_path / "in.h5", "w") as file:
         file.create_dataset("s", data=words, dtype=h5py.string_dtype(), chunks=(32,), maxshape=(None,))

@@ -15,7 +15,7 @@ from h5py import h5s
 import recshuf
 from recshuf.errors import InputError
 from recshuf.formats import _hdf5_heap, _hdf5_values
-from recshuf.formats._hdf5_inflate import has_right_checksum
+from recshuf.formats._hdf5_checksum import has_right_checksum
 from tests._fuzz_server import Server
 from tests._hdf5_tools import copy_through, open_source, read_all, read_raw, read_values
 from tests._hostile_tools import GB, refusal

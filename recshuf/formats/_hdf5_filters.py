@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import WriteOptions
 
 _LZ4_FILTER = 32004
-_ZSTD_FILTER = 32015
+ZSTD_FILTER = 32015
 _GZIP_LEVEL = 4
 _KEPT_FILTERS = (h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
 _KNOWN_FILTERS = {
@@ -23,7 +23,7 @@ _KNOWN_FILTERS = {
     _LZ4_FILTER: "lz4",
     32008: "bitshuffle",
     32013: "zfp",
-    _ZSTD_FILTER: "zstd",
+    ZSTD_FILTER: "zstd",
     32026: "blosc2",
     32028: "jpeg",
 }
@@ -88,9 +88,7 @@ def _add_compression(plist: h5p.PropDCID, name: str, level: int | None) -> None:
         plist.set_filter(h5z.FILTER_LZF, h5z.FLAG_OPTIONAL)
     elif name in ("zstd", "lz4"):
         _load_plugins()
-        code, values = (
-            (_LZ4_FILTER, ()) if name == "lz4" else (_ZSTD_FILTER, (3 if level is None else level,))
-        )
+        code, values = (_LZ4_FILTER, ()) if name == "lz4" else (ZSTD_FILTER, (3 if level is None else level,))
         plist.set_filter(code, h5z.FLAG_OPTIONAL, values)
 
 

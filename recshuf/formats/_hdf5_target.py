@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recshuf.formats._hdf5_sink import Hdf5Sink, plan_shard
+from recshuf.formats._hdf5_plan import plan_shard
+from recshuf.formats._hdf5_sink import Hdf5Sink
 from recshuf.interfaces import Sink, Target
 
 if TYPE_CHECKING:
@@ -34,13 +35,13 @@ class Hdf5Target(Target):
         self._plan = plan_shard(layout)
         self._encoder = encoder
 
-    def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - HDF5 encodes in one thread
-        """Return the bytes of the rows that wait for a full step, and of the chunks that HDF5 keeps."""
-        return self._plan.memory_bytes + len(self._layout.image)
+    def sink_bytes(self, threads: int) -> int:
+        """Return the bytes of the rows that wait for a full step, and of chunks on their way."""
+        return self._plan.memory_bytes(threads) + len(self._layout.image)
 
-    def open(self, path: Path, threads: int) -> Sink:  # noqa: ARG002 - HDF5 encodes in one thread
+    def open(self, path: Path, threads: int) -> Sink:
         """Create the file from the image and return its sink."""
-        sink = Hdf5Sink(path, self._layout.image, self._plan)
+        sink = Hdf5Sink(path, self._layout.image, self._plan, threads)
         return sink if self._encoder is None else _EncodingSink(sink, self._encoder)
 
 

@@ -43,13 +43,20 @@ KINDS = (*TEXT_KINDS, "parquet", "hdf5")
 MEAN_DOCUMENT_BYTES = 2000
 DOCUMENT_SIGMA = 1.0
 PARQUET_TEXT_BYTES = 200
-PARQUET_ROW_BYTES = 250
 PARQUET_GROUP_ROWS = 50_000
 IMAGE_SHAPE = (48, 48)
 IMAGE_BYTES = 4 * 48 * 48
 CHUNK_ROWS = 64
 BLOCK_CHUNKS = 16
 GZIP_LEVEL = 4
+ROW_BYTES = {
+    "lines140": 140,
+    "documents": MEAN_DOCUMENT_BYTES + 45,
+    "lines20": 20,
+    "parquet": 250,
+    "hdf5": IMAGE_BYTES + 8,
+}
+"""Bytes of a record, about."""
 
 
 def make_data(
@@ -73,16 +80,19 @@ def make_data(
         write_text(kind, size, out, seed)
         return [out]
     out.mkdir(parents=True, exist_ok=True)
-    write, row_bytes, suffix = {
-        "parquet": (write_parquet, PARQUET_ROW_BYTES, "parquet"),
-        "hdf5": (write_hdf5, IMAGE_BYTES + 8, "h5"),
-    }[kind]
-    rows = Rows(seed, max(1, size // row_bytes))
+    write, suffix = {"parquet": (write_parquet, "parquet"), "hdf5": (write_hdf5, "h5")}[kind]
+    rows = Rows(seed, count_rows(kind, size))
     files = []
-    for index, (first, count) in enumerate(cut_rows(rows.row_count, max(1, file_bytes // row_bytes))):
+    file_rows = max(1, file_bytes // ROW_BYTES[kind])
+    for index, (first, count) in enumerate(cut_rows(rows.row_count, file_rows)):
         files.append(out / f"part-{index:05d}.{suffix}")
         write(files[-1], rows, first, count, codec)
     return files
+
+
+def count_rows(kind: str, size: int) -> int:
+    """Return the number of records that `make_data` writes."""
+    return max(1, size // ROW_BYTES[kind])
 
 
 def cut_rows(row_count: int, part_rows: int, first: int = 0) -> Iterator[tuple[int, int]]:
@@ -169,15 +179,12 @@ def make_pool(seed: int, words: pa.StringArray) -> pa.Buffer:
 
 def write_text(kind: str, size: int, out: Path, seed: int) -> None:
     """Write the lines of a text kind."""
-    make_lines, row_bytes = {
-        "lines140": (make_short_objects, 140),
-        "documents": (make_documents, MEAN_DOCUMENT_BYTES + 45),
-        "lines20": (make_short_lines, 20),
-    }[kind]
-    row_count = max(1, size // row_bytes)
-    rows = Rows(seed, row_count)
+    make_lines = {"lines140": make_short_objects, "documents": make_documents, "lines20": make_short_lines}[
+        kind
+    ]
+    rows = Rows(seed, count_rows(kind, size))
     with open_text(out) as stream:
-        for first, count in cut_rows(row_count, BLOCK_BYTES // row_bytes):
+        for first, count in cut_rows(rows.row_count, BLOCK_BYTES // ROW_BYTES[kind]):
             stream.write(join_lines(make_lines(rows, first, count)))
 
 

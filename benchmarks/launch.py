@@ -33,7 +33,7 @@ def main() -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given["cores"]])
     before = read_io()
     figures = run(given)
-    end_children()
+    end_children(0 if figures["code"] is None else SECONDS_TO_END)
     after = read_io()
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     figures["cpu_seconds"] = usage.ru_utime + usage.ru_stime
@@ -90,9 +90,9 @@ def wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def end_children() -> None:
-    """Wait for all children, and end those that take too long."""
-    last = time.monotonic() + SECONDS_TO_END
+def end_children(seconds: float) -> None:
+    """Wait for all children, and end those that take longer."""
+    last = time.monotonic() + seconds
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, _ = os.waitpid(-1, os.WNOHANG)

@@ -35,10 +35,10 @@ CASE_HEADS = (
 NOTES = """\
 Each run is a process of its own, from start to end, into a new file; rounds alternate the order. Seconds, CPU seconds
 (user and system, children included) and bytes are medians, the peak is the highest resident memory of any of its
-processes in any round. Bytes are those of read and write calls; what is mapped is not in them, nor is the share of processes that a rival does
-not wait for (Ray's workers). "times recshuf" is
-seconds divided by recshuf's, "CPU" the same for CPU seconds. The output of everybody's first round was compared with
-the input before a figure counted. recshuf syncs its output to disk; the others do not.
+processes in any round. Bytes are those of read and write calls: what is mapped is not in them, nor in CPU seconds and
+bytes what processes took that a rival does not wait for (Ray's workers). "times recshuf" is seconds divided by recshuf's,
+"CPU" the same for CPU seconds. The output of everybody's first round was compared with the input before a figure counted.
+recshuf syncs its output to disk; the others do not.
 """
 DIGITS_UP_TO = 10
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import shutil
 import subprocess
 from dataclasses import asdict
 from importlib import metadata
@@ -97,8 +98,10 @@ def find_versions() -> dict[str, str]:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    shuf = subprocess.run(["shuf", "--version"], capture_output=True, text=True, check=False)
-    return versions | {"coreutils": shuf.stdout.partition("\n")[0].rpartition(" ")[2]}
+    if shutil.which("shuf"):
+        told = subprocess.run(["shuf", "--version"], capture_output=True, text=True, check=True).stdout
+        versions["coreutils"] = told.partition("\n")[0].rpartition(" ")[2]
+    return versions
 
 
 def make_report(cases: list[CaseResult], command: str, size: int) -> dict[str, Any]:

@@ -59,11 +59,13 @@ class Data:
     """Of a text file."""
     codec: str = ""
     """Of a folder."""
+    options: tuple[str, ...] = ()
+    """More options of `benchmarks.data`."""
 
     def find_path(self, folder: Path, size: int) -> Path:
         """Return where data of a size lies in a folder."""
-        codec = f"-{self.codec}" if self.codec else ""
-        return folder / f"{self.kind}{codec}-{size}{self.suffix}"
+        parts = [self.kind, self.codec, *self.options, str(size)]
+        return folder / ("-".join(part.strip("-") for part in parts if part) + self.suffix)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,14 +106,20 @@ def find_versions() -> dict[str, str]:
 
 def make_report(cases: list[CaseResult], command: str, size: int) -> dict[str, Any]:
     """Return all results and what they depend on, of types that JSON knows."""
+    return make_head(command, size) | {
+        "cases": [make_case(found) for found in cases],
+        "promises": [promise for found in cases for promise in find_promises(found)],
+    }
+
+
+def make_head(command: str, size: int) -> dict[str, Any]:
+    """Return what the results depend on."""
     return {
         "command": command,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": find_machine(),
         "versions": find_versions(),
         "size_bytes": size,
-        "cases": [make_case(found) for found in cases],
-        "promises": [promise for found in cases for promise in find_promises(found)],
     }
 
 

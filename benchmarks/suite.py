@@ -36,6 +36,7 @@ class Settings:
     patience_seconds: float
     """A contender that takes longer runs in the first round alone."""
     workers: int
+    """Cores that everybody may use."""
 
 
 @dataclass(slots=True)
@@ -129,7 +130,7 @@ def run_once(
         filled = fill_in(contender, given, make_job(case, given, output, temp, memory, settings.workers))
         os.sync()  # nobody pays for what was written before
         try:
-            usage = run_filled(filled, given, output, Path(work), settings.limit_seconds)
+            usage = run_filled(filled, given, output, Path(work), settings)
             if contender.is_sample:
                 usage, result.note = extrapolate(usage, Path(work, "stdout"))
             elif not result.rounds and case.records:
@@ -140,12 +141,13 @@ def run_once(
             result.problem = str(error)
 
 
-def run_filled(contender: Contender, given: Path, output: Path, work: Path, limit_seconds: float) -> Usage:
+def run_filled(contender: Contender, given: Path, output: Path, work: Path, settings: Settings) -> Usage:
     """Return what the command of a contender took."""
     return measure(
         contender.command,
         log=work / "log",
-        limit_seconds=limit_seconds,
+        limit_seconds=settings.limit_seconds,
+        cores=settings.workers,
         stdin=given if contender.reads_stdin else None,
         stdout=output if contender.writes_stdout else work / "stdout",
         environment=contender.environment,
@@ -175,8 +177,8 @@ def prepare_data(data: Data, folder: Path, size: int) -> Path:
     if not path.exists():
         with tempfile.TemporaryDirectory(prefix="making-", dir=folder) as work:
             new = Path(work, path.name)
-            options = ["--codec", data.codec] if data.codec else []
-            run_module("benchmarks.data", data.kind, str(size), str(new), *options)
+            codec = ["--codec", data.codec] if data.codec else []
+            run_module("benchmarks.data", data.kind, str(size), str(new), *codec, *data.options)
             new.rename(path)
     return path
 

@@ -17,7 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.cases import CASES, FLOOR, OURSELVES, Case, Contender, Data, Promise
+from benchmarks.data import make_data
 from benchmarks.digest import digest
+from benchmarks.growth import DATA_TO_MEMORY, format_growth, plan
 from benchmarks.markdown import format_report
 from benchmarks.measure import CommandError, LimitError, Usage, measure
 from benchmarks.report import make_report
@@ -299,3 +301,34 @@ def test_rivals_that_are_not_here_end_as_lines(folder: Path, tmp_path: Path) -> 
     assert find_contender(report, "GNU shuf")["problem"] == "missing: no shuf on the PATH"
     assert find_contender(report, "terashuf")["problem"] == "missing: no terashuf on the PATH"
     assert find_contender(report, OURSELVES)["problem"] == ""
+
+
+# Growth
+
+
+def test_sizes_keep_the_ratio_of_data_to_memory() -> None:
+    steps = [step for step in plan(("lines",), 16 * 10**9, 10**9, 10) if step.size > 10**9]
+    assert [step.size for step in steps] == [2 * 10**9, 4 * 10**9, 8 * 10**9, 16 * 10**9]
+    assert all(step.case.memory == step.size // DATA_TO_MEMORY for step in steps)
+
+
+def test_shapes_are_made_as_named(tmp_path: Path) -> None:
+    steps = {step.name: step for step in plan(("shapes",), 10**9, 50_000_000, 20)}
+    assert int(steps["10,000 files into one"].case.data.options[1]) == 5000
+    rows = int(steps["20 row groups"].case.data.options[1])
+    make_data("parquet", 50_000_000, tmp_path, group_rows=rows)
+    assert pq.ParquetFile(tmp_path / "part-00000.parquet").num_row_groups == 20
+
+
+@pytest.mark.slow
+def test_growth_over_cores_runs_and_is_saved(tmp_path: Path) -> None:
+    options = ["--part", "cores", "--size", str(SIZE), "--rounds", "1", "--out", tmp_path / "out"]
+    command = [sys.executable, "-m", "benchmarks.growth", tmp_path, *options]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    report = json.loads((tmp_path / "out" / "growth.json").read_text())
+    cores = range(1, len(os.sched_getaffinity(0)) + 1)
+    assert [point["place"] for point in report["points"]] == [*cores] * 4
+    assert {each["problem"] for point in report["points"] for each in point["contenders"]} == {""}
+    assert (tmp_path / "out" / "growth.md").read_text() == format_growth(report)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    check_chart(tmp_path / "out" / "growth.png", ended.stderr)

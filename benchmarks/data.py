@@ -43,17 +43,39 @@ KINDS = (*TEXT_KINDS, "parquet", "hdf5")
 MEAN_DOCUMENT_BYTES = 2000
 DOCUMENT_SIGMA = 1.0
 PARQUET_TEXT_BYTES = 200
-PARQUET_ROW_BYTES = 250
 PARQUET_GROUP_ROWS = 50_000
 IMAGE_SHAPE = (48, 48)
 IMAGE_BYTES = 4 * 48 * 48
 CHUNK_ROWS = 64
 BLOCK_CHUNKS = 16
 GZIP_LEVEL = 4
+ROW_BYTES = {
+    "lines140": 140,
+    "documents": MEAN_DOCUMENT_BYTES + 45,
+    "lines20": 20,
+    "parquet": 250,
+    "hdf5": IMAGE_BYTES + 8,
+}
+"""Bytes of a record, about."""
+SUFFIXES = {
+    "lines140": ".jsonl",
+    "documents": ".jsonl",
+    "lines20": ".txt",
+    "parquet": ".parquet",
+    "hdf5": ".h5",
+}
+"""Of the files in a folder."""
 
 
 def make_data(
-    kind: str, size: int, out: Path, *, seed: int = 0, codec: str | None = None, file_bytes: int = FILE_BYTES
+    kind: str,
+    size: int,
+    out: Path,
+    *,
+    seed: int = 0,
+    codec: str | None = None,
+    file_bytes: int = FILE_BYTES,
+    group_rows: int = PARQUET_GROUP_ROWS,
 ) -> list[Path]:
     """Write about `size` bytes of data (before compression) and return the files, in order.
 
@@ -62,27 +84,36 @@ def make_data(
     kind
         One of `KINDS`.
     out
-        A file for the text kinds, compressed if its suffix is ``.zst`` or ``.gz``; else a folder.
+        A folder; for the text kinds a file if it has a suffix, compressed if that is ``.zst`` or ``.gz``.
     codec
         Parquet: ``snappy`` (default), ``zstd``, ``none``...; HDF5: ``gzip`` (level 4, default), ``lzf`` or ``none``.
     file_bytes
         Bytes of data in one file of a folder.
+    group_rows
+        Rows in a row group of Parquet.
     """
-    if kind in TEXT_KINDS:
+    rows = Rows(seed, count_rows(kind, size))
+    if kind in TEXT_KINDS and out.suffix:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_text(kind, size, out, seed)
+        write_text(kind, out, rows, 0, rows.row_count)
         return [out]
     out.mkdir(parents=True, exist_ok=True)
-    write, row_bytes, suffix = {
-        "parquet": (write_parquet, PARQUET_ROW_BYTES, "parquet"),
-        "hdf5": (write_hdf5, IMAGE_BYTES + 8, "h5"),
-    }[kind]
-    rows = Rows(seed, max(1, size // row_bytes))
+    file_rows = max(1, file_bytes // ROW_BYTES[kind])
     files = []
-    for index, (first, count) in enumerate(cut_rows(rows.row_count, max(1, file_bytes // row_bytes))):
-        files.append(out / f"part-{index:05d}.{suffix}")
-        write(files[-1], rows, first, count, codec)
+    for index, (first, count) in enumerate(cut_rows(rows.row_count, file_rows)):
+        files.append(out / f"part-{index:05d}{SUFFIXES[kind]}")
+        if kind == "parquet":
+            write_parquet(files[-1], rows, first, count, codec, group_rows)
+        elif kind == "hdf5":
+            write_hdf5(files[-1], rows, first, count, codec)
+        else:
+            write_text(kind, files[-1], rows, first, count)
     return files
+
+
+def count_rows(kind: str, size: int) -> int:
+    """Return the number of records that `make_data` writes."""
+    return max(1, size // ROW_BYTES[kind])
 
 
 def cut_rows(row_count: int, part_rows: int, first: int = 0) -> Iterator[tuple[int, int]]:
@@ -167,18 +198,12 @@ def make_pool(seed: int, words: pa.StringArray) -> pa.Buffer:
 # Text
 
 
-def write_text(kind: str, size: int, out: Path, seed: int) -> None:
-    """Write the lines of a text kind."""
-    make_lines, row_bytes = {
-        "lines140": (make_short_objects, 140),
-        "documents": (make_documents, MEAN_DOCUMENT_BYTES + 45),
-        "lines20": (make_short_lines, 20),
-    }[kind]
-    row_count = max(1, size // row_bytes)
-    rows = Rows(seed, row_count)
+def write_text(kind: str, out: Path, rows: Rows, first: int, count: int) -> None:
+    """Write one file of rows `first` to ``first + count`` of a text kind."""
+    make_lines = LINE_MAKERS[kind]
     with open_text(out) as stream:
-        for first, count in cut_rows(row_count, BLOCK_BYTES // row_bytes):
-            stream.write(join_lines(make_lines(rows, first, count)))
+        for start, block_rows in cut_rows(count, BLOCK_BYTES // ROW_BYTES[kind], first):
+            stream.write(join_lines(make_lines(rows, start, block_rows)))
 
 
 @contextlib.contextmanager
@@ -239,15 +264,17 @@ def make_short_lines(rows: Rows, first: int, count: int) -> pa.LargeStringArray:
     )
 
 
+LINE_MAKERS = {"lines140": make_short_objects, "documents": make_documents, "lines20": make_short_lines}
+
 # Parquet
 
 
-def write_parquet(path: Path, rows: Rows, first: int, count: int, codec: str | None) -> None:
+def write_parquet(path: Path, rows: Rows, first: int, count: int, codec: str | None, group_rows: int) -> None:
     """Write one Parquet file of rows `first` to ``first + count``."""
     schema = make_table(rows, first, 1).schema
     with pq.ParquetWriter(path, schema, compression=codec or "snappy") as writer:
-        for start, group_rows in cut_rows(count, PARQUET_GROUP_ROWS, first):
-            writer.write_table(make_table(rows, start, group_rows))
+        for start, block_rows in cut_rows(count, group_rows, first):
+            writer.write_table(make_table(rows, start, block_rows))
 
 
 def make_table(rows: Rows, first: int, count: int) -> pa.Table:
@@ -270,11 +297,12 @@ def make_table(rows: Rows, first: int, count: int) -> pa.Table:
 def write_hdf5(path: Path, rows: Rows, first: int, count: int, codec: str | None) -> None:
     """Write one HDF5 file of rows `first` to ``first + count``."""
     codec = codec or "gzip"
-    storage: dict[str, Any] = {
+    filters: dict[str, dict[str, Any]] = {
         "gzip": {"compression": GZIP_LEVEL},
         "lzf": {"compression": "lzf"},
         "none": {},
-    }[codec]
+    }
+    storage = filters[codec]
     with h5py.File(path, "w") as file, ThreadPoolExecutor() as pool:
         shape = (count, *IMAGE_SHAPE)
         chunks = (min(CHUNK_ROWS, count), *IMAGE_SHAPE)
@@ -322,9 +350,13 @@ def deflate_chunk(values: NDArray[np.float32], chunk_rows: int) -> bytes:
 @click.option(
     "--file-bytes", type=parse_size, default=str(FILE_BYTES), help="Bytes of data in a file of a folder."
 )
-def main(kind: str, size: int, out: Path, seed: int, codec: str | None, file_bytes: int) -> None:
+@click.option("--group-rows", default=PARQUET_GROUP_ROWS, help="Rows in a row group of Parquet.")
+def main(
+    kind: str, size: int, out: Path, seed: int, codec: str | None, file_bytes: int, group_rows: int
+) -> None:
     """Write test data."""
-    for path in make_data(kind, size, out, seed=seed, codec=codec, file_bytes=file_bytes):
+    limits = {"file_bytes": file_bytes, "group_rows": group_rows}
+    for path in make_data(kind, size, out, seed=seed, codec=codec, **limits):
         click.echo(path)
 
 

@@ -54,6 +54,13 @@ def test_folders_are_deterministic_and_cut_into_files(tmp_path: Path, kind: str,
     assert len(first) == 3
 
 
+def test_lines_in_many_files_are_in_order(tmp_path: Path) -> None:
+    files = make_data("lines20", 2_000_000, tmp_path / "many", file_bytes=700_000)
+    assert len(files) == 3
+    lines = [line for path in files for line in path.read_bytes().splitlines()]
+    assert [int(line.split()[0]) for line in lines] == list(range(100_000))
+
+
 def test_parquet_is_sorted_by_id_and_label(tmp_path: Path) -> None:
     files = make_data("parquet", 3_000_000, tmp_path, file_bytes=1_200_000)
     tables = [pq.ParquetFile(path).read() for path in files]

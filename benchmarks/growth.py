@@ -1,0 +1,235 @@
+"""Measures how recshuf grows with data, with cores, and with files, shards, piles and row groups; saves tables and a chart.
+
+    python -m benchmarks.growth [FOLDER] [--most 16GB] [--size 1GB] [--rounds 3] [--part NAME]...
+
+makes the data in FOLDER, which takes up to four times the largest size, and removes them. All figures are medians, in
+seconds per GB of data before compression.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from benchmarks.cases import (
+    CASES,
+    CAT,
+    HDF5,
+    LINES,
+    PARQUET,
+    REWRITE,
+    TERASHUF,
+    TEXT,
+    Case,
+    Contender,
+    Data,
+    name_recshuf,
+)
+from benchmarks.data import count_rows
+from benchmarks.markdown import format_circumstances, format_ratio, format_table
+from benchmarks.report import make_contender, make_head
+from benchmarks.suite import Settings, run_case
+from recshuf.memory import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAMED = {case.name: case for case in CASES}
+LINES_CASE, TABLE_CASE = NAMED["lines at 256 MB"], NAMED["Parquet at 512 MB"]
+CORE_CASES = {
+    "lines in memory": TEXT,
+    "lines at 256 MB": TEXT,
+    "Parquet at 512 MB": PARQUET,
+    "HDF5 gzip at 512 MB": HDF5,
+}
+SIZES = (10**8, 250 * 10**6, 500 * 10**6, *(10**9 << power for power in range(10)))
+DATA_TO_MEMORY = 16
+LEAST_MEMORY = 64_000_000
+FILES, SHARDS, PILES = 10_000, 1000, 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A point of a series."""
+
+    part: str
+    series: str
+    name: str
+    place: float
+    """Where the point lies on its axis: bytes or cores."""
+    case: Case
+    contenders: tuple[Contender, ...]
+    size: int
+    cores: int
+
+
+def plan_sizes(series: str, case: Case, contenders: tuple[Contender, ...], most: int) -> Iterator[Step]:
+    """Yield a step for each size, with memory in proportion as far as the least that recshuf takes."""
+    for size in (size for size in SIZES if size <= most):
+        memory = max(LEAST_MEMORY, size // DATA_TO_MEMORY)
+        limited = replace(case, memory=memory)
+        name = f"{size / 1e9:g} GB at {memory / 1e6:.0f} MB"
+        yield Step("sizes", series, name, size, limited, contenders, size, len(os.sched_getaffinity(0)))
+
+
+def plan_cores(size: int) -> Iterator[Step]:
+    """Yield a step for each number of cores, up to all."""
+    for series, contender in CORE_CASES.items():
+        for cores in range(1, len(os.sched_getaffinity(0)) + 1):
+            yield Step("cores", series, f"{cores}", cores, NAMED[series], (contender,), size, cores)
+
+
+def plan_shapes(size: int, groups: int) -> Iterator[Step]:
+    """Yield a step for each shape of input, output and plan; the first of a series is what it is compared with."""
+    cores = len(os.sched_getaffinity(0))
+    files = Data(LINES.kind, options=("--file-bytes", str(size // FILES)))
+    rows = max(1, count_rows("parquet", size) // groups)
+    many = replace(TABLE_CASE.data, options=("--group-rows", str(rows)))
+    for name, case, contender in [
+        ("one file into one", LINES_CASE, TEXT),
+        (f"{FILES:,} files into one", replace(LINES_CASE, data=files), name_recshuf("--format", "jsonl")),
+        (
+            f"into {SHARDS:,} shards",
+            replace(LINES_CASE, output="out/"),
+            name_recshuf("--shards", str(SHARDS)),
+        ),
+        (f"{PILES:,} piles", LINES_CASE, name_recshuf("--piles", str(PILES))),
+    ]:
+        yield Step("shapes", LINES_CASE.name, name, 0, case, (contender,), size, cores)
+    for name, case in [
+        ("row groups of 50,000", TABLE_CASE),
+        (f"{groups:,} row groups", replace(TABLE_CASE, data=many)),
+    ]:
+        yield Step("shapes", TABLE_CASE.name, name, 0, case, (PARQUET,), size, cores)
+
+
+def plan(parts: tuple[str, ...], most: int, size: int, groups: int) -> list[Step]:
+    """Return all steps of the parts."""
+    steps = {
+        "lines": lambda: plan_sizes("lines", LINES_CASE, (TEXT, CAT, TERASHUF), most),
+        "tables": lambda: plan_sizes("Parquet", TABLE_CASE, (PARQUET, REWRITE), most),
+        "cores": lambda: plan_cores(size),
+        "shapes": lambda: plan_shapes(size, groups),
+    }
+    return [step for part in parts or steps for step in steps[part]()]
+
+
+def measure_step(step: Step, folder: Path, rounds: int, limit: float) -> dict[str, Any]:
+    """Return what was found at a point, on data that are made for it and removed."""
+    with tempfile.TemporaryDirectory(prefix="growth-", dir=folder) as work:
+        settings = Settings(Path(work), step.size, rounds, limit, limit, step.cores)
+        found = run_case(step.case, settings, say, step.contenders)
+    return {
+        "part": step.part,
+        "series": step.series,
+        "name": step.name,
+        "place": step.place,
+        "size_bytes": step.size,
+        "memory_limit_bytes": found.memory,
+        "cores": step.cores,
+        "contenders": [make_contender(result) for result in found.results],
+    }
+
+
+def say(line: str) -> None:
+    """Show how far the run is."""
+    click.echo(line, err=True)
+
+
+def format_growth(report: dict[str, Any]) -> str:
+    """Return the report as Markdown."""
+    heads = ("what", "how much", "who", "s per GB", "of the first", "CPU s per GB", "peak MB", "limit MB")
+    rows = [row for point in report["points"] for row in format_point(report, point)]
+    return f"# Growth\n\n{format_circumstances(report)}\n\n{format_table(heads, rows)}\n"
+
+
+def format_point(report: dict[str, Any], point: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for everybody at a point."""
+    for contender in point["contenders"]:
+        who = (f"{point['part']}: {point['series']}", point["name"], contender["name"])
+        median = contender["median"]
+        if median is None:
+            yield (*who, contender["problem"])
+            continue
+        size = point["size_bytes"] / 1e9
+        first = find_first(report, point, contender["name"])
+        seconds = median["seconds"] / size
+        yield (
+            *who,
+            f"{seconds:.2f}",
+            format_ratio(seconds / first) if first else "-",
+            f"{median['cpu_seconds'] / size:.2f}",
+            f"{median['peak_bytes'] / 1e6:.0f}",
+            f"{point['memory_limit_bytes'] / 1e6:.0f}",
+        )
+
+
+def find_first(report: dict[str, Any], point: dict[str, Any], name: str) -> float | None:
+    """Return the seconds per GB that a point is compared with: its series' first, or 1 GB."""
+    alike = [
+        each
+        for each in report["points"]
+        if (each["part"], each["series"]) == (point["part"], point["series"])
+    ]
+    reference = next((each for each in alike if each["place"] == 10**9), alike[0])
+    for contender in reference["contenders"]:
+        if contender["name"] == name and contender["median"]:
+            return float(contender["median"]["seconds"] / reference["size_bytes"] * 1e9)
+    return None
+
+
+@click.command(help=(__doc__ or "").partition("\n")[0])
+@click.argument("folder", type=click.Path(path_type=Path), default=Path("build/benchmarks"))
+@click.option("--most", type=parse_size, default="16GB", show_default=True, help="The largest size.")
+@click.option(
+    "--size", type=parse_size, default="1GB", show_default=True, help="Of data for cores and shapes."
+)
+@click.option("--groups", type=click.IntRange(1), default=10_000, show_default=True, help="Row groups.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--part", "parts", type=click.Choice(["lines", "tables", "cores", "shapes"]), multiple=True)
+@click.option("--limit", default=1800.0, show_default=True, help="Seconds after which a run is ended.")
+@click.option("--out", type=click.Path(path_type=Path), help="Where the results go; else into FOLDER.")
+def main(
+    folder: Path,
+    most: int,
+    size: int,
+    groups: int,
+    rounds: int,
+    parts: tuple[str, ...],
+    limit: float,
+    out: Path | None,
+) -> None:
+    """Run the steps and save what was found after each."""
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    command = f"python -m benchmarks.growth --most {most / 1e9:g}GB --size {size / 1e9:g}GB --rounds {rounds}"
+    points: list[dict[str, Any]] = []
+    for step in plan(parts, most, size, groups):
+        say(f"{step.part}: {step.series}, {step.name}")
+        points.append(measure_step(step, folder, rounds, limit))
+        save(make_head(command, size) | {"points": points}, out or folder)
+    click.echo(format_growth(make_head(command, size) | {"points": points}))
+
+
+def save(report: dict[str, Any], out: Path) -> None:
+    """Write the report in all its forms."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "growth.json").write_text(json.dumps(report, indent=1) + "\n")
+    (out / "growth.md").write_text(format_growth(report))
+    if importlib.util.find_spec("matplotlib"):
+        from benchmarks.charts import draw_growth
+
+        draw_growth(report, out / "growth.png")
+    else:
+        say("no chart: matplotlib is missing, which the extra `bench` installs")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""A report as Markdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.cases import FLOOR, OURSELVES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+OVERVIEW_HEADS = (
+    "case",
+    "recshuf s",
+    "MB/s",
+    "records/s",
+    "CPU s",
+    "peak MB",
+    "limit MB",
+    "of the floor",
+    "seconds of rivals / recshuf",
+)
+CASE_HEADS = (
+    "",
+    "s",
+    "s, all rounds",
+    "CPU s",
+    "peak MB",
+    "GB read",
+    "GB written",
+    "GB out",
+    "times recshuf",
+    "CPU",
+)
+NOTES = """\
+Each run is a process of its own, from start to end, into a new file; rounds alternate the order. Seconds, CPU seconds
+(user and system, children included) and bytes are medians, the peak is the highest resident memory of any of its
+processes in any round. Bytes are those of read and write calls: what is mapped is not in them, nor in CPU seconds and
+bytes what processes took that a rival does not wait for (Ray's workers). "times recshuf" is seconds divided by recshuf's,
+"CPU" the same for CPU seconds. The output of everybody's first round was compared with the input before a figure counted.
+recshuf syncs its output to disk; the others do not.
+"""
+DIGITS_UP_TO = 10
+
+
+def format_report(report: dict[str, Any]) -> str:
+    """Return the report as Markdown."""
+    parts = [
+        "# Benchmarks",
+        format_circumstances(report),
+        NOTES.rstrip(),
+        format_overview(report["cases"]),
+        format_promises(report["promises"]),
+        *map(format_case, report["cases"]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def format_circumstances(report: dict[str, Any]) -> str:
+    """Return a sentence on what the figures depend on."""
+    machine = report["machine"]
+    size = f"{report['size_bytes'] / 1e9:g} GB of data before compression"
+    computer = (
+        f"{machine['cores']} cores of {machine['processor']}, {machine['memory_bytes'] / 1e9:.0f} GB memory"
+    )
+    versions = [f"{name} {version}" for name, version in report["versions"].items()]
+    programs = ", ".join([machine["system"], f"Python {machine['python']}", *versions])
+    return f"`{report['command']}` on {report['date']}: {size}; {computer}; {programs}."
+
+
+def format_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; rows may be shorter than the heads."""
+    filled = [[*row, *[""] * (len(heads) - len(row))] for row in (heads, ["---"] * len(heads), *rows)]
+    return "\n".join("| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in filled)
+
+
+def format_overview(cases: list[dict[str, Any]]) -> str:
+    """Return a table with a row for each case."""
+    return format_table(OVERVIEW_HEADS, [(case["name"], *format_ours(case)) for case in cases])
+
+
+def format_ours(case: dict[str, Any]) -> tuple[str, ...]:
+    """Return the figures of recshuf in a case."""
+    ours = next((each for each in case["contenders"] if each["name"] == OURSELVES), None)
+    if ours is None or ours["median"] is None:
+        return (ours["problem"] if ours else "not run",)
+    median = ours["median"]
+    ratios = {name: ratio["seconds"] for name, ratio in case["times_recshuf"].items()}
+    floor = ratios.pop(FLOOR, None)
+    return (
+        f"{median['seconds']:.2f}",
+        f"{case['input_bytes'] / 1e6 / median['seconds']:,.0f}",
+        f"{case['records'] / median['seconds']:,.0f}",
+        f"{median['cpu_seconds']:.2f}",
+        f"{median['peak_bytes'] / 1e6:.0f}",
+        f"{case['memory_limit_bytes'] / 1e6:.0f}",
+        format_ratio(1 / floor) if floor else "-",
+        ", ".join(f"{name} {format_ratio(ratio)}" for name, ratio in ratios.items()) or "-",
+    )
+
+
+def format_ratio(ratio: float) -> str:
+    """Return a ratio with as many digits as mean something."""
+    return f"{ratio:.2f} x" if ratio < DIGITS_UP_TO else f"{ratio:.0f} x"
+
+
+def format_promises(promises: list[dict[str, Any]]) -> str:
+    """Return a table with a row for each promise."""
+    rows = [
+        (
+            each["case"],
+            each["what"],
+            f"{each['bound']} {each['promised']:.4g}",
+            f"{each['found']:.4g}",
+            "yes" if each["is_kept"] else "no",
+        )
+        for each in promises
+    ]
+    return format_table(("case", "what", "promised", "found", "kept"), rows)
+
+
+def format_case(case: dict[str, Any]) -> str:
+    """Return a table of a case with a row for each contender."""
+    sizes = f"{case['records']:,} records, {case['input_bytes'] / 1e9:.3f} GB on disk"
+    limit = f"memory limit {case['memory_limit_bytes'] / 1e6:.0f} MB"
+    rows = [
+        (contender["name"], *format_contender(contender, case["times_recshuf"]))
+        for contender in case["contenders"]
+    ]
+    return f"## {case['name']}\n\n{sizes}, {limit}.\n\n{format_table(CASE_HEADS, rows)}"
+
+
+def format_contender(contender: dict[str, Any], ratios: dict[str, dict[str, float]]) -> tuple[str, ...]:
+    """Return the figures of a contender, or why there are none."""
+    median = contender["median"]
+    if median is None:
+        return (contender["problem"],)
+    ratio = ratios.get(contender["name"])
+    rounds = " ".join(f"{usage['seconds']:.2f}" for usage in contender["rounds"])
+    return (
+        f"{median['seconds']:.2f}",
+        f"{rounds} {contender['note']}".strip(),
+        f"{median['cpu_seconds']:.2f}",
+        f"{median['peak_bytes'] / 1e6:.0f}",
+        *(f"{count / 1e9:.2f}" for count in (median["read_bytes"], median["written_bytes"])),
+        f"{contender['output_bytes'] / 1e9:.2f}",
+        format_ratio(ratio["seconds"]) if ratio else "-",
+        format_ratio(ratio["cpu_seconds"]) if ratio else "-",
+    )

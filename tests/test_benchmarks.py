@@ -1,0 +1,334 @@
+"""The benchmarks at the size of a test: that they run, check what they measure, and say what went wrong. No time is judged."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks.cases import CASES, FLOOR, OURSELVES, Case, Contender, Data, Promise
+from benchmarks.data import make_data
+from benchmarks.digest import digest
+from benchmarks.growth import DATA_TO_MEMORY, format_growth, plan
+from benchmarks.markdown import format_report
+from benchmarks.measure import CommandError, LimitError, Usage, measure
+from benchmarks.report import make_report
+from benchmarks.suite import Settings, extrapolate, run_case
+
+SIZE = 1_000_000
+
+
+def name_shell(name: str, script: str, **options: Any) -> Contender:
+    return Contender(name, ("sh", "-c", script, name, "{given}", "{output}"), **options)
+
+
+SORT = name_shell(OURSELVES, 'sort "$1" -o "$2"')
+"""Takes recshuf's place: another order of the same lines."""
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("benchmarks")
+
+
+def run_fakes(folder: Path, *contenders: Contender, **options: Any) -> dict[str, Any]:
+    """Run contenders on a few lines and return the report."""
+    given = {"rounds": 1, "limit_seconds": 60, "patience_seconds": 60} | options
+    case = Case(
+        "lines",
+        Data("lines20", ".txt"),
+        "out.txt",
+        contenders,
+        records="lines",
+        promises=(Promise("other", 2),),
+    )
+    settings = Settings(folder, 100_000, workers=2, **given)
+    return make_report([run_case(case, settings, lambda _: None)], "python -m benchmarks", 100_000)
+
+
+def find_contender(report: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(each for case in report["cases"] for each in case["contenders"] if each["name"] == name)
+
+
+# Who cannot or may not count
+
+
+@pytest.mark.parametrize(
+    ("contender", "problem"),
+    [
+        (name_shell("other", "echo it broke >&2; exit 3"), "exit code 3: it broke"),
+        (name_shell("other", "exec no-such-program"), "exit code 127"),
+        (
+            Contender("other", ("no-such-program",), executable="no-such-program"),
+            "missing: no no-such-program on the PATH",
+        ),
+        (Contender("other", (), module="no_such_module"), "missing: no module no_such_module"),
+        (name_shell("other", "sleep 600 & wait"), "ended at its limit of 1 s"),
+        (name_shell("other", 'head -n -1 "$1" >"$2"'), "wrong output: 4999 records"),
+        (name_shell("other", 'sed "1s/./x/" "$1" >"$2"'), "wrong output: 5000 records"),
+        (name_shell("other", "true"), "wrong output: there is none"),
+    ],
+    ids=["fails", "not found", "no program", "no module", "too slow", "loses", "changes", "writes nothing"],
+)
+def test_a_rival_that_does_not_do_the_job_is_a_line_that_says_so(
+    folder: Path, contender: Contender, problem: str
+) -> None:
+    limit = 1 if "limit" in problem else 60
+    report = run_fakes(folder, SORT, contender, limit_seconds=limit)
+    found = find_contender(report, "other")
+    assert found["problem"].startswith(problem)
+    assert found["median"] is None
+    assert found["rounds"] == []
+    assert find_contender(report, OURSELVES)["problem"] == ""
+    assert report["cases"][0]["times_recshuf"] == {}
+    assert f"| other | {problem}" in format_report(report)
+    assert not list(folder.glob("work-*"))
+
+
+def test_recshuf_itself_must_be_right(folder: Path) -> None:
+    report = run_fakes(folder, name_shell(OURSELVES, "echo >$2"), name_shell("other", 'cp "$1" "$2"'))
+    assert find_contender(report, OURSELVES)["problem"].startswith("wrong output")
+    assert report["cases"][0]["times_recshuf"] == {}
+    assert report["promises"] == []
+    assert "| lines | wrong output" in format_report(report)
+
+
+def test_rounds_alternate_and_ratios_are_those_of_the_medians(folder: Path) -> None:
+    said: list[str] = []
+    contenders = (SORT, name_shell("other", 'cp "$1" "$2"'))
+    case = Case(
+        "lines",
+        Data("lines20", ".txt"),
+        "out.txt",
+        contenders,
+        records="lines",
+        promises=(Promise("other", 2),),
+    )
+    found = run_case(case, Settings(folder, 100_000, 3, 60, 60, 2), said.append)
+    assert [line.split(":")[0].split(", ")[2] for line in said] == [
+        "recshuf",
+        "other",
+        "other",
+        "recshuf",
+        "recshuf",
+        "other",
+    ]
+    report = make_report([found], "", 100_000)
+    ours, other = (find_contender(report, name) for name in (OURSELVES, "other"))
+    for figure in ("seconds", "cpu_seconds"):
+        for each in (ours, other):
+            assert each["median"][figure] == median(usage[figure] for usage in each["rounds"])
+        ratio = other["median"][figure] / ours["median"][figure]
+        assert report["cases"][0]["times_recshuf"]["other"][figure] == pytest.approx(ratio)
+    promise = report["promises"][0]
+    assert promise["found"] == report["cases"][0]["times_recshuf"]["other"]["seconds"]
+    assert promise["is_kept"] == (promise["found"] >= 2)
+    assert other["output_bytes"] == report["cases"][0]["input_bytes"]
+
+
+def test_who_tries_the_patience_runs_one_round(folder: Path) -> None:
+    report = run_fakes(folder, SORT, rounds=3, patience_seconds=0)
+    assert len(find_contender(report, OURSELVES)["rounds"]) == 1
+
+
+# What is measured
+
+
+def test_the_peak_is_the_commands_own_and_bytes_are_counted(tmp_path: Path) -> None:
+    ballast = b"x" * 200_000_000
+    script = "import sys; sys.stdout.write('x' * 50_000_000)"
+    usage = measure(
+        [sys.executable, "-c", script], log=tmp_path / "log", limit_seconds=60, stdout=tmp_path / "out"
+    )
+    assert 50_000_000 < usage.peak_bytes < len(ballast)
+    assert 50_000_000 <= usage.written_bytes < 51_000_000
+    assert usage.cpu_seconds > 0
+    assert usage.seconds > 0
+    copied = measure(
+        ["cat"], log=tmp_path / "log", limit_seconds=60, stdin=tmp_path / "out", stdout=tmp_path / "copy"
+    )
+    assert 50_000_000 <= copied.read_bytes < 51_000_000
+
+
+def test_children_are_counted_and_ended(tmp_path: Path) -> None:
+    script = "import os, subprocess as s; print(s.Popen(['sleep', '600'], start_new_session=True).pid)"
+    with pytest.raises(LimitError):
+        measure(
+            [sys.executable, "-c", f"{script}; import time; [i for i in iter(int, 1)]"],
+            log=tmp_path / "log",
+            limit_seconds=1,
+            stdout=tmp_path / "out",
+            environment={"PYTHONUNBUFFERED": "1"},
+        )
+    assert not Path(f"/proc/{int((tmp_path / 'out').read_text())}").exists()
+    busy = "import subprocess as s, sys; s.run([sys.executable, '-c', 'sum(range(10_000_000))'])"
+    usage = measure([sys.executable, "-c", busy], log=tmp_path / "log", limit_seconds=60)
+    assert usage.cpu_seconds > 0.05  # the parent itself takes less than the child's sum
+
+
+def test_a_command_gets_the_cores_that_it_may_use(tmp_path: Path) -> None:
+    script = "import os; print(len(os.sched_getaffinity(0)))"
+    measure(
+        [sys.executable, "-c", script],
+        log=tmp_path / "log",
+        limit_seconds=60,
+        stdout=tmp_path / "out",
+        cores=1,
+    )
+    assert (tmp_path / "out").read_text() == "1\n"
+
+
+def test_a_program_that_cannot_start_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="no-such-program"):
+        measure(["no-such-program"], log=tmp_path / "log", limit_seconds=60)
+
+
+def test_a_sample_is_extrapolated_without_its_start(tmp_path: Path) -> None:
+    answer = tmp_path / "answer"
+    answer.write_text(json.dumps({"share": 0.25, "seconds": 0.8, "cpu_seconds": 0.6}))
+    usage, note = extrapolate(Usage(1.0, 0.7, 5, 100, 10, 0, 0), answer)
+    assert usage.seconds == pytest.approx(1.0 + 3 * 0.8)
+    assert usage.cpu_seconds == pytest.approx(0.7 + 3 * 0.6)
+    assert (usage.peak_bytes, usage.read_bytes, usage.written_bytes) == (5, 400, 40)
+    assert note == "extrapolated from 25.00% of the records"
+
+
+# The digest
+
+
+def test_the_digest_of_lines_knows_no_order_and_every_byte(tmp_path: Path) -> None:
+    def find(text: str) -> str:
+        path = tmp_path / "lines.txt"
+        path.write_text(text)
+        return digest("lines", path)
+
+    assert find("a\nb\nb\n") == find("b\na\nb\n") == find("b\na\nb")
+    assert (
+        len(
+            {
+                find(text)
+                for text in ["a\nb\nb\n", "a\nb\n", "a\na\nb\n", "a\nb\nc\n", "ab\nb\n", "a\nb\nb\n\n"]
+            }
+        )
+        == 6
+    )
+
+
+def test_the_digest_of_a_table_knows_no_types_but_every_value(tmp_path: Path) -> None:
+    def find(name: str, rows: list[dict[str, Any]], schema: dict[str, pa.DataType] | None = None) -> str:
+        table = pa.Table.from_pylist(rows, schema and pa.schema(schema))
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+        return digest("table", tmp_path / f"{name}.parquet")
+
+    rows = [{"a": 1, "b": 0.5, "c": ["x", "y"]}, {"a": 2, "b": None, "c": []}]
+    large = {"c": pa.large_list(pa.large_string()), "b": pa.float64(), "a": pa.int64()}
+    assert find("one", rows) == find("other", rows[::-1], large)
+    changes = ({"a": 3}, {"b": 0.25}, {"b": None}, {"c": ["xy"]}, {"c": ["y", "x"]})
+    changed = [find(str(index), [rows[0] | change, rows[1]]) for index, change in enumerate(changes)]
+    assert len({find("one", rows), *changed}) == len(changes) + 1
+
+
+# The program
+
+
+@pytest.mark.slow
+def test_every_case_runs_and_is_saved(folder: Path, tmp_path: Path) -> None:
+    rivals = ["GNU shuf", "h5py copy", "random access"]
+    command: list[Any] = [
+        sys.executable,
+        "-m",
+        "benchmarks",
+        folder,
+        "--size",
+        str(SIZE),
+        "--rounds",
+        "1",
+        "--out",
+        tmp_path,
+    ]
+    command += [part for name in rivals for part in ("--rival", name)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    report = json.loads((tmp_path / "benchmarks.json").read_text())
+    assert [case["name"] for case in report["cases"]] == [case.name for case in CASES]
+    problems = [each["problem"] for case in report["cases"] for each in case["contenders"]]
+    assert set(problems) == {""}
+    names = {each["name"] for case in report["cases"] for each in case["contenders"]}
+    assert names == {OURSELVES, FLOOR, *rivals}
+    assert (tmp_path / "benchmarks.md").read_text() == ended.stdout.removesuffix("\n")
+    assert format_report(report) == ended.stdout.removesuffix("\n")
+    for case in report["cases"]:
+        assert f"\n## {case['name']}\n" in ended.stdout
+    assert not list(folder.glob("work-*"))
+    check_chart(tmp_path / "benchmarks.png", ended.stderr)
+
+
+def check_chart(path: Path, said: str) -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        assert "no chart: matplotlib is missing" in said
+        pytest.skip("no chart: matplotlib is not installed; the extra `bench` has it")
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_rivals_that_are_not_here_end_as_lines(folder: Path, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks",
+        folder,
+        "--size",
+        "100kB",
+        "--rounds",
+        "1",
+        "--case",
+        "lines in memory",
+    ]
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "cat").symlink_to(shutil.which("cat"))
+    environment = os.environ | {"PATH": str(programs)}
+    subprocess.run([*command, "--out", tmp_path], env=environment, capture_output=True, check=True)
+    report = json.loads((tmp_path / "benchmarks.json").read_text())
+    assert find_contender(report, "GNU shuf")["problem"] == "missing: no shuf on the PATH"
+    assert find_contender(report, "terashuf")["problem"] == "missing: no terashuf on the PATH"
+    assert find_contender(report, OURSELVES)["problem"] == ""
+
+
+# Growth
+
+
+def test_sizes_keep_the_ratio_of_data_to_memory() -> None:
+    steps = [step for step in plan(("lines",), 16 * 10**9, 10**9, 10) if step.size > 10**9]
+    assert [step.size for step in steps] == [2 * 10**9, 4 * 10**9, 8 * 10**9, 16 * 10**9]
+    assert all(step.case.memory == step.size // DATA_TO_MEMORY for step in steps)
+
+
+def test_shapes_are_made_as_named(tmp_path: Path) -> None:
+    steps = {step.name: step for step in plan(("shapes",), 10**9, 50_000_000, 20)}
+    assert int(steps["10,000 files into one"].case.data.options[1]) == 5000
+    rows = int(steps["20 row groups"].case.data.options[1])
+    make_data("parquet", 50_000_000, tmp_path, group_rows=rows)
+    assert pq.ParquetFile(tmp_path / "part-00000.parquet").num_row_groups == 20
+
+
+@pytest.mark.slow
+def test_growth_over_cores_runs_and_is_saved(tmp_path: Path) -> None:
+    options = ["--part", "cores", "--size", str(SIZE), "--rounds", "1", "--out", tmp_path / "out"]
+    command = [sys.executable, "-m", "benchmarks.growth", tmp_path, *options]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    report = json.loads((tmp_path / "out" / "growth.json").read_text())
+    cores = range(1, len(os.sched_getaffinity(0)) + 1)
+    assert [point["place"] for point in report["points"]] == [*cores] * 4
+    assert {each["problem"] for point in report["points"] for each in point["contenders"]} == {""}
+    assert (tmp_path / "out" / "growth.md").read_text() == format_growth(report)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    check_chart(tmp_path / "out" / "growth.png", ended.stderr)

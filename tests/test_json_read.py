@@ -34,10 +34,15 @@ def batch_of(lines: list[bytes]) -> pa.RecordBatch:
 
 
 def decode(lines: list[bytes], schema: pa.Schema | None = None, header_lines: int = 0) -> pa.RecordBatch:
+    return decode_with(finished(lines, schema, header_lines), lines)
+
+
+def finished(lines: list[bytes], schema: pa.Schema | None = None, header_lines: int = 0) -> JsonDecoder:
+    """Return a decoder that has seen these lines."""
     decoder = JsonDecoder(["in.jsonl"], schema, header_lines)
     decoder.observe(batch_of(lines), 0, 0)
     decoder.finish()
-    return decode_with(decoder, lines)
+    return decoder
 
 
 def decode_with(decoder: JsonDecoder, lines: list[bytes]) -> pa.RecordBatch:
@@ -366,6 +371,18 @@ def test_depth_is_counted_outside_of_texts() -> None:
     assert decode([nested]).num_rows == 1
 
 
+def test_depth_is_found_line_by_line() -> None:
+    deep = '{"a":' + "[" * 2100 + "]" * 2100 + "}"
+    flat = '{"a":[' + ",".join(["[[[{}]]]"] * 3000) + "]}"
+    quoted = json.dumps({"a": "[{" * 3000})
+    long = json.dumps({"a": "x" * 9000})
+    short = '{"a":[[[]]]}'
+    for order in ([deep], [flat, quoted, long, short], [long, short, deep, short, flat, deep, quoted] * 20):
+        lines = pa.array(["]", *(line + "\n" for line in order)], pa.large_string()).slice(1)
+        found = _json_records.find_deep(lines, _json_records.line_offsets(lines))
+        assert found.tolist() == [row for row, line in enumerate(order) if line is deep]
+
+
 def test_line_numbers_count_the_header_and_the_rows_before() -> None:
     decoder = JsonDecoder(["one", "two"], None, 3)
     decoder.observe(batch_of([b"{}"]), 0, 0)
@@ -505,9 +522,26 @@ def test_pieces_of_many_sizes_make_one_whole(monkeypatch: pytest.MonkeyPatch) ->
     assert whole.to_pylist() == records
     for size in (1, 100, 5_000):
         monkeypatch.setattr(_json_records, "PIECE_BYTES", size)
+        monkeypatch.setattr(_json_records, "KEPT_PIECE_BYTES", size)
         assert decode(lines).equals(whole)
     monkeypatch.setattr(_json_records, "_PIECE_CELLS", 100)
     assert decode(lines).equals(whole)
+
+
+def test_pieces_that_are_kept_hold_few_enough_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_json_records, "_PIECE_CELLS", 400)
+    shapes = [{}, {"a": [None] * 30}, {"a": [{}] * 30}, {"a": [{"b": 1, "c": 2}]}, {"a": []}]
+    lines = [json.dumps(shapes[row * row % 5]).encode() for row in range(200)]
+    fields = 4  # a, its elements, b and c
+    records = _json_records.as_lines(batch_of(lines).column(0))
+    pieces = list(_json_records.cut_kept_pieces(records, fields))
+    assert pa.concat_arrays(pieces).equals(records)
+    assert max(len(piece) for piece in pieces) > 1
+    decoder = finished(lines)
+    for piece in pieces:
+        batch = pa.record_batch([piece.cast(pa.large_binary())], ["record"])
+        elements = decoder.decode(batch).column("a").values
+        assert len(piece) == 1 or len(piece) + 3 * len(elements) <= 400
 
 
 def test_threads_agree_with_one_thread() -> None:

@@ -40,7 +40,7 @@ class PieceEncoder(ABC):
 
     @abstractmethod
     def prepare(self, piece: memoryview) -> Callable[[], bytes]:
-        """Return the task that encodes the next piece; it keeps `piece`."""
+        """Return the task that encodes the next piece; `piece` must not change before it is done."""
 
     @abstractmethod
     def end(self) -> bytes:

@@ -61,6 +61,7 @@ class Parser:
 
     def __init__(self, schema: pa.Schema, *, lenient: bool = False, others: str = "error") -> None:
         self.schema = schema
+        self.field_count = sum(_count_fields(field.type) for field in schema)
         self._options = pj.ParseOptions(
             explicit_schema=read_schema_for(schema), unexpected_field_behavior=others
         )
@@ -91,6 +92,11 @@ class Parser:
             columns.append(cast_column(read, field, len(lines), (field.name,)))
             check_nulls(columns[-1], field, None, (field.name,))
         return columns
+
+
+def _count_fields(kind: pa.DataType) -> int:
+    """Return the number of columns that a type stands for, at all levels."""
+    return 1 + sum(_count_fields(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def explain_misfit(line: pa.Array, schema: pa.Schema, error: BadRecord) -> BadRecord:

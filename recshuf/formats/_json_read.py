@@ -10,7 +10,14 @@ import pyarrow as pa
 from recshuf.errors import ConversionError, InputError
 from recshuf.formats._json_learn import GivenTypes, InferredTypes
 from recshuf.formats._json_numbers import TYPE_REMEDY
-from recshuf.formats._json_records import BadRecord, Faults, as_lines, check_lines, cut_pieces, name_path
+from recshuf.formats._json_records import (
+    BadRecord,
+    Faults,
+    as_lines,
+    cut_kept_pieces,
+    cut_pieces,
+    name_path,
+)
 from recshuf.formats._json_sieve import Sieve
 from recshuf.formats._json_types import Conflict, Rows, Shape, Spot
 from recshuf.interfaces import BadRecords, Decoder
@@ -98,7 +105,7 @@ class JsonDecoder(Decoder):
         parser, lines = self._finish_parser(), as_lines(batch.column(0))
         if batch.nbytes > _MAX_BATCH_BYTES:
             raise ConversionError("record", f"{batch.nbytes} bytes of JSON are too much to convert at once")
-        pieces = [_parse_observed(parser, piece) for _, piece in cut_pieces(lines)]
+        pieces = [_parse_observed(parser, piece) for piece in cut_kept_pieces(lines, parser.field_count)]
         if not pieces:
             pieces = [[pa.nulls(0, field.type) for field in parser.schema]]
         return _join_pieces(pieces, parser.schema, len(lines))
@@ -175,7 +182,6 @@ def _describe(shape: Shape, of_digits: bool) -> str:
 
 def _parse_observed(parser: Parser, lines: pa.Array) -> list[pa.Array]:
     try:
-        check_lines(lines)
         return parser.parse(lines)
     except BadRecord as error:
         place = f"field {name_path(error.path)!r}" if error.path else None

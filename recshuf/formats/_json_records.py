@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -24,11 +24,13 @@ Path = tuple[str | None, ...]
 
 MAX_DEPTH = 128
 """How deep objects and arrays may nest, as Arrow's own code recurses over types."""
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = 512 << 10
+"""How much is parsed at once only to be looked at: its memory stays with the allocator from piece to piece."""
+KEPT_PIECE_BYTES = 8 << 20
+"""How much is parsed at once where the columns are kept: mostly all of them, so that none are joined."""
 _PIECE_ROWS = 4096
-_PIECE_CELLS = (
-    1 << 26
-)  # rows times fields, were every colon a field of its own: bounds the columns of a piece
+_PIECE_CELLS = 1 << 26  # values of all columns of a piece, nulls where an object lacks a field included
+_SEARCH_BYTES = 1 << 16  # masks this small stay with the allocator
 _UNSAFE_BRACKETS = 2048  # far less than the 10,000 levels that were seen to overflow the stack
 _MAX_DETAIL = 160
 _SPACE = " \t\r\n"
@@ -104,23 +106,46 @@ def line_offsets(lines: pa.Array) -> NDArray[np.int64]:
 
 
 def cut_pieces(lines: pa.Array) -> Iterator[tuple[int, pa.Array]]:
-    """Yield pieces small enough for the processor's cache, each with the index of its first line."""
+    """Yield pieces of lines whose fields are not known, each with the index of its first line."""
+
+    def bound_cells(data: NDArray[np.uint8], rows: int) -> int:
+        return rows * _count_byte(data, ord(":"))  # were every colon behind a field of its own
+
+    return _cut(lines, PIECE_BYTES, _PIECE_ROWS, bound_cells)
+
+
+def cut_kept_pieces(lines: pa.Array, field_count: int) -> Iterator[pa.Array]:
+    """Yield pieces of lines that have `field_count` fields at all levels, large ones."""
+
+    def bound_cells(data: NDArray[np.uint8], rows: int) -> int:
+        # Every object, and every null that may stand for one, has a value in each column at most.
+        return (rows + _count_byte(data, ord("{")) + _count_byte(data, ord(","))) * field_count
+
+    return (piece for _, piece in _cut(lines, KEPT_PIECE_BYTES, len(lines), bound_cells))
+
+
+def _cut(
+    lines: pa.Array, most_bytes: int, most_rows: int, bound_cells: Callable[[NDArray[np.uint8], int], int]
+) -> Iterator[tuple[int, pa.Array]]:
+    """Yield pieces, each with the index of its first line; only a single line exceeds a limit."""
     if not len(lines):
         return
     offsets = line_offsets(lines)
     data = np.frombuffer(lines.buffers()[2], np.uint8)
     start = 0
     while start < len(lines):
-        stop = int(np.searchsorted(offsets, offsets[start] + PIECE_BYTES, side="right")) - 1
-        rows = min(max(stop - start, 1), _PIECE_ROWS, len(lines) - start)
-        while rows > 1 and rows * _count_colons(data[offsets[start] : offsets[start + rows]]) > _PIECE_CELLS:
+        stop = int(np.searchsorted(offsets, offsets[start] + most_bytes, side="right")) - 1
+        rows = min(max(stop - start, 1), most_rows, len(lines) - start)
+        while rows > 1 and bound_cells(data[offsets[start] : offsets[start + rows]], rows) > _PIECE_CELLS:
             rows //= 2
         yield start, lines.slice(start, rows)
         start += rows
 
 
-def _count_colons(data: NDArray[np.uint8]) -> int:
-    return int(np.count_nonzero(data == ord(":")))
+def _count_byte(data: NDArray[np.uint8], byte: int) -> int:
+    mask = np.empty(_SEARCH_BYTES, np.bool_)
+    parts = (data[at : at + _SEARCH_BYTES] for at in range(0, data.size, _SEARCH_BYTES))
+    return sum(int(np.count_nonzero(np.equal(part, byte, out=mask[: part.size]))) for part in parts)
 
 
 def check_lines(lines: pa.Array) -> None:
@@ -183,15 +208,28 @@ def explain_bare(lines: pa.Array, row: int) -> BadRecord:
 def find_deep(lines: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the lines that nest dangerously deep; `MAX_DEPTH` itself is checked on the parsed types."""
     rows = np.flatnonzero(np.diff(offsets) > 2 * _UNSAFE_BRACKETS)
+    rows = rows[_count_brackets(lines, offsets, rows) > _UNSAFE_BRACKETS] if len(rows) else rows
     if not len(rows):
         return rows
-    long_lines = lines.take(pa.array(rows))
-    brackets = pc.add(pc.count_substring(long_lines, "["), pc.count_substring(long_lines, "{")).to_numpy()
-    suspects = np.flatnonzero(brackets > _UNSAFE_BRACKETS)
-    if not len(suspects):
-        return suspects
-    bare = pc.replace_substring_regex(long_lines.take(pa.array(suspects)), _QUOTED, "")
-    return rows[suspects[_depths(bare) > _UNSAFE_BRACKETS]]
+    bare = pc.replace_substring_regex(lines.take(pa.array(rows)), _QUOTED, "")
+    return rows[_depths(bare) > _UNSAFE_BRACKETS]
+
+
+def _count_brackets(
+    lines: pa.Array, offsets: NDArray[np.int64], rows: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return how many brackets and braces open in each of these lines, in strings too."""
+    data = np.frombuffer(lines.buffers()[2], np.uint8)
+    first, last = int(offsets[rows[0]]), int(offsets[rows[-1] + 1])
+    found = [
+        np.flatnonzero((data[at : min(at + _SEARCH_BYTES, last)] | 32) == ord("{")) + at
+        for at in range(first, last, _SEARCH_BYTES)
+    ]
+    places = np.concatenate(found)
+    counts: NDArray[np.int64] = np.searchsorted(places, offsets[rows + 1]) - np.searchsorted(
+        places, offsets[rows]
+    )
+    return counts
 
 
 def _depths(bare: pa.Array) -> NDArray[np.int32]:

@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
+import numpy as np
+
 from recshuf.formats._compression import OUTPUT_SUFFIXES, open_encoder
 from recshuf.formats._lines_cut import view_records
 from recshuf.interfaces import Sink, Target
@@ -112,42 +114,54 @@ class PlainWriter:
 
 
 class EncodedWriter:
-    """Cuts bytes into the encoder's pieces, encodes several at once, and writes them in order."""
+    """Cuts bytes into the encoder's pieces, encodes several at once, and writes them in order.
+
+    Memory of a piece that is written is used for another one: new memory costs as much as the copy into it.
+    """
 
     def __init__(self, output: FileOutput | StreamOutput, encoder: PieceEncoder, threads: int) -> None:
         self._output = output
         self._encoder = encoder
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "recshuf-encode") if threads > 1 else None
-        self._encoded: deque[Future[bytes]] = deque()
-        self._piece = bytearray()
+        self._encoded: deque[tuple[Future[bytes], memoryview]] = deque()
+        self._spare: list[memoryview] = []
+        self._piece = self._take_piece()
+        self._filled = 0
         self._output.write(memoryview(encoder.begin()))
 
     def write(self, view: memoryview) -> None:
         """Append bytes."""
         while view:
-            room = self._encoder.piece_bytes - len(self._piece)
-            self._piece += view[:room]
-            view = view[room:]
-            if len(self._piece) == self._encoder.piece_bytes:
+            size = min(self._encoder.piece_bytes - self._filled, len(view))
+            self._piece[self._filled : self._filled + size] = view[:size]
+            self._filled += size
+            view = view[size:]
+            if self._filled == self._encoder.piece_bytes:
                 self._encode_piece()
 
+    def _take_piece(self) -> memoryview:
+        return self._spare.pop() if self._spare else np.empty(self._encoder.piece_bytes, np.uint8).data
+
     def _encode_piece(self) -> None:
-        piece, self._piece = self._piece, bytearray()
-        encode = self._encoder.prepare(memoryview(piece))
+        encode = self._encoder.prepare(self._piece[: self._filled])
+        self._filled = 0
         if self._pool is None:
             self._output.write(memoryview(encode()))
             return
-        self._encoded.append(self._pool.submit(encode))
+        self._encoded.append((self._pool.submit(encode), self._piece))
         if len(self._encoded) > self._threads:
             self._write_encoded()
+        self._piece = self._take_piece()
 
     def _write_encoded(self) -> None:
-        self._output.write(memoryview(self._encoded.popleft().result()))
+        encoded, piece = self._encoded.popleft()
+        self._output.write(memoryview(encoded.result()))
+        self._spare.append(piece)
 
     def finish(self) -> None:
         """Write what is left and what the file ends with."""
-        if self._piece:
+        if self._filled:
             self._encode_piece()
         while self._encoded:
             self._write_encoded()

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from recshuf.errors import UsageError
 
 BASE_BYTES = 150 * 10**6
 """What the interpreter and its libraries take, beside the limit that a user states."""
+
+AMPLE_BYTES = 500 * 10**6
+"""From this limit on, what the C library keeps for reuse fits beside what a plan counts."""
 
 _M_MMAP_THRESHOLD = -3  # from malloc.h
 _UNITS = {"": 1, "B": 1} | {
@@ -51,17 +55,42 @@ def format_size(count: float) -> str:
     return f"{count:.4g} TB"
 
 
-def give_back_promptly() -> None:
-    """Make the allocators return freed memory to the system at once, so that the process holds what it uses.
+def choose_allocators(memory_bytes: int) -> None:
+    """Make the allocators suit a memory limit, before Arrow is first imported.
 
-    By default Arrow's keeps freed memory for a while, and the C library's keeps blocks of up to 32 MiB: 70 MB
-    and more at a limit of 300 MB. Arrow's can only be told before it is first imported.
+    Memory that is freed and used again at once spares page faults, which cost as much as the work; memory that is
+    kept for long exceeds the limit. jemalloc keeps it for a time that can be set; where it is missing, mimalloc has
+    to give everything back at once. The C library keeps blocks of up to 32 MiB by default.
     """
     import ctypes
 
+    if _bundles_arrow():
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
+        os.environ.setdefault(
+            "JE_ARROW_MALLOC_CONF", f"dirty_decay_ms:{keep_ms(memory_bytes)},muzzy_decay_ms:0"
+        )
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")
-    with suppress(AttributeError, OSError):  # not the GNU C library
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 20)
+    if memory_bytes < AMPLE_BYTES:
+        with suppress(AttributeError, OSError):  # not the GNU C library
+            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 20)
+
+
+def keep_ms(memory_bytes: int) -> int:
+    """Return for how many milliseconds freed memory may be kept: a pass frees 1 to 2 MB in each.
+
+    What is kept then fits into the fifth of the limit that no pass plans with.
+
+    >>> keep_ms(500 * 10**6)
+    100
+    """
+    return memory_bytes // 5 // 10**6
+
+
+def _bundles_arrow() -> bool:
+    """Tell whether pyarrow brings Arrow along, with all allocators: of one that is missing, Arrow would complain."""
+    package = find_spec("pyarrow")
+    folders = (package.submodule_search_locations or []) if package else []
+    return any(any(Path(folder).glob("libarrow.so*")) for folder in folders)
 
 
 def available_bytes() -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict, Unpack, cast
 from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, WriteOptions
 from recshuf.job import Job
-from recshuf.memory import parse_size, reuse_memory
+from recshuf.memory import available_bytes, choose_allocators, parse_size
 from recshuf.plans import Cut
 from recshuf.progress import SilentProgress
 
@@ -146,7 +146,7 @@ def shuffle(
 
     Nothing is left under the output's name, nor in the scratch folder, when an exception is raised.
     """
-    reuse_memory()
+    _choose_allocators(options)
     from recshuf.pipeline import run_job
 
     listener = progress or SilentProgress()
@@ -204,7 +204,7 @@ def verify(
     InputError
         When a file of either side cannot be read.
     """
-    reuse_memory()
+    _choose_allocators(options)
     from recshuf.verification import verify_job
 
     unknown = set(options) - VerifyOptions.__annotations__.keys()
@@ -215,6 +215,11 @@ def verify(
         return verify_job(_make_job(inputs, output, cast("Options", options)), listener)
     finally:
         listener.stop()
+
+
+def _choose_allocators(options: Options | VerifyOptions) -> None:
+    memory = options.get("memory")
+    choose_allocators(available_bytes() // 2 if memory is None else _parse(memory))
 
 
 def _make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Options) -> Job:

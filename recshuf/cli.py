@@ -20,7 +20,6 @@ from recshuf._options import ShuffleCommand
 from recshuf._verify_options import VerifyCommand
 from recshuf.disk import real_path
 from recshuf.errors import OutputError, RecshufError, UsageError
-from recshuf.memory import reuse_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,6 +97,8 @@ def run() -> NoReturn:
     Libraries' own clean-up at the end is left out: there is nothing to save, it takes time, and HDF5's crashes when a
     file could not be closed.
     """
+    # NumPy's linear algebra, which is not used, starts a thread for each core unless told otherwise.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # What a library complains of while its objects are torn down says nothing that the error has not said.
     # Some of them print it as if nobody had caught it, so both hooks are needed.
     sys.unraisablehook = lambda _: None
@@ -244,7 +245,6 @@ def _run_shuffle(
     if plan:
         _print_plan(inputs, output, report, options)
         return
-    reuse_memory()
     from recshuf import api
     from recshuf._standard_streams import open_standard_streams
     from recshuf._wording import detail_lines, summary
@@ -280,7 +280,6 @@ def _run_verify(
     if report:
         _check_report(report, output, True)
         _check_spared(report, [*inputs, options.get("schema")])
-    reuse_memory()
     from recshuf import api
     from recshuf._wording import difference_lines, one_line, verdict
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from recshuf.errors import UsageError
@@ -13,8 +14,8 @@ BASE_BYTES = 150 * 10**6
 """What the interpreter and its libraries take, beside the limit that a user states."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
-_REUSED_BYTES = 64 << 20
-"""Blocks of up to this size are used again by the C library, and as much is kept free for that."""
+_MOST_KEPT_BYTES = 32 << 20
+"""The C library accepts no higher threshold."""
 _UNITS = {"": 1, "B": 1} | {
     letter + suffix: base**power
     for power, letter in enumerate("KMGTP", start=1)
@@ -53,21 +54,44 @@ def format_size(count: float) -> str:
     return f"{count:.4g} TB"
 
 
-def reuse_memory() -> None:
-    """Make the allocators use freed memory again, and give back to the system what is not used for 0.1 s.
+def choose_allocators(memory_bytes: int) -> None:
+    """Make the allocators suit a memory limit, before Arrow is first imported.
 
-    Memory that is new to the process must be cleared by the system first, which takes as long as the work itself;
-    but Arrow's allocator keeps what it has for as long as it likes unless told otherwise before it is first
-    imported. NumPy's linear algebra, which is not used, is kept from starting threads.
+    Memory that is new to the process is cleared by the system first, which takes as long as the work; memory that is
+    kept for long exceeds the limit. Arrow's jemalloc keeps it for a time that can be set; where it is missing, mimalloc
+    is to give it back soon. The C library keeps blocks of up to a size, and as much free memory.
     """
     import ctypes
 
-    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "100")
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if _bundles_arrow():
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
+        os.environ.setdefault(
+            "JE_ARROW_MALLOC_CONF", f"dirty_decay_ms:{keep_ms(memory_bytes)},muzzy_decay_ms:0"
+        )
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "1")
+    kept = min(_MOST_KEPT_BYTES, memory_bytes // 8)
     with suppress(AttributeError, OSError):  # not the GNU C library
         libc = ctypes.CDLL(None)
-        libc.mallopt(_M_TRIM_THRESHOLD, _REUSED_BYTES)
-        libc.mallopt(_M_MMAP_THRESHOLD, _REUSED_BYTES) or libc.mallopt(_M_MMAP_THRESHOLD, _REUSED_BYTES // 2)
+        libc.mallopt(_M_TRIM_THRESHOLD, kept)
+        libc.mallopt(_M_MMAP_THRESHOLD, kept)
+
+
+def keep_ms(memory_bytes: int) -> int:
+    """Return for how many milliseconds freed memory may be kept: a pass frees 1 to 2 MB in each.
+
+    What is kept then fits into the fifth of the limit that no pass plans with.
+
+    >>> keep_ms(500 * 10**6)
+    100
+    """
+    return memory_bytes // 5 // 10**6
+
+
+def _bundles_arrow() -> bool:
+    """Tell whether pyarrow brings Arrow along, with all allocators: of one that is missing, Arrow would complain."""
+    package = find_spec("pyarrow")
+    folders = (package.submodule_search_locations or []) if package else []
+    return any(any(Path(folder).glob("libarrow.so*")) for folder in folders)
 
 
 def available_bytes() -> int:

@@ -1,7 +1,8 @@
-"""Places and room on disk: where a path leads, how much room there is, and which errors mean that there is none."""
+"""Places, room and writing on disk: where a path leads, what room there is, and when bytes go to the device."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import shutil
@@ -11,6 +12,9 @@ from recshuf.memory import format_size
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a write that more room would mend."""
+
+_BEHIND_BYTES = 16 << 20
+_SYNC_FILE_RANGE_WRITE = 2  # from linux/fs.h
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
@@ -35,3 +39,26 @@ def describe_room(folder: Path | None, needed_bytes: int | None) -> str:
     ]
     known = ", ".join(filter(None, parts))
     return f" ({known})" if known else ""
+
+
+class WriteBehind:
+    """Has the system begin to write a file to its device while more is appended, so that a sync has little to wait for.
+
+    Parameters
+    ----------
+    descriptor
+        The file; it belongs to the caller.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._begun = 0
+        self._call = getattr(ctypes.CDLL(None), "sync_file_range", None)
+
+    def reach(self, byte_count: int) -> None:
+        """Hear that so many bytes of the file have been written. Failures show when the file is synced."""
+        size = byte_count - self._begun
+        if size >= _BEHIND_BYTES and self._call is not None:
+            place = ctypes.c_int64(self._begun)
+            self._call(self._descriptor, place, ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE)
+            self._begun = byte_count

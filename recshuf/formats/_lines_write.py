@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
+from recshuf.disk import WriteBehind
 from recshuf.formats._compression import OUTPUT_SUFFIXES, open_encoder
 from recshuf.formats._lines_cut import view_records
 from recshuf.interfaces import Sink, Target
@@ -40,12 +41,14 @@ class FileOutput:
         self._descriptor = os.open(path, flags, 0o666)
         self._path = path
         self._byte_count = 0
+        self._behind = WriteBehind(self._descriptor)
 
     def write(self, view: memoryview) -> None:
         """Append all bytes of `view`."""
         self._byte_count += len(view)
         while view:
             view = view[os.write(self._descriptor, view) :]
+        self._behind.reach(self._byte_count)
 
     def check(self) -> None:
         """Make sure that the file is as long as it must be.

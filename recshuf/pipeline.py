@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -157,7 +158,7 @@ class _Run:
         self._sync_pool = ThreadPoolExecutor(1, "sync")
         # Whether parts are finished, and left for a later run, is known when no thread notes one any more.
         cleanup.callback(self._sync_pool.shutdown, cancel_futures=True)
-        self._syncs: list[Future[None]] = []
+        self._syncs: deque[Future[None]] = deque()
 
     @property
     def bad_counts(self) -> list[int]:
@@ -316,9 +317,8 @@ class _Run:
             if not is_only:
                 staging.note(describe_shard(shard, path, digest))
 
-        for done in self._syncs:
-            if done.done():
-                done.result()
+        while self._syncs and self._syncs[0].done():
+            self._syncs.popleft().result()
         self._syncs.append(self._sync_pool.submit(keep))
 
     def commit(self, inputs: list[FileReport], shard_sizes: list[int]) -> tuple[list[FileReport], PassReport]:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+
+from recshuf.sizes import find_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -95,18 +97,8 @@ def _column_lengths(column: pa.Array) -> NDArray[np.int64] | None:
 
 def _diff_offsets(column: pa.Array) -> NDArray[np.int64] | None:
     """Return how long each value is; None for a type without offsets."""
-    kind, types = column.type, pa.types
-    if types.is_large_binary(kind) or types.is_large_string(kind) or types.is_large_list(kind):
-        width: type = np.int64
-    elif types.is_binary(kind) or types.is_string(kind) or types.is_list(kind) or types.is_map(kind):
-        width = np.int32
-    else:
-        return None
-    buffer = column.buffers()[1]
-    if buffer is None or not len(column):
-        return np.zeros(len(column), np.int64)
-    offsets: NDArray[Any] = np.frombuffer(buffer, width)[column.offset : column.offset + len(column) + 1]
-    return np.diff(offsets).astype(np.int64, copy=False)
+    offsets = find_offsets(column)
+    return None if offsets is None else np.diff(offsets).astype(np.int64, copy=False)
 
 
 def find_fingerprints(keys: NDArray[np.uint64], lengths: NDArray[np.int64]) -> NDArray[np.uint64]:

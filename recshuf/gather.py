@@ -20,6 +20,7 @@ import numpy as np
 from recshuf.digests import Digest, digest_parts, sum_digests
 from recshuf.errors import CheckError, Stopped
 from recshuf.order import MAX_PILES, sort_by_key
+from recshuf.sizes import count_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -200,7 +201,7 @@ class Gather:
                     piece = next(pieces)
                     sink.write(piece.batch)
                     digest += piece.digest
-                    self._progress.advance(piece.batch.num_rows, int(piece.batch.nbytes))
+                    self._progress.advance(piece.batch.num_rows, count_bytes(piece.batch))
                     del piece
                     if self._stopped.is_set():
                         raise Stopped

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from recshuf.sizes import count_bytes, count_bytes_before
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -43,7 +45,11 @@ class Records:
     @property
     def byte_count(self) -> int:
         """Bytes held by the keys and by what the batch refers to."""
-        return self.keys.nbytes + int(self.batch.nbytes)
+        return self.keys.nbytes + count_bytes(self.batch)
+
+    def bytes_before(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the bytes held by the records before each of these places, in the shape of `places`."""
+        return places * self.keys.itemsize + count_bytes_before(self.batch, places)
 
     def take(self, index: NDArray[np.intp]) -> Records:
         """Return the records at `index`, copied."""
@@ -94,8 +100,7 @@ def _concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     schema = batches[0].schema
     if not len(schema):
         return empty_rows(schema, sum(batch.num_rows for batch in batches))
-    columns = [pa.concat_arrays([batch.column(i) for batch in batches]) for i in range(len(schema))]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.concat_batches(batches)
 
 
 def empty_rows(schema: pa.Schema, count: int) -> pa.RecordBatch:
@@ -251,12 +256,12 @@ class IpcCodec(RecordCodec):
 
     def measure(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
         """See `RecordCodec`."""
-        mean = KEY_BYTES + int(batch.nbytes) // max(1, batch.num_rows)
+        mean = KEY_BYTES + count_bytes(batch) // max(1, batch.num_rows)
         return np.full(batch.num_rows, mean, np.int64)
 
     def count_bytes(self, batch: pa.RecordBatch) -> int:
         """See `RecordCodec`."""
-        return int(batch.nbytes)
+        return count_bytes(batch)
 
     def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
         """See `RecordCodec`."""

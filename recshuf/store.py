@@ -94,6 +94,7 @@ class PileStore:
         self._resident_limit = resident_bytes
         self._resident_count = pile_count
         self._resident_bytes = 0
+        self._pile_bytes: NDArray[np.int64] = np.zeros(pile_count, np.int64)
         self._output_count = output_count
         self._wanted_count = pile_count
         self._lock = threading.RLock()
@@ -175,7 +176,7 @@ class PileStore:
     def pile_bytes(self, pile: int) -> int:
         """Return the bytes that the records of a pile take."""
         if self.is_resident(pile):
-            return sum(part.byte_count for _, part in self._resident_parts(pile))
+            return int(self._pile_bytes[pile])
         return sum(pile_set.region_bytes(pile) for pile_set in self._sets.values())
 
     def load(self, pile: int) -> Records | None:
@@ -292,10 +293,10 @@ class PileStore:
         Before they come to be too much, high piles of all batches are evicted.
         """
         resident = min(self._resident_count, self._wanted_count)
-        while (
-            resident
-            and self._resident_bytes + _prefix_bytes(records, bounds, resident) > self._resident_limit
-        ):
+        before = records.bytes_before(bounds)
+        self._pile_bytes += np.diff(before)
+        before += np.arange(1, len(bounds) + 1) * bounds.itemsize  # of many small batches, the most by far
+        while resident and self._resident_bytes + int(before[resident]) > self._resident_limit:
             self._evict(resident * 3 // 4)
             resident = self._resident_count
         stop = int(bounds[resident])
@@ -387,11 +388,6 @@ class PileStore:
         mean = sizes.mean() + headers / batch_share
         capacity = region_bytes(expected / self.pile_count, mean, float(np.square(sizes).mean()))
         return np.full(self.pile_count, capacity, np.int64)
-
-
-def _prefix_bytes(records: Records, bounds: NDArray[np.int64], pile_count: int) -> int:
-    """Return the bytes that the lowest piles of a batch take when they are kept."""
-    return records.slice(0, int(bounds[pile_count])).byte_count + (pile_count + 1) * bounds.itemsize
 
 
 def set_name(set_index: int) -> str:

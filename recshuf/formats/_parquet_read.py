@@ -13,6 +13,7 @@ from recshuf.formats._parquet_file import OpenFile, explained
 from recshuf.formats._parquet_sample import GROWTH, first_batch_rows
 from recshuf.formats._parquet_types import conform, dense_schema
 from recshuf.interfaces import Decoder, Fragment, Source
+from recshuf.sizes import count_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -188,7 +189,7 @@ class ParquetFragment(Fragment):
     def _next_rows(self, batch: pa.RecordBatch) -> int:
         """Return how many rows to read next: what fits a block, but never suddenly many more."""
         room = self._limits.block_bytes - (self._limits.block_bytes >> 4)
-        fits = room * batch.num_rows // max(1, batch.nbytes)
+        fits = room * batch.num_rows // max(1, count_bytes(batch))
         return max(1, min(int(fits), GROWTH * int(batch.num_rows)))
 
     def _conform(self, stored: pa.RecordBatch, done: int) -> pa.RecordBatch:
@@ -204,7 +205,7 @@ class ParquetFragment(Fragment):
 
     def _cut(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
         """Yield the batch in slices that fit a block, down to single records."""
-        size = batch.nbytes
+        size = count_bytes(batch)
         if size > self._limits.block_bytes and batch.num_rows > 1:
             half = batch.num_rows // 2
             yield from self._cut(batch.slice(0, half), first_row)

@@ -1,0 +1,80 @@
+"""What rows of a batch take in memory, at many places at once.
+
+Arrow's own `nbytes` does as much for a whole batch, but looks at every single list of a column of lists.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def count_bytes(batch: pa.RecordBatch) -> int:
+    """Return the bytes that the rows of a batch take, values, offsets and validity."""
+    return int(count_bytes_before(batch, np.array([batch.num_rows]))[0])
+
+
+def count_bytes_before(batch: pa.RecordBatch, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the bytes that the rows before each of these places take, in the shape of `places`.
+
+    >>> batch = pa.record_batch({"a": pa.array(["x", "yyy"])})
+    >>> count_bytes_before(batch, np.array([0, 1, 2])).tolist()
+    [0, 5, 12]
+    """
+    bits = np.zeros(len(places), np.int64)
+    for column in batch.columns:
+        bits += _bits_before(column, places)
+    return (bits + 7) >> 3
+
+
+def find_offsets(column: pa.Array) -> NDArray[Any] | None:
+    """Return where each value of a column begins and the last one ends, as a view; None for a type without offsets."""
+    kind, types = column.type, pa.types
+    if types.is_large_binary(kind) or types.is_large_string(kind) or types.is_large_list(kind):
+        width: type = np.int64
+    elif types.is_binary(kind) or types.is_string(kind) or types.is_list(kind) or types.is_map(kind):
+        width = np.int32
+    else:
+        return None
+    buffer = column.buffers()[1]
+    if buffer is None or not len(column):
+        return np.zeros(len(column) + 1, width)
+    return np.frombuffer(buffer, width)[column.offset : column.offset + len(column) + 1]
+
+
+def _bits_before(column: pa.Array, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    kind, types = column.type, pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return _bits_before(column.storage, places)
+    validity = 0 if column.buffers()[0] is None else places
+    if types.is_struct(kind):
+        fields = (column.field(index) for index in range(kind.num_fields))
+        return sum((_bits_before(field, places) for field in fields), np.zeros_like(places) + validity)
+    if types.is_fixed_size_list(kind):
+        values = column.values.slice(column.offset * kind.list_size)
+        return _bits_before(values, places * kind.list_size) + validity
+    offsets = find_offsets(column)
+    if offsets is None:
+        return places * _value_bits(column) + validity
+    inner = offsets[places].astype(np.int64) - offsets[0]
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
+        content = _bits_before(column.values.slice(int(offsets[0])), inner)
+    else:
+        content = inner * 8
+    return content + places * (8 * offsets.itemsize) + validity
+
+
+def _value_bits(column: pa.Array) -> int:
+    """Return the bits of each value, or their mean where they vary in a way that offsets do not tell."""
+    kind = column.type
+    try:
+        if not pa.types.is_dictionary(kind):
+            return int(kind.bit_width)
+    except ValueError:
+        pass
+    return 8 * int(column.nbytes) // max(1, len(column))

@@ -91,8 +91,8 @@ def sort_by_pile(piles: NDArray[np.uint16], pile_count: int) -> tuple[NDArray[np
 def sort_by_key(keys: NDArray[np.uint64]) -> NDArray[np.intp]:
     """Return the index array that sorts by key, equal keys in their old order.
 
-    Sorted are numbers that hold both: as many high bits of a key as there is room for, and the row below them. That is
-    several times as fast as an argsort; rows whose high bits are equal are put right after it.
+    Sorted are numbers that hold both: as many high bits of a key as there is room for, and the row below them. Rows
+    whose high bits are equal are put right after that.
 
     >>> sort_by_key(np.array([5, 1, 5, 0], np.uint64)).tolist()
     [3, 1, 0, 2]

@@ -151,7 +151,8 @@ def _end_at_once(number: int) -> None:
     from recshuf.terminal import say
 
     say(
-        f"stopped by {signal.Signals(number).name} while it waited; a work folder beside the output may be left"
+        f"stopped by {signal.Signals(number).name} while it waited; if a work folder is left beside the output, the same "
+        "command with --resume goes on from there"
     )
     os._exit(SIGNALLED + number)
 

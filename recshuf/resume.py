@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from recshuf.journal import Entry
     from recshuf.opening import Opened
 
-_LIBRARIES = {"parquet": ("pyarrow",), "hdf5": ("h5py", "deflate"), "jsonl": ("zstandard",), "text": ("zstandard",)}
+_LIBRARIES = {
+    "parquet": ("pyarrow",),
+    "hdf5": ("h5py", "deflate"),
+    "jsonl": ("zstandard",),
+    "text": ("zstandard",),
+}
 
 
 @dataclass(frozen=True, slots=True)

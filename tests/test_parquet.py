@@ -209,6 +209,16 @@ def test_batches_of_expanding_dictionaries_stay_small(
     assert read_all(source)["w"].to_pylist() == words.take(indices).to_pylist()
 
 
+def test_rows_read_to_learn_their_size_come_with_those_that_follow(tmp_path: Path) -> None:
+    text = pa.array([f"{k:0100}" for k in range(60_000)])
+    path = store(tmp_path / "in.parquet", {"t": text}, row_group_size=30_000)
+    source = open_source(path)
+    for fragment in source.fragments(0, 1 << 24, LONGEST):
+        sizes = [batch.nbytes for batch in fragment.batches()]
+        assert min(sizes[:-1], default=1 << 20) >= 1 << 20
+    assert read_all(source)["t"].to_pylist() == text.to_pylist()
+
+
 def test_fixed_and_plain_columns_are_counted_exactly(tmp_path: Path) -> None:
     text = [str(number) * 3 for number in range(5000)]
     store(tmp_path / "in.parquet", {"a": list(range(5000)), "t": text}, use_dictionary=False)

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from recshuf.formats._parquet_footer import Footer
     from recshuf.interfaces import InputFile
 
+_SMALL_BYTES = 1 << 20
+"""Batches smaller than this cost more in calls than in bytes."""
+
 
 class ParquetSource(Source):
     """All Parquet inputs of a run, under one schema.
@@ -166,6 +169,9 @@ class ParquetFragment(Fragment):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the row group in order."""
+        return _join_small(self._read(), self._limits.block_bytes)
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
         done = 0
         with self._group.open() as file:
             rows = first_batch_rows(self._group.footer, self._group.index, self._limits.block_bytes)
@@ -219,6 +225,32 @@ class ParquetFragment(Fragment):
                 remedy="raise --memory",
             )
         yield batch
+
+
+def _join_small(batches: Iterator[pa.RecordBatch], block_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows, the few that are read to learn their size together with those that follow."""
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for batch in batches:
+        size = count_bytes(batch)
+        if held and held_bytes + size > block_bytes:
+            yield _join(held)
+            held_bytes = 0
+        held.append(batch)
+        held_bytes += size
+        del batch
+        if held_bytes >= _SMALL_BYTES:
+            yield _join(held)
+            held_bytes = 0
+    if held:
+        yield _join(held)
+
+
+def _join(held: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of one or more batches as one batch, and forget those."""
+    joined = held[0] if len(held) == 1 else pa.concat_batches(held)
+    held.clear()
+    return joined
 
 
 def _repeated(value: pa.Scalar, rows: int) -> pa.Array:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict, Unpack, cast
 from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, WriteOptions
 from recshuf.job import Job
-from recshuf.memory import available_bytes, choose_allocators, parse_size
+from recshuf.memory import choose_allocators, parse_size
 from recshuf.plans import Cut
 from recshuf.progress import SilentProgress
 
@@ -146,12 +146,12 @@ def shuffle(
 
     Nothing is left under the output's name, nor in the scratch folder, when an exception is raised.
     """
-    _choose_allocators(options)
+    job, listener = _make_job(inputs, output, options), progress or SilentProgress()
+    choose_allocators(job.memory_bytes)
     from recshuf.pipeline import run_job
 
-    listener = progress or SilentProgress()
     try:
-        return run_job(_make_job(inputs, output, options), listener)
+        return run_job(job, listener)
     finally:
         listener.stop()
 
@@ -204,22 +204,17 @@ def verify(
     InputError
         When a file of either side cannot be read.
     """
-    _choose_allocators(options)
-    from recshuf.verification import verify_job
-
     unknown = set(options) - VerifyOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"unknown option {sorted(unknown)[0]!r}")
-    listener = progress or SilentProgress()
+    job, listener = _make_job(inputs, output, cast("Options", options)), progress or SilentProgress()
+    choose_allocators(job.memory_bytes)
+    from recshuf.verification import verify_job
+
     try:
-        return verify_job(_make_job(inputs, output, cast("Options", options)), listener)
+        return verify_job(job, listener)
     finally:
         listener.stop()
-
-
-def _choose_allocators(options: Options | VerifyOptions) -> None:
-    memory = options.get("memory")
-    choose_allocators(available_bytes() // 2 if memory is None else _parse(memory))
 
 
 def _make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Options) -> Job:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
-from importlib.util import find_spec
+import sys
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 BASE_BYTES = 150 * 10**6
 """What the interpreter and its libraries take, beside the limit that a user states."""
@@ -55,25 +59,47 @@ def format_size(count: float) -> str:
 
 
 def choose_allocators(memory_bytes: int) -> None:
-    """Make the allocators suit a memory limit, before Arrow is first imported.
+    """Make the allocators suit a memory limit; Arrow's only if Arrow is not imported yet, which this does.
 
     Memory that is new to the process is cleared by the system first, which takes as long as the work; memory that is
-    kept for long exceeds the limit. Arrow's jemalloc keeps it for a time that can be set; where it is missing, mimalloc
-    is to give it back soon. The C library keeps blocks of up to a size, and as much free memory.
+    kept for long exceeds the limit. Arrow's jemalloc keeps it for a time that can be set, and its mimalloc is told to
+    keep it for a moment. A user who has chosen an allocator or its settings keeps them. The C library keeps blocks of
+    up to a size.
     """
+    _reuse_blocks(min(_MOST_KEPT_BYTES, memory_bytes // 8))
+    if "pyarrow" in sys.modules:
+        return
+    settings = {
+        "JE_ARROW_MALLOC_CONF": f"dirty_decay_ms:{keep_ms(memory_bytes)},muzzy_decay_ms:0",
+        "MIMALLOC_PURGE_DELAY": "1",
+    }
+    with _environment({name: value for name, value in settings.items() if name not in os.environ}):
+        import pyarrow as pa
+
+        if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ and "jemalloc" in pa.supported_memory_backends():
+            pa.set_memory_pool(pa.jemalloc_memory_pool())
+        pa.allocate_buffer(1)  # an allocator may read its settings when it is first used
+
+
+@contextmanager
+def _environment(added: dict[str, str]) -> Iterator[None]:
+    """Add variables for a moment: what the caller starts later must not inherit them."""
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+def _reuse_blocks(kept_bytes: int) -> None:
+    """Have the C library use blocks of up to this size again, and give back what is free beyond it."""
     import ctypes
 
-    if _bundles_arrow():
-        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
-        os.environ.setdefault(
-            "JE_ARROW_MALLOC_CONF", f"dirty_decay_ms:{keep_ms(memory_bytes)},muzzy_decay_ms:0"
-        )
-    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "1")
-    kept = min(_MOST_KEPT_BYTES, memory_bytes // 8)
     with suppress(AttributeError, OSError):  # not the GNU C library
         libc = ctypes.CDLL(None)
-        libc.mallopt(_M_TRIM_THRESHOLD, kept)
-        libc.mallopt(_M_MMAP_THRESHOLD, kept)
+        libc.mallopt(_M_TRIM_THRESHOLD, kept_bytes)
+        libc.mallopt(_M_MMAP_THRESHOLD, kept_bytes)
 
 
 def keep_ms(memory_bytes: int) -> int:
@@ -85,13 +111,6 @@ def keep_ms(memory_bytes: int) -> int:
     100
     """
     return memory_bytes // 5 // 10**6
-
-
-def _bundles_arrow() -> bool:
-    """Tell whether pyarrow brings Arrow along, with all allocators: of one that is missing, Arrow would complain."""
-    package = find_spec("pyarrow")
-    folders = (package.submodule_search_locations or []) if package else []
-    return any(any(Path(folder).glob("libarrow.so*")) for folder in folders)
 
 
 def available_bytes() -> int:

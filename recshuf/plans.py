@@ -40,6 +40,8 @@ GROUPING = 2.0
 """Memory of grouping a batch by pile, as a multiple of the batch: the copy in pile order, keys and indices."""
 ORDERING = 2.75
 """Memory of ordering a pile, as a multiple of the pile: as loaded, as taken, keys, lengths and indices."""
+MISJUDGED = 1.25
+"""How many times as much as expected to fit into memory may fit after all."""
 RESERVED_DESCRIPTORS = 40
 
 
@@ -118,7 +120,7 @@ class Plan:
     units_in_flight: int
     """Piles being loaded, ordered or waiting to be written, for each shard writer."""
     resident_bytes: int
-    """Piles kept in memory, at most."""
+    """Piles kept in memory, at most; none where they are not expected to fit."""
     spilled_bytes: int
     """Expected on disk between the passes."""
     peak_memory_bytes: int
@@ -171,6 +173,8 @@ def make_plan(
         pile_bytes = min(pile_share, max(pile_bytes, math.ceil(1.25 * byte_count / pile_count)))
     gather_bytes = _gather_bytes(writers, in_flight, pile_bytes, sink_bytes, costs)
     resident_bytes = max(0, limits.memory_bytes - max(scatter_bytes, gather_bytes) - _spare(limits))
+    if kept_bytes is not None and kept_bytes > MISJUDGED * resident_bytes:
+        resident_bytes = 0
     spilled_bytes = max(0, (kept_bytes or 0) - resident_bytes)
     same_inputs = piles is not None and len(piles.set_of_input) == len(inputs)
     set_of_input = piles.set_of_input if piles and same_inputs else _assign_sets(inputs, pile_count)

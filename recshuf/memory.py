@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,11 +74,12 @@ def choose_allocators(memory_bytes: int) -> None:
         "JE_ARROW_MALLOC_CONF": f"dirty_decay_ms:{keep_ms(memory_bytes)},muzzy_decay_ms:0",
         "MIMALLOC_PURGE_DELAY": "1",
     }
+    if _bundles_arrow():
+        # Told later, Arrow would use it for half of its work only.
+        settings["ARROW_DEFAULT_MEMORY_POOL"] = "jemalloc"
     with _environment({name: value for name, value in settings.items() if name not in os.environ}):
         import pyarrow as pa
 
-        if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ and "jemalloc" in pa.supported_memory_backends():
-            pa.set_memory_pool(pa.jemalloc_memory_pool())
         pa.allocate_buffer(1)  # an allocator may read its settings when it is first used
 
 
@@ -103,14 +105,21 @@ def _reuse_blocks(kept_bytes: int) -> None:
 
 
 def keep_ms(memory_bytes: int) -> int:
-    """Return for how many milliseconds freed memory may be kept: a pass frees 1 to 2 MB in each.
+    """Return for how many milliseconds freed memory may be kept.
 
-    What is kept then fits into the fifth of the limit that no pass plans with.
+    A pass asks for the same sizes again and again, so that little is held beyond what it was planned with.
 
     >>> keep_ms(500 * 10**6)
-    100
+    2000
     """
-    return memory_bytes // 5 // 10**6
+    return memory_bytes // (250 * 10**3)
+
+
+def _bundles_arrow() -> bool:
+    """Tell whether pyarrow brings Arrow along, with all allocators: of one that is missing, Arrow would complain."""
+    package = find_spec("pyarrow")
+    folders = (package.submodule_search_locations or []) if package else []
+    return any(any(Path(folder).glob("libarrow.so*")) for folder in folders)
 
 
 def available_bytes() -> int:

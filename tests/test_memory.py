@@ -25,7 +25,11 @@ for _ in range(20):
     full = resident_bytes()
     del buffer, held
 kept = full - resident_bytes() < 50_000_000
-pa.chunked_array([pa.array(["a"] * 1000)] * 2).combine_chunks().take(pa.array([1, 2])).cast(pa.large_string())
+import pyarrow.parquet as pq
+
+stream = pa.BufferOutputStream()
+pq.write_table(pa.table({{"a": [["x"]] * 1000}}), stream)
+pq.read_table(stream.getvalue())
 own = pa.default_memory_pool()
 pools = [getattr(pa, name + "_memory_pool")() for name in pa.supported_memory_backends()]
 assert not any(pool.max_memory() for pool in pools if pool.backend_name != own.backend_name)

@@ -49,7 +49,8 @@ FILTERS: dict[str, dict[str, Any]] = {
     "zstd": {"compression": 32015, "compression_opts": (5,)},
     "zstd, shuffle, fletcher32": {"compression": 32015, "shuffle": True, "fletcher32": True},
     "none": {},
-    "lzf": {"compression": "lzf", "shuffle": True},
+    "lzf": {"compression": "lzf"},
+    "lzf, shuffle, fletcher32": {"compression": "lzf", "shuffle": True, "fletcher32": True},
 }
 CHUNKS = {(): (7,), (6, 5): (7, 4, 2), (3,): (1, 3), (4,): (40, 6), (2, 2): (3, 1, 2)}
 """Shapes of chunks that divide rows of these shapes, or do not."""
@@ -266,7 +267,9 @@ CHANGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
-@pytest.mark.parametrize("options", ["gzip", "gzip, shuffle, fletcher32", "zstd, shuffle, fletcher32"])
+@pytest.mark.parametrize(
+    "options", ["gzip", "gzip, shuffle, fletcher32", "zstd, shuffle, fletcher32", "lzf, shuffle, fletcher32"]
+)
 def test_damaged_chunks_are_refused_by_name(
     tmp_path: Path, options: str, change: Callable[[bytes], bytes]
 ) -> None:
@@ -285,6 +288,54 @@ def test_a_zstd_chunk_must_fill_its_size(tmp_path: Path, held: int) -> None:
     damage_chunk(tmp_path / "in.h5", lambda _: zstandard.compress(bytes(held)))
     with pytest.raises(InputError, match="'x'"):
         read_all(open_source(tmp_path / "in.h5"))
+
+
+LZF_RUN = b"\x1f" + bytes(32)
+"""32 zeros, as they are."""
+
+
+@pytest.mark.parametrize(
+    ("stored", "said"),
+    [
+        (LZF_RUN, "of 64 bytes inflates to 32 bytes"),
+        (3 * LZF_RUN, "of 64 bytes inflates to more"),
+        (2 * LZF_RUN + b"\x20\x00", "of 64 bytes inflates to more"),
+        (LZF_RUN + b"\x1f", "cannot be read"),
+        (b"\x20\xff" + LZF_RUN, "cannot be read"),
+    ],
+)
+def test_an_lzf_chunk_must_fill_its_size(tmp_path: Path, stored: bytes, said: str) -> None:
+    """HDF5 takes what lies behind a short one in memory for data."""
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        made = file.create_dataset("x", (8,), "f8", chunks=(8,), compression="lzf")
+        made.id.write_direct_chunk((0,), 2 * LZF_RUN)
+    (batch,) = read_all(open_source(tmp_path / "in.h5"))
+    assert b"".join(batch.column(0).to_pylist()) == bytes(64)
+    with h5py.File(tmp_path / "in.h5", "a") as file:
+        file["x"].id.write_direct_chunk((0,), stored)
+    with pytest.raises(
+        InputError, match=f"{said}.*rows 0 to 8 of dataset 'x'|rows 0 to 8 of dataset 'x'.*{said}"
+    ):
+        read_all(open_source(tmp_path / "in.h5"))
+
+
+@pytest.mark.parametrize("fletcher32", [False, True])
+def test_what_lzf_cannot_make_smaller_is_left_as_it_is(
+    tmp_path: Path, use_library: Callable[[], None], *, fletcher32: bool
+) -> None:
+    values = np.random.default_rng(2).integers(0, 256, (6, 100), np.uint8)
+    values[3] = 7
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file.create_dataset("x", data=values, chunks=(1, 100), compression="lzf", fletcher32=fletcher32)
+    copy_through(tmp_path / "in.h5", tmp_path / "own.h5")
+    use_library()
+    copy_through(tmp_path / "in.h5", tmp_path / "library.h5")
+    with h5py.File(tmp_path / "own.h5") as own, h5py.File(tmp_path / "library.h5") as library:
+        assert np.array_equal(own["x"][:], values)
+        for row in range(6):
+            found = own["x"].id.read_direct_chunk((row, 0))
+            assert found == library["x"].id.read_direct_chunk((row, 0))
+            assert found[0] == (0 if row == 3 else 1)
 
 
 def test_what_follows_a_stream_is_passed_over(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from h5py import h5z
 from recshuf.formats._hdf5_checksum import CHECKSUM_BYTES, has_right_checksum, make_checksum
 from recshuf.formats._hdf5_column import find_chunk
 from recshuf.formats._hdf5_filters import ZSTD_FILTER
+from recshuf.formats._hdf5_lzf import compress, decompress, has_lzf
 
 if TYPE_CHECKING:
     from h5py import h5d
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 _HIGHEST_DEFLATE = 9
 _HIGHEST_ZSTD = 22
 _USUAL_ZSTD = 3
-_COMPRESSIONS = {h5z.FILTER_DEFLATE, ZSTD_FILTER}
+_COMPRESSIONS = {h5z.FILTER_DEFLATE, h5z.FILTER_LZF, ZSTD_FILTER}
+_LEVELLED = {h5z.FILTER_DEFLATE, ZSTD_FILTER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +59,40 @@ class Pipeline:
         """Whether chunks are smaller in the file."""
         return not _COMPRESSIONS.isdisjoint(self.codes)
 
-    def encode(self, chunk: NDArray[np.uint8]) -> Bytes:
-        """Return what the file holds of a whole chunk, given as contiguous bytes in any shape."""
+    def encode(self, chunk: NDArray[np.uint8]) -> tuple[int, Bytes]:
+        """Return the mask of a whole chunk and what the file holds of it.
+
+        Parameters
+        ----------
+        chunk
+            Contiguous bytes in any shape.
+
+        Returns
+        -------
+            Bit i of the mask says that filter i was not applied, since it did not help.
+        """
+        mask = 0
         stored: Bytes = chunk.data
-        for code in self.codes:
+        for place, code in enumerate(self.codes):
             if code == h5z.FILTER_SHUFFLE:
                 stored = chunk.reshape(-1, self.item_bytes).T.tobytes()
-            elif code == h5z.FILTER_DEFLATE:
-                stored = _deflate(stored, self.level)
-            elif code == ZSTD_FILTER:
-                stored = zstandard.ZstdCompressor(self.level).compress(stored)
+                continue
+            made = self._apply(stored, code)
+            if made is None:
+                mask |= 1 << place
             else:
-                stored = b"".join((stored, make_checksum(stored)))
-        return stored
+                stored = made
+        return mask, stored
+
+    def _apply(self, plain: Bytes, code: int) -> Bytes | None:
+        """Return what a filter makes of a chunk; None where it is left out."""
+        if code == h5z.FILTER_DEFLATE:
+            return _deflate(plain, self.level)
+        if code == h5z.FILTER_LZF:
+            return compress(plain)
+        if code == ZSTD_FILTER:
+            return zstandard.ZstdCompressor(self.level).compress(plain)
+        return b"".join((plain, make_checksum(plain)))
 
     def decode(self, stored: Bytes, mask: int) -> NDArray[np.uint8] | None:
         """Return a chunk as an array of its shape, bytes on the last axis; None if HDF5 shall say what is wrong.
@@ -106,7 +129,7 @@ class Pipeline:
                 plain = memoryview(plain)[:-CHECKSUM_BYTES] if has_right_checksum(plain) else None
             else:
                 size = self.chunk_bytes + CHECKSUM_BYTES * codes[:place].count(h5z.FILTER_FLETCHER32)
-                plain = _inflate(plain, size) if code == h5z.FILTER_DEFLATE else _unpack(plain, size)
+                plain = _DECODERS[code](plain, size)
         return plain
 
 
@@ -118,11 +141,15 @@ def find_pipeline(dataset: h5d.DatasetID, item_bytes: int) -> Pipeline | None:
     plist = dataset.get_create_plist()
     filters = [plist.get_filter(index) for index in range(plist.get_nfilters())]
     codes = tuple(code for code, _, _, _ in filters)
-    if len(set(codes)) < len(codes) or h5z.FILTER_SHUFFLE in codes[1:] or _COMPRESSIONS.issubset(codes):
+    if (
+        len(set(codes)) < len(codes)
+        or h5z.FILTER_SHUFFLE in codes[1:]
+        or len(_COMPRESSIONS.intersection(codes)) > 1
+    ):
         return None
     if not all(_is_usual(code, values, item_bytes) for code, _, values, _ in filters):
         return None
-    levels = [_find_level(values) for code, _, values, _ in filters if code in _COMPRESSIONS]
+    levels = [_find_level(values) for code, _, values, _ in filters if code in _LEVELLED]
     return Pipeline(codes, levels[0] if levels else 0, item_bytes, chunk)
 
 
@@ -134,6 +161,8 @@ def _is_usual(code: int, values: tuple[int, ...], item_bytes: int) -> bool:
         return len(values) == 1 and values[0] <= _HIGHEST_DEFLATE
     if code == ZSTD_FILTER:
         return len(values) < 2 and 1 <= _find_level(values) <= _HIGHEST_ZSTD
+    if code == h5z.FILTER_LZF:
+        return has_lzf()
     return bool(code == h5z.FILTER_FLETCHER32)
 
 
@@ -176,3 +205,6 @@ def _unpack(stored: Bytes, size: int) -> bytes | None:
         return zstandard.ZstdDecompressor().decompress(stored, max_output_size=size, allow_extra_data=False)
     except zstandard.ZstdError:
         return None
+
+
+_DECODERS = {h5z.FILTER_DEFLATE: _inflate, h5z.FILTER_LZF: decompress, ZSTD_FILTER: _unpack}

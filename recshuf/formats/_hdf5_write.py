@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from recshuf.formats._hdf5_pipeline import Pipeline
 
     _Offset = tuple[int, ...]
+    _Chunk = tuple[int, Bytes]
 
 _TASK_BYTES = 256 << 10
 """Chunks smaller than this are filtered several at a time."""
@@ -47,9 +48,9 @@ class TaskQueue:
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="encode") if threads > 1 else None
         self._most = threads
-        self._waiting: deque[tuple[Future[list[Bytes]], Callable[[list[Bytes]], None]]] = deque()
+        self._waiting: deque[tuple[Future[list[_Chunk]], Callable[[list[_Chunk]], None]]] = deque()
 
-    def put(self, work: Callable[[], list[Bytes]], use: Callable[[list[Bytes]], None]) -> None:
+    def put(self, work: Callable[[], list[_Chunk]], use: Callable[[list[_Chunk]], None]) -> None:
         """Have some work done, and its result used after all before it; wait where too much is under way."""
         if self._pool is None:
             use(work())
@@ -206,7 +207,7 @@ class ChunkWriter(RowWriter):
             self._tasks.put(partial(self._encode, rows, some), partial(self._write, stop, offsets))
         self._row_count += len(rows)
 
-    def _encode(self, rows: NDArray[np.uint8], places: list[tuple[int, _Offset]]) -> list[Bytes]:
+    def _encode(self, rows: NDArray[np.uint8], places: list[tuple[int, _Offset]]) -> list[_Chunk]:
         return [self._pipeline.encode(self._cut(rows, (row, *inner))) for row, inner in places]
 
     def _cut(self, rows: NDArray[np.uint8], offset: _Offset) -> NDArray[np.uint8]:
@@ -220,10 +221,10 @@ class ChunkWriter(RowWriter):
         whole[tuple(map(slice, part.shape))] = part
         return whole
 
-    def _write(self, row_count: int, offsets: list[_Offset], chunks: list[Bytes]) -> None:
+    def _write(self, row_count: int, offsets: list[_Offset], chunks: list[_Chunk]) -> None:
         self._dataset.set_extent((row_count, *self._shape[:-1]))
-        for offset, stored in zip(offsets, chunks, strict=True):
-            self._dataset.write_direct_chunk(offset, stored)
+        for offset, (mask, stored) in zip(offsets, chunks, strict=True):
+            self._dataset.write_direct_chunk(offset, stored, mask)
 
 
 def _view_fixed(rows: pa.FixedSizeBinaryArray, width: int) -> NDArray[np.uint8]:

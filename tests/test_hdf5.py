@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -12,10 +13,12 @@ import pytest
 from h5py import h5s, h5t
 
 from recshuf.formats import _hdf5_plan, _hdf5_sink
+from recshuf.formats._hdf5_open import close_file, open_file
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import ReadOptions, WriteOptions
 from tests._format_tools import cut_batch, merge_batches
 from tests._hdf5_tools import (
+    LONGEST,
     copy_through,
     create_raw,
     given,
@@ -28,7 +31,6 @@ from tests._hdf5_tools import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 def numpy_type(dtype: Any) -> Callable[[], h5t.TypeID]:
@@ -414,3 +416,29 @@ def test_committed_types_serve_as_types_of_datasets(tmp_path: Path) -> None:
         assert after["x"][:].tolist() == [0, 1, 2, 3]
         assert after["x"].attrs["level"] == 3
         assert after["one"].id.get_space().get_simple_extent_type() == h5s.SCALAR
+
+
+# Closing
+
+
+def test_an_input_that_closes_leaves_the_same_one_open_elsewhere(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["x"] = np.arange(1000)
+    first, second = open_file(given(tmp_path / "in.h5")), open_file(given(tmp_path / "in.h5"))
+    close_file(first)
+    assert not first
+    assert np.array_equal(second["x"][:], np.arange(1000))
+    close_file(second)
+    close_file(second)
+
+
+def test_readers_give_their_descriptors_back(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["x"] = np.arange(1000)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    source = open_source(tmp_path / "in.h5", tmp_path / "in.h5")
+    assert sum(batch.num_rows for batch in read_all(source)) == 2000
+    fragment = next(iter(source.fragments(0, 100, LONGEST)))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before + 1
+    del fragment, source
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

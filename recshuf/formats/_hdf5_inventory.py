@@ -13,7 +13,7 @@ from recshuf.formats._hdf5_chunks import check_chunks
 from recshuf.formats._hdf5_column import Column, Storage, read_column, read_storage
 from recshuf.formats._hdf5_filters import refuse_unknown_filters
 from recshuf.formats._hdf5_heap import check_small_file
-from recshuf.formats._hdf5_open import Stamp, open_file, read_stamp, reading
+from recshuf.formats._hdf5_open import Stamp, opened, read_stamp, reading
 from recshuf.formats._hdf5_types import Kind, find_obstacle, kind_of
 from recshuf.formats._hdf5_walk import (
     Contents,
@@ -102,7 +102,7 @@ def take_inventory(given: InputFile, datasets: tuple[str, ...] | None) -> Invent
     InputError
         When it cannot be read, or a dataset cannot be shuffled, or the datasets differ in length.
     """
-    with reading(given.name), open_file(given) as file:
+    with reading(given.name), opened(given) as file:
         return read_inventory(
             file, given, find_records(file, given.name, walk_file(file, given.name), datasets)
         )

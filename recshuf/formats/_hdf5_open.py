@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING, BinaryIO
 
 import h5py
 import pyarrow as pa
+from h5py import h5f
 
 from recshuf.errors import InputError, RecshufError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from recshuf.interfaces import InputFile
 
+# HDF5 has one descriptor for all who opened a file, which only the last may give up.
+_OPENING = RLock()
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_FIRST_BLOCK = 512
 # What h5py raises about damaged or hostile files; which one depends on the place of the damage.
 _FAILURES = (
     OSError,
@@ -66,8 +72,18 @@ def reading(name: str, place: str | None = None) -> Iterator[None]:
         raise InputError(name, f"cannot be read as HDF5 ({said})", place=place) from error
 
 
+@contextmanager
+def opened(given: InputFile) -> Iterator[h5py.File]:
+    """Open an input for reading, as `open_file` does, and close it in the end."""
+    file = open_file(given)
+    try:
+        yield file
+    finally:
+        close_file(file)
+
+
 def open_file(given: InputFile) -> h5py.File:
-    """Return an input opened for reading.
+    """Return an input opened for reading, which `close_file` closes.
 
     Raises
     ------
@@ -77,19 +93,44 @@ def open_file(given: InputFile) -> h5py.File:
     if given.path is None:
         raise InputError(given.name, "HDF5 cannot be read from a stream", remedy="save it to a file first")
     _check_regular(given.name, given.path)
-    with reading(given.name):
-        if not h5py.is_hdf5(given.path):
-            raise InputError(given.name, "is not an HDF5 file")
+    with reading(given.name), _OPENING:
         return h5py.File(given.path, "r", driver="sec2", locking="best-effort")
 
 
+def close_file(file: h5py.File) -> None:
+    """Close an input and all that is open in it."""
+    with _OPENING:
+        if file and h5f.get_obj_count(file.id, h5f.OBJ_FILE) == 1:
+            _give_up_descriptor(file.id.get_vfd_handle())
+        file.close()
+
+
+def _give_up_descriptor(descriptor: int) -> None:
+    """Put another file behind a descriptor: HDF5 does not survive that the system fails to close one."""
+    with suppress(OSError), Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), descriptor, inheritable=False)
+
+
 def _check_regular(name: str, path: Path) -> None:
-    """Raise `InputError` if a file cannot be opened, or gives its bytes only once, if ever."""
+    """Raise `InputError` if a file cannot be opened, gives its bytes only once, if ever, or is no HDF5 file."""
     try:
         mode = path.stat().st_mode
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
-            with path.open("rb"):
-                return
+            with path.open("rb") as file:
+                if _has_signature(file):
+                    return
+            raise InputError(name, "is not an HDF5 file")
     except OSError as error:
         raise InputError(name, error.strerror or str(error)) from error
     raise InputError(name, "is no regular file, and HDF5 needs one", remedy="save it to a file first")
+
+
+def _has_signature(file: BinaryIO) -> bool:
+    """Tell whether one of the places has the signature where HDF5 may begin: 0, 512, and each power of two from there."""
+    size = os.fstat(file.fileno()).st_size
+    place = 0
+    while place < size:
+        if os.pread(file.fileno(), len(_SIGNATURE), place) == _SIGNATURE:
+            return True
+        place = max(_FIRST_BLOCK, 2 * place)
+    return False

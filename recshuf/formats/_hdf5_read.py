@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import finalize
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ from h5py import h5d, h5t
 from recshuf.errors import InputError
 from recshuf.formats._hdf5_column import Column, access_plist, select_rows
 from recshuf.formats._hdf5_inflate import ChunkReader, make_inflater
-from recshuf.formats._hdf5_open import check_stamp, open_file, reading
+from recshuf.formats._hdf5_open import check_stamp, close_file, open_file, reading
 from recshuf.formats._hdf5_types import Kind
 from recshuf.formats._hdf5_values import ValueGuard
 from recshuf.interfaces import Fragment
@@ -43,6 +44,7 @@ class RowReader:
         self.columns = inventory.columns
         self._stamp = inventory.stamp
         self._file = open_file(inventory.given)
+        finalize(self, close_file, self._file)
         check_stamp(self._file, self.name, self._stamp)
         with reading(self.name):
             self._datasets = [

@@ -17,7 +17,7 @@ from recshuf.formats._hdf5_inventory import (
     read_inventory,
     take_inventory,
 )
-from recshuf.formats._hdf5_open import open_file, reading
+from recshuf.formats._hdf5_open import opened, reading
 from recshuf.formats._hdf5_read import RowRange, RowReader
 from recshuf.formats._hdf5_types import Kind
 from recshuf.formats._hdf5_walk import walk_file
@@ -87,7 +87,7 @@ def _open_first(
     given: InputFile, datasets: tuple[str, ...] | None, rows_elsewhere: int
 ) -> tuple[Inventory, Layout]:
     """Return the inventory of the first input, and the layout that all shards take over from it."""
-    with reading(given.name), open_file(given) as file:
+    with reading(given.name), opened(given) as file:
         contents = walk_file(file, given.name)
         records = find_records(file, given.name, contents, datasets)
         inventory = read_inventory(file, given, records)

@@ -22,12 +22,13 @@ from recshuf.memory import peak_bytes, resident_bytes
 from recshuf.opening import Opened, find_destination, open_job
 from recshuf.order import ORDER_VERSION
 from recshuf.plans import shard_bounds
+from recshuf.renames import sync
 from recshuf.report import FileReport, PassReport, ShuffleReport
 from recshuf.resume import Earlier, describe_job, describe_set, describe_shard
 from recshuf.scatter import InputCount, Scatter
 from recshuf.shards import write_error
 from recshuf.space import check_space
-from recshuf.staging import Staging, sync
+from recshuf.staging import Staging
 from recshuf.store import set_name
 from recshuf.workspace import make_store, open_quarantine, open_scratch
 

@@ -23,8 +23,8 @@ import xxhash
 
 from recshuf.disk import real_path
 from recshuf.errors import PileError, UsageError
+from recshuf.renames import sync
 from recshuf.shards import write_error
-from recshuf.staging import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,9 +10,6 @@ the process ends, however it ends.
 
 from __future__ import annotations
 
-import ctypes
-import errno
-import fcntl
 import json
 import os
 import shutil
@@ -26,10 +23,12 @@ import xxhash
 from recshuf.disk import real_path
 from recshuf.errors import OutputError
 from recshuf.journal import Journal, read_journal
+from recshuf.locks import is_own, lock_folder
+from recshuf.renames import NO_EXCHANGE, copy_access, exchange, move, move_back, sync
 from recshuf.shards import MANIFEST_NAME, write_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from recshuf.journal import Entry
     from recshuf.shards import Destination
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
 _OWN_NAMES = frozenset(("journal.jsonl", "shards", "piles", "old", "quarantine"))
 PILES_PREFIX = "recshuf-piles-"
 """What a folder of pile sets outside the work folder begins with."""
-_NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EBUSY, errno.EOPNOTSUPP)
-_AT_FDCWD = -100
-_RENAME_EXCHANGE = 2
 _READ_BYTES = 1 << 20
 
 
@@ -82,7 +78,7 @@ class Staging:
         """
         try:
             self._make_parents(self.folder.parent)
-            self._lock = _lock_folder(self.folder, str(self.destination.path))
+            self._lock = lock_folder(self.folder, str(self.destination.path))
             self._take_over(resumes)
             self._make_own(self.files)
         except OSError as error:
@@ -193,7 +189,7 @@ class Staging:
         piles = Path(header["piles"]) if header and header.get("piles") else None
         # Whatever a journal says, nothing is deleted but a folder that has the name and the owner of one of ours.
         is_named = piles is not None and piles.name.startswith(PILES_PREFIX)
-        if piles and is_named and piles.is_dir() and not piles.is_symlink() and _is_own(piles.stat()):
+        if piles and is_named and piles.is_dir() and not piles.is_symlink() and is_own(piles.stat()):
             shutil.rmtree(piles, ignore_errors=True)
 
     def path_of(self, shard: int, suffix: str) -> Path:
@@ -257,16 +253,16 @@ class Staging:
         (self.files / MANIFEST_NAME).write_text(text, encoding="utf-8", errors="surrogateescape")
         sync(self.files / MANIFEST_NAME)
         if path.exists():
-            _copy_access(path, self.files)
+            copy_access(path, self.files)
         sync(self.files)
         self._note_commit(self.files)
         if not path.exists():
             self.files.rename(path)
             return
         try:
-            _exchange(self.files, path)
+            exchange(self.files, path)
         except OSError as error:
-            if error.errno not in _NO_EXCHANGE:
+            if error.errno not in NO_EXCHANGE:
                 raise
             self._replace_files(path)
 
@@ -295,12 +291,12 @@ class Staging:
                     )
                     self.journal.append({"moving": previous})
                 steps = [(path / Path(name).name, old / Path(name).name) for name in previous]
-                _move([step for step in steps if step[0].exists()], moved)
+                move([step for step in steps if step[0].exists()], moved)
                 self.journal.append({"moved": True})
             names = sorted(os.listdir(self.files), key=lambda name: name == MANIFEST_NAME)  # noqa: PTH208
-            _move([(self.files / name, path / name) for name in names], moved)
+            move([(self.files / name, path / name) for name in names], moved)
         except BaseException:
-            _move_back(moved)
+            move_back(moved)
             with suppress(OSError):
                 self.journal.append({"moved": False})
             raise
@@ -336,114 +332,6 @@ class Staging:
         for folder in reversed(self._made):
             with suppress(OSError):
                 folder.rmdir()
-
-
-def _lock_folder(folder: Path, output: str) -> int:
-    """Make a folder, private to the user, and return a descriptor that holds its lock."""
-    while True:
-        is_new = True
-        try:
-            try:
-                folder.mkdir(mode=0o700)
-            except FileExistsError:
-                is_new = False
-            lock = _try_lock(folder, output)
-        except BaseException:
-            if is_new:
-                with suppress(OSError):
-                    folder.rmdir()
-            raise
-        if lock is not None:
-            return lock
-
-
-def _try_lock(folder: Path, output: str) -> int | None:
-    """Return a descriptor that holds the lock of a folder; None if the folder has been removed meanwhile."""
-    try:
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None  # the run that held it has just removed it
-    except OSError as error:
-        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
-            raise
-        raise OutputError(f"{folder}: is no folder of an earlier run; remove it first") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not _is_same(lock, folder):
-            os.close(lock)
-            return None
-        if not _is_own(os.fstat(lock)):
-            raise OutputError(f"{folder}: belongs to another user; choose another output")
-    except BlockingIOError:
-        os.close(lock)
-        raise OutputError(
-            f"{output}: another run is writing it (it holds {folder}); wait for its end, or choose another output"
-        ) from None
-    except BaseException:
-        with suppress(OSError):
-            os.close(lock)
-        raise
-    return lock
-
-
-def _is_own(found: os.stat_result) -> bool:
-    return found.st_uid == os.geteuid()
-
-
-def _is_same(descriptor: int, path: Path) -> bool:
-    """Tell whether the path still leads to what the descriptor has open."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=False))
-    except FileNotFoundError:
-        return False
-
-
-def _move(steps: Sequence[tuple[Path, Path]], moved: list[tuple[Path, Path]]) -> None:
-    """Rename files, and add to `moved` what has been renamed or, when a signal comes in between, may have been."""
-    for step in steps:
-        moved.append(step)
-        step[0].rename(step[1])
-
-
-def _move_back(moved: Sequence[tuple[Path, Path]]) -> None:
-    for source, target in reversed(moved):
-        with suppress(OSError):
-            if not source.exists():
-                target.rename(source)
-
-
-def _copy_access(source: Path, target: Path) -> None:
-    """Give a directory the permissions of the one that it replaces."""
-    found = source.stat()
-    target.chmod(stat.S_IMODE(found.st_mode))
-    with suppress(PermissionError):
-        os.chown(target, found.st_uid, found.st_gid)
-
-
-def _exchange(first: Path, second: Path) -> None:
-    """Let two names change places in one step."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "renameat2"):
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    names = (os.fsencode(first), os.fsencode(second))
-    if libc.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(first), None, str(second))
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk.
-
-    Raises
-    ------
-    OSError
-        When they cannot be written.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def find_checksum(path: Path) -> str:

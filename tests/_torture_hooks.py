@@ -46,7 +46,7 @@ def _refuse_exchange() -> None:
     def refuse(first: Path, second: Path) -> None:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
-    staging._exchange = refuse
+    staging.exchange = refuse
 
 
 def _choose_numbers(numbers: Mapping[str, Any]) -> None:

@@ -89,7 +89,7 @@ def test_the_files_of_an_earlier_run_are_replaced_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
 ):
     if not can_exchange:
-        monkeypatch.setattr(staging_module, "_exchange", refuse_exchange)
+        monkeypatch.setattr(staging_module, "exchange", refuse_exchange)
     write_run(tmp_path / "out", "shard-00000.txt", "shard-00007.parquet")
     staging = stage(Destination(tmp_path / "out", is_directory=True))
     staging.commit(manifest_of(staging))
@@ -104,7 +104,7 @@ def test_a_failure_midway_puts_everything_back(tmp_path: Path, monkeypatch: pyte
     write_run(tmp_path / "out", "shard-00000.txt", "b.txt")
     before = read_tree(tmp_path)
     staging = stage(Destination(tmp_path / "out", is_directory=True))
-    monkeypatch.setattr(staging_module, "_exchange", refuse_exchange)
+    monkeypatch.setattr(staging_module, "exchange", refuse_exchange)
     rename, calls = Path.rename, iter(range(1, 100))
 
     def fail_once(self: Path, target: Path) -> Path:
@@ -126,7 +126,7 @@ def test_a_signal_right_after_a_rename_puts_everything_back(
     write_run(tmp_path / "out", "shard-00000.txt", "b.txt")
     before = read_tree(tmp_path)
     staging = stage(Destination(tmp_path / "out", is_directory=True))
-    monkeypatch.setattr(staging_module, "_exchange", refuse_exchange)
+    monkeypatch.setattr(staging_module, "exchange", refuse_exchange)
     rename, calls = Path.rename, iter(range(1, 100))
 
     def interrupt_once(self: Path, target: Path) -> Path:
@@ -311,12 +311,12 @@ def test_a_commit_file_by_file_that_died_is_completed(
     if not child:
         staging = open_staging(destination, resumes=True)
         rename, calls = Path.rename, iter(range(100))
-        staging_module._exchange = refuse_exchange
+        staging_module.exchange = refuse_exchange
         Path.rename = lambda *paths: os._exit(7) if next(calls) == steps else rename(*paths)  # type: ignore[method-assign]
         staging.commit(manifest_of(staging))
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    monkeypatch.setattr(staging_module, "_exchange", refuse_exchange)
+    monkeypatch.setattr(staging_module, "exchange", refuse_exchange)
     staging = open_staging(destination, resumes=True)
     assert staging.is_committing
     staging.commit({"shards": [{"name": "shard-00000.txt"}, {"name": "shard-00001.txt"}]})

@@ -1,0 +1,88 @@
+"""The lock of a folder, which the system gives up when the process ends, however it ends."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from recshuf.errors import OutputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def lock_folder(folder: Path, output: str) -> int:
+    """Make a folder, private to the user, and return a descriptor that holds its lock until it is closed.
+
+    Parameters
+    ----------
+    output
+        What messages call the output that the folder belongs to.
+
+    Raises
+    ------
+    OutputError
+        When another run holds it, or it is no folder, or another user's.
+    OSError
+        When it cannot be made.
+    """
+    while True:
+        is_new = True
+        try:
+            try:
+                folder.mkdir(mode=0o700)
+            except FileExistsError:
+                is_new = False
+            lock = _try_lock(folder, output)
+        except BaseException:
+            if is_new:
+                with suppress(OSError):
+                    folder.rmdir()
+            raise
+        if lock is not None:
+            return lock
+
+
+def _try_lock(folder: Path, output: str) -> int | None:
+    """Return a descriptor that holds the lock of a folder; None if the folder has been removed meanwhile."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None  # the run that held it has just removed it
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise
+        raise OutputError(f"{folder}: is no folder of an earlier run; remove it first") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _is_same(lock, folder):
+            os.close(lock)
+            return None
+        if not is_own(os.fstat(lock)):
+            raise OutputError(f"{folder}: belongs to another user; choose another output")
+    except BlockingIOError:
+        os.close(lock)
+        raise OutputError(
+            f"{output}: another run is writing it (it holds {folder}); wait for its end, or choose another output"
+        ) from None
+    except BaseException:
+        with suppress(OSError):
+            os.close(lock)
+        raise
+    return lock
+
+
+def is_own(found: os.stat_result) -> bool:
+    """Tell whether a file or folder belongs to the user."""
+    return found.st_uid == os.geteuid()
+
+
+def _is_same(descriptor: int, path: Path) -> bool:
+    """Tell whether the path still leads to what the descriptor has open."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=False))
+    except FileNotFoundError:
+        return False

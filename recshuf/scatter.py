@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from recshuf.digests import Digest, digest_records, sum_digests
-from recshuf.errors import CheckError, Stopped
+from recshuf.errors import CheckError
 from recshuf.order import draw_keys, find_piles, sort_by_pile
+from recshuf.reading import Reading, ReadingPlan
 from recshuf.records import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
 
-    from recshuf.interfaces import BadRecords, Decoder, Fragment, Source
+    from recshuf.interfaces import BadRecords, Decoder, Source
     from recshuf.plans import Plan
     from recshuf.progress import Progress
     from recshuf.store import PileStore
@@ -38,83 +38,6 @@ class InputCount:
     def records(self) -> int:
         """Number of records."""
         return self.digest.records
-
-
-class RowLedger:
-    """Hands out row numbers of one input: fragments claim theirs in order, whoever reads them first.
-
-    A fragment of unknown size must have been read before the next one can know its rows; so a claim waits
-    until the fragments before it are `finish`ed.
-    """
-
-    def __init__(self) -> None:
-        self._turn = 0
-        self._rows = 0
-        self._changed = threading.Condition()
-        self._stopped = False
-
-    @property
-    def rows(self) -> int:
-        """Rows claimed so far."""
-        return self._rows
-
-    def claim(self, fragment_index: int, count: int) -> int:
-        """Return the first row of the next `count` records of a fragment, once it is that fragment's turn.
-
-        Raises
-        ------
-        Stopped
-            When `stop` was called.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._turn == fragment_index or self._stopped)
-            if self._stopped:
-                raise Stopped
-            first_row = self._rows
-            self._rows += count
-            return first_row
-
-    def finish(self, fragment_index: int) -> None:
-        """Pass the turn to the next fragment: this one has claimed all its rows."""
-        self.claim(fragment_index, 0)
-        with self._changed:
-            self._turn += 1
-            self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Wake everybody who waits, with `Stopped`."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
-
-
-@dataclass(slots=True)
-class _Lane:
-    """One input being read: its fragments are taken one by one, by any thread."""
-
-    input_index: int
-    fragments: Iterator[Fragment]
-    ledger: RowLedger
-    taken: int = 0
-    left: int = 1
-    """Fragments taken and not yet scattered, and one for the iterator as long as it has more."""
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def take(self) -> tuple[int, Fragment] | None:
-        """Return the next fragment and its number; None when there is none left."""
-        with self.lock:
-            fragment = next(self.fragments, None)
-            if fragment is None:
-                return None
-            self.taken += 1
-            self.left += 1
-            return self.taken - 1, fragment
-
-    def release(self) -> bool:
-        """Hear that one of what was left is done; return whether it was the last."""
-        with self.lock:
-            self.left -= 1
-            return not self.left
 
 
 class Scatter:
@@ -152,15 +75,14 @@ class Scatter:
         self._aside = [0] * len(source.inputs)
         must_see = decoder is not None and (decoder.schema is None or set_aside is not None)
         inputs = range(len(source.inputs))
-        self._waiting = deque(index for index in inputs if must_see or index not in self._finished)
-        self._open: list[_Lane] = []
-        self._ledgers = [RowLedger() for _ in source.inputs]
         self._counts = [self._finished.get(index, InputCount(0, Digest())) for index in inputs]
         self._inputs_left = Counter(
             plan.set_of_input[index] for index in inputs if index not in self._finished
         )
         self._lock = threading.Lock()
-        self._stopped = threading.Event()
+        reading = ReadingPlan(plan.scatter_workers, plan.block_bytes, plan.max_record_bytes)
+        chosen = [index for index in inputs if must_see or index not in self._finished]
+        self._reading = Reading(source, reading, chosen, self._scatter_batch, self._finish_input)
 
     def run(self) -> list[InputCount]:
         """Read everything and return what was read of each input.
@@ -172,28 +94,17 @@ class Scatter:
         RecshufError
             The first error of any thread, after all threads have ended.
         """
-        with ThreadPoolExecutor(self._plan.scatter_workers, thread_name_prefix="scatter") as pool:
-            futures = [pool.submit(self._work) for _ in range(self._plan.scatter_workers)]
-            try:
-                wait(futures, return_when=FIRST_EXCEPTION)
-            finally:
-                self._stop_unless_done(
-                    [future for future in futures if not future.done() or future.exception()]
-                )
-        errors = [error for future in futures if (error := future.exception()) is not None]
-        errors.sort(key=lambda error: isinstance(error, Stopped))
-        if errors:
-            raise errors[0]
+        self._reading.run("scatter")
         self._check_rows()
         return self._counts
 
     def _check_rows(self) -> None:
         """Make sure that every row that was claimed was thrown on a pile or set aside."""
-        for index, ledger in enumerate(self._ledgers):
-            done = self._counts[index].records + self._aside[index]
-            if done != ledger.rows and (index not in self._finished or ledger.rows):
+        for index, count in enumerate(self._counts):
+            done, rows = count.records + self._aside[index], self._reading.rows_of(index)
+            if done != rows and (index not in self._finished or rows):
                 raise CheckError(
-                    f"scatter: {self._source.inputs[index].name}: {done:,} records passed on, {ledger.rows:,} read; "
+                    f"scatter: {self._source.inputs[index].name}: {done:,} records passed on, {rows:,} read; "
                     "run again, and report this as a fault"
                 )
 
@@ -201,46 +112,11 @@ class Scatter:
         """Return what has been read of an input so far."""
         return self._counts[input_index]
 
-    def _stop_unless_done(self, failed: list[object]) -> None:
-        if failed:
-            self._stopped.set()
-            for ledger in self._ledgers:
-                ledger.stop()
-
-    def _work(self) -> None:
-        """Read fragments of an own input, then of inputs that others have opened, until none is left."""
-        while (lane := self._choose_lane()) is not None:
-            while (taken := lane.take()) is not None:
-                if self._stopped.is_set():
-                    raise Stopped
-                self._scatter_fragment(lane, *taken)
-                self._release(lane)
-            if self._close(lane):
-                self._release(lane)
-
-    def _choose_lane(self) -> _Lane | None:
-        with self._lock:
-            if self._waiting:
-                index = self._waiting.popleft()
-                plan = self._plan
-                fragments = self._source.fragments(index, plan.block_bytes, plan.max_record_bytes)
-                self._open.append(_Lane(index, iter(fragments), self._ledgers[index]))
-                return self._open[-1]
-            return self._open[0] if self._open else None
-
-    def _close(self, lane: _Lane) -> bool:
-        """Take a lane whose fragments are all taken out of the open ones; return whether nobody else did."""
-        with self._lock:
-            is_open = lane in self._open
-            if is_open:
-                self._open.remove(lane)
-            return is_open
-
-    def _release(self, lane: _Lane) -> None:
-        """Note that something of a lane is done, and tell the store when a pile set is complete."""
-        if not lane.release() or lane.input_index in self._finished:
+    def _finish_input(self, index: int) -> None:
+        """Tell the store when a pile set is complete."""
+        if index in self._finished:
             return
-        set_index = self._plan.set_of_input[lane.input_index]
+        set_index = self._plan.set_of_input[index]
         with self._lock:
             self._inputs_left[set_index] -= 1
             if self._inputs_left[set_index]:
@@ -248,40 +124,10 @@ class Scatter:
         inputs = [i for i, one in enumerate(self._plan.set_of_input) if one == set_index]
         self._store.complete(set_index, sum_digests(self._counts[i].digest for i in inputs))
 
-    def _scatter_fragment(self, lane: _Lane, number: int, fragment: Fragment) -> None:
-        if fragment.record_count is None:
-            self._scatter_uncounted(lane, number, fragment)
+    def _scatter_batch(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
+        """Put one batch onto the piles."""
+        if not batch.num_rows:
             return
-        row = lane.ledger.claim(number, fragment.record_count)
-        lane.ledger.finish(number)
-        end = row + fragment.record_count
-        for batch in fragment.batches():
-            row += self._scatter_batch(lane.input_index, row, batch)
-        if row != end:
-            raise RuntimeError(
-                f"a fragment of {fragment.record_count} records yielded {row - end:+d} of them"
-            )
-
-    def _scatter_uncounted(self, lane: _Lane, number: int, fragment: Fragment) -> None:
-        """Scatter a fragment whose size is known only when it has been read.
-
-        Each batch waits until the next one has been read, so that the turn passes on before the last batch,
-        mostly the only one, is scattered.
-        """
-        waiting: tuple[int, pa.RecordBatch] | None = None
-        for batch in fragment.batches():
-            if waiting is not None:
-                self._scatter_batch(lane.input_index, *waiting)
-            waiting = lane.ledger.claim(number, batch.num_rows), batch
-        lane.ledger.finish(number)
-        if waiting is not None:
-            self._scatter_batch(lane.input_index, *waiting)
-
-    def _scatter_batch(self, input_index: int, first_row: int, batch: pa.RecordBatch) -> int:
-        """Put one batch onto the piles and return its number of records."""
-        count = int(batch.num_rows)
-        if not count:
-            return 0
         bad = None if self._decoder is None else self._decoder.observe(batch, input_index, first_row)
         if bad is not None:
             if self._set_aside is None:
@@ -291,8 +137,7 @@ class Scatter:
                 self._aside[input_index] += len(bad.index)
         if input_index not in self._finished:
             self._throw(input_index, first_row, batch, bad)
-        self._progress.advance(count, self._store.codec.count_bytes(batch))
-        return count
+        self._progress.advance(batch.num_rows, self._store.codec.count_bytes(batch))
 
     def _throw(self, input_index: int, first_row: int, batch: pa.RecordBatch, bad: BadRecords | None) -> None:
         """Throw the records of a batch onto the piles, without the bad ones; those had keys, too."""

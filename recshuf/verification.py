@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from recshuf._fingerprints_types import find_difference, find_exact_difference
 from recshuf._verify_manifest import Manifest, read_manifest
-from recshuf._verify_reading import plan_reading, read_all
+from recshuf._verify_reading import plan_reading
 from recshuf._verify_search import INPUTS, OUTPUT, Found, Place, Search, Tally
 from recshuf._verify_sides import (
     Side,
@@ -27,6 +27,7 @@ from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.fingerprints import HashKey
 from recshuf.formats import detect_format
 from recshuf.inputs import check_unchanged
+from recshuf.reading import Reading
 from recshuf.report import FileReport
 from recshuf.scratch import Scratch
 
@@ -209,7 +210,8 @@ class _Reader:
             visit(batch, file, first_row)
             self._progress.advance(batch.num_rows, int(batch.nbytes))
 
-        read_all(self.side.source, self._plan, visit_and_tell)
+        source = self.side.source
+        Reading(source, self._plan, range(len(source.inputs)), visit_and_tell).run("verify")
 
 
 def _open_readers(

@@ -15,7 +15,7 @@ import recshuf.scatter
 from recshuf.errors import CheckError, InputError, Stopped
 from recshuf.gather import iterate_units, plan_tasks
 from recshuf.order import draw_keys
-from recshuf.scatter import RowLedger
+from recshuf.reading import RowLedger
 from recshuf.scratch import Scratch
 from recshuf.store import PileStore
 from tests._pass_tools import UNLIMITED, Knobs, cut_evenly, fill_store, shuffle_rows, sort_rows, write_shards

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import recshuf
 from recshuf import _verify_reading, _verify_search
 from recshuf.errors import InputError, UsageError
+from recshuf.reading import Reading
 from recshuf.scratch import Scratch
 from tests._format_tools import decompress_file
 from tests.test_conversions import PAIRS, WRITERS, choose_schema, make_columns
@@ -463,13 +464,13 @@ def test_pipes_are_refused_before_anybody_waits_for_them(tmp_path: Path):
 
 def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path, output = make_output(tmp_path)
-    read = _verify_reading.read_all
+    read = Reading.run
 
     def read_and_write(*arguments: Any) -> None:
         read(*arguments)
         os.utime(path, ns=(1, 1))
 
-    monkeypatch.setattr("recshuf.verification.read_all", read_and_write)
+    monkeypatch.setattr(Reading, "run", read_and_write)
     with pytest.raises(InputError, match=r"in\.txt.*change"):
         recshuf.verify(path, output)
 

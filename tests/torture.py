@@ -125,7 +125,7 @@ def main() -> int:
     if unknown := set(given.kinds) - set(KINDS):
         parser.error(f"no such kind: {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory(prefix="torture-") as temporary:
-        folder = given.folder or Path(temporary)
+        folder = (given.folder or Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         choice = Choice(given.seed, given.long, given.only, given.number)
         tallies = run_kinds(given.kinds or list(KINDS), folder, choice)

@@ -1,0 +1,250 @@
+"""Reading the inputs of a source in many threads, each batch with its place."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from recshuf.errors import Stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from recshuf.interfaces import Fragment, Source
+
+    Visit = Callable[[pa.RecordBatch, int, int], None]
+    """Takes a batch, the index of its input, and its first row in it; called in many threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingPlan:
+    """How inputs are read inside the memory limit."""
+
+    workers: int
+    block_bytes: int
+    max_record_bytes: int
+
+
+class RowLedger:
+    """Hands out row numbers of one input: fragments claim theirs in order, whoever reads them first.
+
+    A fragment of unknown size must have been read before the next one can know its rows; so a claim waits
+    until the fragments before it are `finish`ed.
+    """
+
+    def __init__(self) -> None:
+        self._turn = 0
+        self._rows = 0
+        self._changed = threading.Condition()
+        self._stopped = False
+
+    @property
+    def rows(self) -> int:
+        """Rows claimed so far."""
+        return self._rows
+
+    def claim(self, fragment_index: int, count: int) -> int:
+        """Return the first row of the next `count` records of a fragment, once it is that fragment's turn.
+
+        Raises
+        ------
+        Stopped
+            When `stop` was called.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._turn == fragment_index or self._stopped)
+            if self._stopped:
+                raise Stopped
+            first_row = self._rows
+            self._rows += count
+            return first_row
+
+    def finish(self, fragment_index: int) -> None:
+        """Pass the turn to the next fragment: this one has claimed all its rows."""
+        self.claim(fragment_index, 0)
+        with self._changed:
+            self._turn += 1
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Wake everybody who waits, with `Stopped`."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One input being read: its fragments are taken one by one, by any thread."""
+
+    input_index: int
+    fragments: Iterator[Fragment]
+    ledger: RowLedger = field(default_factory=RowLedger)
+    taken: int = 0
+    left: int = 1
+    """Fragments taken and not yet read, and one for the iterator as long as it has more."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self) -> tuple[int, Fragment] | None:
+        """Return the next fragment and its number; None when there is none left."""
+        with self.lock:
+            fragment = next(self.fragments, None)
+            if fragment is None:
+                return None
+            self.taken += 1
+            self.left += 1
+            return self.taken - 1, fragment
+
+    def release(self) -> bool:
+        """Hear that one of what was left is done; return whether it was the last."""
+        with self.lock:
+            self.left -= 1
+            return not self.left
+
+
+class Reading:
+    """Reads inputs of a source, every batch once.
+
+    Parameters
+    ----------
+    inputs
+        Indexes of the inputs to read.
+    visit
+        Gets every batch.
+    finish
+        Hears of each input that all its batches have been visited; called in many threads.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        plan: ReadingPlan,
+        inputs: Sequence[int],
+        visit: Visit,
+        finish: Callable[[int], None] | None = None,
+    ) -> None:
+        self._source = source
+        self._plan = plan
+        self._visit = visit
+        self._finish = finish
+        self._waiting = deque(inputs)
+        self._lanes: dict[int, _Lane] = {}
+        self._open: list[_Lane] = []
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+
+    def run(self, name: str) -> None:
+        """Read everything.
+
+        Parameters
+        ----------
+        name
+            What the threads are called.
+
+        Raises
+        ------
+        Exception
+            The first error of any thread, after all threads have ended.
+        """
+        with ThreadPoolExecutor(self._plan.workers, thread_name_prefix=name) as pool:
+            futures = [pool.submit(self._work) for _ in range(self._plan.workers)]
+            try:
+                wait(futures, return_when=FIRST_EXCEPTION)
+            finally:
+                # Also when this thread is interrupted.
+                if any(not future.done() or future.exception() for future in futures):
+                    self._stop()
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        errors.sort(key=lambda error: isinstance(error, Stopped))
+        if errors:
+            raise errors[0]
+
+    def rows_of(self, input_index: int) -> int:
+        """Return how many rows of an input have been read so far."""
+        lane = self._lanes.get(input_index)
+        return 0 if lane is None else lane.ledger.rows
+
+    def _stop(self) -> None:
+        with self._lock:
+            self._stopped.set()
+            for lane in self._lanes.values():
+                lane.ledger.stop()
+
+    def _work(self) -> None:
+        """Read fragments of an own input, then of inputs that others have opened, until none is left."""
+        while (lane := self._choose_lane()) is not None:
+            while (taken := lane.take()) is not None:
+                self._read(lane, *taken)
+                self._release(lane)
+            if self._close(lane):
+                self._release(lane)
+
+    def _choose_lane(self) -> _Lane | None:
+        with self._lock:
+            if self._stopped.is_set():
+                raise Stopped
+            if self._waiting:
+                index, plan = self._waiting.popleft(), self._plan
+                fragments = self._source.fragments(index, plan.block_bytes, plan.max_record_bytes)
+                self._lanes[index] = lane = _Lane(index, iter(fragments))
+                self._open.append(lane)
+                return lane
+            return self._open[0] if self._open else None
+
+    def _close(self, lane: _Lane) -> bool:
+        """Take a lane whose fragments are all taken out of the open ones; return whether nobody else did."""
+        with self._lock:
+            is_open = lane in self._open
+            if is_open:
+                self._open.remove(lane)
+            return is_open
+
+    def _release(self, lane: _Lane) -> None:
+        """Note that something of a lane is done."""
+        if lane.release() and self._finish is not None:
+            self._finish(lane.input_index)
+
+    def _read(self, lane: _Lane, number: int, fragment: Fragment) -> None:
+        count = fragment.record_count
+        numbered = self._number_uncounted if count is None else self._number_counted
+        for row, batch in numbered(lane.ledger, number, fragment):
+            if self._stopped.is_set():
+                raise Stopped
+            self._visit(batch, lane.input_index, row)
+
+    @staticmethod
+    def _number_counted(
+        ledger: RowLedger, number: int, fragment: Fragment
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        count = fragment.record_count or 0
+        row = ledger.claim(number, count)
+        ledger.finish(number)
+        end = row + count
+        for batch in fragment.batches():
+            yield row, batch
+            row += batch.num_rows
+        if row != end:
+            raise RuntimeError(f"a fragment of {count} records yielded {row - end:+d} of them")
+
+    @staticmethod
+    def _number_uncounted(
+        ledger: RowLedger, number: int, fragment: Fragment
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the batches of a fragment whose size is known only when it has been read.
+
+        Each batch waits until the next one has been read, so that the turn passes on before the last batch,
+        mostly the only one, is visited.
+        """
+        waiting: tuple[int, pa.RecordBatch] | None = None
+        for batch in fragment.batches():
+            if waiting is not None:
+                yield waiting
+            waiting = ledger.claim(number, batch.num_rows), batch
+        ledger.finish(number)
+        if waiting is not None:
+            yield waiting

@@ -8,19 +8,17 @@ it is on the PATH.
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from benchmarks.cases import CASES, FLOOR, OURSELVES
 from benchmarks.markdown import format_report
-from benchmarks.report import make_report
+from benchmarks.report import make_report, save_report
 from benchmarks.suite import Settings, run_case
 from recshuf.memory import parse_size
 
@@ -63,7 +61,8 @@ def main(
     for name in cases or NAMES:
         case = limit_memory(NAMES[name], memory)
         found.append(run_case(case, settings, say, choose(case.contenders, rivals)))
-        save(make_report(found, describe_command(), size), out or folder)
+        report = make_report(found, describe_command(), size)
+        save_report(report, format_report(report), "benchmarks", out or folder, say)
     click.echo(format_report(make_report(found, describe_command(), size)))
 
 
@@ -87,19 +86,6 @@ def choose(contenders: tuple[Contender, ...], rivals: tuple[str, ...]) -> tuple[
     """Return recshuf, the floor and the rivals that are asked for, all of them if none is."""
     chosen = {OURSELVES, FLOOR, *(rivals or RIVALS)}
     return tuple(contender for contender in contenders if contender.name in chosen)
-
-
-def save(report: dict[str, Any], out: Path) -> None:
-    """Write the report in all its forms."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "benchmarks.json").write_text(json.dumps(report, indent=1) + "\n")
-    (out / "benchmarks.md").write_text(format_report(report))
-    if importlib.util.find_spec("matplotlib"):
-        from benchmarks.charts import draw_report
-
-        draw_report(report, out / "benchmarks.png")
-    else:
-        say("no chart: matplotlib is missing, which the extra `bench` installs")
 
 
 if __name__ == "__main__":

@@ -134,3 +134,7 @@ def draw_shapes(panel: Axes, points: list[dict[str, Any]]) -> None:
     ]
     panel.bar_label(bars, labels, padding=4, fontsize=8)
     panel.set_xlim(0, 1.2 * max([*seconds, 1e-9]))
+
+
+CHARTS: dict[str, Callable[[dict[str, Any], Path], None]] = {"benchmarks": draw_report, "growth": draw_growth}
+"""Which function draws a report, by its name."""

@@ -8,8 +8,6 @@ seconds per GB of data before compression.
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
 import tempfile
 from dataclasses import dataclass, replace
@@ -34,7 +32,7 @@ from benchmarks.cases import (
 )
 from benchmarks.data import count_rows
 from benchmarks.markdown import format_circumstances, format_ratio, format_table
-from benchmarks.report import make_contender, make_head
+from benchmarks.report import make_contender, make_head, save_report
 from benchmarks.suite import Settings, run_case
 from recshuf.memory import parse_size
 
@@ -214,21 +212,9 @@ def main(
     for step in plan(parts, most, size, groups):
         say(f"{step.part}: {step.series}, {step.name}")
         points.append(measure_step(step, folder, rounds, limit))
-        save(make_head(command, size) | {"points": points}, out or folder)
+        report = make_head(command, size) | {"points": points}
+        save_report(report, format_growth(report), "growth", out or folder, say)
     click.echo(format_growth(make_head(command, size) | {"points": points}))
-
-
-def save(report: dict[str, Any], out: Path) -> None:
-    """Write the report in all its forms."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "growth.json").write_text(json.dumps(report, indent=1) + "\n")
-    (out / "growth.md").write_text(format_growth(report))
-    if importlib.util.find_spec("matplotlib"):
-        from benchmarks.charts import draw_growth
-
-        draw_growth(report, out / "growth.png")
-    else:
-        say("no chart: matplotlib is missing, which the extra `bench` installs")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import importlib.util
+import json
 import os
 import platform
 import shutil
@@ -16,6 +18,8 @@ from benchmarks.cases import OURSELVES
 from recshuf.memory import BASE_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from benchmarks.suite import CaseResult, Result
 
 PACKAGES = (
@@ -145,3 +149,28 @@ def make_contender(result: Result) -> dict[str, Any]:
         "median": asdict(result.median) if result.counts else None,
         "rounds": [asdict(usage) for usage in result.rounds],
     }
+
+
+def save_report(
+    report: dict[str, Any], text: str, name: str, out: Path, say: Callable[[str], object]
+) -> None:
+    """Write a report as JSON, as Markdown, and as a chart if matplotlib is there.
+
+    Parameters
+    ----------
+    text
+        The report as Markdown.
+    name
+        Of the files, and of its chart in `benchmarks.charts`.
+    say
+        Hears that there is no chart.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+    (out / f"{name}.md").write_text(text)
+    if importlib.util.find_spec("matplotlib"):
+        from benchmarks.charts import CHARTS
+
+        CHARTS[name](report, out / f"{name}.png")
+    else:
+        say("no chart: matplotlib is missing, which the extra `bench` installs")

@@ -45,12 +45,18 @@ def draw_case(panel: Axes, case: dict[str, Any]) -> None:
     contenders = case["contenders"][::-1]
     names = [contender["name"] for contender in contenders]
     seconds = [contender["median"]["seconds"] if contender["median"] else 0 for contender in contenders]
-    bars = panel.barh(names, seconds, color=[COLOURS.get(name, RIVAL_COLOUR) for name in names])
-    panel.bar_label(bars, [describe(contender) for contender in contenders], padding=4, fontsize=8)
+    panel.barh(names, seconds, color=[COLOURS.get(name, RIVAL_COLOUR) for name in names])
     for place, contender in enumerate(contenders):
-        if contender["median"]:
-            times = [usage["seconds"] for usage in contender["rounds"]]
-            panel.plot(times, [place] * len(times), ".", color="black", markersize=3)
+        times = [usage["seconds"] for usage in contender["rounds"]] if contender["median"] else []
+        panel.plot(times, [place] * len(times), ".", color="black", markersize=3)
+        panel.annotate(
+            describe(contender),
+            (max(times, default=0), place),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
     shown = [each for each in seconds if each]
     if shown and max(shown) > SPREAD_FOR_LOG * min(shown):
         panel.set_xscale("log")

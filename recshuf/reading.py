@@ -87,7 +87,7 @@ class _Lane:
     ledger: RowLedger = field(default_factory=RowLedger)
     taken: int = 0
     left: int = 1
-    """Fragments taken and not yet read, and one for the iterator as long as it has more."""
+    """Fragments taken and not yet read, batches handed over, and one for the iterator as long as it has more."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self) -> tuple[int, Fragment] | None:
@@ -100,11 +100,73 @@ class _Lane:
             self.left += 1
             return self.taken - 1, fragment
 
+    def hold(self) -> None:
+        """Hear that something more is left to do."""
+        with self.lock:
+            self.left += 1
+
     def release(self) -> bool:
         """Hear that one of what was left is done; return whether it was the last."""
         with self.lock:
             self.left -= 1
             return not self.left
+
+
+class _Handover:
+    """Where threads that still read give batches to those that have nothing left to read.
+
+    Without it, the last fragment of all would keep one thread busy, which may be the only one there is.
+
+    Parameters
+    ----------
+    readers
+        Threads that read.
+    """
+
+    def __init__(self, readers: int) -> None:
+        self._readers = readers
+        self._idle = 0
+        self._offered: deque[tuple[_Lane, int, pa.RecordBatch]] = deque()
+        self._changed = threading.Condition()
+        self._stopped = False
+
+    def offer(self, lane: _Lane, row: int, batch: pa.RecordBatch) -> bool:
+        """Give a batch to an idle thread; return whether there is one."""
+        with self._changed:
+            if len(self._offered) >= self._idle:
+                return False
+            lane.hold()
+            self._offered.append((lane, row, batch))
+            self._changed.notify()
+            return True
+
+    def leave(self) -> None:
+        """Hear that a thread reads no more."""
+        with self._changed:
+            self._readers -= 1
+            self._changed.notify_all()
+
+    def take(self) -> tuple[_Lane, int, pa.RecordBatch] | None:
+        """Return a batch, waiting for it; None when nobody will give one any more.
+
+        Raises
+        ------
+        Stopped
+            When `stop` was called.
+        """
+        with self._changed:
+            self._idle += 1
+            self._changed.wait_for(lambda: self._offered or not self._readers or self._stopped)
+            self._idle -= 1
+            if self._stopped:
+                raise Stopped
+            return self._offered.popleft() if self._offered else None
+
+    def stop(self) -> None:
+        """Wake everybody who waits, with `Stopped`."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
 
 
 class Reading:
@@ -135,6 +197,7 @@ class Reading:
         self._waiting = deque(inputs)
         self._lanes: dict[int, _Lane] = {}
         self._open: list[_Lane] = []
+        self._handover = _Handover(plan.workers)
         self._lock = threading.Lock()
         self._stopped = threading.Event()
 
@@ -174,8 +237,20 @@ class Reading:
             self._stopped.set()
             for lane in self._lanes.values():
                 lane.ledger.stop()
+        self._handover.stop()
 
     def _work(self) -> None:
+        """Read until nothing is left to read, then help those who still do."""
+        try:
+            self._read_lanes()
+        finally:
+            self._handover.leave()
+        while (given := self._handover.take()) is not None:
+            lane, row, batch = given
+            self._visit(batch, lane.input_index, row)
+            self._release(lane)
+
+    def _read_lanes(self) -> None:
         """Read fragments of an own input, then of inputs that others have opened, until none is left."""
         while (lane := self._choose_lane()) is not None:
             while (taken := lane.take()) is not None:
@@ -215,7 +290,8 @@ class Reading:
         for row, batch in numbered(lane.ledger, number, fragment):
             if self._stopped.is_set():
                 raise Stopped
-            self._visit(batch, lane.input_index, row)
+            if not self._handover.offer(lane, row, batch):
+                self._visit(batch, lane.input_index, row)
 
     @staticmethod
     def _number_counted(

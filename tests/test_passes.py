@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recshuf.scatter
-from recshuf.errors import CheckError, InputError, Stopped
+from recshuf.errors import CheckError, InputError
 from recshuf.gather import iterate_units, plan_tasks
 from recshuf.order import draw_keys
-from recshuf.reading import RowLedger
 from recshuf.scratch import Scratch
 from recshuf.store import PileStore
 from tests._pass_tools import UNLIMITED, Knobs, cut_evenly, fill_store, shuffle_rows, sort_rows, write_shards
@@ -320,33 +319,6 @@ def test_a_decoder_sees_every_row_once_under_its_number(cores: int):
     shuffle_rows(source, 0, Knobs(workers=cores), converts=True)
     (decoder,) = source.decoders
     assert decoder.observed == {(i, r): row for i, part in enumerate(rows) for r, row in enumerate(part)}
-
-
-# The ledger
-
-
-def test_claims_are_answered_in_the_order_of_fragments():
-    ledger = RowLedger()
-    found: list[int] = []
-
-    def claim_late() -> None:
-        found.append(ledger.claim(1, 7))
-        ledger.finish(1)
-
-    late = threading.Thread(target=claim_late, daemon=True)
-    late.start()
-    found += [ledger.claim(0, 5), ledger.claim(0, 2)]
-    ledger.finish(0)
-    late.join(60)
-    assert found == [0, 5, 7]
-    assert ledger.rows == 14
-
-
-def test_a_stopped_ledger_lets_nobody_wait():
-    ledger = RowLedger()
-    ledger.stop()
-    with pytest.raises(Stopped):
-        ledger.claim(3, 1)
 
 
 def test_shards_are_complete_files(tmp_path: Path):

@@ -1,0 +1,119 @@
+"""Reading inputs in threads: rows are numbered in order, and nobody is idle while a batch waits."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from recshuf.errors import Stopped
+from recshuf.reading import Reading, ReadingPlan, RowLedger
+from tests.fake_format import FakeFragment, FakeSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+ROWS = [[b"%d" % row for row in range(40)], [], [b"a", b"b"]]
+
+
+def read(source: FakeSource, workers: int) -> tuple[dict[tuple[int, int], bytes], list[tuple[int, int]]]:
+    """Return the records by input and row, and which inputs were finished, after how many records each."""
+    found: dict[tuple[int, int], bytes] = {}
+    finished: list[tuple[int, int]] = []
+    lock = threading.Lock()
+
+    def visit(batch: pa.RecordBatch, file: int, row: int) -> None:
+        with lock:
+            found.update({(file, row + i): record for i, record in enumerate(source.shape.unwrap(batch))})
+
+    def finish(file: int) -> None:
+        with lock:
+            finished.append((file, sum(1 for index, _ in found if index == file)))
+
+    inputs = range(len(source.inputs))
+    Reading(source, ReadingPlan(workers, 1 << 20, 1 << 20), inputs, visit, finish).run("read")
+    return found, finished
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize(("fragment_rows", "batch_rows"), [(40, 1), (3, 2), (1, 1), (40, 40)])
+def test_every_row_is_visited_once_before_its_input_is_finished(
+    workers: int, fragment_rows: int, batch_rows: int, *, counted: bool
+):
+    source = FakeSource(ROWS, fragment_rows=fragment_rows, batch_rows=batch_rows, counted=counted)
+    found, finished = read(source, workers)
+    assert found == {(file, row): record for file, rows in enumerate(ROWS) for row, record in enumerate(rows)}
+    assert sorted(finished) == [(file, len(rows)) for file, rows in enumerate(ROWS)]
+
+
+class LongFragment(FakeFragment):
+    """One that goes on until two threads have visited its batches, or for very long."""
+
+    visitors: set[int]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the same rows again and again."""
+        for _ in range(100_000):
+            if len(self.visitors) > 1:
+                return
+            yield from super().batches()
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_batches_of_one_fragment_are_visited_by_others_than_who_reads_it(
+    monkeypatch: pytest.MonkeyPatch, workers: int
+):
+    source = FakeSource([[b"a"]], counted=False)
+    (fragment,) = source.fragments(0, 1 << 20, 1 << 20)
+    long = LongFragment(source, 0, fragment._batches, counted=False)
+    long.visitors = set()
+    monkeypatch.setattr(source, "fragments", lambda *_: iter([long]))
+
+    def visit(_batch: pa.RecordBatch, _file: int, _row: int) -> None:
+        long.visitors.add(threading.get_ident())
+
+    Reading(source, ReadingPlan(workers, 1 << 20, 1 << 20), [0], visit).run("read")
+    assert len(long.visitors) > 1
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_an_error_in_a_visit_ends_the_reading(workers: int):
+    source = FakeSource(ROWS[:1], fragment_rows=40, batch_rows=1)
+
+    def visit(_batch: pa.RecordBatch, _file: int, row: int) -> None:
+        if row == 17:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        Reading(source, ReadingPlan(workers, 1 << 20, 1 << 20), [0], visit).run("read")
+
+
+# The ledger
+
+
+def test_claims_are_answered_in_the_order_of_fragments():
+    ledger = RowLedger()
+    found: list[int] = []
+
+    def claim_late() -> None:
+        found.append(ledger.claim(1, 7))
+        ledger.finish(1)
+
+    late = threading.Thread(target=claim_late, daemon=True)
+    late.start()
+    found += [ledger.claim(0, 5), ledger.claim(0, 2)]
+    ledger.finish(0)
+    late.join(60)
+    assert found == [0, 5, 7]
+    assert ledger.rows == 14
+
+
+def test_a_stopped_ledger_lets_nobody_wait():
+    ledger = RowLedger()
+    ledger.stop()
+    with pytest.raises(Stopped):
+        ledger.claim(3, 1)

@@ -317,56 +317,61 @@ FLAWS: list[tuple[str, dict[str, float], str, str]] = [
     (
         "one buffer",
         {"ratio": 0.01},
-        "blk32 blk_root pair32 win samefile near10 near1000 serial spearman cycles records",
-        "resid lag1mean inversions footrule",
+        "blocks fine-blocks pairs file-windows same-file near near-percent serial spearman cycles maxima",
+        "residues steps inversions footrule",
     ),
     (
         "one buffer",
         {"ratio": 0.1},
-        "blk32 blk_root pair32 win samefile near10 near1000 serial spearman records",
-        "lag1mean",
+        "blocks fine-blocks pairs file-windows same-file near near-percent serial spearman maxima",
+        "steps",
     ),
-    ("one buffer", {"ratio": 0.5}, "blk32 blk_root pair32 win near1000 serial spearman", "lag1mean footrule"),
-    ("chained buffers", {}, "blk32 blk_root pair32 win near10 cycles", "resid lag1mean"),
+    (
+        "one buffer",
+        {"ratio": 0.5},
+        "blocks fine-blocks pairs file-windows near-percent serial spearman",
+        "steps footrule",
+    ),
+    ("chained buffers", {}, "blocks fine-blocks pairs file-windows near cycles", "residues steps"),
     (
         "shards in random order",
         {"shard_count": 100},
-        "blk32 blk_root pair32 win samefile near10",
-        "resid lag1mean",
+        "blocks fine-blocks pairs file-windows same-file near",
+        "residues steps",
     ),
     (
         "parallel interleave",
         {},
-        "blk32 blk_root pair32 win samefile near10 records",
-        "resid inversions footrule",
+        "blocks fine-blocks pairs file-windows same-file near maxima",
+        "residues inversions footrule",
     ),
     (
         "parallel interleave, uneven shards",
         {},
-        "blk32 blk_root pair32 win samefile near10",
-        "resid inversions",
+        "blocks fine-blocks pairs file-windows same-file near",
+        "residues inversions",
     ),
-    ("two-stage sharding", {}, "blk_root win near10", ""),
+    ("two-stage sharding", {}, "fine-blocks file-windows near", ""),
     (
         "columns and rows",
         {"file_count": 9.5},
-        "blk32 pair32 lag1mean footrule",
-        "win samefile near1000 serial",
+        "blocks pairs steps footrule",
+        "file-windows same-file near-percent serial",
     ),
-    ("columns and rows", {"file_count": 10}, "pair32 lag1mean", "win samefile near1000 serial"),
-    ("columns and rows", {"file_count": 100}, "", "blk32 blk_root win samefile near1000"),
-    ("columns and rows, by rejection", {}, "pair32 lag1mean", "win samefile near1000 serial"),
+    ("columns and rows", {"file_count": 10}, "pairs steps", "file-windows same-file near-percent serial"),
+    ("columns and rows", {"file_count": 100}, "", "blocks fine-blocks file-windows same-file near-percent"),
+    ("columns and rows, by rejection", {}, "pairs steps", "file-windows same-file near-percent serial"),
     (
         "strided chunks into buckets",
         {"stride": 10},
-        "blk_root pair32 win samefile near10 serial",
-        "lag1mean descents",
+        "fine-blocks pairs file-windows same-file near serial",
+        "steps descents",
     ),
     (
         "strided chunks into buckets",
         {"stride": 100},
-        "blk_root pair32 win samefile near10",
-        "lag1mean descents",
+        "fine-blocks pairs file-windows same-file near",
+        "steps descents",
     ),
 ]
 
@@ -386,10 +391,10 @@ def test_every_inexact_method_has_a_flaw_that_is_flagged() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "blind"),
     [
-        ("columns and rows", {"file_count": 10}, "spearman inversions footrule descents cycles records"),
-        ("columns and rows, by rejection", {}, "spearman inversions footrule descents cycles records"),
-        ("strided chunks into buckets", {}, "blk32 resid spearman inversions footrule cycles"),
-        ("strided chunks into buckets", {"stride": 1}, "pair32 near10 descents"),
+        ("columns and rows", {"file_count": 10}, "spearman inversions footrule descents cycles maxima"),
+        ("columns and rows, by rejection", {}, "spearman inversions footrule descents cycles maxima"),
+        ("strided chunks into buckets", {}, "blocks residues spearman inversions footrule cycles"),
+        ("strided chunks into buckets", {"stride": 1}, "pairs near descents"),
     ],
 )
 def test_some_statistics_see_nothing(name: str, settings: dict[str, float], blind: str) -> None:
@@ -399,17 +404,17 @@ def test_some_statistics_see_nothing(name: str, settings: dict[str, float], blin
 
 def test_buffers_in_a_chain_are_worse_than_one() -> None:
     one, chain = (measure(name, ratio=0.01) for name in ("one buffer", "chained buffers"))
-    assert all(chain[test] > one[test] for test in ("blk32", "win", "samefile", "near1000"))
+    assert all(chain[test] > one[test] for test in ("blocks", "file-windows", "same-file", "near-percent"))
 
 
 def test_two_stages_are_better_than_one() -> None:
     one, two = (measure(name) for name in ("parallel interleave", "two-stage sharding"))
-    assert all(abs(two[test]) < abs(one[test]) / 5 for test in ("blk32", "blk_root", "pair32", "near10"))
+    assert all(abs(two[test]) < abs(one[test]) / 5 for test in ("blocks", "fine-blocks", "pairs", "near"))
 
 
 def test_rejection_spreads_the_short_last_file() -> None:
     early, spread = (measure(name) for name in ("columns and rows", "columns and rows, by rejection"))
-    for test in ("blk32", "spearman", "footrule"):
+    for test in ("blocks", "spearman", "footrule"):
         assert abs(spread[test]) < LIMIT < abs(early[test])
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import stat
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import InputFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 _DIGITS = re.compile(r"(\d+)")
 _MANIFEST_NAME = "recshuf.json"  # of an earlier run, whose shards are inputs now
@@ -87,6 +88,19 @@ def check_unchanged(stamps: Iterable[Stamp]) -> None:
             )
 
 
+def real_names(names: Iterable[str]) -> Iterator[str]:
+    """Yield the absolute path of each file with all links followed, those of a folder once for all its files."""
+    folders: dict[str, str] = {}
+    for name in names:
+        folder, last = os.path.split(name)
+        if last in ("", ".", "..") or os.path.islink(name):  # noqa: PTH114 - thousands of times
+            yield os.path.realpath(name)
+            continue
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder)
+        yield os.path.join(folders[folder], last)  # noqa: PTH118 - see above
+
+
 def natural_key(path: str) -> tuple[tuple[str | int, ...], ...]:
     """Return a sort key under which ``file2`` comes before ``file10``, folder by folder.
 
@@ -130,7 +144,7 @@ def expand_inputs(
 
 def _check_link(file: InputFile) -> None:
     """Refuse a link that leads to itself, which cannot even be compared with other paths."""
-    if file.path is None or not file.path.is_symlink():
+    if file.path is None or not os.path.islink(file.name):  # noqa: PTH114 - thousands of times
         return
     try:
         file.path.stat()
@@ -198,7 +212,8 @@ def _list_folder(
         others = [path for path in paths if not accepts(path)]
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
         warn(f"{folder}: passed over {', '.join(others[:3])}{more}, of another format by name")
-    return [_name_file(path, Path(root)) for path in wanted or paths]
+    top = Path(root)
+    return [_name_file(path, top) for path in wanted or paths]
 
 
 def _walk(folder: str) -> tuple[list[str], list[str]]:
@@ -216,8 +231,9 @@ def _walk(folder: str) -> tuple[list[str], list[str]]:
             else:
                 folders.append(name)
                 ways[path] = way | {identity}
-        paths += [os.path.join(parent, name) for name in names if not _is_hidden(name)]  # noqa: PTH118 - keeps ./
-    return [path for path in paths if Path(path).name != _MANIFEST_NAME], circles
+        wanted = [name for name in names if not _is_hidden(name) and name != _MANIFEST_NAME]
+        paths += [os.path.join(parent, name) for name in wanted]  # noqa: PTH118 - keeps ./
+    return paths, circles
 
 
 def _identify(folder: str) -> tuple[int, int]:
@@ -239,8 +255,15 @@ def _is_hidden(name: str) -> bool:
 
 def _name_file(name: str, root: Path) -> InputFile:
     path = Path(name)
-    parents = path.parent.parts
-    if path != root and root.parts == parents[: len(root.parts)]:
+    parent = os.path.dirname(name)  # noqa: PTH120 - thousands of times
+    return InputFile(name, path, partitions=_find_partitions(parent, None if path == root else root))
+
+
+@lru_cache
+def _find_partitions(folder: str, root: Path | None) -> tuple[tuple[str, str], ...]:
+    """Return the partitions of the files in a folder; where it lies below `root`, only the part below tells."""
+    parents = Path(folder).parts
+    if root is not None and root.parts == parents[: len(root.parts)]:
         parents = parents[len(root.parts) :]
     partitions: list[tuple[str, str]] = []
     for part in reversed(parents):
@@ -248,4 +271,4 @@ def _name_file(name: str, root: Path) -> InputFile:
         if match is None:
             break  # partition folders stand right above the file, one in another
         partitions.insert(0, (match[1], match[2]))
-    return InputFile(name, path, partitions=tuple(partitions))
+    return tuple(partitions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from recshuf.census import take_census
 from recshuf.disk import real_path
 from recshuf.errors import UsageError
 from recshuf.formats import detect_format, load_format, name_by_suffix, suffix_compression
-from recshuf.inputs import Stamp, expand_inputs, take_stamp
+from recshuf.inputs import Stamp, expand_inputs, real_names, take_stamp
 from recshuf.interfaces import InputFile
 from recshuf.plans import Costs, Cut, InputSize, Limits, PileLayout, Plan, make_plan
 from recshuf.shards import Destination
@@ -137,12 +138,15 @@ def _leave_out_output(
     job: Job, destination: Destination | None, files: list[InputFile], progress: Progress
 ) -> list[InputFile]:
     """Drop what an earlier run put into a folder of inputs, unless it was named as an input itself."""
-    if destination is None:
+    if destination is None or job.reads_stdin:
         return files
-    output = real_path(destination.path)
-    named = {real_path(given) for given in job.inputs}
-    paths = [None if file.path is None else real_path(file.path) for file in files]
-    own = [path is not None and path not in named and output in (path, *path.parents) for path in paths]
+    output = str(real_path(destination.path))
+    named = set(real_names(job.inputs))
+    below = os.path.join(output, "")  # noqa: PTH118 - ends with a slash, also if it is the root
+    own = [
+        name not in named and (name == output or name.startswith(below))
+        for name in real_names(file.name for file in files)
+    ]
     if output in named or not any(own) or all(own):
         return files
     progress.warn(f"{destination.path}: passed over {sum(own)} of the inputs found, since this is the output")

@@ -8,6 +8,7 @@ import os
 import struct
 import zlib
 from contextlib import suppress
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from recshuf.errors import InputError, UsageError
 from recshuf.formats._compression import (
     decompress_head,
+    find_suffix,
     open_encoder,
     open_reader,
     recognise_compression,
@@ -278,6 +280,16 @@ def test_compression_is_told_by_suffix_and_by_content() -> None:
     assert recognise_compression(SKIPPABLE) == "zstd"
     assert recognise_compression(gzip.compress(b"")) == "gzip"
     assert recognise_compression(b"") == recognise_compression(b"text\n") == "none"
+
+
+@pytest.mark.parametrize(
+    "name", ["a.txt", "a.b/c", "a.b/c.TXT.Zst", ".txt", "..a", "a.", "a..", "", "/", "d.x/", "a .b ", "a\n.t"]
+)
+def test_suffixes_are_those_of_paths(name: str) -> None:
+    expected = PurePath(name).suffix.lower()
+    assert find_suffix(name) == (
+        "" if expected == "." else expected
+    )  # Python 3.14 takes a last dot for a suffix
 
 
 @pytest.mark.parametrize("compression", ["zstd", "gzip", "none"])

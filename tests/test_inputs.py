@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError
-from recshuf.inputs import expand_inputs, natural_key
+from recshuf.inputs import expand_inputs, natural_key, real_names
 
 
 @pytest.fixture(autouse=True)
@@ -141,3 +141,24 @@ def test_folders_above_the_pattern_are_no_columns():
     touch("run=7/d/year=2020/a.parquet")
     assert partitions_of("run=7/d") == [(("year", "2020"),)]
     assert partitions_of("run=7/d/*/*.parquet") == [(("year", "2020"),)]
+
+
+def test_real_names_follow_links_of_files_and_folders():
+    touch("d/a.txt", "d/e/b.txt")
+    Path("folder").symlink_to("d")
+    Path("d/link.txt").symlink_to("e/b.txt")
+    Path("d/round.txt").symlink_to("round.txt")
+    names = [
+        "d/a.txt",
+        "folder/a.txt",
+        "folder/link.txt",
+        "folder/e/../a.txt",
+        "d/round.txt",
+        "a.txt",
+        "/",
+        "d/",
+        "d/..",
+        ".",
+        "missing/x",
+    ]
+    assert list(real_names(names)) == [os.path.realpath(name) for name in names]

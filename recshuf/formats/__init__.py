@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import InputError, UsageError
-from recshuf.formats._compression import decompress_head, recognise_compression, split_compression
+from recshuf.formats._compression import (
+    decompress_head,
+    find_suffix,
+    recognise_compression,
+    split_compression,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +26,7 @@ _BY_CONTENT = ("parquet", "hdf5", "jsonl", "text")
 _HEAD_BYTES = 64 << 10
 
 
+@cache
 def load_format(name: str) -> Format:
     """Return the format of this name, importing its libraries only now.
 
@@ -36,7 +43,11 @@ def load_format(name: str) -> Format:
 def name_by_suffix(name: str) -> str | None:
     """Return the format that a file name's suffix stands for, compression set aside; None when unsure."""
     stem, _ = split_compression(name)
-    suffix = Path(stem).suffix.lower()
+    return _find_format(find_suffix(stem))
+
+
+@cache
+def _find_format(suffix: str) -> str | None:
     matches = (known for known in FORMAT_NAMES if suffix in load_format(known).names.suffixes)
     return next(matches, None) if suffix else None
 
@@ -88,8 +99,11 @@ def _read_head(file: InputFile, size: int) -> bytes:
     if file.path is None:
         return b""
     try:
-        with file.path.open("rb") as stream:
-            return stream.read(size)
+        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, size)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise InputError(file.name, f"cannot be read: {error.strerror}") from error
 
@@ -116,4 +130,4 @@ def suffix_compression(name: str, names: FormatNames) -> str | None:
     stem, compression = split_compression(name)
     if compression is not None:
         return compression
-    return "none" if names.name in _LINES and Path(stem).suffix.lower() in names.suffixes else None
+    return "none" if names.name in _LINES and find_suffix(stem) in names.suffixes else None

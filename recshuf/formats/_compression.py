@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, UsageError
@@ -29,6 +28,17 @@ _LEVELS = {"zstd": range(-131072, 23), "gzip": range(10)}
 _DEFAULT_LEVELS = {"zstd": 3, "gzip": 6}
 
 
+def find_suffix(name: str) -> str:
+    """Return the suffix of a file name in small letters, as `pathlib` finds it; empty where there is none.
+
+    >>> find_suffix("a.d/b.TXT"), find_suffix("a.d/b"), find_suffix(".txt"), find_suffix("b.")
+    ('.txt', '', '', '')
+    """
+    base = name.rstrip("/").rpartition("/")[2]
+    dot = base.rfind(".")
+    return base[dot:].lower() if 0 < dot < len(base) - 1 else ""
+
+
 def split_compression(name: str) -> tuple[str, str | None]:
     """Return a file name without its compression suffix, and the compression that the suffix stands for.
 
@@ -40,7 +50,7 @@ def split_compression(name: str) -> tuple[str, str | None]:
     InputError
         When the suffix is that of a compression which is not read.
     """
-    suffix = PurePath(name).suffix.lower()
+    suffix = find_suffix(name)
     if suffix in _FOREIGN_SUFFIXES:
         raise InputError(
             name,

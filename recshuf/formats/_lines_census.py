@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from recshuf.errors import InputError
-from recshuf.formats._compression import HEAD_BYTES, open_reader, recognise_compression, split_compression
+from recshuf.formats._compression import (
+    HEAD_BYTES,
+    find_suffix,
+    open_reader,
+    recognise_compression,
+    split_compression,
+)
 from recshuf.formats._lines_cut import OFFSET_BYTES, find_ends
 from recshuf.formats._lines_files import (
     FileSource,
@@ -107,7 +112,7 @@ class Census:
         stem, compression = split_compression(str(path))
         if compression:
             return compression
-        return "none" if PurePath(stem).suffix.lower() in self.suffixes else recognise_compression(head)
+        return "none" if find_suffix(stem) in self.suffixes else recognise_compression(head)
 
     def _look_at_stream(self, name: str, stream: BinaryIO, *, owned: bool) -> LineInput:
         head = b""

@@ -77,5 +77,9 @@ class CheckError(RecshufError, RuntimeError):
     """A run whose passes did not pass on what they were given: a fault of recshuf, a library, or the machine."""
 
 
+class Unforeseen(Exception):  # noqa: N818 - no failure of its own
+    """A record is not like those that a decoder was to judge all by: all must be observed. Never reaches the user."""
+
+
 class Stopped(Exception):  # noqa: N818 - no failure of its own
     """Another thread failed or the run was interrupted: drop what you do. Never reaches the user."""

@@ -159,6 +159,20 @@ class Decoder(ABC):
         """Return the records of a native batch, in the same order, as a batch of the finished schema."""
 
 
+@runtime_checkable
+class SupportsTrust(Protocol):
+    """A decoder that can do without looking closely at every record."""
+
+    def trust_after(self, input_index: int) -> None:
+        """Learn from the inputs before this one and from its first batch, and take it that all others are like these.
+
+        `observe` then only makes sure of the outer form of the others. `decode` raises `Unforeseen` where one is
+        different; another decoder must then observe all records. Where none is, the schema is the same as if all
+        had been observed.
+        """
+        ...
+
+
 class Source(ABC):
     """All inputs of a run, opened together: they share one native schema.
 

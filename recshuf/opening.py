@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from recshuf.census import take_census
@@ -12,17 +13,20 @@ from recshuf.disk import real_path
 from recshuf.errors import UsageError
 from recshuf.formats import detect_format, load_format, name_by_suffix, suffix_compression
 from recshuf.inputs import Stamp, expand_inputs, real_names, take_stamp
-from recshuf.interfaces import InputFile
+from recshuf.interfaces import InputFile, SupportsTrust
 from recshuf.plans import Costs, Cut, InputSize, Limits, PileLayout, Plan, make_plan
 from recshuf.shards import Destination
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from recshuf.interfaces import Decoder, Format, Source, Target, WriteOptions
     from recshuf.job import Job
     from recshuf.progress import Progress
 
 CONVERSION_FACTOR = 1.5
 """Memory of a batch in table form, as a multiple of its native size: offsets and validity come on top."""
+_CLOSELY_BYTES = 16 << 20  # of records that a decoder looks at before it may take the others on trust
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class Opened:
     """What the inputs looked like before they were read."""
     sizes: list[InputSize]
     plan: Plan
+    is_trusting: bool
+    """Whether the decoder judges all records by the first ones."""
 
     @property
     def keeps_size(self) -> bool:
@@ -52,9 +58,18 @@ class Opened:
 
     def open_target(self) -> Target:
         """Return the target, once every record has been observed."""
-        if self.decoder is None:
+        schema = self.find_table_schema()
+        if schema is None:
             return self.target_format.open_target(self.source.schema, self.source.layout, self.write)
-        return self.target_format.open_target(self.decoder.finish(), None, self.write)
+        return self.target_format.open_target(schema, None, self.write)
+
+    def find_table_schema(self) -> pa.Schema | None:
+        """Return the schema of the table form, once every record has been observed; None where nothing is converted."""
+        return None if self.decoder is None else self.decoder.finish()
+
+    def distrust(self) -> Opened:
+        """Return the same job with a decoder that has to observe every record."""
+        return replace(self, decoder=self.source.decoder(), is_trusting=False)
 
 
 def find_destination(job: Job) -> Destination | None:
@@ -121,7 +136,24 @@ def open_job(
         stamps,
         sizes,
         plan,
+        decoder is not None and _trust_first_records(job, destination, source, decoder),
     )
+
+
+def _trust_first_records(job: Job, destination: Destination | None, source: Source, decoder: Decoder) -> bool:
+    """Tell a decoder to judge all records by the first ones, if that can be and another way is open; return whether."""
+    is_once_only = (
+        any(one.file_bytes is None for one in source.inputs) or destination is None or destination.is_stream
+    )
+    # Of a sample every record has to be good, also those left out; and what a run before has finished must agree.
+    must_see_all = job.quarantine is not None or job.head_count is not None or job.resume
+    if is_once_only or must_see_all or decoder.schema is not None or not isinstance(decoder, SupportsTrust):
+        return False
+    ends = accumulate(one.native_bytes or 0 for one in source.inputs)
+    large = next((index for index, end in enumerate(ends) if end > _CLOSELY_BYTES), None)
+    if large is not None:
+        decoder.trust_after(large)
+    return large is not None
 
 
 def _list_inputs(job: Job, progress: Progress) -> list[InputFile]:

@@ -6,14 +6,22 @@ import secrets
 import sys
 import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from recshuf import __version__
-from recshuf.errors import CheckError, ConversionError, InputError, OutputError, PileError, UsageError
+from recshuf.errors import (
+    CheckError,
+    ConversionError,
+    InputError,
+    OutputError,
+    PileError,
+    Unforeseen,
+    UsageError,
+)
 from recshuf.gather import Gather
 from recshuf.inputs import check_unchanged
 from recshuf.interfaces import Sink, SupportsStream
@@ -217,10 +225,20 @@ class _Run:
         started, opened = time.perf_counter(), self.opened
         plan = opened.plan
         self._progress.start("scatter", plan.record_count, plan.byte_count)
-        finished = self._adopt_sets()
+        counts = self._read_inputs(self._adopt_sets())
+        seconds = time.perf_counter() - started
+        records, byte_count = (
+            sum(count.records for count in counts),
+            sum(count.byte_count for count in counts),
+        )
+        return counts, PassReport("scatter", seconds, records, byte_count)
+
+    def _read_inputs(self, finished: dict[int, InputCount]) -> list[InputCount]:
+        """Throw the records of all but finished inputs onto piles, and let the decoder observe those it must."""
+        opened = self.opened
         self._scatter = Scatter(
             opened.source,
-            plan,
+            opened.plan,
             self.seed,
             self.store,
             opened.decoder,
@@ -234,12 +252,7 @@ class _Run:
             check_unchanged(opened.stamps)
             raise
         check_unchanged(opened.stamps)
-        seconds = time.perf_counter() - started
-        records, byte_count = (
-            sum(count.records for count in counts),
-            sum(count.byte_count for count in counts),
-        )
-        return counts, PassReport("scatter", seconds, records, byte_count)
+        return counts
 
     def _adopt_sets(self) -> dict[int, InputCount]:
         """Take over the pile sets of the run that is continued, and return what was read of their inputs."""
@@ -261,7 +274,26 @@ class _Run:
 
     def gather(self, counts: list[InputCount]) -> tuple[list[int], PassReport]:
         """Write all shards, and return the number of records in each."""
-        started, opened = time.perf_counter(), self.opened
+        started = time.perf_counter()
+        try:
+            return self._write_shards(counts, started)
+        except (Unforeseen, ConversionError):
+            if not self.opened.is_trusting:
+                raise
+        self._observe_all(counts)
+        return self._write_shards(counts, started)
+
+    def _observe_all(self, counts: list[InputCount]) -> None:
+        """Read the inputs again, for the decoder alone, and take back what was written by what it knew before."""
+        plan, self.opened = self.opened.plan, self.opened.distrust()
+        self._progress.start("observe", plan.record_count, plan.byte_count)
+        self._read_inputs(dict(enumerate(counts)))
+        wait(self._syncs)
+        if self._staging is not None:
+            self._staging.keep_only(set())
+
+    def _write_shards(self, counts: list[InputCount], started: float) -> tuple[list[int], PassReport]:
+        opened = self.opened
         bounds = shard_bounds(opened.cut, *_measure_output(opened, counts))
         records = sum(count.records for count in counts)
         byte_count = sum(count.byte_count for count in counts) * bounds[-1] // max(1, records)
@@ -296,7 +328,7 @@ class _Run:
         if self._staging is None or self._earlier is None:
             return {}
         paths = {shard: self._staging.written_path(shard, target.suffix) for shard in range(len(bounds) - 1)}
-        finished, damaged = self._earlier.find_shards(bounds, paths)
+        finished, damaged = self._earlier.find_shards(bounds, paths, self.opened.find_table_schema())
         if damaged and self._staging.is_committed:
             raise OutputError(
                 f"{self._name}: is complete, but {damaged[0]} has changed since; delete {self._staging.folder} to "
@@ -312,11 +344,12 @@ class _Run:
         if self._staging is None:
             return
         staging, path = self._staging, self._staging.path_of(shard, target.suffix)
+        schema = self.opened.find_table_schema()
 
         def keep() -> None:
             sync(path)
             if not is_only:
-                staging.note(describe_shard(shard, path, digest))
+                staging.note(describe_shard(shard, path, digest, schema))
 
         while self._syncs and self._syncs[0].done():
             self._syncs.popleft().result()
@@ -332,7 +365,8 @@ class _Run:
         else:
             files = zip(self._staging.list_files(), shard_sizes, strict=True)
             shards = [FileReport(name, count, size) for (name, size), count in files]
-            self._staging.commit(make_manifest(self.opened, self.seed, inputs, shards))
+            is_folder = self._staging.destination.is_directory
+            self._staging.commit(make_manifest(self.opened, self.seed, inputs, shards) if is_folder else {})
         if self._quarantine is not None:
             self._quarantine.settle()
         return shards, PassReport("commit", time.perf_counter() - started, sum(shard_sizes), 0)

@@ -7,6 +7,8 @@ from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import xxhash
+
 from recshuf import __version__
 from recshuf.digests import Digest
 from recshuf.errors import InputError, UsageError
@@ -19,6 +21,8 @@ from recshuf.staging import find_checksum
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    import pyarrow as pa
 
     from recshuf.journal import Entry
     from recshuf.opening import Opened
@@ -48,6 +52,8 @@ class WrittenShard:
     byte_count: int
     checksum: str
     digest: Digest
+    schema: str | None
+    """Checksum of the schema of its records in table form; None where they were not converted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ class Earlier:
         }
         shards = {
             entry["shard"]: WrittenShard(
-                entry["name"], entry["bytes"], entry["xxh3"], Digest(*entry["digest"])
+                entry["name"], entry["bytes"], entry["xxh3"], Digest(*entry["digest"]), entry["schema"]
             )
             for entry in entries
             if "shard" in entry
@@ -117,12 +123,18 @@ class Earlier:
                 )
 
     def find_shards(
-        self, bounds: Sequence[int], paths: Mapping[int, Path]
+        self, bounds: Sequence[int], paths: Mapping[int, Path], schema: pa.Schema | None
     ) -> tuple[dict[int, Digest], list[str]]:
-        """Return the digests of the shards that are as they were written, and the names of those that are not."""
+        """Return the digests of the shards that are as they were written, and the names of those that are not.
+
+        Those of another schema are neither: they were written before a record that needs this one was met.
+        """
+        schema_sum = _sum_schema(schema)
         counts = [stop - start for start, stop in pairwise(bounds)]
         good, damaged = {}, []
         for number, shard in self.shards.items():
+            if shard.schema != schema_sum:
+                continue
             path = paths.get(number)
             if path is None or path.name != shard.name or shard.digest.records != counts[number]:
                 damaged.append(shard.name)
@@ -176,15 +188,20 @@ def describe_set(set_index: int, index_place: int, inputs: Mapping[int, InputCou
     return {"set": set_index, "index": index_place, "inputs": counts}
 
 
-def describe_shard(shard: int, path: Path, digest: Digest) -> Entry:
-    """Return the entry of a shard that is written."""
+def describe_shard(shard: int, path: Path, digest: Digest, schema: pa.Schema | None) -> Entry:
+    """Return the entry of a shard that is written, from records of this table form if they were converted."""
     return {
         "shard": shard,
         "name": path.name,
         "bytes": path.stat().st_size,
         "xxh3": find_checksum(path),
         "digest": _pack(digest),
+        "schema": _sum_schema(schema),
     }
+
+
+def _sum_schema(schema: pa.Schema | None) -> str | None:
+    return None if schema is None else f"{xxhash.xxh3_64_intdigest(schema.serialize()):016x}"
 
 
 def _pack(digest: Digest) -> list[int]:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.errors import ConversionError, InputError
+from recshuf.errors import ConversionError, InputError, Unforeseen
+from recshuf.formats._json_columns import walk_columns
 from recshuf.formats._json_learn import GivenTypes, InferredTypes
-from recshuf.formats._json_numbers import TYPE_REMEDY
+from recshuf.formats._json_numbers import TYPE_REMEDY, check_floats
 from recshuf.formats._json_records import (
     BadRecord,
     Faults,
     as_lines,
+    check_lines,
     cut_kept_pieces,
     cut_pieces,
     name_path,
@@ -23,7 +25,7 @@ from recshuf.formats._json_types import Conflict, Rows, Shape, Spot
 from recshuf.interfaces import BadRecords, Decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from recshuf.formats._json_parse import Parser
 
@@ -63,6 +65,11 @@ class JsonDecoder(Decoder):
         self._types = InferredTypes() if schema is None else GivenTypes(schema)
         self._final_parser = None if schema is None else self._types.parser
         self._sieve = Sieve(self._types, self._record_error) if sets_bad_aside else None
+        self._trusted_after: Spot | None = None
+
+    def trust_after(self, input_index: int) -> None:
+        """See `SupportsTrust`."""
+        self._trusted_after = Spot(input_index, 0)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -79,10 +86,15 @@ class JsonDecoder(Decoder):
             other lines or the schema, or when a number would be altered. If the bad are set aside: when lines
             that are records by themselves do not fit together.
         """
+        records = as_lines(batch.column(0))
+        numbers = np.arange(first_row, first_row + len(records))
+        if self._trusted_after is not None and Spot(input_index, first_row) > self._trusted_after:
+            self._observe_lines(records, Rows(input_index, numbers), _check_form)
+            return None
         faults = Faults()
-        for start, lines in cut_pieces(as_lines(batch.column(0))):
-            numbers = np.arange(first_row + start, first_row + start + len(lines))
-            faults |= self._observe_piece(lines, Rows(input_index, numbers))
+        for start, lines in cut_pieces(records):
+            rows = Rows(input_index, numbers[start : start + len(lines)])
+            faults |= self._observe_piece(lines, rows)
         if not faults:
             return None
         found = sorted(faults)
@@ -99,13 +111,16 @@ class JsonDecoder(Decoder):
         ------
         ConversionError
             When the batch holds 2 GiB of text or more.
+        Unforeseen
+            When a record that was taken on trust does not fit.
         InputError
-            When a record does not fit, which only happens if it was not observed.
+            When another one does not, which only happens if it was not observed.
         """
         parser, lines = self._finish_parser(), as_lines(batch.column(0))
         if batch.nbytes > _MAX_BATCH_BYTES:
             raise ConversionError("record", f"{batch.nbytes} bytes of JSON are too much to convert at once")
-        pieces = [_parse_observed(parser, piece) for piece in cut_kept_pieces(lines, parser.field_count)]
+        parse = _parse_observed if self._trusted_after is None else _parse_trusted
+        pieces = [parse(parser, piece) for piece in cut_kept_pieces(lines, parser.field_count)]
         if not pieces:
             pieces = [[pa.nulls(0, field.type) for field in parser.schema]]
         return _join_pieces(pieces, parser.schema, len(lines))
@@ -117,25 +132,25 @@ class JsonDecoder(Decoder):
 
     def _observe_piece(self, lines: pa.Array, rows: Rows) -> Faults:
         if self._sieve is None:
-            self._observe_lines(lines, rows)
+            self._observe_lines(lines, rows, self._types.learn)
             return {}
         try:
             return self._sieve.sift(lines, rows)
         except Conflict as conflict:
             raise self._conflict_error(conflict) from conflict
 
-    def _observe_lines(self, lines: pa.Array, rows: Rows) -> None:
-        """Observe lines, cutting them in half until what is wrong with them is wrong with a single one."""
+    def _observe_lines(self, lines: pa.Array, rows: Rows, look_at: Callable[[pa.Array, Rows], None]) -> None:
+        """Look at lines, cutting them in half until what is wrong with them is wrong with a single one."""
         try:
-            self._types.learn(lines, rows)
+            look_at(lines, rows)
         except Conflict as conflict:
             raise self._conflict_error(conflict) from conflict
         except BadRecord as error:
             if error.row is not None or len(lines) == 1:
                 raise self._record_error(error, rows.spot(error.row or 0)) from error
             half = len(lines) // 2
-            self._observe_lines(lines.slice(0, half), rows.cut(0, half))
-            self._observe_lines(lines.slice(half), rows.cut(half, len(lines)))
+            self._observe_lines(lines.slice(0, half), rows.cut(0, half), look_at)
+            self._observe_lines(lines.slice(half), rows.cut(half, len(lines)), look_at)
 
     def _record_error(self, error: BadRecord, spot: Spot) -> InputError:
         place = self._line(spot)
@@ -178,6 +193,19 @@ def _describe(shape: Shape, of_digits: bool) -> str:
         "object": "an object",
         "array": "an array",
     }[shape.kind]
+
+
+def _check_form(lines: pa.Array, _: Rows) -> None:
+    check_lines(lines)
+
+
+def _parse_trusted(parser: Parser, lines: pa.Array) -> list[pa.Array]:
+    try:
+        columns = parser.parse(lines)
+        check_floats(list(walk_columns(columns, parser.schema.names)), lines, as_given=False)
+    except BadRecord as error:
+        raise Unforeseen from error
+    return columns
 
 
 def _parse_observed(parser: Parser, lines: pa.Array) -> list[pa.Array]:

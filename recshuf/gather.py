@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections import deque
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ import numpy as np
 from recshuf.digests import Digest, digest_parts, sum_digests
 from recshuf.errors import CheckError, Stopped
 from recshuf.order import MAX_PILES, sort_by_key
+from recshuf.pools import Pool
 from recshuf.sizes import count_bytes
 
 if TYPE_CHECKING:
@@ -161,8 +162,8 @@ class Gather:
         pile_count = int(np.count_nonzero(self._store.counts))
         tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, pile_count, self._written)
         with (
-            ThreadPoolExecutor(self._plan.gather_workers, thread_name_prefix="order") as loaders,
-            ThreadPoolExecutor(self._plan.shard_writers, thread_name_prefix="write") as writers,
+            Pool(self._plan.gather_workers, "order") as loaders,
+            Pool(self._plan.shard_writers, "write") as writers,
         ):
             futures = [writers.submit(self._write_shards, task, loaders) for task in tasks]
             try:
@@ -191,7 +192,7 @@ class Gather:
                 f"gather: all shards: {found.compare(given)}; run again, and report this as a fault"
             )
 
-    def _write_shards(self, shards: range, loaders: ThreadPoolExecutor) -> None:
+    def _write_shards(self, shards: range, loaders: Pool) -> None:
         pieces = self._order(self._bounds[shards.start : shards.stop + 1], loaders)
         for shard in shards:
             wanted = self._bounds[shard + 1] - self._bounds[shard]
@@ -224,7 +225,7 @@ class Gather:
         """Tell whether a unit is larger than planned, since a single record is: then no other is in memory."""
         return unit.store.pile_bytes(unit.pile) > self._plan.pile_bytes
 
-    def _order(self, bounds: Sequence[int], loaders: ThreadPoolExecutor) -> Iterator[Piece]:
+    def _order(self, bounds: Sequence[int], loaders: Pool) -> Iterator[Piece]:
         """Yield the records of consecutive shards in shuffled order, ordering some units ahead."""
         ahead: deque[Future[list[Piece]]] = deque()
 

@@ -6,7 +6,7 @@ import secrets
 import sys
 import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
@@ -30,6 +30,7 @@ from recshuf.memory import peak_bytes, resident_bytes
 from recshuf.opening import Opened, find_destination, open_job
 from recshuf.order import ORDER_VERSION
 from recshuf.plans import shard_bounds
+from recshuf.pools import Pool
 from recshuf.renames import sync
 from recshuf.report import FileReport, PassReport, ShuffleReport
 from recshuf.resume import Earlier, describe_job, describe_set, describe_shard
@@ -164,7 +165,7 @@ class _Run:
         self._quarantine = open_quarantine(opened, staging, scratch.parent, cleanup)
         self.store = make_store(opened, scratch, self._note_set if can_resume else None)
         cleanup.callback(self.store.close)
-        self._sync_pool = ThreadPoolExecutor(1, "sync")
+        self._sync_pool = Pool(1, "sync")
         # Whether parts are finished, and left for a later run, is known when no thread notes one any more.
         cleanup.callback(self._sync_pool.shutdown, cancel_futures=True)
         self._syncs: deque[Future[None]] = deque()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from recshuf.errors import Stopped
+from recshuf.pools import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -214,13 +215,15 @@ class Reading:
         Exception
             The first error of any thread, after all threads have ended.
         """
-        with ThreadPoolExecutor(self._plan.workers, thread_name_prefix=name) as pool:
-            futures = [pool.submit(self._work) for _ in range(self._plan.workers)]
+        futures: list[Future[None]] = []
+        with Pool(self._plan.workers, name) as pool:
             try:
+                futures += (pool.submit(self._work) for _ in range(self._plan.workers))
                 wait(futures, return_when=FIRST_EXCEPTION)
             finally:
                 # Also when this thread is interrupted.
-                if any(not future.done() or future.exception() for future in futures):
+                done = [future.done() and not future.exception() for future in futures]
+                if sum(done) < self._plan.workers:
                     self._stop()
         errors = [error for future in futures if (error := future.exception()) is not None]
         errors.sort(key=lambda error: isinstance(error, Stopped))

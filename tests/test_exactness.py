@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import recshuf.gather
-import recshuf.scatter
+import recshuf.reading
 from recshuf.gather import Unit, iterate_units
 from recshuf.scratch import Scratch
 from tests._pass_tools import UNLIMITED, InlineExecutor, Knobs, fill_store, write_shards
@@ -54,8 +54,8 @@ def draw_orders(n: int, seeds: Sequence[int], folder: Path) -> NDArray[np.int64]
     threaded = len(seeds) // THREADED_SHARE
     orders = [draw_order(source, seed, scratch) for seed in seeds[:threaded]]
     with pytest.MonkeyPatch.context() as patch:
-        for module in (recshuf.scatter, recshuf.gather):
-            patch.setattr(module, "ThreadPoolExecutor", InlineExecutor)
+        for module in (recshuf.reading, recshuf.gather):
+            patch.setattr(module, "Pool", InlineExecutor)
         orders += [draw_order(source, seed, scratch) for seed in seeds[threaded:]]
     scratch.remove()
     return np.array(orders, np.int64)

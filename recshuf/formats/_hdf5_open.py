@@ -130,7 +130,8 @@ def _has_signature(file: BinaryIO) -> bool:
     size = os.fstat(file.fileno()).st_size
     place = 0
     while place < size:
-        if os.pread(file.fileno(), len(_SIGNATURE), place) == _SIGNATURE:
+        file.seek(place)
+        if file.read(len(_SIGNATURE)) == _SIGNATURE:
             return True
         place = max(_FIRST_BLOCK, 2 * place)
     return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from h5py import h5t
 from recshuf.formats._hdf5_column import Column, select_rows
 from recshuf.formats._hdf5_read import view_offsets
 from recshuf.formats._hdf5_types import Kind
+from recshuf.pools import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ class TaskQueue:
     """
 
     def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="encode") if threads > 1 else None
+        self._pool = Pool(threads, "encode") if threads > 1 else None
         self._most = threads
         self._waiting: deque[tuple[Future[list[_Chunk]], Callable[[list[_Chunk]], None]]] = deque()
 

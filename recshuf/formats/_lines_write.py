@@ -6,7 +6,6 @@ import errno
 import os
 from abc import abstractmethod
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -16,6 +15,7 @@ from recshuf.disk import WriteBehind
 from recshuf.formats._compression import OUTPUT_SUFFIXES, open_encoder
 from recshuf.formats._lines_cut import view_records
 from recshuf.interfaces import Sink, Target
+from recshuf.pools import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,7 +126,7 @@ class EncodedWriter:
         self._output = output
         self._encoder = encoder
         self._threads = threads
-        self._pool = ThreadPoolExecutor(threads, "recshuf-encode") if threads > 1 else None
+        self._pool = Pool(threads, "encode") if threads > 1 else None
         self._encoded: deque[tuple[Future[bytes], memoryview]] = deque()
         self._spare: list[memoryview] = []
         self._piece = self._take_piece()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 OPTIONS = """
     --format --to --compression --shards --shard-records --shard-bytes --seed --memory --workers --temp-dir
+    --spill-compression
     -n --head-count --header -z --zero-terminated --separator --max-record-bytes --datasets --columns --schema
     --piles --nan-as-null --overwrite --resume --no-space-check --plan --report -q --quiet -v --verbose --version -h --help -o --output
 """
@@ -229,6 +230,7 @@ class TestUsage:
             ("--report", "out.txt", "-o", "./out.txt"),
             ("--columns", "a,,b"),
             ("--compression", "zstd:best"),
+            ("--spill-compression", "brotli"),
             ("-o",),
         ],
         ids=" ".join,

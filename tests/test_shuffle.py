@@ -196,6 +196,8 @@ def test_spilled_runs_give_the_bytes_of_runs_in_memory(tmp_path: Path, name: str
         "disk-parallel": {"memory": "100MB", "workers": 5},
         "disk-few-piles": {"memory": "64MB", "workers": 1, "piles": 2},
         "disk-many-piles": {"memory": "64MB", "workers": 1, "piles": 1000},
+        "disk-lz4": {"memory": "64MB", "workers": 2, "spill_compression": "lz4"},
+        "disk-zstd": {"memory": "64MB", "workers": 1, "spill_compression": "zstd"},
     }.items():
         output = tmp_path / setting
         reports[setting] = recshuf.shuffle(inputs, output, shards=3, seed=1, temp_dir=tmp_path, **options)

@@ -108,8 +108,10 @@ def test_compression_makes_the_files_smaller_and_no_other_number(scratch: Scratc
         fill(store, [1000] * 3)
     assert packed.spilled_bytes < 0.8 * plain.spilled_bytes
     assert [packed.pile_bytes(pile) for pile in range(8)] == [plain.pile_bytes(pile) for pile in range(8)]
-    plain.close()
-    packed.close()
+    parts = [store.split(0, 2) for store in (plain, packed)]
+    assert parts[1].spilled_bytes < 0.8 * parts[0].spilled_bytes
+    for store in (*parts, plain, packed):
+        store.close()
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])

@@ -130,6 +130,7 @@ def _options() -> dict[str, list[click.Option]]:
             _value("--memory", callback=_parsed_by(parse_size), metavar="SIZE", help="Limit of what the run holds in memory, beside 150 MB for the interpreter and its libraries; else half of what is available."),
             _value("--workers", type=int, metavar="N", help="Threads; else the usable cores."),
             _value("--temp-dir", type=click.Path(), metavar="DIR", help="Where records spill that memory cannot hold; else beside the output."),
+            _value("--spill-compression", default="none", show_default=True, metavar="NAME", help="Of what is spilled: none, lz4 or zstd, for a disk slower than the processor; the output is the same."),
             _flag("--no-space-check", help="Start even if the disk seems to have no room for the run."),
             _value("--piles", type=int, metavar="N", help="How many piles; for tests and experts."),
         ],

@@ -67,7 +67,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         "pile sets": f"{plan.set_count:,}",
         "workers": f"{plan.scatter_workers} to scatter, {plan.gather_workers} to gather",
         "peak memory": f"{format_size(plan.peak_memory_bytes)}, beside interpreter and libraries",
-        "spilled": "unknown" if streams else format_size(plan.spilled_bytes),
+        "spilled": _describe_spilled(plan),
         "peak disk": "unknown" if streams else f"{format_size(plan.peak_disk_bytes)}, beside the inputs",
         "descriptors": f"{plan.descriptors:,}",
         "shards": _or_unknown(plan.shard_count, "{:,}"),
@@ -75,6 +75,11 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     if plan.output_count is not None:
         figures["records"] += f", of which at most {plan.output_count:,} are written"
     return (f"{name:<12}  {figure}" for name, figure in figures.items())
+
+
+def _describe_spilled(plan: Plan) -> str:
+    size = "unknown" if plan.byte_count is None else format_size(plan.spilled_bytes)
+    return size if plan.spill_compression == "none" else f"{size}, before {plan.spill_compression}"
 
 
 def _or_unknown(number: int | None, pattern: str) -> str:

@@ -50,6 +50,8 @@ class Options(TypedDict, total=False):
     """Threads; None for the usable cores. The output does not depend on it."""
     temp_dir: str | os.PathLike[str] | None
     """Where piles spill; None for beside the output."""
+    spill_compression: str
+    """Of what is spilled: ``"none"``, the default, ``"lz4"`` or ``"zstd"``. The output does not depend on it."""
     head_count: int | None
     """Write only so many records: a uniform sample without replacement, in random order."""
     header: int
@@ -243,6 +245,7 @@ def _make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opt
         cut=_make_cut(options),
         workers=options.get("workers") or _count_cores(options),
         temp_dir=None if temp_dir is None else Path(temp_dir),
+        spill_compression=options.get("spill_compression", "none"),
         head_count=options.get("head_count"),
         pile_count=options.get("piles"),
         overwrite=options.get("overwrite", False),

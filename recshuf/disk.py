@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import io
 import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recshuf.memory import format_size
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a write that more room would mend."""
@@ -62,3 +67,17 @@ class WriteBehind:
             place = ctypes.c_int64(self._begun)
             self._call(self._descriptor, place, ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE)
             self._begun = byte_count
+
+
+class BehindFile(io.FileIO):
+    """A file, not buffered, that is written to its device behind what is appended."""
+
+    def __init__(self, file: int | str | Path, mode: str) -> None:
+        super().__init__(file, mode)
+        self._behind = WriteBehind(self.fileno())
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Write at the present place, and return how many bytes were."""
+        count = super().write(data)
+        self._behind.reach(self.tell())
+        return count

@@ -9,6 +9,7 @@ from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, WriteOptions
 from recshuf.memory import available_bytes
 from recshuf.order import MAX_PILES, MAX_SEED
+from recshuf.plans import SPILL_COMPRESSIONS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,6 +43,8 @@ class Job:
     memory_bytes: int = field(default_factory=lambda: max(SMALLEST_MEMORY, available_bytes() // 2))
     workers: int = 1
     temp_dir: Path | None = None
+    spill_compression: str = "none"
+    """How records that are spilled are compressed, one of `SPILL_COMPRESSIONS`."""
     head_count: int | None = None
     pile_count: int | None = None
     overwrite: bool = False
@@ -70,6 +73,11 @@ class Job:
             _check("--shards", self.cut.shards, 1, 10**6)
             _check("--shard-records", self.cut.shard_records, 1, None)
             _check("--shard-bytes", self.cut.shard_bytes, 1, None)
+        if self.spill_compression not in SPILL_COMPRESSIONS:
+            raise UsageError(
+                f"--spill-compression {self.spill_compression} is not possible; choose one of "
+                f"{', '.join(SPILL_COMPRESSIONS)}"
+            )
         if not self.read.separator:
             raise UsageError("--separator is empty; give at least one byte")
         if self.resume and (self.reads_stdin or self.writes_stdout):

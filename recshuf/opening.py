@@ -120,7 +120,9 @@ def open_job(
         sink_bytes=_preview_target(source, decoder, target_format, write).sink_bytes,
         decoding_factor=1.0 if decoder is None else CONVERSION_FACTOR,
     )
-    limits = Limits(job.memory_bytes, job.workers, job.read.max_record_bytes, job.pile_count)
+    limits = Limits(
+        job.memory_bytes, job.workers, job.read.max_record_bytes, job.pile_count, job.spill_compression
+    )
     plan = make_plan(sizes, limits, costs, cut, job.head_count, piles)
     return Opened(
         job,

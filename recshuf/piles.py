@@ -1,17 +1,16 @@
 """Piles: where records wait between the passes.
 
 A pile set is one file of M regions, one for each pile, each with room for what is expected to fall into it and
-six standard deviations more. A region holds slices one behind the other:
-
-    input (4) | records (4) | first row (8) | payload bytes (8) | xxh3 of these and the payload (8) | payload | 0-7 zeros
+six standard deviations more. A region holds slices one behind the other.
 
 A slice is what one batch contributes to one pile, its records in their old order; its first row is that of the
 batch, so that slices sorted by (input, first row) hold a pile's records in the order of the inputs. A region
 that is full goes on in an extent at the end of the file. A set that is complete gets an index of all its parts at
 the end, by which a later run can take it over:
 
-    magic (8) | piles M (8) | parts n (8) | n x (pile, start, bytes) (24 n) | records of each region (8 M) | records,
-    bytes and fingerprints of each pile (24 M) | xxh3 of all of it (8)
+    magic (8) | piles M (8) | parts n (8) | compression (8) | n x (pile, start, bytes) (24 n) | records of each region
+    (8 M) | bytes of its slices before compression (8 M) | records, bytes and fingerprints of each pile (24 M) | xxh3 of all
+    of it (8)
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +25,8 @@ import xxhash
 
 from recshuf.digests import PileDigests
 from recshuf.errors import CheckError, PileError
+from recshuf.plans import SPILL_COMPRESSIONS
+from recshuf.slices import ALIGNMENT, PREFIX_BYTES, SliceFormat, damaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,36 +35,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.scratch import Scratch
+    from recshuf.slices import Origin, Slice
 
-_HEADER = struct.Struct("<IIQQ")
-_CHECKSUM = struct.Struct("<Q")
-PREFIX_BYTES = _HEADER.size + _CHECKSUM.size
-"""What a slice has before its payload."""
 EXTENT_BYTES = 64 << 10
 """Least room that a region gets when it must go on elsewhere."""
-_ALIGNMENT = 8
-_ZEROS = bytes(_ALIGNMENT)
 _MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
-_INDEX = struct.Struct("<8sQQ")
-_MAGIC = b"rspiles1"
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """What one batch contributes to one pile, as bytes."""
-
-    input_index: int
-    first_row: int
-    count: int
-    payload: memoryview
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The batch that a slice comes from."""
-
-    input_index: int
-    first_row: int
+_INDEX = struct.Struct("<8sQQQ")
+_CHECKSUM = struct.Struct("<Q")
+_MAGIC = b"rspiles2"
 
 
 class _Regions:
@@ -77,12 +55,13 @@ class _Regions:
     """
 
     def __init__(self, capacities: NDArray[np.int64]) -> None:
-        capacities = -(-capacities // _ALIGNMENT) * _ALIGNMENT
+        capacities = -(-capacities // ALIGNMENT) * ALIGNMENT
         ends = np.cumsum(capacities)
         self.end = int(ends[-1])
-        self._capacities = capacities
-        self._starts = ends - capacities
-        self._used = np.zeros(len(capacities), np.int64)
+        # Lists: what is looked up is one number at a time.
+        self._capacities: list[int] = capacities.tolist()
+        self._starts: list[int] = (ends - capacities).tolist()
+        self._used = [0] * len(capacities)
         self._full: dict[int, list[tuple[int, int]]] = {}
         self._lock = threading.Lock()
 
@@ -94,28 +73,27 @@ class _Regions:
             regions._full.setdefault(pile, []).append((start, used))
         return regions
 
-    def reserve(self, piles: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the place of each new slice; piles are distinct."""
+    def reserve(self, pile: int, size: int) -> int:
+        """Return the place of a new slice."""
         with self._lock:
-            overflowing = self._used[piles] + sizes > self._capacities[piles]
-            for pile, size in zip(piles[overflowing].tolist(), sizes[overflowing].tolist(), strict=True):
+            if self._used[pile] + size > self._capacities[pile]:
                 self._extend(pile, size)
-            places = self._starts[piles] + self._used[piles]
-            self._used[piles] += sizes
-            return places
+            place = self._starts[pile] + self._used[pile]
+            self._used[pile] += size
+            return place
 
     def _extend(self, pile: int, size: int) -> None:
         """Let a full region go on at the end of the file."""
-        used = int(self._used[pile])
+        used = self._used[pile]
         if used:
-            self._full.setdefault(pile, []).append((int(self._starts[pile]), used))
+            self._full.setdefault(pile, []).append((self._starts[pile], used))
         capacity = max(size, used // 2, EXTENT_BYTES)
         self._starts[pile], self._capacities[pile], self._used[pile] = self.end, capacity, 0
         self.end += capacity
 
     def parts(self, pile: int) -> list[tuple[int, int]]:
         """Return start and bytes of everything that was written to a region."""
-        own = (int(self._starts[pile]), int(self._used[pile]))
+        own = (self._starts[pile], self._used[pile])
         return [*self._full.get(pile, []), *([own] if own[1] else [])]
 
     def to_array(self) -> NDArray[np.int64]:
@@ -132,22 +110,33 @@ class PileSet:
     ----------
     descriptor, path
         The file, which belongs to `scratch`.
-    counts
-        Records in each region, shape ``(M,)``.
+    compression
+        How slices are compressed, one of `SPILL_COMPRESSIONS`.
+    sums
+        Records in each region, and bytes of its slices before compression, shape ``(2, M)``.
     """
 
     def __init__(
-        self, scratch: Scratch, descriptor: int, path: Path, regions: _Regions, counts: NDArray[np.int64]
+        self,
+        scratch: Scratch,
+        descriptor: int,
+        path: Path,
+        regions: _Regions,
+        compression: str,
+        sums: NDArray[np.int64],
     ) -> None:
         self._scratch = scratch
         self._descriptor = descriptor
         self._path = path
         self._regions = regions
-        self._counts = counts
+        self._format = SliceFormat(compression)
+        self._counts, self._byte_counts = sums
         self._lock = threading.Lock()
 
     @classmethod
-    def create(cls, scratch: Scratch, capacities: NDArray[np.int64], name: str | None = None) -> PileSet:
+    def create(
+        cls, scratch: Scratch, capacities: NDArray[np.int64], compression: str, name: str | None = None
+    ) -> PileSet:
         """Return a new set with so many bytes set aside for each region.
 
         Parameters
@@ -160,12 +149,12 @@ class PileSet:
         OutputError
             When the file cannot be created.
         """
-        counts = np.zeros(len(capacities), np.int64)
-        return cls(scratch, *scratch.create(name), _Regions(capacities), counts)
+        sums = np.zeros((2, len(capacities)), np.int64)
+        return cls(scratch, *scratch.create(name), _Regions(capacities), compression, sums)
 
     @classmethod
     def adopt(cls, scratch: Scratch, name: str, index_place: int) -> tuple[PileSet, PileDigests]:
-        """Take over a set of an earlier run, and return it with the digests of its piles.
+        """Take over a set of an earlier run, compressed as it is, and return it with the digests of its piles.
 
         Raises
         ------
@@ -177,8 +166,9 @@ class PileSet:
         except OSError as error:
             raise PileError(f"{name}: cannot be opened: {error.strerror}") from error
         try:
-            parts, counts, digests = _read_index(descriptor, path, index_place)
-            found = cls(scratch, descriptor, path, _Regions.restore(len(counts), parts), counts)
+            compression, parts, sums, digests = _read_index(descriptor, path, index_place)
+            regions = _Regions.restore(sums.shape[1], parts)
+            found = cls(scratch, descriptor, path, regions, compression, sums)
             found.check()
         except PileError:
             scratch.release(descriptor)
@@ -195,7 +185,7 @@ class PileSet:
         """
         for pile, count in enumerate(self._counts.tolist()):
             if sum(piece.count for piece in self.read(pile)) != count:
-                raise _damaged(self._path, pile)
+                raise damaged(self._path, pile)
 
     def write(
         self, piles: list[int], slices: list[list[memoryview]], counts: list[int], origin: Origin
@@ -207,18 +197,19 @@ class PileSet:
         DiskFullError
             When there is no space left for them.
         """
-        framed = [_frame(buffers, count, origin) for buffers, count in zip(slices, counts, strict=True)]
-        sizes = np.fromiter((size for size, _ in framed), np.int64, len(framed))
-        where = np.asarray(piles, np.int64)
-        places = self._regions.reserve(where, sizes)
+        written = 0
         try:
-            for place, (size, buffers) in zip(places.tolist(), framed, strict=True):
-                _write_fully(self._descriptor, buffers, place, size)
+            for pile, buffers, count in zip(piles, slices, counts, strict=True):
+                # One at a time: memory has no room for a whole batch that is compressed.
+                size, framed = self._format.frame(buffers, count, origin)
+                _write_fully(self._descriptor, framed, self._regions.reserve(pile, size), size)
+                written += size
         except OSError as error:
             raise self._scratch.explain(error) from error
         with self._lock:
-            self._counts[where] += counts
-        return int(sizes.sum())
+            self._counts[piles] += counts
+            self._byte_counts[piles] += [PREFIX_BYTES + sum(map(len, buffers)) for buffers in slices]
+        return written
 
     def seal(self, digests: PileDigests, wanted: int, number: int) -> int:
         """Write the index of a set that is complete, and return where it lies.
@@ -244,7 +235,8 @@ class PileSet:
                 f"scatter: pile {pile} of pile set {number}: {self._counts[pile]:,} records spilled, "
                 f"{digests.counts[pile]:,} given; run again, and report this as a fault"
             )
-        index = _pack_index(self._regions.to_array(), self._counts, digests)
+        sums = np.stack((self._counts, self._byte_counts))
+        index = _pack_index(self._format.compression, self._regions.to_array(), sums, digests)
         try:
             _write_fully(self._descriptor, [memoryview(index)], self._regions.end, len(index))
         except OSError as error:
@@ -252,8 +244,8 @@ class PileSet:
         return self._regions.end
 
     def region_bytes(self, pile: int) -> int:
-        """Return the bytes written to a region."""
-        return sum(used for _, used in self._regions.parts(pile))
+        """Return the bytes of a region's slices, as they are before compression."""
+        return int(self._byte_counts[pile])
 
     def read(self, pile: int) -> Iterator[Slice]:
         """Yield the slices of a region, in no particular order.
@@ -264,79 +256,45 @@ class PileSet:
             When a slice does not read back as it was written.
         """
         for start, used in self._regions.parts(pile):
-            yield from _parse(_read_fully(self._descriptor, start, used, self._path), self._path, pile)
+            region = _read_fully(self._descriptor, start, used, self._path)
+            yield from self._format.parse(region, self._path, pile)
 
     def close(self) -> None:
         """Close the file; it is gone then, unless it has a name. Idempotent."""
         self._scratch.release(self._descriptor)
 
 
-def _pack_index(parts: NDArray[np.int64], counts: NDArray[np.int64], digests: PileDigests) -> bytes:
-    arrays = (parts, counts, digests.counts, digests.byte_counts, digests.fingerprints)
-    content = _INDEX.pack(_MAGIC, len(counts), len(parts)) + b"".join(array.tobytes() for array in arrays)
+def _pack_index(
+    compression: str, parts: NDArray[np.int64], sums: NDArray[np.int64], digests: PileDigests
+) -> bytes:
+    arrays = (parts, sums, digests.counts, digests.byte_counts, digests.fingerprints)
+    head = _INDEX.pack(_MAGIC, sums.shape[1], len(parts), SPILL_COMPRESSIONS.index(compression))
+    content = head + b"".join(array.tobytes() for array in arrays)
     return content + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(content))
 
 
 def _read_index(
     descriptor: int, path: Path, place: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], PileDigests]:
-    """Return the parts of a set, shape ``(n, 3)``, the records of each region, and the digests of its piles."""
+) -> tuple[str, NDArray[np.int64], NDArray[np.int64], PileDigests]:
+    """Return compression, parts (shape ``(n, 3)``) and sums (shape ``(2, M)``) of a set, and its piles' digests."""
     size = os.fstat(descriptor).st_size - place
     if place < 0 or size < _INDEX.size + _CHECKSUM.size:
         raise PileError(f"{path}: is cut short")
     index = _read_fully(descriptor, place, size, path)
     content = index[: -_CHECKSUM.size]
-    magic, pile_count, part_count = _INDEX.unpack_from(content)
+    magic, pile_count, part_count, compression = _INDEX.unpack_from(content)
     if (
         _CHECKSUM.unpack_from(index, len(content))[0] != xxhash.xxh3_64_intdigest(content)
         or magic != _MAGIC
-        or len(content) != _INDEX.size + 24 * part_count + 32 * pile_count
+        or len(content) != _INDEX.size + 24 * part_count + 40 * pile_count
     ):
         raise PileError(f"{path}: its index does not read back as it was written")
     numbers = np.frombuffer(content, np.int64, offset=_INDEX.size)
     digests = PileDigests(pile_count)
-    counts, digests.counts, digests.byte_counts, prints = numbers[3 * part_count :].reshape(4, -1).copy()
-    digests.fingerprints = prints.view(np.uint64)
-    return numbers[: 3 * part_count].reshape(-1, 3), counts, digests
-
-
-def _frame(buffers: list[memoryview], count: int, origin: Origin) -> tuple[int, list[memoryview]]:
-    """Return the bytes of a slice, header and padding included, and their number."""
-    payload_bytes = sum(len(buffer) for buffer in buffers)
-    header = _HEADER.pack(origin.input_index, count, origin.first_row, payload_bytes)
-    digest = xxhash.xxh3_64(header)
-    for buffer in buffers:
-        digest.update(buffer)
-    prefix = memoryview(header + _CHECKSUM.pack(digest.intdigest()))
-    padding = memoryview(_ZEROS)[: -payload_bytes % _ALIGNMENT]
-    return PREFIX_BYTES + payload_bytes + len(padding), [prefix, *buffers, padding]
-
-
-def _parse(region: memoryview, path: Path, pile: int) -> Iterator[Slice]:
-    place = 0
-    while place < len(region):
-        payload_place = place + PREFIX_BYTES
-        if payload_place > len(region):
-            raise _damaged(path, pile)
-        header = region[place : place + _HEADER.size]
-        input_index, count, first_row, payload_bytes = _HEADER.unpack(header)
-        payload = region[payload_place : payload_place + payload_bytes]
-        digest = xxhash.xxh3_64(header)
-        digest.update(payload)
-        if (
-            len(payload) != payload_bytes
-            or _CHECKSUM.unpack_from(region, place + _HEADER.size)[0] != digest.intdigest()
-        ):
-            raise _damaged(path, pile)
-        yield Slice(input_index, first_row, count, payload)
-        place = payload_place + payload_bytes + -payload_bytes % _ALIGNMENT
-
-
-def _damaged(path: Path, pile: int) -> PileError:
-    return PileError(
-        f"{path}: pile {pile} does not read back as it was written: the disk or its memory is faulty; "
-        "run again with another --temp-dir"
-    )
+    rows = numbers[3 * part_count :].reshape(5, -1).copy()
+    digests.counts, digests.byte_counts = rows[2:4]
+    digests.fingerprints = rows[4].view(np.uint64)
+    return SPILL_COMPRESSIONS[compression], numbers[: 3 * part_count].reshape(-1, 3), rows[:2], digests
 
 
 def _write_fully(descriptor: int, buffers: list[memoryview], place: int, size: int) -> None:

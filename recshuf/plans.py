@@ -43,6 +43,8 @@ ORDERING = 2.75
 MISJUDGED = 1.25
 """How many times as much as expected to fit into memory may fit after all."""
 RESERVED_DESCRIPTORS = 40
+SPILL_COMPRESSIONS = ("none", "lz4", "zstd")
+"""How spilled records may be compressed; pile sets name one by its place here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Limits:
     max_record_bytes: int
     pile_count: int | None = None
     """A pile count that the user insists on."""
+    spill_compression: str = "none"
+    """How spilled records are compressed, one of `SPILL_COMPRESSIONS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,7 @@ class Plan:
     resident_bytes: int
     """Piles kept in memory, at most; none where they are not expected to fit."""
     spilled_bytes: int
-    """Expected on disk between the passes."""
+    """Expected on disk between the passes, before compression."""
     peak_memory_bytes: int
     """Expected at most, beside the interpreter and its libraries."""
     peak_disk_bytes: int
@@ -131,6 +135,8 @@ class Plan:
     descriptors: int
     shard_count: int | None
     """None where it depends on a number of records that is not yet known."""
+    spill_compression: str = "none"
+    """How spilled records are compressed; how well is not known, so no other number depends on it."""
 
     @property
     def set_count(self) -> int:
@@ -201,6 +207,7 @@ def make_plan(
         peak_disk_bytes=spilled_bytes + output_bytes,
         descriptors=max(set_of_input, default=0) + 1 + scatter_workers + writers + RESERVED_DESCRIPTORS,
         shard_count=shard_count,
+        spill_compression=limits.spill_compression,
     )
 
 

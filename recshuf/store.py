@@ -16,9 +16,10 @@ import numpy as np
 from recshuf.digests import Digest, PileDigests, digest_records, sum_digests
 from recshuf.errors import CheckError
 from recshuf.order import KeyRange, find_piles, sort_by_pile
-from recshuf.piles import EXTENT_BYTES, PREFIX_BYTES, Origin, PileSet, Slice
+from recshuf.piles import EXTENT_BYTES, PileSet
 from recshuf.plans import region_bytes
 from recshuf.records import Records, concat_records
+from recshuf.slices import PREFIX_BYTES, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from recshuf.records import RecordCodec
     from recshuf.scratch import Scratch
+    from recshuf.slices import Slice
 
 
 @dataclass(slots=True)
@@ -64,6 +66,8 @@ class PileStore:
         for a store whose sets nobody will.
     name
         What errors call the store, where it is a part of another.
+    compression
+        How spilled slices are compressed, one of `SPILL_COMPRESSIONS`.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class PileStore:
         key_range: KeyRange | None = None,
         on_sealed: Callable[[int, int], None] | None = None,
         name: str = "",
+        compression: str = "none",
     ) -> None:
         self.codec = codec
         self.pile_count = pile_count
@@ -84,6 +89,7 @@ class PileStore:
         self.counts: NDArray[np.int64] = np.zeros(pile_count, np.int64)
         self.spilled_bytes = 0
         self._scratch = scratch
+        self._compression = compression
         self._set_sizes = set_sizes
         self._sets: dict[int, PileSet] = {}
         self._digests: dict[int, PileDigests] = {}
@@ -247,6 +253,7 @@ class PileStore:
             resident_bytes=self._resident_limit if self.is_resident(pile) else 0,
             key_range=self.key_range.part(pile, self.pile_count),
             name=f" of pile {pile}{self._name}",
+            compression=self._compression,
         )
         for _, input_index, first_row, records in self._parts(pile):
             index, bounds = sort_by_pile(find_piles(records.keys, part_count, parts.key_range), part_count)
@@ -374,7 +381,7 @@ class PileStore:
             if set_index not in self._sets:
                 name = None if self._on_sealed is None else set_name(set_index)
                 capacities = self._plan_regions(set_index, sample)
-                self._sets[set_index] = PileSet.create(self._scratch, capacities, name)
+                self._sets[set_index] = PileSet.create(self._scratch, capacities, self._compression, name)
             return self._sets[set_index]
 
     def _plan_regions(self, set_index: int, sample: Records) -> NDArray[np.int64]:

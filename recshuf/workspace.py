@@ -111,4 +111,5 @@ def make_store(opened: Opened, scratch: Scratch, on_sealed: Callable[[int, int],
         plan.resident_bytes,
         plan.output_count,
         on_sealed=on_sealed,
+        compression=plan.spill_compression,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+from recshuf.plans import SPILL_COMPRESSIONS
 from tests._tally import Tally
 from tests._torture_jobs import (
     LARGE,
@@ -84,7 +85,9 @@ def _attack(
 def _draw_resources(stage: Stage, chance: random.Random) -> tuple[str, ...]:
     least = stage.recipe.least_memory
     workers = chance.randint(1, stage.recipe.most_workers)
-    return ("--memory", f"{chance.randint(least, 2 * least)}MB", "--workers", str(workers))
+    memory = f"{chance.randint(least, 2 * least)}MB"
+    spill = chance.choice(SPILL_COMPRESSIONS)
+    return ("--memory", memory, "--workers", str(workers), "--spill-compression", spill)
 
 
 def _draw_moment(bench: _Bench, chance: random.Random) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 OPTIONS = """
     --format --to --compression --shards --shard-records --shard-bytes --seed --memory --workers --temp-dir
+    --spill-compression
     -n --head-count --header -z --zero-terminated --separator --max-record-bytes --datasets --columns --schema
     --piles --nan-as-null --overwrite --resume --no-space-check --plan --report -q --quiet -v --verbose --version -h --help -o --output
 """
@@ -229,6 +231,7 @@ class TestUsage:
             ("--report", "out.txt", "-o", "./out.txt"),
             ("--columns", "a,,b"),
             ("--compression", "zstd:best"),
+            ("--spill-compression", "brotli"),
             ("-o",),
         ],
         ids=" ".join,
@@ -424,6 +427,10 @@ class TestResults:
     def test_plan_of_a_stream(self, call: Run) -> None:
         text = call("--plan", stdin=numbers(10)).stdout.decode()
         assert "unknown" in text
+
+    def test_the_plan_tells_that_its_disk_is_before_compression(self, call: Run, lines: Path) -> None:
+        text = call(lines, "--plan", "--spill-compression", "lz4").stdout.decode()
+        assert re.search(r"^spilled +\d+ B, before lz4$", text, re.MULTILINE)
 
 
 def read_terminal(process: subprocess.Popen[bytes], master: int) -> str:

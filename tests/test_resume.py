@@ -86,9 +86,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     create, path_of = PileSet.create.__func__, Staging.path_of
 
-    def create_noted(cls: type[PileSet], scratch: Any, capacities: Any, name: str | None = None) -> PileSet:
+    def create_noted(
+        cls: type[PileSet], scratch: Any, capacities: Any, compression: str, name: str | None = None
+    ) -> PileSet:
         names.append(str(name))
-        return create(cls, scratch, capacities, name)
+        return create(cls, scratch, capacities, compression, name)
 
     monkeypatch.setattr(PileSet, "create", classmethod(create_noted))
 
@@ -162,6 +164,19 @@ def test_a_run_that_has_nothing_to_go_on_from_just_runs(tmp_path: Path):
     assert sorted(os.listdir(tmp_path)) == ["in", "out"]
     with pytest.raises(OutputError, match="--overwrite"):
         run(inputs, tmp_path / "out", resume=True)
+
+
+@pytest.mark.parametrize(("before", "now"), [("none", "zstd"), ("zstd", "none"), ("lz4", "zstd")])
+def test_spilled_records_may_be_compressed_in_another_way(
+    tmp_path: Path, made: list[str], before: str, now: str
+):
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    run(inputs, tmp_path / "whole")
+    run_until(1, inputs, tmp_path / "out", spill_compression=before)
+    made.clear()
+    run(inputs, tmp_path / "out", spill_compression=now, resume=True)
+    assert [name for name in made if name.startswith("set-")] == ["set-00001.piles", "set-00003.piles"]
+    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
 
 
 def test_the_seed_that_was_drawn_is_kept(tmp_path: Path):

@@ -29,7 +29,7 @@ from recshuf.errors import CheckError
 from recshuf.formats._hdf5_sink import Hdf5Sink
 from recshuf.formats._lines_write import LineSink
 from recshuf.formats._parquet_write import ParquetSink
-from recshuf.piles import PileSet, Slice
+from recshuf.piles import PileSet
 from recshuf.records import Records
 from recshuf.store import PileStore
 from tests.test_shuffle import FORMATS, make_inputs
@@ -37,6 +37,8 @@ from tests.test_shuffle import FORMATS, make_inputs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from recshuf.slices import Slice
 
 SINKS = {"text": LineSink, "jsonl": LineSink, "parquet": ParquetSink, "hdf5": Hdf5Sink}
 

@@ -21,6 +21,7 @@ import pytest
 import zstandard
 
 import recshuf
+from recshuf.disk import WriteBehind
 from recshuf.errors import InputError, MemoryLimitError, OutputError, RecshufError, UsageError
 from recshuf.order import draw_keys
 from tests._format_tools import OneWayReader, OneWayWriter, decompress_file
@@ -196,6 +197,8 @@ def test_spilled_runs_give_the_bytes_of_runs_in_memory(tmp_path: Path, name: str
         "disk-parallel": {"memory": "100MB", "workers": 5},
         "disk-few-piles": {"memory": "64MB", "workers": 1, "piles": 2},
         "disk-many-piles": {"memory": "64MB", "workers": 1, "piles": 1000},
+        "disk-lz4": {"memory": "64MB", "workers": 2, "spill_compression": "lz4"},
+        "disk-zstd": {"memory": "64MB", "workers": 1, "spill_compression": "zstd"},
     }.items():
         output = tmp_path / setting
         reports[setting] = recshuf.shuffle(inputs, output, shards=3, seed=1, temp_dir=tmp_path, **options)
@@ -206,6 +209,18 @@ def test_spilled_runs_give_the_bytes_of_runs_in_memory(tmp_path: Path, name: str
         setting: setting != "memory" for setting in reports
     }
     assert os.listdir(tmp_path) == ["in"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_shards_go_to_the_device_while_they_are_written(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+):
+    """So that the sync at their end has little to wait for."""
+    reached = []
+    monkeypatch.setattr(WriteBehind, "reach", lambda _, byte_count: reached.append(byte_count))
+    output = tmp_path / f"out{SUFFIXES[name]}"
+    recshuf.shuffle(make_inputs(tmp_path / "in", name, [3000]), output, seed=0)
+    assert max(reached) == output.stat().st_size
 
 
 @pytest.mark.parametrize("name", ["text", "jsonl"])

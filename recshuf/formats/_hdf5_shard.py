@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+from recshuf.disk import BehindFile
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -32,7 +34,7 @@ class ShardFile:
         self.error: OSError | None = None
         self._path = path
         self._pretends = False
-        self._file: io.RawIOBase | io.BytesIO = path.open("x+b", buffering=0)
+        self._file: io.RawIOBase | io.BytesIO = BehindFile(path, "x+b")
         try:
             self.write(image)
             self.check()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 
+from recshuf.disk import BehindFile
 from recshuf.errors import ConversionError
 from recshuf.formats._parquet_plan import FirstRows
 from recshuf.formats._parquet_types import conform
@@ -48,7 +50,8 @@ class ParquetTarget(Target):
     def open(self, path: Path, threads: int) -> Sink:  # noqa: ARG002 - the writer is single-threaded
         """Create the file; a link in its place is refused like a file."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        stream = os.fdopen(os.open(path, flags, 0o666), "wb", buffering=_FILE_BUFFER_BYTES)
+        file = BehindFile(os.open(path, flags, 0o666), "wb")
+        stream = io.BufferedWriter(file, _FILE_BUFFER_BYTES)
         return ParquetSink(stream, self._schema, self._plan)
 
 

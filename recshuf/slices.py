@@ -1,0 +1,127 @@
+"""Slices: what one batch contributes to one pile, as bytes in a file.
+
+    input (4) | records (4) | first row (8) | payload bytes (8) | bytes before compression (8) | xxh3 of these and the
+    payload (8) | payload | 0-7 zeros
+
+A payload that has as many bytes as before compression is not compressed.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import xxhash
+
+from recshuf.errors import PileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+_HEADER = struct.Struct("<IIQQQ")
+_CHECKSUM = struct.Struct("<Q")
+PREFIX_BYTES = _HEADER.size + _CHECKSUM.size
+"""What a slice has before its payload."""
+ALIGNMENT = 8
+"""Slices begin at multiples of this."""
+_ZEROS = bytes(ALIGNMENT)
+_MOST_COMPRESSED = 8 << 20
+"""A longer payload holds a record of its own length, of which memory has no room for two more copies."""
+_ZSTD_LEVEL = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What one batch contributes to one pile, as bytes."""
+
+    input_index: int
+    first_row: int
+    count: int
+    payload: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The batch that a slice comes from."""
+
+    input_index: int
+    first_row: int
+
+
+class SliceFormat:
+    """How slices become bytes in a file and come back; used by many threads.
+
+    Parameters
+    ----------
+    compression
+        One of `SPILL_COMPRESSIONS`.
+    """
+
+    def __init__(self, compression: str) -> None:
+        self.compression = compression
+        self._codec: pa.Codec | None = None
+        if compression == "lz4":
+            self._codec = pa.Codec("lz4_raw")
+        elif compression == "zstd":
+            self._codec = pa.Codec("zstd", compression_level=_ZSTD_LEVEL)
+
+    def frame(self, buffers: list[memoryview], count: int, origin: Origin) -> tuple[int, list[memoryview]]:
+        """Return the size of a slice in the file, and its bytes."""
+        plain_bytes = sum(len(buffer) for buffer in buffers)
+        buffers = self._compress(buffers, plain_bytes)
+        payload_bytes = sum(len(buffer) for buffer in buffers)
+        header = _HEADER.pack(origin.input_index, count, origin.first_row, payload_bytes, plain_bytes)
+        digest = xxhash.xxh3_64(header)
+        for buffer in buffers:
+            digest.update(buffer)
+        prefix = memoryview(header + _CHECKSUM.pack(digest.intdigest()))
+        padding = memoryview(_ZEROS)[: -payload_bytes % ALIGNMENT]
+        return PREFIX_BYTES + payload_bytes + len(padding), [prefix, *buffers, padding]
+
+    def _compress(self, buffers: list[memoryview], plain_bytes: int) -> list[memoryview]:
+        """Return the buffers as one that is compressed, or as they are where that does not make them smaller."""
+        if self._codec is None or not plain_bytes or plain_bytes > _MOST_COMPRESSED:
+            return buffers
+        # As bytes: a memoryview of the buffer that is compressed into has the length of the longest possible.
+        packed = self._codec.compress(b"".join(buffers), asbytes=True)
+        return [memoryview(packed)] if len(packed) < plain_bytes else buffers
+
+    def parse(self, region: memoryview, path: Path, pile: int) -> Iterator[Slice]:
+        """Yield the slices of a region, their payloads as they were before compression.
+
+        Raises
+        ------
+        PileError
+            When one does not read back as it was written; it names file and pile.
+        """
+        place = 0
+        while place < len(region):
+            payload_place = place + PREFIX_BYTES
+            if payload_place > len(region):
+                raise damaged(path, pile)
+            header = region[place : place + _HEADER.size]
+            input_index, count, first_row, payload_bytes, plain_bytes = _HEADER.unpack(header)
+            payload = region[payload_place : payload_place + payload_bytes]
+            digest = xxhash.xxh3_64(header)
+            digest.update(payload)
+            if (
+                len(payload) != payload_bytes
+                or _CHECKSUM.unpack_from(region, place + _HEADER.size)[0] != digest.intdigest()
+            ):
+                raise damaged(path, pile)
+            if plain_bytes != payload_bytes and self._codec is not None:
+                payload = memoryview(self._codec.decompress(payload, plain_bytes))
+            yield Slice(input_index, first_row, count, payload)
+            place = payload_place + payload_bytes + -payload_bytes % ALIGNMENT
+
+
+def damaged(path: Path, pile: int) -> PileError:
+    """Return the error for a region that does not read back as it was written."""
+    return PileError(
+        f"{path}: pile {pile} does not read back as it was written: the disk or its memory is faulty; "
+        "run again with another --temp-dir"
+    )

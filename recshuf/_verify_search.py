@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from recshuf.order import find_piles, sort_by_pile
 from recshuf.records import Records, choose_codec
+from recshuf.sides import INPUTS, OUTPUT
 from recshuf.store import PileStore
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from recshuf.scratch import Scratch
 
-INPUTS, OUTPUT = 0, 1
 BUCKETS = 4096
 """Hashes are summed by their first 12 bits, so that a difference is looked for only where there is one."""
 MOST_PLACES = 10
@@ -151,7 +151,7 @@ class Search:
         piles = min(_MOST_PILES, max(1, expected * _ENTRY_BYTES // (memory_bytes // 32)))
         self._store = PileStore(codec, piles, scratch, (float(expected),), memory_bytes // 4)
 
-    def add(self, hashes: NDArray[np.uint64], side: int, file: int, first_row: int) -> None:
+    def add(self, side: int, hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
         """Add the hashes, shape ``(n, 2)``, of consecutive records."""
         rows = np.flatnonzero(self._wanted[find_buckets(hashes)])
         if not rows.size:

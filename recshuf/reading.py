@@ -8,7 +8,9 @@ from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from recshuf.errors import Stopped
+from recshuf.errors import MemoryLimitError, Stopped
+from recshuf.ledger import RowLedger
+from recshuf.memory import format_size
 from recshuf.pools import Pool
 
 if TYPE_CHECKING:
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
     """Takes a batch, the index of its input, and its first row in it; called in many threads."""
 
 
+LARGEST_BLOCK = 8 << 20
+SMALLEST_BLOCK = 1 << 20
+_HASHING_BYTES = 12 << 20
+"""What hashing takes in each thread beside the batch."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadingPlan:
     """How inputs are read inside the memory limit."""
@@ -31,52 +39,35 @@ class ReadingPlan:
     max_record_bytes: int
 
 
-class RowLedger:
-    """Hands out row numbers of one input: fragments claim theirs in order, whoever reads them first.
+def plan_reading(
+    source: Source, workers: int, memory_bytes: int, max_record_bytes: int, decoding_factor: float
+) -> ReadingPlan:
+    """Return the plan of reading a source: large blocks first, then many workers.
 
-    A fragment of unknown size must have been read before the next one can know its rows; so a claim waits
-    until the fragments before it are `finish`ed.
+    Parameters
+    ----------
+    decoding_factor
+        Memory of decoding a batch, as a multiple of the batch.
+
+    Raises
+    ------
+    MemoryLimitError
+        When not even one worker with the smallest blocks fits.
     """
-
-    def __init__(self) -> None:
-        self._turn = 0
-        self._rows = 0
-        self._changed = threading.Condition()
-        self._stopped = False
-
-    @property
-    def rows(self) -> int:
-        """Rows claimed so far."""
-        return self._rows
-
-    def claim(self, fragment_index: int, count: int) -> int:
-        """Return the first row of the next `count` records of a fragment, once it is that fragment's turn.
-
-        Raises
-        ------
-        Stopped
-            When `stop` was called.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._turn == fragment_index or self._stopped)
-            if self._stopped:
-                raise Stopped
-            first_row = self._rows
-            self._rows += count
-            return first_row
-
-    def finish(self, fragment_index: int) -> None:
-        """Pass the turn to the next fragment: this one has claimed all its rows."""
-        self.claim(fragment_index, 0)
-        with self._changed:
-            self._turn += 1
-            self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Wake everybody who waits, with `Stopped`."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
+    share, needed = 0.6 * memory_bytes, 0
+    for count in range(workers, 0, -1):
+        block = LARGEST_BLOCK
+        while block >= SMALLEST_BLOCK:
+            one = source.reading_bytes(block) + int(block * (1 + decoding_factor)) + _HASHING_BYTES
+            needed = count * one
+            if needed <= share or (count == 1 and block == SMALLEST_BLOCK and needed <= memory_bytes):
+                longest = max(block, (memory_bytes - needed) // 12)
+                return ReadingPlan(count, block, min(max_record_bytes, longest))
+            block //= 2
+    raise MemoryLimitError(
+        f"reading needs at least {format_size(needed)} of memory, and the limit is "
+        f"{format_size(memory_bytes)}; raise --memory"
+    )
 
 
 @dataclass(slots=True)

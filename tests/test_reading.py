@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.errors import Stopped
-from recshuf.reading import Reading, ReadingPlan, RowLedger
+from recshuf.ledger import RowLedger
+from recshuf.reading import Reading, ReadingPlan
 from tests.fake_format import FakeFragment, FakeSource
 
 if TYPE_CHECKING:

@@ -19,10 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf import _verify_reading, _verify_search
+from recshuf import _verify_search, reading
 from recshuf.errors import InputError, UsageError
 from recshuf.reading import Reading
 from recshuf.scratch import Scratch
+from recshuf.sides import INPUTS
 from tests._format_tools import decompress_file
 from tests.test_conversions import PAIRS, WRITERS, choose_schema, make_columns
 from tests.test_shuffle import SUFFIXES
@@ -490,10 +491,10 @@ def test_equal_records_take_the_memory_of_one(tmp_path: Path):
     hashes = np.repeat(np.array([[5, 6]], np.uint64), 200_000, axis=0)
     wanted = np.ones(_verify_search.BUCKETS, np.bool_)
     search = _verify_search.Search(wanted, len(hashes) * 20, Scratch(tmp_path), 64 << 20)
-    search.add(hashes, _verify_search.INPUTS, 0, 0)
+    search.add(INPUTS, hashes, 0, 0)
     tracemalloc.start()
     for round_number in range(1, 20):
-        search.add(hashes, _verify_search.INPUTS, 0, round_number * len(hashes))
+        search.add(INPUTS, hashes, 0, round_number * len(hashes))
     assert tracemalloc.get_traced_memory()[0] < 1 << 20
     tracemalloc.stop()
     found = search.run()
@@ -514,7 +515,7 @@ def test_a_search_that_spills_finds_the_same(tmp_path: Path):
         search = _verify_search.Search(wanted, 3000, Scratch(tmp_path), memory_bytes)
         for side, hashes in enumerate(random_hashes):
             for start in range(0, len(hashes), 7000):
-                search.add(hashes[start : start + 7000], side, 3, start)
+                search.add(side, hashes[start : start + 7000], 3, start)
         found.append(search.run())
         search.close()
     assert found[0] == found[1]
@@ -540,8 +541,8 @@ def test_tallies_are_sums_modulo_2_to_the_64_of_each_bucket(values: list[int], r
 
 
 def test_rows_are_numbered_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_verify_reading, "LARGEST_BLOCK", 4096)
-    monkeypatch.setattr(_verify_reading, "SMALLEST_BLOCK", 4096)
+    monkeypatch.setattr(reading, "LARGEST_BLOCK", 4096)
+    monkeypatch.setattr(reading, "SMALLEST_BLOCK", 4096)
     lines = [b"%08d" % number for number in range(20_000)]
     for suffix in ("", ".gz"):
         path = tmp_path / f"in.txt{suffix}"
@@ -555,8 +556,8 @@ def test_rows_are_numbered_across_blocks(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_rows_are_numbered_across_the_batches_of_a_fragment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_verify_reading, "LARGEST_BLOCK", 4096)
-    monkeypatch.setattr(_verify_reading, "SMALLEST_BLOCK", 4096)
+    monkeypatch.setattr(reading, "LARGEST_BLOCK", 4096)
+    monkeypatch.setattr(reading, "SMALLEST_BLOCK", 4096)
     table = pa.table({"n": np.arange(20_000)})
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=10_000)
     pq.write_table(table.filter(np.arange(20_000) != 12_345), tmp_path / "out.parquet")

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from recshuf.progress import Progress
 
 
+INPUTS, OUTPUT = 0, 1
+
+
 @dataclass(slots=True)
 class Side:
     """The inputs or the output."""

@@ -1,0 +1,139 @@
+"""The inputs and the output of a shuffle, opened side by side so that equal records hash alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recshuf._fingerprints_types import find_difference, find_exact_difference
+from recshuf.errors import InputError
+from recshuf.fingerprints import HashKey
+from recshuf.formats import detect_format
+from recshuf.reading import Reading, plan_reading
+from recshuf.sides import (
+    INPUTS,
+    OUTPUT,
+    Side,
+    leave_out,
+    list_files,
+    open_side,
+    options_of_inputs,
+    options_of_output,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from recshuf._verify_manifest import Manifest
+    from recshuf.interfaces import InputFile
+    from recshuf.job import Job
+    from recshuf.progress import Progress
+
+    VisitHashes = Callable[[NDArray[np.uint64], int, int], None]
+    """Takes hashes of shape ``(n, 2)``, the index of their file, and the first one's row; called in many threads."""
+
+_DECODING_FACTOR = 4.0
+"""Memory of decoding a batch, as a multiple of its size."""
+
+
+class SideReader:
+    """One side being read.
+
+    Parameters
+    ----------
+    key
+        The same for both sides.
+    """
+
+    def __init__(self, side: Side, key: HashKey, job: Job, progress: Progress) -> None:
+        self.side = side
+        self._key = key
+        self._progress = progress
+        self._plan = plan_reading(
+            side.source,
+            job.workers,
+            job.memory_bytes,
+            job.read.max_record_bytes,
+            _DECODING_FACTOR if side.decoder else 0.0,
+        )
+
+    def learn(self) -> pa.Schema | None:
+        """Return the schema of the table form, which may take reading everything; None without a decoder."""
+        decoder = self.side.decoder
+        if decoder is None:
+            return None
+        if decoder.schema is None:
+            self._read("learn", self.side.observe)
+        return decoder.finish()
+
+    def read_hashes(self, verb: str, visit: VisitHashes) -> None:
+        """Give the hashes of all records to `visit`; `verb` is what progress calls it."""
+
+        def hash_and_visit(batch: pa.RecordBatch, file: int, first_row: int) -> None:
+            visit(self.side.hash(batch, file, first_row, self._key), file, first_row)
+
+        self._read(verb, hash_and_visit)
+
+    def _read(self, verb: str, visit: Callable[[pa.RecordBatch, int, int], None]) -> None:
+        summaries = self.side.source.inputs
+        counts = [one.record_count for one in summaries]
+        total = None if None in counts else sum(count or 0 for count in counts)
+        self._progress.start(f"{verb} {self.side.name}", total, None)
+
+        def visit_and_tell(batch: pa.RecordBatch, file: int, first_row: int) -> None:
+            visit(batch, file, first_row)
+            self._progress.advance(batch.num_rows, int(batch.nbytes))
+
+        source = self.side.source
+        Reading(source, self._plan, range(len(source.inputs)), visit_and_tell).run("verify")
+
+
+def open_pair(
+    job: Job, output: str, manifest: Manifest | None, progress: Progress, files: list[InputFile] | None
+) -> list[SideReader]:
+    """Return the readers of inputs and output; of the inputs only, where not one file of the output is there."""
+    if files is None:
+        files = leave_out(list_files(job.inputs, job.format, progress), job.inputs, output)
+    if not files:
+        raise InputError(job.inputs[0], "holds no file beside those of the output")
+    given_format = job.format or detect_format(files)
+    key = HashKey()
+    given = open_side("inputs", files, given_format, options_of_inputs(job.read, given_format))
+    files = _list_output(output, manifest, job.to, progress)
+    made_format = job.to or (manifest.to if manifest else None) or detect_format(files)
+    if made_format != given_format:
+        given.decoder = given.source.decoder()
+    readers = [SideReader(given, key, job, progress)]
+    if files:
+        read = options_of_output(job.read, given_format, made_format, readers[0].learn())
+        made = open_side("output", files, made_format, read)
+        if made_format != given_format:
+            made.decoder = made.source.decoder()
+        readers.append(SideReader(made, key, job, progress))
+    return readers
+
+
+def _list_output(
+    output: str, manifest: Manifest | None, name: str | None, progress: Progress
+) -> list[InputFile]:
+    if not manifest:
+        return list_files([output], name, progress)
+    present = manifest.find_present()
+    return list_files(present, None, progress) if present else []
+
+
+def compare_schemas(readers: list[SideReader]) -> str | None:
+    """Return in what the schemas of both sides differ; None where records can be compared."""
+    if len(readers) == 1:
+        return None
+    given, made = (reader.side for reader in readers)
+    if given.decoder is not None:
+        is_text = "text" in (given.format, made.format)
+        return find_difference(readers[INPUTS].learn(), readers[OUTPUT].learn(), is_text=is_text)
+    headers = [getattr(side.source.layout, "header", b"") for side in (given, made)]
+    if all(headers) and headers[0] != headers[1]:
+        return "the header lines differ"
+    return find_exact_difference(given.source.schema, made.source.schema)

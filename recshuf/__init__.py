@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 __all__ = [
+    "CheckOptions",
+    "CheckReport",
     "Options",
     "ShuffleReport",
     "VerifyOptions",
     "VerifyReport",
     "__version__",
+    "check",
     "errors",
     "plan",
     "shuffle",
@@ -19,11 +22,15 @@ __all__ = [
 
 if TYPE_CHECKING:
     from recshuf import errors
-    from recshuf.api import Options, VerifyOptions, plan, shuffle, verify
+    from recshuf.api import CheckOptions, Options, VerifyOptions, check, plan, shuffle, verify
+    from recshuf.checking import CheckReport
     from recshuf.report import ShuffleReport
     from recshuf.verification import VerifyReport
 
 _HOMES = {
+    "CheckOptions": "recshuf.api",
+    "CheckReport": "recshuf.checking",
+    "check": "recshuf.api",
     "Options": "recshuf.api",
     "shuffle": "recshuf.api",
     "plan": "recshuf.api",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -177,3 +178,57 @@ class ShuffleCommand(click.Command):
         """Write the examples as they stand."""
         formatter.write_paragraph()
         formatter.write(_EXAMPLES)
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What another command than the shuffle says of itself."""
+
+    description: str
+    usage: list[str]
+    example: str
+    shared: dict[str, tuple[str, ...]]
+    """Options that it has from the shuffle, by heading."""
+    help: dict[str, str]
+    """What it says of some of them in other words."""
+
+
+class SiblingCommand(ShuffleCommand):
+    """A command with options of the shuffle, under the same names and headings.
+
+    Parameters
+    ----------
+    callback
+        Called with the values of all options and ``inputs``, by name.
+    own
+        Options of its own, by heading; those come first.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        callback: Callable[..., None],
+        wording: Wording,
+        own: dict[str, list[click.Option]] | None = None,
+    ) -> None:
+        super().__init__(callback)
+        self._wording = wording
+        known = {option.name: option for group in self.headings.values() for option in group}
+        self.name, self.help, self.hidden = name, wording.description, False
+        shared = {heading: [known[name] for name in names] for heading, names in wording.shared.items()}
+        self.headings = (own or {}) | {
+            heading: [*(own or {}).get(heading, []), *options] for heading, options in shared.items()
+        }
+        for changed, text in wording.help.items():
+            known[changed].help = text
+        arguments = [param for param in self.params if isinstance(param, click.Argument)]
+        self.params = [*arguments, *(option for group in self.headings.values() for option in group)]
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the usage line's words."""
+        return ["[OPTIONS]", *self._wording.usage]
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
+        """Write the example as it stands."""
+        formatter.write_paragraph()
+        formatter.write(self._wording.example)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from recshuf.memory import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from recshuf.checking import CheckReport
     from recshuf.plans import Plan
     from recshuf.report import ShuffleReport
     from recshuf.verification import RecordPlace, VerifyReport
@@ -157,3 +158,45 @@ def difference_lines(report: VerifyReport) -> Iterator[str]:
 def _describe_place(place: RecordPlace) -> str:
     copies = f", {place.copies:,} of its kind" if place.copies > 1 else ""
     return f"{place.name}: record {place.index}{copies}"
+
+
+def check_lines(report: CheckReport, names: Sequence[str], *, with_all: bool) -> Iterator[str]:
+    """Yield what an order looks like: the statistics that speak against it or all, and the verdict.
+
+    Parameters
+    ----------
+    names
+        What was checked.
+    """
+    shown = [score for score in report.scores if with_all or score.is_flagged]
+    if shown:
+        yield f"{'statistic':<14} {'found':>16} {'expected':>16} {'deviations':>11}"
+    for score in shown:
+        found, expected = f"{score.statistic:,.1f}", f"{score.expectation:,.1f}"
+        yield f"{score.name:<14} {found:>16} {expected:>16} {score.z:>+11,.1f}"
+    for score in report.scores:
+        if score.is_flagged:
+            yield f"{score.name}: {score.meaning}"
+    yield from _check_notes(report)
+    name = names[0] if len(names) == 1 else count_of(len(names), "path")
+    way = "where records come from" if report.basis == "origins" else f"the values of {report.basis}"
+    flagged = sum(score.is_flagged for score in report.scores)
+    verdict = "looks uniformly random" if report.is_uniform else "is not in a uniformly random order"
+    said = f"{flagged or 'none'} of {len(report.scores)} statistics {'speaks' if flagged == 1 else 'speak'} against it"
+    yield f"{name} {verdict}: by {way}, {said}, in {duration(report.seconds)}"
+
+
+def _check_notes(report: CheckReport) -> Iterator[str]:
+    """Yield what one must know of the test."""
+    if report.share < 1:
+        yield f"sampled: {report.tested:,} of {count_of(report.records, 'record')} were tested"
+    for count, what in (
+        (report.missing, "of the inputs are not in the data"),
+        (report.extra, "of the data are not in the inputs"),
+    ):
+        if count:
+            yield f"{count_of(count, 'record')} {what}; recshuf verify names them"
+    if report.twins:
+        yield f"{report.twins:,} of {count_of(report.tested, 'record')} have equals; lots were drawn which is which"
+    if not report.is_uniform:
+        yield f"records moved {report.mean_move:.1%} of the data on average; 33.3% in a uniformly random order"

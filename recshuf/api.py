@@ -17,6 +17,7 @@ from recshuf.progress import SilentProgress
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from recshuf.checking import CheckReport
     from recshuf.plans import Plan
     from recshuf.progress import Progress
     from recshuf.report import ShuffleReport
@@ -107,6 +108,22 @@ class VerifyOptions(TypedDict, total=False):
     workers: int | None
     temp_dir: str | os.PathLike[str] | None
     """Where hashes spill if much differs; None for `$TMPDIR`, else /var/tmp."""
+
+
+class CheckOptions(TypedDict, total=False):
+    """Options of `check` that say what the records are, as for `verify`."""
+
+    format: str | None
+    to: str | None
+    header: int
+    zero_terminated: bool
+    separator: str | bytes | None
+    max_record_bytes: Size
+    datasets: Names | None
+    columns: Names | None
+    schema: pa.Schema | str | os.PathLike[str] | None
+    memory: Size | None
+    workers: int | None
 
 
 def shuffle(
@@ -217,6 +234,75 @@ def verify(
         return verify_job(job, listener)
     finally:
         listener.stop()
+
+
+def check(
+    data: Paths,
+    *,
+    against: Paths = (),
+    column: str | None = None,
+    id_column: str | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[CheckOptions],
+) -> CheckReport:
+    """Test whether records are in a uniformly random order.
+
+    Parameters
+    ----------
+    data
+        Files, directories and globs; with `against`, one path.
+    against
+        What `data` was made from, by whatever program: where each record comes from is found by its content.
+    column
+        Without `against`: the column, dataset or field (``a.b``) by whose values the order is tested.
+    id_column
+        With `against`: what tells records apart; None for their whole content.
+    progress
+        Hears of passes, records and warnings; None for nobody.
+    **options
+        Each explained in `recshuf.CheckOptions`.
+
+    Returns
+    -------
+    CheckReport
+        Whether nothing speaks against it (`is_uniform`), and the score of every statistic.
+
+    Raises
+    ------
+    UsageError
+        When options contradict each other, there are fewer than 1,000 records, or a column is not there.
+    InputError
+        When a file cannot be read.
+    """
+    unknown = set(options) - CheckOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unknown option {sorted(unknown)[0]!r}")
+    given, inputs = _list_paths(data), _list_paths(against)
+    if bool(inputs) == (column is not None):
+        raise UsageError("give either --against INPUT... or --column NAME, by which the order is tested")
+    if inputs and len(given) > 1:
+        raise UsageError(
+            "--against compares one output with its inputs; name one file or directory before it"
+        )
+    if id_column is not None and not inputs:
+        raise UsageError("--id tells which records are the same with --against only")
+    job = _make_job(inputs or given, given[0] if inputs else None, cast("Options", options))
+    listener = progress or SilentProgress()
+    choose_allocators(job.memory_bytes)
+    from recshuf.checking import check_against, check_values
+
+    try:
+        if column is not None:
+            return check_values(job, listener, column)
+        return check_against(job, listener, id_column)
+    finally:
+        listener.stop()
+
+
+def _list_paths(paths: Paths) -> list[str | os.PathLike[str]]:
+    if paths is None:
+        return []
+    return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
 
 
 def _make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Options) -> Job:

@@ -82,7 +82,7 @@ class Score:
         return self.higher if self.z > 0 else self.lower
 
 
-def run_battery(p: Order, file_sizes: Sequence[int]) -> list[Score]:
+def run_battery(p: Order, file_sizes: Sequence[int], group: str = "file") -> list[Score]:
     """Return the score of every statistic that says something about so many records and files.
 
     Parameters
@@ -91,6 +91,8 @@ def run_battery(p: Order, file_sizes: Sequence[int]) -> list[Score]:
         Permutation of ``0 .. n - 1``: the origin index of each output.
     file_sizes
         Records of each input file, in the order of origin indices; they add up to n.
+    group
+        What a file is called, where it is something else that origins begin with.
 
     Raises
     ------
@@ -101,7 +103,11 @@ def run_battery(p: Order, file_sizes: Sequence[int]) -> list[Score]:
         raise UsageError(f"{p.size} records are too few to test their order: it takes {MIN_RECORDS}")
     measures = {name: measure(p) for name, measure in ORDER_MEASURES.items()}
     measures |= measure_files(p, np.asarray(file_sizes))
-    return [Score(name, *measure, *MEANINGS[name]) for name, measure in measures.items()]
+    words = {"group": group, "Group": group.capitalize()}
+    return [
+        Score(name.replace("file", group), *measure, *(text.format(**words) for text in MEANINGS[name]))
+        for name, measure in measures.items()
+    ]
 
 
 def combine_scores(batteries: Sequence[Sequence[Score]]) -> list[Score]:
@@ -192,12 +198,12 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
         "Stretches of the output hold whole stretches of the input: records moved too short a way.",
     ),
     "file-windows": (
-        "Files come in clumps: some stretches of the output have too many records of one file.",
-        "Stretches of the output have too equal a share of every file: files take turns.",
+        "{Group}s come in clumps: some stretches of the output have too many records of one {group}.",
+        "Stretches of the output have too equal a share of every {group}: {group}s take turns.",
     ),
     "same-file": (
-        "Two records in a row are too often from one file: files are read in pieces.",
-        "Two records in a row are too rarely from one file: files take turns.",
+        "Two records in a row are too often of one {group}: {group}s come in pieces.",
+        "Two records in a row are too rarely of one {group}: {group}s take turns.",
     ),
     "pairs": (
         "Where a record comes from tells where the next one does: neighbours stay together, or piles were ordered alike.",

@@ -16,8 +16,9 @@ import click
 from click.exceptions import Exit
 from click.shell_completion import shell_complete
 
+from recshuf._check_options import CheckCommand
 from recshuf._options import ShuffleCommand
-from recshuf._verify_options import VerifyCommand
+from recshuf._verify_options import make_verify_command
 from recshuf.disk import real_path
 from recshuf.errors import OutputError, RecshufError, UsageError
 
@@ -32,6 +33,7 @@ COMPLETION_VARIABLE = "_RECSHUF_COMPLETE"
 
 FAILED = 1
 WRONG_USAGE = 2
+NOT_UNIFORM = 3
 SIGNALLED = 128
 """Plus the number of the signal."""
 CLEANUP_SECONDS = 1.5
@@ -299,6 +301,28 @@ def _run_verify(
         raise Exit(FAILED)
 
 
+def _run_check(inputs: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **options: Any) -> None:
+    """Test the order of `inputs`; `options` are arguments of `recshuf.check`."""
+    if quiet and (verbose or as_json):
+        raise UsageError("-q and what prints more contradict each other; give one of them")
+    if not inputs:
+        raise UsageError(
+            "check what? usage: recshuf check [OPTIONS] DATA... [--against INPUT... | --column NAME]"
+        )
+    from recshuf import api
+    from recshuf._wording import check_lines, one_line
+
+    progress = _choose_progress(quiet, "-" if as_json else None)
+    done = api.check(inputs, progress=progress, **options)
+    if as_json:
+        _write_json("-", done.to_json())
+    lines = [] if quiet or as_json or sys.stdout is None else check_lines(done, inputs, with_all=verbose)
+    for line in lines:
+        click.echo(one_line(line))
+    if not done.is_uniform:
+        raise Exit(NOT_UNIFORM)
+
+
 def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:
     if not inputs and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError(
@@ -397,4 +421,5 @@ def _write_json(name: str, values: dict[str, object]) -> None:
 
 
 commands = DefaultGroup(ShuffleCommand(_run_shuffle))
-commands.add_command(VerifyCommand(_run_verify))
+commands.add_command(make_verify_command(_run_verify))
+commands.add_command(CheckCommand(_run_check))

@@ -77,6 +77,14 @@ class SideReader:
 
         self._read(verb, hash_and_visit)
 
+    def read_tables(self, verb: str, visit: Callable[[pa.RecordBatch, int, int], None]) -> None:
+        """Give all records to `visit` in table form, with the index of their file and the first one's row."""
+
+        def decode_and_visit(batch: pa.RecordBatch, file: int, first_row: int) -> None:
+            visit(self.side.decode(batch, file, first_row), file, first_row)
+
+        self._read(verb, decode_and_visit)
+
     def _read(self, verb: str, visit: Callable[[pa.RecordBatch, int, int], None]) -> None:
         summaries = self.side.source.inputs
         counts = [one.record_count for one in summaries]
@@ -92,9 +100,23 @@ class SideReader:
 
 
 def open_pair(
-    job: Job, output: str, manifest: Manifest | None, progress: Progress, files: list[InputFile] | None
+    job: Job,
+    output: str,
+    manifest: Manifest | None,
+    progress: Progress,
+    files: list[InputFile] | None = None,
+    *,
+    as_tables: bool = False,
 ) -> list[SideReader]:
-    """Return the readers of inputs and output; of the inputs only, where not one file of the output is there."""
+    """Return the readers of inputs and output; of the inputs only, where not one file of the output is there.
+
+    Parameters
+    ----------
+    files
+        The inputs, where it is already known what those of the job stand for.
+    as_tables
+        Whether both are brought to table form, also where they are of one format.
+    """
     if files is None:
         files = leave_out(list_files(job.inputs, job.format, progress), job.inputs, output)
     if not files:
@@ -104,16 +126,24 @@ def open_pair(
     given = open_side("inputs", files, given_format, options_of_inputs(job.read, given_format))
     files = _list_output(output, manifest, job.to, progress)
     made_format = job.to or (manifest.to if manifest else None) or detect_format(files)
-    if made_format != given_format:
-        given.decoder = given.source.decoder()
+    decodes = as_tables or made_format != given_format
+    given.decoder = given.source.decoder() if decodes else None
     readers = [SideReader(given, key, job, progress)]
     if files:
         read = options_of_output(job.read, given_format, made_format, readers[0].learn())
         made = open_side("output", files, made_format, read)
-        if made_format != given_format:
-            made.decoder = made.source.decoder()
+        made.decoder = made.source.decoder() if decodes else None
         readers.append(SideReader(made, key, job, progress))
     return readers
+
+
+def open_tables(job: Job, progress: Progress) -> SideReader:
+    """Return a reader that brings the inputs of a job to table form."""
+    files = list_files(job.inputs, job.format, progress)
+    name = job.format or detect_format(files)
+    side = open_side("inputs", files, name, options_of_inputs(job.read, name))
+    side.decoder = side.source.decoder()
+    return SideReader(side, HashKey(), job, progress)
 
 
 def _list_output(

@@ -56,12 +56,23 @@ class Side:
         """Return the hashes of the records of a batch, shape ``(n, 2)``."""
         if self.decoder is None:
             return hash_rows(batch, key)
+        return hash_rows(self.decode(batch, input_index, first_row), key, is_converted=True)
+
+    def decode(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> pa.RecordBatch:
+        """Return the table form of a batch.
+
+        Raises
+        ------
+        RecshufError
+            When a record has none, naming it.
+        """
+        if self.decoder is None:
+            raise RuntimeError("a side without a decoder has no table form")
         try:
-            table = self.decoder.decode(batch)
+            return self.decoder.decode(batch)
         except (RecshufError, pa.ArrowException):
             self.observe(batch, input_index, first_row)  # it can tell the place
             raise
-        return hash_rows(table, key, is_converted=True)
 
 
 def list_files(patterns: Sequence[str], name: str | None, progress: Progress) -> list[InputFile]:

@@ -1,0 +1,89 @@
+"""The order of records by one of their values: a label, a time, a name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from recshuf.errors import UsageError
+from recshuf.origins import invert, sort_with_lots
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_MOST_LABELS = 1000
+"""Values that are not more than this many are labels; more are numbers, times, names."""
+
+
+def find_value(batch: pa.RecordBatch, path: str) -> pa.Array:
+    """Return the values of a column, or of a field of a column that holds fields: ``meta.label``, ``meta/label``.
+
+    Raises
+    ------
+    UsageError
+        When there is none of that name.
+    """
+    known = batch.schema.names
+    column, *fields = [path] if path in known else path.replace("/", ".").split(".")
+    if column not in known:
+        raise UsageError(f"there is no column {column!r}; there are: {', '.join(known)}")
+    return _find_field(batch.column(known.index(column)), path, fields)
+
+
+def _find_field(values: pa.Array, path: str, names: list[str]) -> pa.Array:
+    for name in names:
+        if not pt.is_struct(values.type) or values.type.get_field_index(name) < 0:
+            raise UsageError(f"column {path!r}: there is no field {name!r} in {values.type}")
+        values = pc.struct_field(values, name)
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class ValueOrder:
+    """An output as an order of its sorted values."""
+
+    order: NDArray[np.int64]
+    """Permutation of ``0 .. n - 1``: the place of each record's value among the sorted ones."""
+    group_sizes: list[int]
+    """How many records have each value, where there are few of them; else one group of all."""
+    distinct: int
+    """Number of different values."""
+    twins: int
+    """Records whose value others have, too."""
+
+
+def order_by_value(values: pa.Array, lots: np.random.Generator) -> ValueOrder:
+    """Return the places of values among the sorted values; lots decide among equal ones.
+
+    If records are in a uniformly random order, so is this, whatever the values are.
+
+    Raises
+    ------
+    UsageError
+        When values of this type have no order.
+    """
+    codes = _rank_densely(values)
+    order = invert(sort_with_lots(codes, lots))
+    sizes = np.bincount(codes)
+    groups = sizes.tolist() if len(sizes) <= _MOST_LABELS else [len(codes)]
+    return ValueOrder(order, groups, len(sizes), int(sizes[sizes > 1].sum()))
+
+
+def _rank_densely(values: pa.Array) -> NDArray[np.int64]:
+    """Return the number of smaller values that are different, for each value; nulls come last."""
+    if pt.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pt.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    try:
+        ranks = pc.rank(values, sort_keys="ascending", tiebreaker="dense")
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        problem = f"values of type {values.type} have no order"
+        raise UsageError(f"{problem}; choose a column of numbers, times or text") from None
+    codes: NDArray[np.int64] = ranks.to_numpy().astype(np.int64) - 1
+    return codes

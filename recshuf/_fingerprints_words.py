@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+# Not as `np.random`: NumPy imports that when it is first asked for, and not safely if two threads ask.
+from numpy.random import Philox, SeedSequence
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -59,7 +62,7 @@ class HashKey:
         return table
 
     def _draw(self, domain: int, rows: int) -> NDArray[np.uint64]:
-        stream = np.random.Philox(np.random.SeedSequence(self._seed, spawn_key=(domain,)))
+        stream = Philox(SeedSequence(self._seed, spawn_key=(domain,)))
         return stream.random_raw(rows * _KEYS).reshape(rows, _KEYS)
 
 

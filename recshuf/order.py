@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+# Not as `np.random`: NumPy imports that when it is first asked for, and not safely if two threads ask.
+from numpy.random import Philox, SeedSequence
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -30,7 +33,7 @@ def draw_keys(seed: int, input_index: int, first_row: int, count: int) -> NDArra
     >>> bool((draw_keys(7, 0, 6, 3) == whole[6:9]).all())
     True
     """
-    stream = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(input_index,)))
+    stream = Philox(SeedSequence(seed, spawn_key=(input_index,)))
     step, skipped = divmod(first_row, _OUTPUTS_PER_STEP)
     stream.advance(step)
     return stream.random_raw(skipped + count)[skipped:]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -187,3 +189,9 @@ def test_all_orders_are_equally_likely(row_counts: list[int]) -> None:
 
 def test_following_seeds_are_unrelated() -> None:
     assert abs(score_agreement(np.stack([order_of(seed, [30_000, 20_000]) for seed in range(12)]))) < 6
+
+
+def test_threads_find_everything_imported():
+    """NumPy imports parts of itself when they are first asked for, and recurses for ever if two threads ask at once."""
+    code = "import sys, recshuf.order; assert 'numpy.random' in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,9 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from recshuf._options import ShuffleCommand
+from recshuf.cli import commands
 from recshuf.formats import FORMAT_NAMES, load_format
 from recshuf.sample import LABELS, ROWS_PER_LABEL, make_sample
 
@@ -49,27 +50,28 @@ def test_there_are_command_lines_to_check():
 
 @pytest.mark.parametrize("arguments", recshuf_calls(), ids=" ".join)
 def test_command_line_parses(arguments: list[str]):
-    def ignore(**options: object) -> None:
-        """Stand in for the run."""
-
-    context = ShuffleCommand(ignore).make_context("recshuf", list(arguments))
+    command = commands.commands.get(arguments[0])
+    if command is not None:
+        arguments = arguments[1:]
+    context = (command or commands.default).make_context("recshuf", list(arguments))
     words = [word for word in arguments if word.startswith("-")]
     given = [name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE"]
     assert len(given) == len(words) + bool(context.params["inputs"])
 
 
-def test_every_option_named_exists_and_every_one_is_named():
-    def ignore(**options: object) -> None:
-        """Stand in for the run."""
-
-    command = ShuffleCommand(ignore)
+def list_options(command: click.Command) -> list[click.Parameter]:
+    """Return the options of a command, ``--help`` among them."""
     context = command.make_context("recshuf", [], resilient_parsing=True)
-    options = [option for option in command.get_params(context) if option.param_type_name == "option"]
-    known = {name for option in options for name in (*option.opts, *option.secondary_opts)}
+    return [option for option in command.get_params(context) if option.param_type_name == "option"]
+
+
+def test_every_option_named_exists_and_every_one_is_named():
+    by_command = [list_options(command) for command in (commands.default, *commands.commands.values())]
+    known = {name for options in by_command for option in options for name in option.opts}
     prose = re.sub(r"^```.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL)
     named = set(re.findall(r"`(--?[a-z][a-z-]*)", prose))
     assert named <= known
-    unnamed = [option.opts for option in options if not named & set(option.opts)]
+    unnamed = [option.opts for option in by_command[0] if not named & set(option.opts)]
     assert not unnamed
 
 

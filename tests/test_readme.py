@@ -7,13 +7,16 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import click
 import pytest
 
 from recshuf.cli import commands
 from recshuf.formats import FORMAT_NAMES, load_format
 from recshuf.sample import LABELS, ROWS_PER_LABEL, make_sample
+
+if TYPE_CHECKING:
+    import click
 
 PROJECT = Path(__file__).resolve().parent.parent
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
@@ -50,7 +53,7 @@ def test_there_are_command_lines_to_check():
 
 @pytest.mark.parametrize("arguments", recshuf_calls(), ids=" ".join)
 def test_command_line_parses(arguments: list[str]):
-    command = commands.commands.get(arguments[0])
+    command = commands.commands.get(arguments[0]) if arguments else None
     if command is not None:
         arguments = arguments[1:]
     context = (command or commands.default).make_context("recshuf", list(arguments))

@@ -27,7 +27,7 @@ PALE_INK = (85, 85, 85)
 BORDER = (198, 198, 198)
 
 MARGIN_SHARE = 16
-TEXT_SHARE = 46
+TEXT_SHARE = 41
 MIN_TEXT = 15
 TEXT_GREYS = 32
 TITLE_SCALE = 1.4
@@ -180,8 +180,8 @@ class Style:
         ImageDraw.Draw(image).text((0, self._line(size) // 2), shown, 255, font, "lm")
         # A few greys are enough, and leave room in a palette for the colours of the panels.
         greys = mix(PAPER, ink, TEXT_GREYS)
-        text: Pixels = greys[np.asarray(image) // (256 // TEXT_GREYS)]
-        return text
+        patch: Pixels = greys[np.asarray(image) // (256 // TEXT_GREYS)]
+        return patch
 
     def _line(self, size: int) -> int:
         """Return the height of a line of text of a size."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -17,11 +18,12 @@ from recshuf._picture_keys import (
     OKLAB_TO_ROOTS,
     RAMP_STEPS,
     ROOTS_TO_LINEAR,
+    Entry,
     convert_oklab,
     make_ramp,
     trace_ramp,
 )
-from recshuf._picture_text import BORDER, PAPER
+from recshuf._picture_text import BORDER, PAPER, Style
 from recshuf.errors import UsageError
 from recshuf.hilbert import trace_curve
 from recshuf.picture import (
@@ -34,6 +36,8 @@ from recshuf.picture import (
     paint_panel,
     sample_places,
 )
+
+needs_pillow = pytest.mark.skipif(find_spec("PIL") is None, reason="needs Pillow")
 
 SIDE = 64
 PETS = Labels(["cat", "dog"], [2, 2])
@@ -221,6 +225,7 @@ def find_panels(picture, side, panel_count):
     return rows, columns
 
 
+@needs_pillow
 @pytest.mark.parametrize("panel_count", [1, 2, 3])
 @pytest.mark.parametrize("side", [128, 512])
 def test_the_panels_stand_side_by_side(panel_count, side):
@@ -233,6 +238,7 @@ def test_the_panels_stand_side_by_side(panel_count, side):
     assert picture.shape[1] == columns[-1] + 1 + columns[0]
 
 
+@needs_pillow
 def test_a_picture_holds_its_panels_pixel_by_pixel():
     after = make_panel([0, 1, 1, 0], "after")
     picture = draw_picture([make_panel([0, 0, 1, 1]), after], PETS, "Pets", 128)
@@ -242,22 +248,26 @@ def test_a_picture_holds_its_panels_pixel_by_pixel():
     assert sum(np.array_equal(windows[row, column], square) for row, column in starts) == 1
 
 
+@needs_pillow
 def test_the_legend_has_the_colours_of_labels_that_no_panel_shows():
     picture = draw_picture([make_panel([0, 0])], PETS, "Pets", 128)
     assert count_pixels(picture, LABEL_COLOURS[1]) >= 15 * 15
 
 
+@needs_pillow
 def test_the_legend_has_the_whole_ramp():
     picture = draw_picture([make_panel([0.5])], Ramp(), "Halves", 256)
     assert all(count_pixels(picture, colour) >= 15 for colour in make_ramp())
 
 
+@needs_pillow
 def test_the_legend_of_missing_values_is_there_only_with_them():
     whole, broken = (draw_picture([make_panel([0.5, last])], Ramp(), "Halves", 128) for last in (1, np.nan))
     assert count_pixels(whole, GREY) == 0
     assert count_pixels(broken, GREY) >= 128 * 128 // 2 + 15 * 15
 
 
+@needs_pillow
 def test_text_is_drawn_and_wrapped():
     short, long = (draw_picture([make_panel([0])], PETS, "word " * count, 128) for count in (2, 40))
     assert long.shape[1] == short.shape[1]
@@ -268,6 +278,7 @@ def test_text_is_drawn_and_wrapped():
     )
 
 
+@needs_pillow
 def test_long_and_foreign_names_stay_inside():
     names = ["a name that does not end " * 20, "\u732b\n\t\0", "", "caf\u00e9"]
     picture = draw_picture([make_panel([0, 1, 2, 3], names[0])], Labels(names, [1] * 4), names[0], 128)
@@ -277,12 +288,22 @@ def test_long_and_foreign_names_stay_inside():
     assert all(count_pixels(picture, colour) >= 15 * 15 for colour in LABEL_COLOURS[:4])
 
 
+@needs_pillow
+def test_a_name_is_cut_where_its_room_ends():
+    style = Style(1, 128)
+    whole, cut = (style.draw_legend("a", [Entry(GREY[np.newaxis], ("name " * count,))]) for count in (2, 40))
+    assert cut.shape == whole.shape
+    assert np.all(cut[:, -10:] == PAPER)
+
+
+@needs_pillow
 def test_a_picture_has_a_border_for_dark_pages():
     picture = draw_picture([make_panel([0])], PETS, "Pets", 128)
     for edge in (picture[0], picture[-1], picture[:, 0], picture[:, -1]):
         assert np.all(edge == BORDER)
 
 
+@needs_pillow
 def test_a_picture_without_panels_is_refused():
     with pytest.raises(UsageError, match="at least one panel"):
         draw_picture([], PETS, "Pets")
@@ -291,6 +312,7 @@ def test_a_picture_without_panels_is_refused():
 # Files
 
 
+@needs_pillow
 @pytest.mark.parametrize("colour_count", [1, 2, 256, 257, 4000])
 def test_a_file_holds_the_same_pixels(colour_count):
     codes = np.random.default_rng(0).integers(0, 1 << 24, colour_count)
@@ -298,6 +320,7 @@ def test_a_file_holds_the_same_pixels(colour_count):
     assert np.array_equal(read_png(encode_png(pixels)), pixels)
 
 
+@needs_pillow
 @pytest.mark.parametrize("key", [Ramp(), Labels([f"label {code}" for code in range(20)], range(20))])
 def test_a_whole_picture_needs_no_more_than_a_palette(key):
     values = np.linspace(0, 1, 4096) if isinstance(key, Ramp) else np.arange(4096) % 20
@@ -307,6 +330,7 @@ def test_a_whole_picture_needs_no_more_than_a_palette(key):
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) <= 256
 
 
+@needs_pillow
 def test_the_same_picture_is_the_same_bytes():
     values = np.random.default_rng(0).random(10_000)
     files = [encode_png(draw_picture([make_panel(values.copy())], Ramp(), "Twice", 128)) for _ in range(2)]

@@ -194,4 +194,6 @@ class Labels:
         """Return the labels with colours of their own, then how many others there are."""
         entries = [Entry(self._colours[[code]], (self.names[code],)) for code in self._coloured]
         other_count = len(self.names) - len(entries)
-        return entries + ([Entry(GREY[np.newaxis], (f"{other_count:,} others",))] if other_count else [])
+        if other_count:
+            entries.append(Entry(GREY[np.newaxis], (f"{other_count:,} other{'s' * (other_count > 1)}",)))
+        return entries

@@ -113,6 +113,10 @@ def test_the_most_frequent_labels_have_colours():
     assert names == [(f"label {code}",) for code in range(1, 9)] + [("2 others",)]
 
 
+def test_a_single_other_label_is_one_other():
+    assert Labels(list("abcdefghi"), [1] * 9).list_entries([])[-1].ends == ("1 other",)
+
+
 def test_each_label_has_its_own_colour_where_there_are_enough():
     colours = Labels(list("abcdefgh"), [1] * 8).paint(np.arange(8))
     assert len(np.unique(colours, axis=0)) == 8

@@ -1,0 +1,199 @@
+"""What the colours of a picture stand for: a place on a ramp, or a label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from recshuf.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Values = NDArray[np.floating] | NDArray[np.integer]
+    Colours = NDArray[np.uint8]
+
+OKLAB_TO_ROOTS = np.array(
+    [[1, 0.3963377774, 0.2158037573], [1, -0.1055613458, -0.0638541728], [1, -0.0894841775, -1.2914855480]]
+)
+ROOTS_TO_LINEAR = np.array(
+    [
+        [4.0767416621, -3.3077115913, 0.2309699292],
+        [-1.2684380046, 2.6097574011, -0.3413193965],
+        [-0.0041960863, -0.7034186147, 1.7076147010],
+    ]
+)
+
+RAMP_STOPS = np.array(
+    [
+        [0.25, 0.11, 300],
+        [0.42, 0.13, 285],
+        [0.55, 0.10, 240],
+        [0.68, 0.11, 175],
+        [0.82, 0.16, 130],
+        [0.94, 0.15, 105],
+    ]
+)
+"""Lightness, chroma and hue in degrees: ever lighter, so that the order shows without hues as well."""
+
+RAMP_STEPS = 128
+
+LABEL_COLOURS = np.array(
+    [
+        [0, 114, 178],
+        [230, 159, 0],
+        [0, 158, 115],
+        [204, 121, 167],
+        [86, 180, 233],
+        [213, 94, 0],
+        [240, 228, 66],
+        [0, 0, 0],
+    ],
+    np.uint8,
+)
+"""The colours of Okabe and Ito, which all readers can tell apart; the first two differ most."""
+
+GREY = np.array([216, 216, 216], np.uint8)
+"""Stands for values that are missing and labels that have no colour of their own: a darker one would be mistaken for
+the purple by those who do not see green."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a legend says of some colours."""
+
+    colours: Colours
+    """One row a colour; several are the steps of a ramp."""
+    ends: tuple[str, ...]
+    """The name of the one colour, or those of both ends of the ramp."""
+
+
+class Key(Protocol):
+    """Gives values their colours, and says what the colours stand for."""
+
+    @property
+    def subject(self) -> str:
+        """What the colours tell of a record, such as ``"place in the input"``."""
+        ...
+
+    def paint(self, values: Values) -> Colours:
+        """Return the colour of each value, as a row of red, green and blue."""
+        ...
+
+    def list_entries(self, panels: Sequence[Values]) -> list[Entry]:
+        """Return the legend for a picture whose panels show these values."""
+        ...
+
+
+def convert_oklab(lab: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sRGB values, 0 to 1 where the screen can show them, of rows of OKLab coordinates.
+
+    >>> convert_oklab(np.array([[1.0, 0.0, 0.0]])).round(3).tolist()
+    [[1.0, 1.0, 1.0]]
+    """
+    linear = (lab @ OKLAB_TO_ROOTS.T) ** 3 @ ROOTS_TO_LINEAR.T
+    bright = 1.055 * np.maximum(linear, 0) ** (1 / 2.4) - 0.055
+    colours: NDArray[np.float64] = np.where(linear <= 0.0031308, 12.92 * linear, bright)
+    return colours
+
+
+def trace_ramp(step_count: int) -> NDArray[np.float64]:
+    """Return OKLab coordinates at even distances along the lines between the stops."""
+    lightness, chroma, hue = RAMP_STOPS.T
+    stops = np.column_stack((lightness, chroma * np.cos(np.radians(hue)), chroma * np.sin(np.radians(hue))))
+    lengths = np.linalg.norm(np.diff(stops, axis=0), axis=1)
+    marks = np.concatenate(([0], np.cumsum(lengths)))
+    places = np.linspace(0, marks[-1], step_count)
+    return np.column_stack([np.interp(places, marks, axis) for axis in stops.T])
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """Colours for values from 0 to 1, from dark violet to light yellow; NaN is grey.
+
+    Parameters
+    ----------
+    subject
+        What a value tells of a record.
+    first, last
+        What 0 and 1 stand for.
+    """
+
+    subject: str = "place in the input"
+    first: str = "first"
+    last: str = "last"
+
+    def paint(self, values: Values) -> Colours:
+        """Return the colour of each value.
+
+        Raises
+        ------
+        UsageError
+            A value is below 0 or above 1.
+        """
+        if values.size and not (np.nanmin(values, initial=0) >= 0 and np.nanmax(values, initial=0) <= 1):
+            raise UsageError("values for a picture must be fractions from 0 to 1")
+        is_missing = np.isnan(values)
+        steps = np.where(is_missing, 0, values * RAMP_STEPS).astype(np.int64)
+        colours = make_ramp()[np.minimum(steps, RAMP_STEPS - 1)]
+        colours[is_missing] = GREY
+        return colours
+
+    def list_entries(self, panels: Sequence[Values]) -> list[Entry]:
+        """Return the ramp, and what grey stands for where a value is missing."""
+        is_missing = any(np.isnan(values).any() for values in panels)
+        missing = [Entry(GREY[np.newaxis], ("no value",))] if is_missing else []
+        return [Entry(make_ramp(), (self.first, self.last)), *missing]
+
+
+def make_ramp() -> Colours:
+    """Return the colours of the ramp, from first to last."""
+    return np.rint(np.clip(convert_oklab(trace_ramp(RAMP_STEPS)), 0, 1) * 255).astype(np.uint8)
+
+
+class Labels:
+    """Colours for label codes: the most frequent labels have one each, the others are grey.
+
+    Parameters
+    ----------
+    names
+        The name of each code.
+    counts
+        Records of each code, in the whole of the data.
+    subject
+        What a label tells of a record.
+    """
+
+    def __init__(self, names: Sequence[str], counts: Sequence[int], subject: str = "label") -> None:
+        self.names = names
+        self.subject = subject
+        frequent = np.argsort(-np.asarray(counts), kind="stable")[: len(LABEL_COLOURS)]
+        # In the order of their codes, so that colours say nothing of frequency.
+        self._coloured = np.sort(frequent)
+        self._colours = np.tile(GREY, (len(names), 1))
+        self._colours[self._coloured] = LABEL_COLOURS[: frequent.size]
+
+    def paint(self, values: Values) -> Colours:
+        """Return the colour of each code.
+
+        Raises
+        ------
+        UsageError
+            A code has no name.
+        """
+        codes = values.astype(np.int64)
+        if codes.size and not 0 <= codes.min() <= codes.max() < len(self.names):
+            raise UsageError(f"label codes for a picture must be from 0 to {len(self.names) - 1}")
+        return self._colours[codes]
+
+    def list_entries(self, panels: Sequence[Values]) -> list[Entry]:  # noqa: ARG002 - all labels, shown or not
+        """Return the labels with colours of their own, then how many others there are."""
+        entries = [Entry(self._colours[[code]], (self.names[code],)) for code in self._coloured]
+        other_count = len(self.names) - len(entries)
+        if other_count:
+            entries.append(Entry(GREY[np.newaxis], (f"{other_count:,} other{'s' * (other_count > 1)}",)))
+        return entries

@@ -15,6 +15,7 @@ __all__ = [
     "__version__",
     "check",
     "errors",
+    "picture",
     "plan",
     "shuffle",
     "verify",
@@ -22,7 +23,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from recshuf import errors
-    from recshuf.api import CheckOptions, Options, VerifyOptions, check, plan, shuffle, verify
+    from recshuf.api import CheckOptions, Options, VerifyOptions, check, picture, plan, shuffle, verify
     from recshuf.checking import CheckReport
     from recshuf.report import ShuffleReport
     from recshuf.verification import VerifyReport
@@ -31,6 +32,7 @@ _HOMES = {
     "CheckOptions": "recshuf.api",
     "CheckReport": "recshuf.checking",
     "check": "recshuf.api",
+    "picture": "recshuf.api",
     "Options": "recshuf.api",
     "shuffle": "recshuf.api",
     "plan": "recshuf.api",

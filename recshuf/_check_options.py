@@ -1,4 +1,4 @@
-"""The options of ``recshuf check``."""
+"""The options of ``recshuf check`` and ``recshuf picture``, which look at the order of records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,28 @@ from recshuf._options import SiblingCommand, Wording
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_WORDING = Wording(
+_SHARED = {
+    "Data": (
+        "format",
+        "to",
+        "header",
+        "zero_terminated",
+        "separator",
+        "max_record_bytes",
+        "datasets",
+        "columns",
+        "schema",
+    ),
+    "Resources": ("memory", "workers"),
+    "General": ("quiet", "verbose"),
+}
+_HELP = {
+    "format": "Format of the files, with --against of the INPUTs; else from suffix or content.",
+    "to": "With --against, format of DATA; else what its manifest says, its suffix or its content.",
+    "quiet": "Print nothing but errors; the exit code tells.",
+    "verbose": "Print the traceback of an error.",
+}
+_CHECK = Wording(
     description="""
 Test whether records are in a uniformly random order.
 
@@ -26,62 +47,54 @@ Examples:
   recshuf data/ -o shuffled/ && recshuf check shuffled/ --against data/
   recshuf check downloaded/*.parquet --column label
 """,
-    shared={
-        "Data": (
-            "format",
-            "to",
-            "header",
-            "zero_terminated",
-            "separator",
-            "max_record_bytes",
-            "datasets",
-            "columns",
-            "schema",
-        ),
-        "Resources": ("memory", "workers"),
-        "General": ("quiet", "verbose"),
-    },
-    help={
-        "format": "Format of the files, with --against of the INPUTs; else from suffix or content.",
-        "to": "With --against, format of DATA; else what its manifest says, its suffix or its content.",
-        "quiet": "Print nothing but errors; the exit code tells.",
-        "verbose": "Print all statistics, and the traceback of an error.",
-    },
+    shared=_SHARED,
+    help=_HELP | {"verbose": "Print all statistics, and the traceback of an error."},
+)
+_PICTURE = Wording(
+    description="""
+Draw the order of records: each is a point on a Hilbert curve, neighbours close together.
+
+Colours tell the value of a column, or with --against where in the INPUTs a record comes from, found by its content;
+then INPUTs and DATA stand side by side. More records than points are sampled. The picture is a PNG, and takes
+Pillow: pip install "recshuf[report]".
+""",
+    usage=["DATA...", "[--against INPUT...]", "[--column NAME]", "-o PICTURE.png"],
+    example="""\
+Examples:
+  recshuf data/ -o shuffled/ && recshuf picture shuffled/ --against data/ -o shuffled.png
+  recshuf picture downloaded/*.parquet --column label -o labels.png
+""",
+    shared=_SHARED,
+    help=_HELP,
 )
 
 
-class CheckCommand(SiblingCommand):
-    """The check of an order as a command.
+def _make_options() -> dict[str, list[click.Option]]:
+    """Return the options that both commands have, by heading."""
+    return {
+        "Order": [
+            click.Option(
+                ["--against"],
+                multiple=True,
+                metavar="INPUT...",
+                help="What DATA was made from: all words up to the next option.",
+            ),
+            click.Option(
+                ["--id", "id_column"],
+                metavar="NAME",
+                help="With --against: a column or field that tells records apart; else their whole content does.",
+            ),
+            click.Option(
+                ["--column", "--field"],
+                metavar="NAME",
+                help="Column, dataset or field (a.b) whose values tell the order.",
+            ),
+        ]
+    }
 
-    Parameters
-    ----------
-    callback
-        Called with the values of all options and ``inputs``, which are the data, by name.
-    """
 
-    def __init__(self, callback: Callable[..., None]) -> None:
-        own = {
-            "Test": [
-                click.Option(
-                    ["--against"],
-                    multiple=True,
-                    metavar="INPUT...",
-                    help="What DATA was made from: all words up to the next option.",
-                ),
-                click.Option(
-                    ["--id", "id_column"],
-                    metavar="NAME",
-                    help="With --against: a column or field that tells records apart; else their whole content does.",
-                ),
-                click.Option(
-                    ["--column", "--field"],
-                    metavar="NAME",
-                    help="Column, dataset or field (a.b) by whose values the order is tested.",
-                ),
-                click.Option(["--json", "as_json"], is_flag=True, help="Print the findings as JSON."),
-            ]
-        }
-        super().__init__("check", callback, _WORDING, own)
+class OrderCommand(SiblingCommand):
+    """A command that looks at the order of its ``inputs``, the data."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line, ``--against a b`` like ``--against a --against b``."""
@@ -95,3 +108,22 @@ class CheckCommand(SiblingCommand):
                 is_against = False
             spread += ["--against", word] if is_against else [word]
         return super().parse_args(ctx, spread)
+
+
+def make_check_command(callback: Callable[..., None]) -> OrderCommand:
+    """Return the check as a command, which calls back with the values of all options by name."""
+    own = _make_options()
+    own["Order"].append(click.Option(["--json", "as_json"], is_flag=True, help="Print the findings as JSON."))
+    return OrderCommand("check", callback, _CHECK, own)
+
+
+def make_picture_command(callback: Callable[..., None]) -> OrderCommand:
+    """Return the drawing as a command, which calls back with the values of all options by name."""
+    own = _make_options() | {
+        "Output": [
+            click.Option(["-o", "--output"], required=True, metavar="PNG", help="Where the picture goes."),
+            click.Option(["--title"], metavar="TEXT", help="The heading; else the names of the data."),
+            click.Option(["--overwrite"], is_flag=True, help="Replace a picture that is there."),
+        ]
+    }
+    return OrderCommand("picture", callback, _PICTURE, own)

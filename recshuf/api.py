@@ -274,12 +274,90 @@ def check(
     InputError
         When a file cannot be read.
     """
-    unknown = set(options) - CheckOptions.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"unknown option {sorted(unknown)[0]!r}")
-    given, inputs = _list_paths(data), _list_paths(against)
-    if bool(inputs) == (column is not None):
+    _refuse_unknown(options)
+    if bool(_list_paths(against)) == (column is not None):
         raise UsageError("give either --against INPUT... or --column NAME, by which the order is tested")
+    job = _make_order_job(data, against, id_column, options)
+    from recshuf.checking import check_against, check_values
+
+    listener = progress or SilentProgress()
+    try:
+        if column is not None:
+            return check_values(job, listener, column)
+        return check_against(job, listener, id_column)
+    finally:
+        listener.stop()
+
+
+def picture(
+    data: Paths,
+    *,
+    against: Paths = (),
+    column: str | None = None,
+    id_column: str | None = None,
+    title: str | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[CheckOptions],
+) -> bytes:
+    """Return a PNG of the order of records, each a point on a Hilbert curve.
+
+    Parameters
+    ----------
+    data
+        Files, directories and globs; with `against`, one path.
+    against
+        What `data` was made from; it is drawn beside it.
+    column
+        The column, dataset or field (``a.b``) whose values are the colours; None for the places of records in
+        `against`.
+    id_column
+        With `against` and no `column`: what tells records apart; None for their whole content.
+    title
+        The heading; None for the names of the data.
+    progress
+        Hears of passes, records and warnings; None for nobody.
+    **options
+        Each explained in `recshuf.CheckOptions`.
+
+    Raises
+    ------
+    UsageError
+        When options contradict each other, a column is not there, or Pillow is not installed.
+    InputError
+        When a file cannot be read.
+    """
+    _refuse_unknown(options)
+    paths = _list_paths(data)
+    if column is None and not _list_paths(against):
+        raise UsageError("give --column NAME or --against INPUT..., which tell what the colours are")
+    job = _make_order_job(data, against, id_column, options)
+    heading = title or ", ".join(os.fspath(path) for path in paths[:2]) + (", ..." if len(paths) > 2 else "")
+    from recshuf.picturing import picture_origins, picture_values
+
+    listener = progress or SilentProgress()
+    try:
+        if column is None:
+            return picture_origins(job, listener, id_column, heading)
+        before = [job] if against else []
+        after = _make_job(data, None, cast("Options", _options_of_output(options) if against else options))
+        return picture_values([*before, after], listener, column, heading)
+    finally:
+        listener.stop()
+
+
+def _options_of_output(options: CheckOptions) -> CheckOptions:
+    """Return the options by which data are read that were made from others."""
+    return cast("CheckOptions", {**options, "format": options.get("to"), "to": None})
+
+
+def _refuse_unknown(options: CheckOptions) -> None:
+    if unknown := set(options) - CheckOptions.__annotations__.keys():
+        raise TypeError(f"unknown option {sorted(unknown)[0]!r}")
+
+
+def _make_order_job(data: Paths, against: Paths, id_column: str | None, options: CheckOptions) -> Job:
+    """Return the job whose output is the data and whose inputs are what it was made from, or the data alone."""
+    given, inputs = _list_paths(data), _list_paths(against)
     if inputs and len(given) > 1:
         raise UsageError(
             "--against compares one output with its inputs; name one file or directory before it"
@@ -287,16 +365,8 @@ def check(
     if id_column is not None and not inputs:
         raise UsageError("--id tells which records are the same with --against only")
     job = _make_job(inputs or given, given[0] if inputs else None, cast("Options", options))
-    listener = progress or SilentProgress()
     choose_allocators(job.memory_bytes)
-    from recshuf.checking import check_against, check_values
-
-    try:
-        if column is not None:
-            return check_values(job, listener, column)
-        return check_against(job, listener, id_column)
-    finally:
-        listener.stop()
+    return job
 
 
 def _list_paths(paths: Paths) -> list[str | os.PathLike[str]]:

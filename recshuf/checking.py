@@ -7,19 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
-from recshuf._verify_manifest import read_manifest
 from recshuf.battery import MIN_RECORDS, Score, run_battery
-from recshuf.errors import InputError, UsageError
-from recshuf.fingerprints import HashKey, hash_rows
-from recshuf.inputs import check_unchanged
-from recshuf.order import draw_keys
-from recshuf.origins import Origins, find_origins
-from recshuf.pairs import SideReader, compare_schemas, open_pair, open_tables
-from recshuf.samples import Sample
-from recshuf.sides import INPUTS, OUTPUT
-from recshuf.values import find_value, order_by_value
+from recshuf.errors import UsageError
+from recshuf.tracing import LOTS_SEED, read_origins, read_values
+from recshuf.values import order_by_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +20,6 @@ if TYPE_CHECKING:
 
     from recshuf.job import Job
     from recshuf.progress import Progress
-
-_LOTS_SEED = 0
-"""Lots decide between equal records, the same way in every check of the same files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,92 +82,7 @@ def check_against(job: Job, progress: Progress, id_column: str | None = None) ->
         When files cannot be read, have changed meanwhile, or cannot be compared.
     """
     started = time.perf_counter()
-    if job.output is None or not job.inputs or "-" in (*job.inputs, job.output):
-        raise UsageError("check reads its files more than once; name files, and no -")
-    manifest = read_manifest(job.output)
-    readers = open_pair(job, job.output, manifest, progress, as_tables=id_column is not None)
-    if len(readers) == 1:
-        raise InputError(job.output, "holds none of the files that its manifest names")
-    if id_column is None:
-        if difference := compare_schemas(readers):
-            raise UsageError(f"the records cannot be compared: schemas: {difference}; give --id COLUMN")
-        samples = [_sample_hashes(reader) for reader in readers]
-    else:
-        for reader in readers:
-            reader.learn()
-        key = HashKey()
-        samples = [_sample_ids(reader, id_column, key) for reader in readers]
-    check_unchanged(stamp for reader in readers for stamp in reader.side.stamps)
-    file_count = len(readers[INPUTS].side.stamps)
-    origins = find_origins(samples[INPUTS], samples[OUTPUT], file_count, np.random.default_rng(_LOTS_SEED))
-    return _report_origins(origins, samples[OUTPUT].records, time.perf_counter() - started)
-
-
-def check_values(job: Job, progress: Progress, column: str) -> CheckReport:
-    """Test the order of a job's inputs by the values of a column: a label, a time, anything that has an order.
-
-    Raises
-    ------
-    UsageError
-        When there are too few records, or no such column, or its values have no order.
-    InputError
-        When files cannot be read, or have changed meanwhile.
-    """
-    started = time.perf_counter()
-    if not job.inputs or "-" in job.inputs:
-        raise UsageError("check reads its files more than once; name files, and no -")
-    reader = open_tables(job, progress)
-    reader.learn()
-    sample = Sample()
-
-    def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
-        lots = draw_keys(_LOTS_SEED, file, first_row, table.num_rows)
-        sample.add(find_value(table, column), lots, file, first_row)
-
-    reader.read_tables("read", visit)
-    check_unchanged(reader.side.stamps)
-    values = order_by_value(sample.take().values, np.random.default_rng(_LOTS_SEED))
-    return CheckReport(
-        basis=column,
-        records=sample.records,
-        tested=len(values.order),
-        share=0.5**sample.level,
-        missing=0,
-        extra=0,
-        twins=values.twins,
-        mean_move=_find_mean_move(values.order),
-        scores=_score(values.order, values.group_sizes, "label"),
-        seconds=time.perf_counter() - started,
-    )
-
-
-def _sample_hashes(reader: SideReader) -> Sample:
-    sample = Sample()
-
-    def visit(hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
-        _add_hashes(sample, hashes, file, first_row)
-
-    reader.read_hashes("read", visit)
-    return sample
-
-
-def _sample_ids(reader: SideReader, column: str, key: HashKey) -> Sample:
-    sample = Sample()
-
-    def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
-        ids = pa.RecordBatch.from_arrays([find_value(table, column)], ["id"])
-        _add_hashes(sample, hash_rows(ids, key, is_converted=True), file, first_row)
-
-    reader.read_tables("read", visit)
-    return sample
-
-
-def _add_hashes(sample: Sample, hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
-    first, second = (np.ascontiguousarray(lane) for lane in hashes.T)
-    sample.add(pa.array(first), second, file, first_row)
-
-
-def _report_origins(origins: Origins, records: int, seconds: float) -> CheckReport:
+    origins, records = read_origins(job, progress, id_column)
     if len(origins.order) < MIN_RECORDS and origins.missing and origins.extra:
         raise UsageError(
             f"only {len(origins.order):,} records of the output are in the inputs, too few to test their order; "
@@ -194,7 +98,34 @@ def _report_origins(origins: Origins, records: int, seconds: float) -> CheckRepo
         twins=origins.twins,
         mean_move=_find_mean_move(origins.order),
         scores=_score(origins.order, origins.file_sizes, "file"),
-        seconds=seconds,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def check_values(job: Job, progress: Progress, column: str) -> CheckReport:
+    """Test the order of a job's inputs by the values of a column: a label, a time, anything that has an order.
+
+    Raises
+    ------
+    UsageError
+        When there are too few records, or no such column, or its values have no order.
+    InputError
+        When files cannot be read, or have changed meanwhile.
+    """
+    started = time.perf_counter()
+    sample = read_values(job, progress, column)
+    values = order_by_value(sample.take().values, np.random.default_rng(LOTS_SEED))
+    return CheckReport(
+        basis=column,
+        records=sample.records,
+        tested=len(values.order),
+        share=0.5**sample.level,
+        missing=0,
+        extra=0,
+        twins=values.twins,
+        mean_move=_find_mean_move(values.order),
+        scores=_score(values.order, values.group_sizes, "label"),
+        seconds=time.perf_counter() - started,
     )
 
 

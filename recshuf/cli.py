@@ -16,7 +16,7 @@ import click
 from click.exceptions import Exit
 from click.shell_completion import shell_complete
 
-from recshuf._check_options import CheckCommand
+from recshuf._check_options import make_check_command, make_picture_command
 from recshuf._options import ShuffleCommand
 from recshuf._verify_options import make_verify_command
 from recshuf.disk import real_path
@@ -323,6 +323,26 @@ def _run_check(inputs: tuple[str, ...], as_json: bool, quiet: bool, verbose: boo
         raise Exit(NOT_UNIFORM)
 
 
+def _run_picture(
+    inputs: tuple[str, ...], output: str, quiet: bool, verbose: bool, overwrite: bool, **options: Any
+) -> None:
+    """Draw the order of `inputs`; `options` are arguments of `recshuf.picture`."""
+    if quiet and verbose:
+        raise UsageError("-q and -v contradict each other; give one of them")
+    if not inputs:
+        raise UsageError("a picture of what? usage: recshuf picture [OPTIONS] DATA... -o PICTURE.png")
+    path = real_path(output)
+    if not path.parent.is_dir():
+        raise OutputError(f"{output}: folder {path.parent} does not exist; create it first")
+    if path.exists() and not (overwrite and path.is_file()):
+        raise OutputError(f"{output}: exists; give --overwrite, or choose another name")
+    _check_spared(output, [*inputs, *options["against"]])
+    from recshuf import api
+
+    picture = api.picture(inputs, progress=_choose_progress(quiet, None), **options)
+    _write_whole(path, picture)
+
+
 def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:
     if not inputs and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError(
@@ -365,7 +385,7 @@ def _check_spared(report: str, given: list[str | None]) -> None:
         folder = Path(name).is_dir() and real_path(name) in real_path(path).parents
         files = [name] if Path(name).is_file() else glob.glob(name, recursive=True)  # noqa: PTH207 - may be absolute
         if folder or any(path.samefile(file) for file in files if Path(file).is_file()):
-            raise UsageError(f"--report {report} is or lies among the inputs; name another file")
+            raise UsageError(f"{report} is or lies among the inputs; name another file")
 
 
 def _check_quarantine(what: str, others: list[str | None]) -> None:
@@ -412,14 +432,20 @@ def _write_json(name: str, values: dict[str, object]) -> None:
     elif path.exists() and not path.is_file():
         path.write_text(text)  # a device or a pipe: nothing to rename over
     else:
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            unfinished.write_text(text)
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        _write_whole(path, text.encode(errors="surrogateescape"))
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        unfinished.write_bytes(content)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 commands = DefaultGroup(ShuffleCommand(_run_shuffle))
 commands.add_command(make_verify_command(_run_verify))
-commands.add_command(CheckCommand(_run_check))
+commands.add_command(make_check_command(_run_check))
+commands.add_command(make_picture_command(_run_picture))

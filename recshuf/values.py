@@ -16,7 +16,7 @@ from recshuf.origins import invert, sort_with_lots
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MOST_LABELS = 1000
+MOST_LABELS = 1000
 """Values that are not more than this many are labels; more are numbers, times, names."""
 
 
@@ -67,15 +67,21 @@ def order_by_value(values: pa.Array, lots: np.random.Generator) -> ValueOrder:
     UsageError
         When values of this type have no order.
     """
-    codes = _rank_densely(values)
-    order = invert(sort_with_lots(codes, lots))
+    codes = rank_densely(values)
     sizes = np.bincount(codes)
-    groups = sizes.tolist() if len(sizes) <= _MOST_LABELS else [len(codes)]
+    groups = sizes.tolist() if len(sizes) <= MOST_LABELS else [len(codes)]
+    order = invert(sort_with_lots(codes, lots))
     return ValueOrder(order, groups, len(sizes), int(sizes[sizes > 1].sum()))
 
 
-def _rank_densely(values: pa.Array) -> NDArray[np.int64]:
-    """Return the number of smaller values that are different, for each value; nulls come last."""
+def rank_densely(values: pa.Array) -> NDArray[np.int64]:
+    """Return the number of smaller values that are different, for each value; nulls come last.
+
+    Raises
+    ------
+    UsageError
+        When values of this type have no order.
+    """
     if pt.is_dictionary(values.type):
         values = values.dictionary_decode()
     if pt.is_boolean(values.type):
@@ -87,3 +93,15 @@ def _rank_densely(values: pa.Array) -> NDArray[np.int64]:
         raise UsageError(f"{problem}; choose a column of numbers, times or text") from None
     codes: NDArray[np.int64] = ranks.to_numpy().astype(np.int64) - 1
     return codes
+
+
+def name_codes(values: pa.Array, codes: NDArray[np.int64]) -> list[str]:
+    """Return the values as text, in the order of their codes."""
+    _, places = np.unique(codes, return_index=True)
+    return [_name(value) for value in values.take(pa.array(places)).to_pylist()]
+
+
+def _name(value: object) -> str:
+    if value is None:
+        return "no value"
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

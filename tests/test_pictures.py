@@ -26,7 +26,7 @@ from recshuf._picture_keys import (
 from recshuf._picture_text import BORDER, PAPER, Style
 from recshuf.errors import UsageError
 from recshuf.hilbert import trace_curve
-from recshuf.picture import (
+from recshuf.pictures import (
     Labels,
     Panel,
     Ramp,
@@ -351,5 +351,5 @@ def test_without_pillow_one_line_says_how_to_get_it(monkeypatch):
 
 
 def test_pillow_is_not_loaded_before_it_is_needed():
-    program = "import sys, recshuf.cli, recshuf.picture; sys.exit('PIL' in sys.modules)"
+    program = "import sys, recshuf.cli, recshuf.pictures; sys.exit('PIL' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,0 +1,72 @@
+"""Pictures of files: in which order the records of an output, or of its inputs too, follow each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from recshuf.errors import UsageError
+from recshuf.pictures import Key, Labels, Panel, Ramp, draw_picture, encode_png
+from recshuf.tracing import read_origins, read_values
+from recshuf.values import MOST_LABELS, name_codes, rank_densely
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recshuf.job import Job
+    from recshuf.progress import Progress
+
+BEFORE, AFTER = "before", "after"
+
+
+def picture_origins(job: Job, progress: Progress, id_column: str | None, title: str) -> bytes:
+    """Return a PNG of the records of a job's inputs and output, coloured by their place in the inputs.
+
+    Raises
+    ------
+    RecshufError
+        As `recshuf.tracing.read_origins` does, and when Pillow is not installed.
+    """
+    origins, record_count = read_origins(job, progress, id_column)
+    count = len(origins.order)
+    places = np.arange(count) / max(1, count - 1)
+    panels = [
+        Panel(BEFORE, places, round(count / origins.share)),
+        Panel(AFTER, places[origins.order], record_count),
+    ]
+    return encode_png(draw_picture(panels, Ramp(), title))
+
+
+def picture_values(jobs: Sequence[Job], progress: Progress, column: str, title: str) -> bytes:
+    """Return a PNG of the records of one job's inputs, or two jobs', coloured by the values of a column.
+
+    Raises
+    ------
+    RecshufError
+        As `recshuf.tracing.read_values` does; when values have no order, or Pillow is not installed.
+    """
+    samples = [read_values(job, progress, column) for job in jobs]
+    taken = [sample.take().values for sample in samples]
+    try:
+        both = pa.chunked_array([values.cast(taken[0].type) for values in taken]).combine_chunks()
+    except pa.ArrowException as error:
+        raise UsageError(f"column {column!r} is not the same before and after: {error}") from error
+    codes, key = _choose_key(both, column)
+    parts = np.split(codes, np.cumsum([len(values) for values in taken])[:-1])
+    titles = [BEFORE, AFTER] if len(jobs) > 1 else [""]
+    panels = [
+        Panel(name, values, sample.records)
+        for name, values, sample in zip(titles, parts, samples, strict=True)
+    ]
+    return encode_png(draw_picture(panels, key, title))
+
+
+def _choose_key(values: pa.Array, column: str) -> tuple[np.ndarray, Key]:
+    """Return what stands for each value, and its colours: labels where there are few, else a ramp of all values."""
+    codes = rank_densely(values)
+    sizes = np.bincount(codes)
+    if len(sizes) <= MOST_LABELS and len(sizes) < len(codes):
+        return codes, Labels(name_codes(values, codes), sizes.tolist(), column)
+    return codes / max(1, len(sizes) - 1), Ramp(f"{column}, by rank", "lowest", "highest")

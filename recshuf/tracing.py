@@ -1,0 +1,115 @@
+"""Reading what an order is told by: where the records of an output come from, or the values of a column."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from recshuf._verify_manifest import read_manifest
+from recshuf.errors import InputError, UsageError
+from recshuf.fingerprints import HashKey, hash_rows
+from recshuf.inputs import check_unchanged
+from recshuf.order import draw_keys
+from recshuf.origins import Origins, find_origins
+from recshuf.pairs import SideReader, compare_schemas, open_pair, open_tables
+from recshuf.samples import Sample
+from recshuf.sides import INPUTS, OUTPUT
+from recshuf.values import find_value
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from recshuf.job import Job
+    from recshuf.progress import Progress
+
+LOTS_SEED = 0
+"""Lots decide between equal records, the same way for the same files."""
+
+
+def read_origins(job: Job, progress: Progress, id_column: str | None = None) -> tuple[Origins, int]:
+    """Return where the records of a job's output come from in its inputs, and how many there are in the output.
+
+    Parameters
+    ----------
+    id_column
+        A column whose values tell records apart; None compares whole records.
+
+    Raises
+    ------
+    UsageError
+        When there is no such column, or whole records cannot be compared.
+    InputError
+        When files cannot be read, or have changed meanwhile.
+    """
+    if job.output is None or not job.inputs or "-" in (*job.inputs, job.output):
+        raise UsageError("files are read more than once here; name files, and no -")
+    manifest = read_manifest(job.output)
+    readers = open_pair(job, job.output, manifest, progress, as_tables=id_column is not None)
+    if len(readers) == 1:
+        raise InputError(job.output, "holds none of the files that its manifest names")
+    if id_column is None:
+        if difference := compare_schemas(readers):
+            raise UsageError(f"the records cannot be compared: schemas: {difference}; give --id COLUMN")
+        samples = [_sample_hashes(reader) for reader in readers]
+    else:
+        for reader in readers:
+            reader.learn()
+        key = HashKey()
+        samples = [_sample_ids(reader, id_column, key) for reader in readers]
+    check_unchanged(stamp for reader in readers for stamp in reader.side.stamps)
+    file_count = len(readers[INPUTS].side.stamps)
+    origins = find_origins(samples[INPUTS], samples[OUTPUT], file_count, np.random.default_rng(LOTS_SEED))
+    return origins, samples[OUTPUT].records
+
+
+def read_values(job: Job, progress: Progress, column: str) -> Sample:
+    """Return a sample of the values of a column of a job's inputs.
+
+    Raises
+    ------
+    UsageError
+        When there is no such column.
+    InputError
+        When files cannot be read, or have changed meanwhile.
+    """
+    if not job.inputs or "-" in job.inputs:
+        raise UsageError("files are read more than once here; name files, and no -")
+    reader = open_tables(job, progress)
+    reader.learn()
+    sample = Sample()
+
+    def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
+        lots = draw_keys(LOTS_SEED, file, first_row, table.num_rows)
+        sample.add(find_value(table, column), lots, file, first_row)
+
+    reader.read_tables("read", visit)
+    check_unchanged(reader.side.stamps)
+    return sample
+
+
+def _sample_hashes(reader: SideReader) -> Sample:
+    sample = Sample()
+
+    def visit(hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
+        _add_hashes(sample, hashes, file, first_row)
+
+    reader.read_hashes("read", visit)
+    return sample
+
+
+def _sample_ids(reader: SideReader, column: str, key: HashKey) -> Sample:
+    sample = Sample()
+
+    def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
+        ids = pa.RecordBatch.from_arrays([find_value(table, column)], ["id"])
+        _add_hashes(sample, hash_rows(ids, key, is_converted=True), file, first_row)
+
+    reader.read_tables("read", visit)
+    return sample
+
+
+def _add_hashes(sample: Sample, hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
+    first, second = (np.ascontiguousarray(lane) for lane in hashes.T)
+    sample.add(pa.array(first), second, file, first_row)

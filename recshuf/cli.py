@@ -123,10 +123,12 @@ def _raising_signals() -> Iterator[None]:
     A thread that waits for a disk, or for somebody to read a pipe, cannot be stopped; the process ends without it.
     """
     limit: threading.Timer | None = None
+    came: int | None = None
 
     def stop(number: int, _: FrameType | None) -> None:
-        nonlocal limit
+        nonlocal limit, came
         if limit is None:
+            came = number
             limit = threading.Timer(CLEANUP_SECONDS, _end_at_once, [number])
             limit.daemon = True
             limit.start()
@@ -141,11 +143,24 @@ def _raising_signals() -> Iterator[None]:
     }
     try:
         yield
+    except Exception as error:
+        if came is None:
+            raise
+        # The signal may have struck where its exception led to another one, such as in taking a lock.
+        raise _interrupted_by(came, error) from error
     finally:
         if limit is not None:
             limit.cancel()
         for number, handler in old.items():
             signal.signal(number, handler)
+
+
+def _interrupted_by(number: int, error: Exception) -> Interrupted:
+    """Return the interruption that led to an error, with what that one has to say of the work folder."""
+    interrupted = Interrupted(number)
+    for note in getattr(error, "__notes__", ()):
+        interrupted.add_note(note)
+    return interrupted
 
 
 def _end_at_once(number: int) -> None:

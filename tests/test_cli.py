@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -561,6 +562,28 @@ class TestSignals:
 )
 def test_one_line(text: str, shown: str) -> None:
     assert one_line(text) == shown
+
+
+def test_an_error_that_a_signal_led_to_is_told_as_the_signal(tmp_path: Path) -> None:
+    """Python's own locks raise one where a signal interrupts them in the wrong moment."""
+    (tmp_path / "in.txt").write_bytes(numbers(10))
+    code = """
+        import os, signal, sys
+        from recshuf import api, cli
+        def shuffle(*_, **__):
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            finally:
+                error = RuntimeError("cannot release un-acquired lock")
+                error.add_note("finished parts are kept")
+                raise error
+        api.shuffle = shuffle
+        sys.exit(cli.main())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), "in.txt", "-o", "out.txt"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + signal.SIGTERM
+    assert done.stderr.splitlines() == ["recshuf: stopped by SIGTERM", "recshuf: finished parts are kept"]
 
 
 def test_a_signal_ends_a_run_whose_output_nobody_reads(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from contextlib import contextmanager, suppress
@@ -358,6 +359,16 @@ def _run_picture(
     _write_whole(path, picture)
 
 
+def _run_demo(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `main` looks at it
+    """Show what recshuf does, in a new folder."""
+    if output is not None and Path(output).exists():
+        raise OutputError(f"{output}: exists; name a folder that does not")
+    folder = Path(output or tempfile.mkdtemp(prefix="recshuf-demo-"))
+    from recshuf.demo import run_demo
+
+    run_demo(folder, click.echo)
+
+
 def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:
     if not inputs and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError(
@@ -460,7 +471,19 @@ def _write_whole(path: Path, content: bytes) -> None:
         unfinished.unlink(missing_ok=True)
 
 
+_demo = click.Command(
+    "demo",
+    callback=_run_demo,
+    params=[
+        click.Option(
+            ["-o", "--output"], metavar="DIR", help="A new folder; else one among the temporary ones."
+        ),
+        click.Option(["-v", "--verbose"], is_flag=True, help="Print the traceback of an error."),
+    ],
+    help="Make 100,000 cats and then 100,000 dogs, shuffle them in 64 MB, verify, check and draw the order.",
+)
 commands = DefaultGroup(ShuffleCommand(_run_shuffle))
 commands.add_command(make_verify_command(_run_verify))
 commands.add_command(make_check_command(_run_check))
 commands.add_command(make_picture_command(_run_picture))
+commands.add_command(_demo)

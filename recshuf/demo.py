@@ -1,0 +1,78 @@
+"""A first look: cats, then dogs, shuffled with less memory than they take, verified, checked and drawn."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recshuf._wording import check_lines, count_of, duration, verdict
+from recshuf.api import check, picture, shuffle, verify
+from recshuf.memory import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+LABELS = ("cat", "dog")
+ROWS_PER_LABEL = 100_000
+MEMORY = "64MB"
+SEED = 7
+
+_TEXT_BYTES = 600
+_ROW_GROUP_ROWS = 10_000
+_LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz      ", np.uint8)
+
+
+def run_demo(folder: Path, say: Callable[[str], object]) -> None:
+    """Do all of it in an empty folder, and say what is done, a line or a few for each step.
+
+    Raises
+    ------
+    RecshufError
+        When a step fails.
+    """
+    given, output = folder / "sorted", folder / "shuffled"
+    _make_inputs(given)
+    size = sum(path.stat().st_size for path in given.iterdir())
+    records = count_of(len(LABELS) * ROWS_PER_LABEL, "record")
+    say(f"1. Made {records}, {format_size(size)} of Parquet: all cats, then all dogs, in {given}")
+    done = shuffle(given, f"{output}/", seed=SEED, memory=MEMORY)
+    say(
+        f"2. Shuffled them inside {MEMORY} in {duration(done.seconds)}: {format_size(done.spilled_bytes)} went through "
+        f"the disk; seed {SEED} gives the same files again, with any memory"
+    )
+    proof = verify(given, output)
+    say(f"3. Verified, record by record: {verdict(proof, str(output))}")
+    found = check(output, against=given)
+    say("4. Checked the order, by where each record came from; beyond 6 deviations it would not be random:")
+    for line in check_lines(found, [str(output)], with_all=True):
+        say(f"   {line}")
+    if find_spec("PIL") is None:
+        say('5. No picture: it takes Pillow, which pip install "recshuf[report]" brings')
+        return
+    path = folder / "picture.png"
+    path.write_bytes(picture(output, against=given, column="label", title="100,000 cats and 100,000 dogs"))
+    say(f"5. Drew the labels before and after: {path}")
+
+
+def _make_inputs(folder: Path) -> None:
+    """Write one file for each label, the same bytes every time."""
+    folder.mkdir(parents=True)
+    for number, label in enumerate(LABELS):
+        pq.write_table(
+            _make_table(number, label), folder / f"{number}-{label}s.parquet", row_group_size=_ROW_GROUP_ROWS
+        )
+
+
+def _make_table(number: int, label: str) -> pa.Table:
+    rows = np.arange(ROWS_PER_LABEL) + number * ROWS_PER_LABEL
+    bits = np.random.Philox(number).random_raw(ROWS_PER_LABEL * _TEXT_BYTES // 8).view(np.uint8)
+    offsets = np.arange(ROWS_PER_LABEL + 1, dtype=np.int32) * _TEXT_BYTES
+    text = pa.StringArray.from_buffers(
+        ROWS_PER_LABEL, pa.py_buffer(offsets), pa.py_buffer(_LETTERS[bits % len(_LETTERS)])
+    )
+    return pa.table({"id": rows, "label": [label] * ROWS_PER_LABEL, "text": text})

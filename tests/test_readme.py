@@ -57,7 +57,7 @@ def test_command_line_parses(arguments: list[str]):
     context = (command or commands.default).make_context("recshuf", list(arguments))
     words = [word for word in arguments if word.startswith("-")]
     given = [name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE"]
-    assert len(given) == len(words) + bool(context.params["inputs"])
+    assert len(given) == len(words) + bool(context.params.get("inputs"))
 
 
 def list_options(command: click.Command) -> list[click.Parameter]:

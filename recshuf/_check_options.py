@@ -36,8 +36,8 @@ _CHECK = Wording(
     description="""
 Test whether records are in a uniformly random order.
 
-With --against, DATA is the output of a shuffle of the INPUTs, by whatever program: where each record comes from is
-found by its content. Without, DATA is what is only said to be shuffled, and the order of a column's values is
+With --against, each DATA is the output of a shuffle of the INPUTs, by whatever program: where each record comes from
+is found by its content. Several are shuffles with different seeds, tested together. Without, DATA is what is only said to be shuffled, and the order of a column's values is
 tested. More than a million records are sampled. Exit code 0: nothing speaks against it; 3: it is not uniformly
 random; 1: a file cannot be read; 2: wrong usage.
 """,
@@ -113,7 +113,12 @@ class OrderCommand(SiblingCommand):
 def make_check_command(callback: Callable[..., None]) -> OrderCommand:
     """Return the check as a command, which calls back with the values of all options by name."""
     own = _make_options()
-    own["Order"].append(click.Option(["--json", "as_json"], is_flag=True, help="Print the findings as JSON."))
+    own["Order"] += [
+        click.Option(["--json", "as_json"], is_flag=True, help="Print the findings as JSON."),
+        click.Option(
+            ["--html"], type=click.Path(), metavar="FILE", help="Write a page with pictures and the findings."
+        ),
+    ]
     return OrderCommand("check", callback, _CHECK, own)
 
 

@@ -138,6 +138,7 @@ def _options() -> dict[str, list[click.Option]]:
         "General": [
             _flag("--plan", help="Print the plan (piles, memory, disk, descriptors, shards) and stop."),
             _value("--report", type=click.Path(), metavar="FILE", help="Write the figures of the run, or with --plan the plan, as JSON; - is standard output."),
+            _value("--html", type=click.Path(), metavar="FILE", help="Read the files again, test the order, and write a page with pictures and figures."),
             _flag("-q", "--quiet", help="Print nothing but errors."),
             _flag("-v", "--verbose", help="Print more, and the traceback of an error."),
             _flag("--version", is_eager=True, expose_value=False, callback=_show_version, help="Print the version."),

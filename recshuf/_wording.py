@@ -177,17 +177,22 @@ def check_lines(report: CheckReport, names: Sequence[str], *, with_all: bool) ->
     for score in report.scores:
         if score.is_flagged:
             yield f"{score.name}: {score.meaning}"
-    yield from _check_notes(report)
+    yield from check_notes(report)
+    yield check_verdict(report, names)
+
+
+def check_verdict(report: CheckReport, names: Sequence[str]) -> str:
+    """Return what a check comes to, in a line."""
     name = names[0] if len(names) == 1 else count_of(len(names), "path")
     way = "where records come from" if report.basis == "origins" else f"the values of {report.basis}"
     flagged = sum(score.is_flagged for score in report.scores)
     verdict = "looks uniformly random" if report.is_uniform else "is not in a uniformly random order"
     said = f"{flagged or 'none'} of {len(report.scores)} statistics {'speaks' if flagged == 1 else 'speak'} against it"
-    yield f"{name} {verdict}: by {way}, {said}, in {duration(report.seconds)}"
+    return f"{name} {verdict}: by {way}, {said}, in {duration(report.seconds)}"
 
 
-def _check_notes(report: CheckReport) -> Iterator[str]:
-    """Yield what one must know of the test."""
+def check_notes(report: CheckReport) -> Iterator[str]:
+    """Yield what one must know of a check."""
     if report.share < 1:
         yield f"sampled: {report.tested:,} of {count_of(report.records, 'record')} were tested"
     for count, what in (

@@ -250,7 +250,8 @@ def check(
     Parameters
     ----------
     data
-        Files, directories and globs; with `against`, one path.
+        Files, directories and globs; with `against`, each is a shuffle of its own, with another seed: they are
+        tested together.
     against
         What `data` was made from, by whatever program: where each record comes from is found by its content.
     column
@@ -274,17 +275,65 @@ def check(
     InputError
         When a file cannot be read.
     """
-    _refuse_unknown(options)
-    if bool(_list_paths(against)) == (column is not None):
-        raise UsageError("give either --against INPUT... or --column NAME, by which the order is tested")
-    job = _make_order_job(data, against, id_column, options)
+    jobs = _make_check_jobs(data, against, column, id_column, options)
     from recshuf.checking import check_against, check_values
 
     listener = progress or SilentProgress()
     try:
         if column is not None:
-            return check_values(job, listener, column)
-        return check_against(job, listener, id_column)
+            return check_values(jobs[0], listener, column)
+        return check_against(jobs, listener, id_column)
+    finally:
+        listener.stop()
+
+
+def write_check(
+    data: Paths,
+    *,
+    against: Paths = (),
+    column: str | None = None,
+    id_column: str | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[CheckOptions],
+) -> tuple[CheckReport, str]:
+    """Do what `check` does, and return a page about the findings, too: HTML that loads nothing.
+
+    Raises
+    ------
+    RecshufError
+        As `check` does, and when Pillow or Jinja is not installed.
+    """
+    jobs = _make_check_jobs(data, against, column, id_column, options)
+    from recshuf.reporting import report_check
+
+    listener = progress or SilentProgress()
+    try:
+        names = [os.fspath(path) for path in _list_paths(data)]
+        return report_check(jobs, listener, column, id_column, names)
+    finally:
+        listener.stop()
+
+
+def write_run(
+    done: ShuffleReport,
+    inputs: Paths,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[Options],
+) -> str:
+    """Return a page about what `shuffle` has done with the same arguments; the files are read again.
+
+    Raises
+    ------
+    RecshufError
+        When they cannot be read, or Pillow or Jinja is not installed.
+    """
+    from recshuf.reporting import report_run
+
+    listener = progress or SilentProgress()
+    try:
+        return report_run(done, _make_job(inputs, output, options), listener)
     finally:
         listener.stop()
 
@@ -343,6 +392,19 @@ def picture(
         return picture_values([*before, after], listener, column, heading)
     finally:
         listener.stop()
+
+
+def _make_check_jobs(
+    data: Paths, against: Paths, column: str | None, id_column: str | None, options: CheckOptions
+) -> list[Job]:
+    """Return a job for each output, or one whose inputs are the data."""
+    _refuse_unknown(options)
+    inputs = _list_paths(against)
+    if bool(inputs) == (column is not None):
+        raise UsageError("give either --against INPUT... or --column NAME, by which the order is tested")
+    if not inputs:
+        return [_make_order_job(data, None, id_column, options)]
+    return [_make_order_job(output, inputs, id_column, options) for output in _list_paths(data)]
 
 
 def _options_of_output(options: CheckOptions) -> CheckOptions:

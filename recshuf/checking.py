@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.battery import MIN_RECORDS, Score, run_battery
+from recshuf.battery import MIN_RECORDS, Score, combine_scores, run_battery
 from recshuf.errors import UsageError
 from recshuf.tracing import LOTS_SEED, read_origins, read_values
 from recshuf.values import order_by_value
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.job import Job
+    from recshuf.origins import Origins
     from recshuf.progress import Progress
+    from recshuf.samples import Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +68,13 @@ class CheckReport:
         return {"uniform": self.is_uniform} | asdict(self) | {"scores": scores}
 
 
-def check_against(job: Job, progress: Progress, id_column: str | None = None) -> CheckReport:
-    """Test the order of a job's output by where its records come from in the inputs.
+def check_against(jobs: Sequence[Job], progress: Progress, id_column: str | None = None) -> CheckReport:
+    """Test the order of jobs' outputs by where their records come from in the inputs.
 
     Parameters
     ----------
+    jobs
+        Shuffles of the same inputs with different seeds, tested together: biases add up.
     id_column
         A column whose values tell records apart; None compares whole records.
 
@@ -82,24 +86,7 @@ def check_against(job: Job, progress: Progress, id_column: str | None = None) ->
         When files cannot be read, have changed meanwhile, or cannot be compared.
     """
     started = time.perf_counter()
-    origins, records = read_origins(job, progress, id_column)
-    if len(origins.order) < MIN_RECORDS and origins.missing and origins.extra:
-        raise UsageError(
-            f"only {len(origins.order):,} records of the output are in the inputs, too few to test their order; "
-            "recshuf verify tells what differs"
-        )
-    return CheckReport(
-        basis="origins",
-        records=records,
-        tested=len(origins.order),
-        share=origins.share,
-        missing=origins.missing,
-        extra=origins.extra,
-        twins=origins.twins,
-        mean_move=_find_mean_move(origins.order),
-        scores=_score(origins.order, origins.file_sizes, "file"),
-        seconds=time.perf_counter() - started,
-    )
+    return score_origins([read_origins(job, progress, id_column) for job in jobs], started)
 
 
 def check_values(job: Job, progress: Progress, column: str) -> CheckReport:
@@ -113,7 +100,54 @@ def check_values(job: Job, progress: Progress, column: str) -> CheckReport:
         When files cannot be read, or have changed meanwhile.
     """
     started = time.perf_counter()
-    sample = read_values(job, progress, column)
+    return score_values(read_values(job, progress, column), column, started)
+
+
+def score_origins(found: Sequence[tuple[Origins, int]], started: float) -> CheckReport:
+    """Return what orders of origins look like, taken together.
+
+    Parameters
+    ----------
+    found
+        The origins of each output's records, and how many records it has, those not drawn included.
+    started
+        When the check began, in seconds of `time.perf_counter`.
+
+    Raises
+    ------
+    UsageError
+        When there are too few records.
+    """
+    every = [origins for origins, _ in found]
+    for origins in every:
+        if len(origins.order) < MIN_RECORDS and origins.missing and origins.extra:
+            raise UsageError(
+                f"only {len(origins.order):,} records of an output are in the inputs, too few to test their order; "
+                "recshuf verify tells what differs"
+            )
+    batteries = [run_battery(origins.order, origins.file_sizes) for origins in every]
+    return CheckReport(
+        basis="origins",
+        records=sum(count for _, count in found),
+        tested=sum(len(origins.order) for origins in every),
+        share=min(origins.share for origins in every),
+        missing=sum(origins.missing for origins in every),
+        extra=sum(origins.extra for origins in every),
+        twins=sum(origins.twins for origins in every),
+        mean_move=float(np.mean([_find_mean_move(origins.order) for origins in every])),
+        scores=tuple(_combine(batteries)),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def score_values(sample: Sample, column: str, started: float) -> CheckReport:
+    """Return what the order of values of a column looks like; `started` as for `score_origins`.
+
+    Raises
+    ------
+    UsageError
+        When there are too few, or they have no order.
+    """
     values = order_by_value(sample.take().values, np.random.default_rng(LOTS_SEED))
     return CheckReport(
         basis=column,
@@ -124,13 +158,17 @@ def check_values(job: Job, progress: Progress, column: str) -> CheckReport:
         extra=0,
         twins=values.twins,
         mean_move=_find_mean_move(values.order),
-        scores=_score(values.order, values.group_sizes, "label"),
+        scores=tuple(run_battery(values.order, values.group_sizes, "label")),
         seconds=time.perf_counter() - started,
     )
 
 
-def _score(order: NDArray[np.int64], group_sizes: Sequence[int], group: str) -> tuple[Score, ...]:
-    return tuple(run_battery(order, group_sizes, group))
+def _combine(batteries: Sequence[Sequence[Score]]) -> Sequence[Score]:
+    """Return the scores of several orders as one; of samples, not all may have the same statistics."""
+    if len(batteries) == 1:
+        return batteries[0]
+    common = set.intersection(*({score.name for score in scores} for scores in batteries))
+    return combine_scores([[score for score in scores if score.name in common] for scores in batteries])
 
 
 def _find_mean_move(order: NDArray[np.int64]) -> float:

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import traceback
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from recshuf.disk import real_path
 from recshuf.errors import OutputError, RecshufError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
     from typing import Any, NoReturn
 
@@ -249,6 +250,7 @@ def _run_shuffle(
     output: str | None,
     plan: bool,
     report: str | None,
+    html: str | None,
     quiet: bool,
     verbose: bool,
     **options: Any,
@@ -259,8 +261,11 @@ def _run_shuffle(
     _check_streams(inputs, output)
     if report:
         _check_report(report, output, plan)
-        _check_spared(report, [*inputs, options.get("schema")])
-    _check_quarantine(options["on_bad_record"], [report, options.get("schema")])
+    if html:
+        _check_html(html, output, plan)
+    for told in filter(None, (report, html)):
+        _check_spared(told, [*inputs, options["schema"]])
+    _check_quarantine(options["on_bad_record"], [report, html, options["schema"]])
     if plan:
         _print_plan(inputs, output, report, options)
         return
@@ -280,11 +285,22 @@ def _run_shuffle(
     if not quiet:
         say(summary(done, output))
     if report:
-        try:
-            _write_json(report, done.to_json())
-        except OSError as error:
-            reason = f"the records are written, but not the report: {error.strerror}"
-            raise OutputError(f"{report}: {reason}; give --report another file") from error
+        _tell(report, "report", lambda: _write_json(report, done.to_json()))
+    if html:
+        path = real_path(html)
+        write = partial(api.write_run, done, inputs, output, progress=progress, **options)
+        _tell(html, "page", lambda: _write_whole(path, write().encode()))
+
+
+def _tell(name: str, what: str, write: Callable[[], None]) -> None:
+    """Write what tells of a run that is over."""
+    try:
+        write()
+    except OSError as error:
+        reason = f"the records are written, but not the {what}: {error.strerror}"
+        raise OutputError(f"{name}: {reason}; name another file") from error
+    except RecshufError as error:
+        raise OutputError(f"{name}: the records are written, but not the {what}: {error}") from error
 
 
 def _run_verify(
@@ -317,7 +333,9 @@ def _run_verify(
         raise Exit(FAILED)
 
 
-def _run_check(inputs: tuple[str, ...], as_json: bool, quiet: bool, verbose: bool, **options: Any) -> None:
+def _run_check(
+    inputs: tuple[str, ...], as_json: bool, html: str | None, quiet: bool, verbose: bool, **options: Any
+) -> None:
     """Test the order of `inputs`; `options` are arguments of `recshuf.check`."""
     if quiet and (verbose or as_json):
         raise UsageError("-q and what prints more contradict each other; give one of them")
@@ -329,7 +347,13 @@ def _run_check(inputs: tuple[str, ...], as_json: bool, quiet: bool, verbose: boo
     from recshuf._wording import check_lines, one_line
 
     progress = _choose_progress(quiet, "-" if as_json else None)
-    done = api.check(inputs, progress=progress, **options)
+    if html:
+        _check_place("--html", html, None)
+        _check_spared(html, [*inputs, *options["against"], options["schema"]])
+        done, page = api.write_check(inputs, progress=progress, **options)
+        _write_whole(real_path(html), page.encode())
+    else:
+        done = api.check(inputs, progress=progress, **options)
     if as_json:
         _write_json("-", done.to_json())
     lines = [] if quiet or as_json or sys.stdout is None else check_lines(done, inputs, with_all=verbose)
@@ -357,6 +381,20 @@ def _run_picture(
 
     picture = api.picture(inputs, progress=_choose_progress(quiet, None), **options)
     _write_whole(path, picture)
+
+
+def _run_gallery(output: str, verbose: bool) -> None:  # noqa: ARG001 - `main` looks at it
+    """Write a page about other shufflers into a new folder."""
+    folder = Path(output)
+    if folder.exists():
+        raise OutputError(f"{output}: exists; name a folder that does not")
+    from recshuf.gallery import render_gallery
+    from recshuf.terminal import say
+
+    page = render_gallery(lambda name: say(f"drawing {name}"))
+    folder.mkdir(parents=True)
+    _write_whole(folder / "index.html", page.encode())
+    click.echo(folder / "index.html")
 
 
 def _run_demo(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `main` looks at it
@@ -390,12 +428,23 @@ def _check_report(report: str, output: str | None, plan: bool) -> None:
         if sys.stdout is None:
             raise UsageError("--report -: standard output is closed; name a file")
         return
-    path, target = real_path(report), None if output is None else real_path(output)
+    _check_place("--report", report, output)
+
+
+def _check_html(html: str, output: str | None, plan: bool) -> None:
+    if plan:
+        raise UsageError("--html tells of a run, and --plan makes none; give one of them")
+    _check_place("--html", html, output)
+
+
+def _check_place(option: str, name: str, output: str | None) -> None:
+    """Find out before the run that a file beside the output cannot be written after it."""
+    path, target = real_path(name), None if output is None else real_path(output)
     # The output's own folder may be made only by the run.
     if not path.parent.is_dir() and path.parent != target:
-        raise UsageError(f"--report {report}: folder {path.parent} does not exist; create it first")
+        raise UsageError(f"{option} {name}: folder {path.parent} does not exist; create it first")
     if path == target:
-        raise UsageError(f"--report {report} is also the output; name another file for one of them")
+        raise UsageError(f"{option} {name} is also the output; name another file for one of them")
 
 
 def _check_spared(report: str, given: list[str | None]) -> None:
@@ -471,6 +520,15 @@ def _write_whole(path: Path, content: bytes) -> None:
         unfinished.unlink(missing_ok=True)
 
 
+_gallery = click.Command(
+    "gallery",
+    callback=_run_gallery,
+    params=[
+        click.Option(["-o", "--output"], required=True, metavar="DIR", help="A new folder, for index.html."),
+        click.Option(["-v", "--verbose"], is_flag=True, help="Print the traceback of an error."),
+    ],
+    help="Draw how other shufflers order records, with scores: one page for a browser.",
+)
 _demo = click.Command(
     "demo",
     callback=_run_demo,
@@ -487,3 +545,4 @@ commands.add_command(make_verify_command(_run_verify))
 commands.add_command(make_check_command(_run_check))
 commands.add_command(make_picture_command(_run_picture))
 commands.add_command(_demo)
+commands.add_command(_gallery)

@@ -16,9 +16,42 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from recshuf.job import Job
+    from recshuf.origins import Origins
     from recshuf.progress import Progress
+    from recshuf.samples import Sample
 
 BEFORE, AFTER = "before", "after"
+
+
+def draw_origins(origins: Origins, record_count: int) -> list[Panel]:
+    """Return the panels of inputs and output, by places in the inputs; `record_count` is that of the output."""
+    count = len(origins.order)
+    places = np.arange(count) / max(1, count - 1)
+    before = Panel(BEFORE, places, round(count / origins.share))
+    return [before, Panel(AFTER, places[origins.order], record_count)]
+
+
+def draw_values(samples: Sequence[Sample], column: str) -> tuple[list[Panel], Key]:
+    """Return a panel for each sample of values of a column, one or two, and the colours of both.
+
+    Raises
+    ------
+    UsageError
+        When values have no order, or the two samples have no type in common.
+    """
+    taken = [sample.take().values for sample in samples]
+    try:
+        both = pa.chunked_array([values.cast(taken[0].type) for values in taken]).combine_chunks()
+    except pa.ArrowException as error:
+        raise UsageError(f"column {column!r} is not the same before and after: {error}") from error
+    codes, key = _choose_key(both, column)
+    parts = np.split(codes, np.cumsum([len(values) for values in taken])[:-1])
+    titles = [BEFORE, AFTER] if len(samples) > 1 else [""]
+    panels = [
+        Panel(name, values, sample.records)
+        for name, values, sample in zip(titles, parts, samples, strict=True)
+    ]
+    return panels, key
 
 
 def picture_origins(job: Job, progress: Progress, id_column: str | None, title: str) -> bytes:
@@ -29,13 +62,7 @@ def picture_origins(job: Job, progress: Progress, id_column: str | None, title: 
     RecshufError
         As `recshuf.tracing.read_origins` does, and when Pillow is not installed.
     """
-    origins, record_count = read_origins(job, progress, id_column)
-    count = len(origins.order)
-    places = np.arange(count) / max(1, count - 1)
-    panels = [
-        Panel(BEFORE, places, round(count / origins.share)),
-        Panel(AFTER, places[origins.order], record_count),
-    ]
+    panels = draw_origins(*read_origins(job, progress, id_column))
     return encode_png(draw_picture(panels, Ramp(), title))
 
 
@@ -47,19 +74,7 @@ def picture_values(jobs: Sequence[Job], progress: Progress, column: str, title: 
     RecshufError
         As `recshuf.tracing.read_values` does; when values have no order, or Pillow is not installed.
     """
-    samples = [read_values(job, progress, column) for job in jobs]
-    taken = [sample.take().values for sample in samples]
-    try:
-        both = pa.chunked_array([values.cast(taken[0].type) for values in taken]).combine_chunks()
-    except pa.ArrowException as error:
-        raise UsageError(f"column {column!r} is not the same before and after: {error}") from error
-    codes, key = _choose_key(both, column)
-    parts = np.split(codes, np.cumsum([len(values) for values in taken])[:-1])
-    titles = [BEFORE, AFTER] if len(jobs) > 1 else [""]
-    panels = [
-        Panel(name, values, sample.records)
-        for name, values, sample in zip(titles, parts, samples, strict=True)
-    ]
+    panels, key = draw_values([read_values(job, progress, column) for job in jobs], column)
     return encode_png(draw_picture(panels, key, title))
 
 

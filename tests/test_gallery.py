@@ -1,0 +1,45 @@
+"""The gallery: every method with all its settings, and the scores that it is known for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from recshuf.gallery import draw_method, render_gallery
+from recshuf.methods import METHODS
+from tests.test_reporting import Reader, assert_self_contained
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COUNT = 4096
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_grids_have_a_cell_for_each_setting_and_tell_exact_methods_from_others(name: str):
+    method = METHODS[name]
+    grid = draw_method(name, method, 20_000)
+    sizes = [1, 1, *(len(values) for values in method.axes.values())]
+    assert [len(grid.rows), len(grid.columns)] == sizes[-2:]
+    assert all(len(cells) == len(grid.columns) for _, cells in grid.rows)
+    cells = [cell for _, row in grid.rows for cell in row]
+    assert any(cell.is_flagged for cell in cells) is not method.is_exact
+    assert len({cell.picture.png for cell in cells}) > len(cells) // 2
+
+
+def test_the_page_shows_all_methods_and_loads_nothing():
+    heard: list[str] = []
+    page = render_gallery(heard.append, COUNT)
+    assert_self_contained(page)
+    assert set(METHODS) <= set(Reader(page).text)
+    assert heard == list(METHODS)
+
+
+def test_no_folder_is_written_over(tmp_path: Path):
+    command = [sys.executable, "-m", "recshuf", "gallery", "-o", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, list(tmp_path.iterdir())) == (1, [])
+    assert "exists" in done.stderr

@@ -1,0 +1,161 @@
+"""Pages: what is on them, that they hold together as HTML, and that they load nothing."""
+
+from __future__ import annotations
+
+import base64
+import html.parser
+import io
+import json
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pillow = pytest.importorskip("PIL.Image")
+pytest.importorskip("jinja2")
+COUNT = 5000
+EMPTY = {"meta", "link", "img", "br", "hr"}
+
+
+class Reader(html.parser.HTMLParser):
+    """Reads a page strictly: what is opened is closed, in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text: list[str] = []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in EMPTY:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data.strip())
+
+    def values(self, tag: str, name: str) -> list[str]:
+        return [value for found, key, value in self.attributes if (found, key) == (tag, name)]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("inputs")
+    numbers = np.arange(COUNT)
+    labels = np.array(["cat & <mouse>", "dog"])[numbers * 2 // COUNT]
+    pq.write_table(pa.table({"id": numbers, "label": labels}), folder / "in.parquet")
+    return folder
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "recshuf", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def assert_self_contained(page: str) -> None:
+    """Raise if a browser would load anything for this page."""
+    reader = Reader(page)
+    for name in ("src", "href", "action", "data", "poster", "srcset"):
+        for tag in {found for found, _, _ in reader.attributes}:
+            assert all(value.startswith("data:") for value in reader.values(tag, name))
+    assert "script" not in {tag for tag, _, _ in reader.attributes}
+    assert not re.search(r"@import|url\((?!data:)|https?://", page)
+
+
+def test_a_page_of_a_check_shows_findings_and_pictures(tmp_path: Path, inputs: Path):
+    done = run("check", inputs, "--column", "label", "--html", tmp_path / "page.html")
+    assert (done.returncode, done.stderr) == (3, "")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert_self_contained(page)
+    reader = Reader(page)
+    assert any("is not in a uniformly random order" in text for text in reader.text)
+    assert {"same-label", "blocks", "cat & <mouse>", "dog"} <= set(reader.text)
+    (source,) = reader.values("img", "src")
+    picture = pillow.open(io.BytesIO(base64.b64decode(source.partition(",")[2])))
+    assert picture.size == (512, 512)
+    assert all("label of each record" in alt for alt in reader.values("img", "alt"))
+    assert reader.values("html", "lang") == ["en"]
+    assert reader.values("meta", "name") == ["viewport", "generator"]
+
+
+def test_a_page_of_a_run_shows_plan_passes_and_order(tmp_path: Path, inputs: Path):
+    output = tmp_path / "out"
+    done = run(inputs, "-o", f"{output}/", "--shards", 3, "--seed", 5, "--html", tmp_path / "page.html", "-q")
+    assert (done.returncode, done.stderr) == (0, "")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert_self_contained(page)
+    reader = Reader(page)
+    assert any("looks uniformly random" in text for text in reader.text)
+    shown = {
+        "Plan and measurement",
+        "Rate of each pass",
+        "scatter",
+        "gather",
+        "shard-00002.parquet",
+        "before",
+        "after",
+    }
+    assert shown <= set(reader.text)
+    report = json.loads(next(text for text in reader.text if text.startswith("{")))
+    assert (report["records"], report["seed"], len(report["shards"])) == (COUNT, "5", 3)
+
+
+def test_a_run_between_pipes_has_a_page_without_pictures(tmp_path: Path):
+    (tmp_path / "in.txt").write_bytes(b"%d\n" * 3 % (1, 2, 3))
+    done = run(tmp_path / "in.txt", "-o", "-", "--html", tmp_path / "page.html", "-q")
+    assert (done.returncode, done.stderr) == (0, "")
+    reader = Reader((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert any("cannot be read again" in text for text in reader.text)
+    assert reader.values("img", "src") == []
+
+
+def test_few_records_have_a_page_that_says_so(tmp_path: Path):
+    (tmp_path / "in.txt").write_bytes(b"1\n2\n")
+    done = run(tmp_path / "in.txt", "-o", tmp_path / "out.txt", "--html", tmp_path / "page.html", "-q")
+    assert (done.returncode, done.stderr) == (0, "")
+    reader = Reader((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert any("the order was not tested: 2 records are too few" in text for text in reader.text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["in", "-o", "out", "--html", "no/page.html"], "folder"),
+        (["in", "-o", "out", "--html", "out"], "also the output"),
+        (["in", "-o", "out", "--html", "page.html", "--plan"], "--plan"),
+        (["in/in.parquet", "-o", "out", "--html", "in/in.parquet"], "among the inputs"),
+        (["check", "in", "--column", "id", "--html", "no/page.html"], "folder"),
+    ],
+)
+def test_bad_places_are_told_before_the_run(tmp_path: Path, inputs: Path, arguments: list[str], said: str):
+    (tmp_path / "in").mkdir()
+    content = (inputs / "in.parquet").read_bytes()
+    (tmp_path / "in" / "in.parquet").write_bytes(content)
+    command = [sys.executable, "-m", "recshuf", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert said in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+    assert (tmp_path / "in" / "in.parquet").read_bytes() == content
+
+
+def test_pages_are_the_same_text_again(inputs: Path):
+    one, two = (recshuf.api.write_check(inputs, column="label")[1] for _ in range(2))
+    seconds = re.compile(r"in \d+\.\d s")
+    assert seconds.sub("", one) == seconds.sub("", two)

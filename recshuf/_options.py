@@ -28,6 +28,13 @@ for standard output (text and JSONL). A SIZE is written 300MB, 2GiB or 150000000
 is given as ./NAME.
 """
 _EXAMPLES = """\
+Other commands, each with --help:
+  recshuf verify INPUT... OUTPUT           prove that nothing is lost
+  recshuf check DATA --against INPUT...    test whether an order is uniformly random
+  recshuf picture DATA... -o PICTURE.png   draw an order
+  recshuf gallery -o DIR                   draw what other shufflers do
+  recshuf demo                             see all of it on made-up data
+
 Examples:
   recshuf data/ -o shuffled/ --shards 64 --memory 4GB
   zstdcat big.jsonl.zst | recshuf --format jsonl --seed 42 > shuffled.jsonl

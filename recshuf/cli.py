@@ -391,9 +391,13 @@ def _run_gallery(output: str, verbose: bool) -> None:  # noqa: ARG001 - `main` l
     from recshuf.gallery import render_gallery
     from recshuf.terminal import say
 
-    page = render_gallery(lambda name: say(f"drawing {name}"))
     folder.mkdir(parents=True)
-    _write_whole(folder / "index.html", page.encode())
+    try:
+        page = render_gallery(lambda name: say(f"drawing {name}"))
+        _write_whole(folder / "index.html", page.encode())
+    except BaseException:
+        folder.rmdir()
+        raise
     click.echo(folder / "index.html")
 
 

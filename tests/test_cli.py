@@ -550,6 +550,11 @@ class TestSignals:
         ] == before
 
 
+def test_help_names_every_command(call: Run) -> None:
+    shown = call("--help").stdout.decode()
+    assert all(f"recshuf {name} " in shown for name in cli.commands.commands)
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

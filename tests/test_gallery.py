@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from recshuf.cli import main
+from recshuf.errors import UsageError
 from recshuf.gallery import draw_method, render_gallery
 from recshuf.methods import METHODS
 from tests.test_reporting import Reader, assert_self_contained
@@ -43,3 +45,13 @@ def test_no_folder_is_written_over(tmp_path: Path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, list(tmp_path.iterdir())) == (1, [])
     assert "exists" in done.stderr
+
+
+def test_nothing_is_left_where_the_page_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object) -> str:
+        raise UsageError("no Pillow")
+
+    monkeypatch.setattr("recshuf.gallery.render_gallery", fail)
+    monkeypatch.setattr("sys.argv", ["recshuf", "gallery", "-o", str(tmp_path / "new")])
+    assert main() == 2
+    assert list(tmp_path.iterdir()) == []

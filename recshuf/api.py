@@ -1,9 +1,10 @@
-"""The functions that Python programs call: `shuffle`, `plan` and `verify`."""
+"""The functions that Python programs call: `shuffle`, `plan`, `verify`, `check` and `picture`."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict, Unpack, cast
 
@@ -15,6 +16,8 @@ from recshuf.plans import Cut
 from recshuf.progress import SilentProgress
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow as pa
 
     from recshuf.checking import CheckReport
@@ -165,14 +168,12 @@ def shuffle(
 
     Nothing is left under the output's name, nor in the scratch folder, when an exception is raised.
     """
-    job, listener = _make_job(inputs, output, options), progress or SilentProgress()
+    job = _make_job(inputs, output, options)
     choose_allocators(job.memory_bytes)
     from recshuf.pipeline import run_job
 
-    try:
+    with _listening(progress) as listener:
         return run_job(job, listener)
-    finally:
-        listener.stop()
 
 
 def plan(inputs: Paths, output: str | os.PathLike[str] | None = None, **options: Unpack[Options]) -> Plan:
@@ -226,14 +227,12 @@ def verify(
     unknown = set(options) - VerifyOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"unknown option {sorted(unknown)[0]!r}")
-    job, listener = _make_job(inputs, output, cast("Options", options)), progress or SilentProgress()
+    job = _make_job(inputs, output, cast("Options", options))
     choose_allocators(job.memory_bytes)
     from recshuf.verification import verify_job
 
-    try:
+    with _listening(progress) as listener:
         return verify_job(job, listener)
-    finally:
-        listener.stop()
 
 
 def check(
@@ -278,13 +277,10 @@ def check(
     jobs = _make_check_jobs(data, against, column, id_column, options)
     from recshuf.checking import check_against, check_values
 
-    listener = progress or SilentProgress()
-    try:
+    with _listening(progress) as listener:
         if column is not None:
             return check_values(jobs[0], listener, column)
         return check_against(jobs, listener, id_column)
-    finally:
-        listener.stop()
 
 
 def write_check(
@@ -306,12 +302,9 @@ def write_check(
     jobs = _make_check_jobs(data, against, column, id_column, options)
     from recshuf.reporting import report_check
 
-    listener = progress or SilentProgress()
-    try:
+    with _listening(progress) as listener:
         names = [os.fspath(path) for path in _list_paths(data)]
         return report_check(jobs, listener, column, id_column, names)
-    finally:
-        listener.stop()
 
 
 def write_run(
@@ -331,11 +324,8 @@ def write_run(
     """
     from recshuf.reporting import report_run
 
-    listener = progress or SilentProgress()
-    try:
+    with _listening(progress) as listener:
         return report_run(done, _make_job(inputs, output, options), listener)
-    finally:
-        listener.stop()
 
 
 def picture(
@@ -383,15 +373,12 @@ def picture(
     heading = title or ", ".join(os.fspath(path) for path in paths[:2]) + (", ..." if len(paths) > 2 else "")
     from recshuf.picturing import picture_origins, picture_values
 
-    listener = progress or SilentProgress()
-    try:
+    with _listening(progress) as listener:
         if column is None:
             return picture_origins(job, listener, id_column, heading)
         before = [job] if against else []
         after = _make_job(data, None, cast("Options", _options_of_output(options) if against else options))
         return picture_values([*before, after], listener, column, heading)
-    finally:
-        listener.stop()
 
 
 def _make_check_jobs(
@@ -429,6 +416,16 @@ def _make_order_job(data: Paths, against: Paths, id_column: str | None, options:
     job = _make_job(inputs or given, given[0] if inputs else None, cast("Options", options))
     choose_allocators(job.memory_bytes)
     return job
+
+
+@contextmanager
+def _listening(progress: Progress | None) -> Iterator[Progress]:
+    """Give who hears of a run, nobody if need be, and tell it of the end."""
+    listener = progress or SilentProgress()
+    try:
+        yield listener
+    finally:
+        listener.stop()
 
 
 def _list_paths(paths: Paths) -> list[str | os.PathLike[str]]:

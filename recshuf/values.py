@@ -51,8 +51,6 @@ class ValueOrder:
     """Permutation of ``0 .. n - 1``: the place of each record's value among the sorted ones."""
     group_sizes: list[int]
     """How many records have each value, where there are few of them; else one group of all."""
-    distinct: int
-    """Number of different values."""
     twins: int
     """Records whose value others have, too."""
 
@@ -71,7 +69,7 @@ def order_by_value(values: pa.Array, lots: np.random.Generator) -> ValueOrder:
     sizes = np.bincount(codes)
     groups = sizes.tolist() if len(sizes) <= MOST_LABELS else [len(codes)]
     order = invert(sort_with_lots(codes, lots))
-    return ValueOrder(order, groups, len(sizes), int(sizes[sizes > 1].sum()))
+    return ValueOrder(order, groups, int(sizes[sizes > 1].sum()))
 
 
 def rank_densely(values: pa.Array) -> NDArray[np.int64]:

@@ -87,7 +87,7 @@ def _make_options() -> dict[str, list[click.Option]]:
             click.Option(
                 ["--column", "--field"],
                 metavar="NAME",
-                help="Column, dataset or field (a.b) whose values tell the order.",
+                help="Column, dataset or field (a.b) whose values tell the order; nothing else is read. A single name in --datasets or --columns does the same.",
             ),
         ]
     }

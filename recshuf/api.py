@@ -254,7 +254,8 @@ def check(
     against
         What `data` was made from, by whatever program: where each record comes from is found by its content.
     column
-        Without `against`: the column, dataset or field (``a.b``) by whose values the order is tested.
+        Without `against`: the column, dataset or field (``a.b``) by whose values the order is tested. Where `datasets` or
+        `columns` names a single one, it is that.
     id_column
         With `against`: what tells records apart; None for their whole content.
     progress
@@ -274,6 +275,7 @@ def check(
     InputError
         When a file cannot be read.
     """
+    column = _choose_column(column, against, options)
     jobs = _make_check_jobs(data, against, column, id_column, options)
     from recshuf.checking import check_against, check_values
 
@@ -299,6 +301,7 @@ def write_check(
     RecshufError
         As `check` does, and when Pillow or Jinja is not installed.
     """
+    column = _choose_column(column, against, options)
     jobs = _make_check_jobs(data, against, column, id_column, options)
     from recshuf.reporting import report_check
 
@@ -367,6 +370,7 @@ def picture(
     """
     _refuse_unknown(options)
     paths = _list_paths(data)
+    column = _choose_column(column, against, options)
     if column is None and not _list_paths(against):
         raise UsageError("give --column NAME or --against INPUT..., which tell what the colours are")
     job = _make_order_job(data, against, id_column, options)
@@ -379,6 +383,21 @@ def picture(
         before = [job] if against else []
         after = _make_job(data, None, cast("Options", _options_of_output(options) if against else options))
         return picture_values([*before, after], listener, column, heading)
+
+
+def _choose_column(column: str | None, against: Paths, options: CheckOptions) -> str | None:
+    """Return by which column an order is told: one that is chosen as all there is to a record need not be named again."""
+    if column is not None or _list_paths(against):
+        return column
+    names = [
+        *(_split_names("--datasets", options.get("datasets")) or ()),
+        *(_split_names("--columns", options.get("columns")) or ()),
+    ]
+    if len(names) > 1:
+        raise UsageError(
+            f"--column NAME tells by which of {', '.join(names)} the order is tested; give it, too"
+        )
+    return names[0] if names else None
 
 
 def _make_check_jobs(

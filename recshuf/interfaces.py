@@ -52,6 +52,9 @@ class ReadOptions:
     """HDF5 datasets that are the record; None for all with a first axis."""
     columns: tuple[str, ...] | None = None
     """Parquet columns to keep, in this order; None for all."""
+    field: str | None = None
+    """Path of the only field of the table form that is wanted: ``a``, ``a.b``, ``a/b``; None for all. Others may be
+    left out, and are where that saves reading them."""
     schema: pa.Schema | None = None
     """Table form of JSONL or text records, where inference is not enough."""
     sets_bad_aside: bool = False

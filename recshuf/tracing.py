@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,7 +47,9 @@ def read_origins(job: Job, progress: Progress, id_column: str | None = None) -> 
     if job.output is None or not job.inputs or "-" in (*job.inputs, job.output):
         raise UsageError("files are read more than once here; name files, and no -")
     manifest = read_manifest(job.output)
-    readers = open_pair(job, job.output, manifest, progress, as_tables=id_column is not None)
+    readers = open_pair(
+        _read_only(job, id_column), job.output, manifest, progress, as_tables=id_column is not None
+    )
     if len(readers) == 1:
         raise InputError(job.output, "holds none of the files that its manifest names")
     if id_column is None:
@@ -76,7 +79,7 @@ def read_values(job: Job, progress: Progress, column: str) -> Sample:
     """
     if not job.inputs or "-" in job.inputs:
         raise UsageError("files are read more than once here; name files, and no -")
-    reader = open_tables(job, progress)
+    reader = open_tables(_read_only(job, column), progress)
     reader.learn()
     sample = Sample()
 
@@ -87,6 +90,11 @@ def read_values(job: Job, progress: Progress, column: str) -> Sample:
     reader.read_tables("read", visit)
     check_unchanged(reader.side.stamps)
     return sample
+
+
+def _read_only(job: Job, path: str | None) -> Job:
+    """Return a job whose files need not be read beyond a field; None for all."""
+    return replace(job, read=replace(job.read, field=path))
 
 
 def _sample_hashes(reader: SideReader) -> Sample:

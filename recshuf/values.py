@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recshuf.errors import UsageError
+from recshuf.fields import split_path
 from recshuf.origins import invert, sort_with_lots
 
 if TYPE_CHECKING:
@@ -28,11 +29,8 @@ def find_value(batch: pa.RecordBatch, path: str) -> pa.Array:
     UsageError
         When there is none of that name.
     """
-    known = batch.schema.names
-    column, *fields = [path] if path in known else path.replace("/", ".").split(".")
-    if column not in known:
-        raise UsageError(f"there is no column {column!r}; there are: {', '.join(known)}")
-    return _find_field(batch.column(known.index(column)), path, fields)
+    column, fields = split_path(path, batch.schema.names)
+    return _find_field(batch.column(batch.schema.names.index(column)), path, fields)
 
 
 def _find_field(values: pa.Array, path: str, names: list[str]) -> pa.Array:

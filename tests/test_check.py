@@ -212,6 +212,26 @@ def test_datasets_of_groups_are_values(tmp_path: Path):
     assert not recshuf.check(tmp_path / "in.h5", column="group/label").is_uniform
 
 
+def test_the_only_dataset_of_the_record_tells_the_order(tmp_path: Path, inputs: Path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["group/label"] = np.arange(2000) // 100
+        file["group/other"] = np.zeros(2000)
+    path = tmp_path / "in.h5"
+    by_column = recshuf.check(path, column="group/label")
+    assert not by_column.is_uniform
+    assert recshuf.check(path, datasets="/group/label").scores == by_column.scores
+    assert (
+        recshuf.check(path, column="group/label", datasets=["group/other", "group/label"]).scores
+        == by_column.scores
+    )
+    assert recshuf.check(inputs, columns=["label"]).scores == recshuf.check(inputs, column="label").scores
+    assert recshuf.picture(path, datasets="group/label", title="x") == recshuf.picture(
+        path, column="group/label", title="x"
+    )
+    with pytest.raises(UsageError, match="--column NAME tells by which of group/other, group/label"):
+        recshuf.check(path, datasets="group/other,group/label")
+
+
 def test_several_shuffles_show_together_what_none_shows_alone(tmp_path: Path, inputs: Path):
     """Sattolo's algorithm makes one cycle of all records, in every run."""
     outputs = []

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import InputError
+from recshuf.fields import dotted
 from recshuf.formats._hdf5_arrow_types import BINARY_NAME, find_stand_in, parse_temporal
 from recshuf.formats._hdf5_forms import BadValueError, Form, decode_text, find_form
 from recshuf.formats._hdf5_read import view_offsets
@@ -142,11 +143,6 @@ class TableDecoder(Decoder):
             else pa.field(name, self._leaves[node].arrow_type)
             for name, node in tree.items()
         ]
-
-
-def dotted(path: str) -> str:
-    """Return a path inside a file as the path of a field."""
-    return path.replace("/", ".")
 
 
 def _find_leaf(column: Column) -> _Leaf:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from h5py import h5t
 
 from recshuf.errors import InputError
+from recshuf.fields import dotted, unknown_column
 from recshuf.formats._hdf5_arrow_types import ARROW_TYPE_ATTRIBUTE
 from recshuf.formats._hdf5_chunks import check_chunks
 from recshuf.formats._hdf5_column import Column, Storage, read_column, read_storage
@@ -92,6 +93,29 @@ def _find_chosen(file: h5py.File, name: str, contents: Contents, path: str) -> s
         known = contents.list_datasets() or "none"
         raise InputError(name, f"has no dataset {path!r} with a first axis", remedy=f"there are: {known}")
     return found
+
+
+def choose_datasets(given: InputFile, datasets: tuple[str, ...] | None, field: str) -> tuple[str, ...]:
+    """Return those of the datasets, of the record or with a first axis, that hold a field or are part of it.
+
+    Raises
+    ------
+    UsageError
+        When there are none.
+    """
+    if datasets is None:
+        with reading(given.name), opened(given) as file:
+            datasets = tuple(walk_file(file, given.name).arrays)
+    wanted = f"{dotted(field)}."
+    paths = [f"{dotted(name)}." for name in datasets]
+    chosen = [
+        name
+        for name, path in zip(datasets, paths, strict=True)
+        if path.startswith(wanted) or wanted.startswith(path)
+    ]
+    if not chosen:
+        raise unknown_column(field, datasets)
+    return tuple(chosen)
 
 
 def take_inventory(given: InputFile, datasets: tuple[str, ...] | None) -> Inventory:

@@ -12,6 +12,7 @@ from recshuf.formats._hdf5_image import ImageCopier, Layout
 from recshuf.formats._hdf5_inventory import (
     Inventory,
     check_scalars,
+    choose_datasets,
     drop_scalars,
     find_records,
     read_inventory,
@@ -46,14 +47,22 @@ class Hdf5Source(Source):
         The inputs, at least one.
     datasets
         Names of the datasets that are the record, or None for all with a first axis.
+    field
+        Path of the only field that is wanted: the record is the datasets that make it up; None for all.
 
     Raises
     ------
     InputError
         When an input cannot be read, or does not fit the first.
+    UsageError
+        When no dataset has to do with the field.
     """
 
-    def __init__(self, given: Sequence[InputFile], datasets: tuple[str, ...] | None) -> None:
+    def __init__(
+        self, given: Sequence[InputFile], datasets: tuple[str, ...] | None, field: str | None = None
+    ) -> None:
+        if field is not None:
+            datasets = choose_datasets(given[0], datasets, field)
         rest = [take_inventory(each, datasets) for each in given[1:]]
         first, self.layout = _open_first(given[0], datasets, sum(each.row_count for each in rest))
         for other in rest:

@@ -28,14 +28,19 @@ MAX_FIELDS = 16_384
 class GivenTypes:
     """Types from a schema: records are only checked against it.
 
+    Parameters
+    ----------
+    others
+        What to do with fields that the schema lacks, as `Parser` has it.
+
     Raises
     ------
     ConversionError
         When the schema has a type that cannot be read from JSON.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self.parser = Parser(schema, lenient=True)
+    def __init__(self, schema: pa.Schema, *, others: str = "error") -> None:
+        self.parser = Parser(schema, lenient=True, others=others)
 
     def learn(self, lines: pa.Array, rows: Rows) -> None:
         """Make sure that lines fit.
@@ -51,7 +56,7 @@ class GivenTypes:
         except BadRecord as error:
             if len(lines) > 1 or error.row is not None:
                 raise
-            raise explain_misfit(lines, self.parser.schema, error) from error
+            raise explain_misfit(lines, self.parser, error) from error
         check_floats(columns, lines, as_given=True)
 
     def probe(self, lines: pa.Array, rows: Rows) -> list[Column]:  # noqa: ARG002 - the same for both

@@ -61,11 +61,22 @@ class Parser:
 
     def __init__(self, schema: pa.Schema, *, lenient: bool = False, others: str = "error") -> None:
         self.schema = schema
+        self._lenient = lenient
+        self._others = others
         self.field_count = sum(_count_fields(field.type) for field in schema)
         self._options = pj.ParseOptions(
             explicit_schema=read_schema_for(schema), unexpected_field_behavior=others
         )
         self._text_names = text_only_names(schema) if lenient else []
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether fields that the schema lacks are errors."""
+        return self._others == "error"
+
+    def narrow(self, name: str) -> Parser:
+        """Return a parser that leaves out all but one field of the schema."""
+        return Parser(pa.schema([self.schema.field(name)]), lenient=self._lenient, others="ignore")
 
     def parse(self, lines: pa.Array) -> list[pa.Array]:
         """Return a column for each field of the schema.
@@ -99,18 +110,18 @@ def _count_fields(kind: pa.DataType) -> int:
     return 1 + sum(_count_fields(kind.field(index).type) for index in range(kind.num_fields))
 
 
-def explain_misfit(line: pa.Array, schema: pa.Schema, error: BadRecord) -> BadRecord:
-    """Return an error that names the field because of which a single line does not fit the schema."""
+def explain_misfit(line: pa.Array, parser: Parser, error: BadRecord) -> BadRecord:
+    """Return an error that names the field because of which a parser does not accept a single line."""
     if error.path is not None:
         return error
     try:
         found = infer_schema(line)
     except BadRecord as own_error:
         return own_error
-    surplus = next(_surplus_paths(list(found), list(schema), ()), None)
-    if surplus is not None:
+    surplus = next(_surplus_paths(list(found), list(parser.schema), ()), None)
+    if surplus is not None and parser.is_strict:
         return BadRecord("is not in the schema", remedy="add it to the schema", path=surplus)
-    for path, field in _single_fields(list(schema), ()):
+    for path, field in _single_fields(list(parser.schema), ()):
         try:
             Parser(pa.schema([field]), lenient=True, others="ignore").parse(line)
         except BadRecord as own_error:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, InputError, Unforeseen
+from recshuf.fields import split_path
 from recshuf.formats._json_columns import walk_columns
 from recshuf.formats._json_learn import GivenTypes, InferredTypes
 from recshuf.formats._json_numbers import TYPE_REMEDY, check_floats
@@ -43,6 +44,8 @@ class JsonDecoder(Decoder):
         Table form, where the types are not to be inferred. Fields that it lacks are errors.
     header_lines
         Lines of each input that come before its row 0.
+    field
+        Path of the only field that is wanted: once all records have been observed, no other column is parsed.
     sets_bad_aside
         Whether `observe` returns the lines that are no records, and does not raise.
 
@@ -50,6 +53,8 @@ class JsonDecoder(Decoder):
     ------
     ConversionError
         When the schema has a type that cannot be read from JSON.
+    UsageError
+        When the schema has no such field.
     """
 
     def __init__(
@@ -58,12 +63,15 @@ class JsonDecoder(Decoder):
         schema: pa.Schema | None,
         header_lines: int,
         *,
+        field: str | None = None,
         sets_bad_aside: bool = False,
     ) -> None:
         self._names = names
         self._header_lines = header_lines
-        self._types = InferredTypes() if schema is None else GivenTypes(schema)
-        self._final_parser = None if schema is None else self._types.parser
+        self._field = field
+        others = "error" if field is None else "ignore"
+        self._types = InferredTypes() if schema is None else GivenTypes(schema, others=others)
+        self._final_parser = None if schema is None else self._narrow(self._types.parser)
         self._sieve = Sieve(self._types, self._record_error) if sets_bad_aside else None
         self._trusted_after: Spot | None = None
 
@@ -101,7 +109,13 @@ class JsonDecoder(Decoder):
         return BadRecords(np.array(found) - first_row, [faults[row].reason for row in found])
 
     def finish(self) -> pa.Schema:
-        """Return the schema: fields in the order of their first appearance, of type null if never filled."""
+        """Return the schema: fields in the order of their first appearance, of type null if never filled.
+
+        Raises
+        ------
+        UsageError
+            When the field that is wanted is none of them.
+        """
         return self._finish_parser().schema
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -127,8 +141,15 @@ class JsonDecoder(Decoder):
 
     def _finish_parser(self) -> Parser:
         if self._final_parser is None:
-            self._final_parser = self._types.parser
+            self._final_parser = self._narrow(self._types.parser)
         return self._final_parser
+
+    def _narrow(self, parser: Parser) -> Parser:
+        """Return a parser of no more than the field that is wanted."""
+        if self._field is None:
+            return parser
+        column, _ = split_path(self._field, parser.schema.names)
+        return parser.narrow(column)
 
     def _observe_piece(self, lines: pa.Array, rows: Rows) -> Faults:
         if self._sieve is None:

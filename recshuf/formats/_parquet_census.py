@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from recshuf.errors import UsageError
+from recshuf.fields import dotted, split_path
 from recshuf.formats._parquet_file import path_of
 from recshuf.formats._parquet_footer import open_footer
 from recshuf.formats._parquet_layout import CategoryOrder, ParquetLayout, RowCost, choose_row_group_rows
@@ -34,6 +35,8 @@ class ParquetCensus:
         The files, at least one.
     names
         Columns to keep, in this order; None for all.
+    path
+        Path of the only field that is wanted: no other column is kept; None for all.
 
     Raises
     ------
@@ -43,9 +46,12 @@ class ParquetCensus:
         When a column does not exist, or an input is a stream.
     """
 
-    def __init__(self, inputs: Sequence[InputFile], names: tuple[str, ...] | None) -> None:
+    def __init__(
+        self, inputs: Sequence[InputFile], names: tuple[str, ...] | None, path: str | None = None
+    ) -> None:
         self.footers: list[Footer] = []
         self._names = names
+        self._path = path
         self._native_bytes: list[int] = []
         self._schemas: list[pa.Schema] = []
         self._samples: dict[int, GroupSample] = {}
@@ -56,10 +62,17 @@ class ParquetCensus:
             self._read(file)
         self.partitions = PartitionColumns(inputs, self._own_columns())
         self._fields = {field.name: field for field in self.partitions.fields}
-        self._picks = self._pick()
+        self._picks = self._pick_wanted(self._pick())
         self.declared = pa.schema(
             [self._fields[p] if isinstance(p, str) else self._union.schema.field(p) for p in self._picks],
             metadata=self._union.schema.metadata,
+        )
+
+    def find_page_bytes(self) -> int:
+        """Return what reading a row group holds beside the batch, at most."""
+        return max(
+            footer.page_bytes([column for column in self.columns_of(index) if isinstance(column, int)])
+            for index, footer in enumerate(self.footers)
         )
 
     def summaries(self) -> tuple[InputSummary, ...]:
@@ -123,7 +136,8 @@ class ParquetCensus:
         return len(self._schemas) - 1
 
     def _is_kept(self, name: str) -> bool:
-        return self._names is None or name in self._names
+        is_wanted = self._path is None or name in (self._path, dotted(self._path).split(".")[0])
+        return is_wanted and (self._names is None or name in self._names)
 
     def _learn_categories(self, file: OpenFile, footer: Footer, columns: list[int]) -> None:
         for column in columns:
@@ -148,6 +162,14 @@ class ParquetCensus:
                 raise _unknown_column(name, [*own, *self._fields])
             picks += places or [name]
         return picks
+
+    def _pick_wanted(self, picks: list[int | str]) -> list[int | str]:
+        """Return those of the columns that the path begins with."""
+        if self._path is None:
+            return picks
+        names = [pick if isinstance(pick, str) else self._union.schema.names[pick] for pick in picks]
+        wanted, _ = split_path(self._path, names)
+        return [pick for pick, name in zip(picks, names, strict=True) if name == wanted]
 
 
 def is_ordered(kind: pa.DataType) -> bool:

@@ -12,11 +12,10 @@ from recshuf.formats._parquet_nesting import check_nesting
 from recshuf.formats._parquet_types import leaf_types
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
 _PAGED_WRITERS = ("parquet-cpp", "parquet-mr", "parquet-rs", "parquet-go", "Polars", "impala")
 _PAGE_BYTES = 1 << 20
@@ -44,8 +43,8 @@ class Footer:
     """Arrow columns that hold INT96 times."""
     int96_unit: str
     """Unit in which those are read."""
-    page_bytes: int
-    """What pages, dictionaries and read buffers of the largest row group hold at once, at most."""
+    is_paged: bool
+    """Whether it is from a writer whose pages are small."""
 
     @property
     def row_count(self) -> int:
@@ -61,6 +60,19 @@ class Footer:
         """Return the indices of the Parquet columns below these Arrow columns."""
         starts = self.leaf_starts
         return [leaf for column in sorted(columns) for leaf in range(starts[column], starts[column + 1])]
+
+    def page_bytes(self, columns: Sequence[int]) -> int:
+        """Return what pages, dictionaries and read buffers of these columns hold at once, at most.
+
+        That is some MiB for each Parquet column, or the largest row group where pages may be huge.
+        """
+        group_bytes = max(self.group_bytes, default=0)
+        leaf_count = len(self.leaves(columns))
+        whole = 2 * group_bytes
+        # Writers look at a page's size once in so many values, so that pages of long values are large.
+        long_pages = 2 * _PAGE_VALUES * group_bytes // max((1, *self.group_rows))
+        pages = min(whole, 3 * _PAGE_BYTES * leaf_count + long_pages) if self.is_paged else whole
+        return pages + min(group_bytes, BUFFER_BYTES * leaf_count)
 
     def with_schema(self, schema: pa.Schema) -> Footer:
         """Return the same with an equal schema, so that the own one can be forgotten."""
@@ -110,8 +122,8 @@ def _read_footer(file: OpenFile, path: Path, file_bytes: int) -> Footer:
     # Spark counts microseconds, and its times may lie outside the range of nanoseconds; others store these.
     unit = "us" if int96 and b"org.apache.spark.version" in (metadata.metadata or {}) else "ns"
     sizes = tuple(group.total_byte_size for group in groups)
-    pages = _page_bytes(metadata, max(sizes, default=0))
-    return Footer(file.name, path, file_bytes, schema, starts, rows, sizes, int96, unit, pages)
+    is_paged = str(metadata.created_by).startswith(_PAGED_WRITERS)
+    return Footer(file.name, path, file_bytes, schema, starts, rows, sizes, int96, unit, is_paged)
 
 
 def _check_holds_records(name: str, path: Path, group_rows: tuple[int, ...], column_count: int) -> None:
@@ -123,14 +135,3 @@ def _check_holds_records(name: str, path: Path, group_rows: tuple[int, ...], col
         raise InputError(name, f"has {sum(group_rows)} rows but no columns, so there is nothing to shuffle")
     if path.name == "_metadata" and any(group_rows):
         raise InputError(name, "only sums up the files beside it", remedy="give those, and not this one")
-
-
-def _page_bytes(metadata: pq.FileMetaData, group_bytes: int) -> int:
-    """Return what reading a row group holds of its pages: some MiB a column, or all where pages may be huge."""
-    paged = str(metadata.created_by).startswith(_PAGED_WRITERS)
-    whole = 2 * group_bytes
-    most_rows = max((metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)), default=0)
-    # Writers look at a page's size once in so many values, so that pages of long values are large.
-    long_pages = 2 * _PAGE_VALUES * group_bytes // max(1, most_rows)
-    pages = min(whole, 3 * _PAGE_BYTES * metadata.num_columns + long_pages) if paged else whole
-    return int(pages + min(group_bytes, BUFFER_BYTES * metadata.num_columns))

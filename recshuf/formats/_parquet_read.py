@@ -39,6 +39,8 @@ class ParquetSource(Source):
         The files.
     columns
         Names of the columns to keep, in this order; None for all.
+    field
+        Path of the only field that is wanted; None for all.
 
     Raises
     ------
@@ -48,10 +50,13 @@ class ParquetSource(Source):
         When a column does not exist, or an input is a stream.
     """
 
-    def __init__(self, inputs: Sequence[InputFile], columns: tuple[str, ...] | None) -> None:
-        self._census = ParquetCensus(inputs, columns)
+    def __init__(
+        self, inputs: Sequence[InputFile], columns: tuple[str, ...] | None, field: str | None = None
+    ) -> None:
+        self._census = ParquetCensus(inputs, columns, field)
         self.schema = dense_schema(self._census.declared)
         self.inputs = self._census.summaries()
+        self._page_bytes = self._census.find_page_bytes()
         self.layout = self._census.layout()
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
@@ -85,7 +90,7 @@ class ParquetSource(Source):
 
     def reading_bytes(self, block_bytes: int) -> int:
         """Return a batch and what decoding adds to it, and the pages of the largest row group."""
-        return 5 * block_bytes // 2 + max(footer.page_bytes for footer in self._census.footers)
+        return 5 * block_bytes // 2 + self._page_bytes
 
     def decoder(self) -> Decoder:
         """Return the identity: native batches are tables already."""

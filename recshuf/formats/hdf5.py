@@ -58,7 +58,7 @@ class Hdf5Format(Format):
 
         if options.datasets is not None and not options.datasets:
             raise UsageError("--datasets names no dataset")
-        return Hdf5Source(inputs, options.datasets)
+        return Hdf5Source(inputs, options.datasets, options.field)
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
         """Return the target; `options.compression` replaces the compression of the inputs."""

@@ -33,6 +33,7 @@ class JsonlSource(LineSource):
             [one.name for one in self.inputs],
             self.options.schema,
             self.options.header_lines,
+            field=self.options.field,
             sets_bad_aside=self.options.sets_bad_aside,
         )
 

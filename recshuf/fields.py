@@ -1,0 +1,43 @@
+"""Names of columns and of the fields in them: ``label``, ``meta.label``, ``meta/label``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recshuf.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+def split_path(path: str, columns: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the column that a path begins with, and the names of the fields on the way from there.
+
+    >>> split_path("meta.time", ["label", "meta"])
+    ('meta', ['time'])
+    >>> split_path("meta.time", ["meta", "meta.time"])
+    ('meta.time', [])
+
+    Raises
+    ------
+    UsageError
+        When there is no such column.
+    """
+    column, *fields = [path] if path in columns else dotted(path).split(".")
+    if column not in columns:
+        raise unknown_column(column, columns)
+    return column, fields
+
+
+def dotted(path: str) -> str:
+    """Return a path with dots between its parts.
+
+    >>> dotted("/meta/time")
+    'meta.time'
+    """
+    return path.strip("/").replace("/", ".")
+
+
+def unknown_column(name: str, columns: Iterable[str]) -> UsageError:
+    """Return the error for a column that is not there."""
+    return UsageError(f"there is no column {name!r}; there are: {', '.join(columns)}")

@@ -6,6 +6,9 @@ The seeds go through the real scatter and gather, with several piles, batches of
 from __future__ import annotations
 
 import io
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +16,9 @@ import pytest
 
 import recshuf.gather
 import recshuf.reading
+from recshuf.battery import LIMIT
 from recshuf.gather import Unit, iterate_units
+from recshuf.order import draw_keys, sort_by_key
 from recshuf.scratch import Scratch
 from tests._pass_tools import UNLIMITED, InlineExecutor, Knobs, fill_store, write_shards
 from tests.fake_format import MAGIC, TRAILER, FakeSource, FakeTarget, make_fixed_shape
@@ -140,3 +145,49 @@ def order_numbers(knobs: Knobs, seed: int, folder: Path) -> NDArray[np.int64]:
     store.close()
     content = np.frombuffer(stream.getvalue()[len(MAGIC) : -len(TRAILER)], np.uint8).reshape(-1, 12)
     return content[:, 8:].copy().view("<u4")[:, 0].astype(np.int64)
+
+
+PASSED_EVERY = 10
+CHUNK = 50
+
+
+def score_seeds(seeds: range, folder: Path) -> list[dict[str, float]]:
+    """Return the scores of the order under each seed: some by the passes, the others by sorting all keys."""
+    sizes = [size for size in SIZES if size]
+    return [battery(order_by_seed(seed, folder), sizes) for seed in seeds]
+
+
+def order_by_seed(seed: int, folder: Path) -> NDArray[np.int64]:
+    turn, other = divmod(seed, PASSED_EVERY)
+    if not other:
+        return order_numbers(list(BATTERIES.values())[turn % len(BATTERIES)], seed, folder)
+    return sort_by_key(np.concatenate([draw_keys(seed, index, 0, size) for index, size in enumerate(SIZES)]))
+
+
+def assert_normal(scores: list[dict[str, float]]) -> None:
+    """Make sure that no score is beyond the limit, and that those of each statistic have mean 0 and deviation 1."""
+    assert len(scores[0]) == 16
+    for name in scores[0]:
+        values = np.array([each[name] for each in scores])
+        print(f"{name:14} {values.mean():+.3f} {values.std():.3f} {values.min():+.2f} {values.max():+.2f}")  # noqa: T201 - for -rP
+        assert np.abs(values).max() < LIMIT, name
+        assert abs(values.mean()) < 5 / np.sqrt(len(scores)), name
+        assert abs(values.std() - 1) < 4 / np.sqrt(len(scores)), name  # counts are skewed
+
+
+@pytest.mark.slow
+def test_no_seed_is_flagged(tmp_path: Path):
+    assert_normal(score_seeds(range(20), tmp_path))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("needs_exhaustive")
+def test_none_of_a_thousand_seeds_is_flagged(tmp_path: Path):
+    """On all cores, where it takes less than two minutes; ``-rP`` shows the mean, deviation and extremes of each statistic."""
+    chunks = [range(first, first + CHUNK) for first in range(0, 1000, CHUNK)]
+    cores = len(os.sched_getaffinity(0))
+    with ProcessPoolExecutor(cores, multiprocessing.get_context("spawn")) as pool:
+        scores = [each for part in pool.map(score_seeds, chunks, [tmp_path] * len(chunks)) for each in part]
+    assert len(scores) == 1000
+    assert_normal(scores)

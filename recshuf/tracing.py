@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf._verify_manifest import read_manifest
-from recshuf.errors import InputError, UsageError
+from recshuf.battery import MIN_RECORDS
+from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.fingerprints import HashKey, hash_rows
 from recshuf.inputs import check_unchanged
+from recshuf.memory import format_size
 from recshuf.order import draw_keys
 from recshuf.origins import Origins, find_origins
 from recshuf.pairs import SideReader, compare_schemas, open_pair, open_tables
@@ -55,12 +57,12 @@ def read_origins(job: Job, progress: Progress, id_column: str | None = None) -> 
     if id_column is None:
         if difference := compare_schemas(readers):
             raise UsageError(f"the records cannot be compared: schemas: {difference}; give --id COLUMN")
-        samples = [_sample_hashes(reader) for reader in readers]
+        samples = [_sample_hashes(reader, Sample.within(job.memory_bytes)) for reader in readers]
     else:
         for reader in readers:
             reader.learn()
         key = HashKey()
-        samples = [_sample_ids(reader, id_column, key) for reader in readers]
+        samples = [_sample_ids(reader, id_column, key, Sample.within(job.memory_bytes)) for reader in readers]
     check_unchanged(stamp for reader in readers for stamp in reader.side.stamps)
     file_count = len(readers[INPUTS].side.stamps)
     origins = find_origins(samples[INPUTS], samples[OUTPUT], file_count, np.random.default_rng(LOTS_SEED))
@@ -76,12 +78,14 @@ def read_values(job: Job, progress: Progress, column: str) -> Sample:
         When there is no such column.
     InputError
         When files cannot be read, or have changed meanwhile.
+    MemoryLimitError
+        When so few of the values fit the limit that their order says nothing.
     """
     if not job.inputs or "-" in job.inputs:
         raise UsageError("files are read more than once here; name files, and no -")
     reader = open_tables(_read_only(job, column), progress)
     reader.learn()
-    sample = Sample()
+    sample = Sample.within(job.memory_bytes)
 
     def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
         lots = draw_keys(LOTS_SEED, file, first_row, table.num_rows)
@@ -89,6 +93,11 @@ def read_values(job: Job, progress: Progress, column: str) -> Sample:
 
     reader.read_tables("read", visit)
     check_unchanged(reader.side.stamps)
+    if sample.kept < min(sample.records, MIN_RECORDS):
+        raise MemoryLimitError(
+            f"{sample.records:,} values are so large that only {sample.kept:,} of them fit the limit of "
+            f"{format_size(job.memory_bytes)}, too few to test their order; raise --memory, or choose another column"
+        )
     return sample
 
 
@@ -97,9 +106,7 @@ def _read_only(job: Job, path: str | None) -> Job:
     return replace(job, read=replace(job.read, field=path))
 
 
-def _sample_hashes(reader: SideReader) -> Sample:
-    sample = Sample()
-
+def _sample_hashes(reader: SideReader, sample: Sample) -> Sample:
     def visit(hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
         _add_hashes(sample, hashes, file, first_row)
 
@@ -107,9 +114,7 @@ def _sample_hashes(reader: SideReader) -> Sample:
     return sample
 
 
-def _sample_ids(reader: SideReader, column: str, key: HashKey) -> Sample:
-    sample = Sample()
-
+def _sample_ids(reader: SideReader, column: str, key: HashKey, sample: Sample) -> Sample:
     def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
         ids = pa.RecordBatch.from_arrays([find_value(table, column)], ["id"])
         _add_hashes(sample, hash_rows(ids, key, is_converted=True), file, first_row)

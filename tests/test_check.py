@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf.errors import InputError, UsageError
+from recshuf.battery import MIN_RECORDS
+from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.methods import METHODS
 from recshuf.origins import find_origins
 from recshuf.samples import Sample
@@ -82,6 +83,18 @@ def draw_sample(files: Sequence[Sequence[int]], most: int, batch: int = 3) -> Sa
     return sample
 
 
+def test_a_sample_keeps_as_much_as_its_bytes_allow():
+    numbers = list(range(400))
+    values, lots = hash_numbers(numbers)
+    for most_bytes in (8, 100, 1000, 2000, 10_000):
+        sample = Sample(most_bytes=most_bytes)
+        for start in range(0, 400, 7):
+            sample.add(values[start : start + 7], lots[start : start + 7], 0, start)
+        kept = [np.count_nonzero(lots <= (2**64 - 1) >> level) for level in range(64)]
+        level = next(level for level, count in enumerate(kept) if 8 * count <= most_bytes)
+        assert (sample.level, sample.kept, sample.records) == (level, kept[level], 400)
+
+
 numbers = st.lists(st.integers(0, 30), max_size=30)
 
 
@@ -99,7 +112,7 @@ def test_a_sample_keeps_all_of_equal_records_or_none(files: list[list[int]], mos
         return
     taken = sample.take()
     assert len(kept) <= most
-    assert taken.places.tolist() == [places[index] for index in kept]
+    assert taken.places.tolist() == sample.take().places.tolist() == [places[index] for index in kept]
     assert taken.values.to_pylist() == [values[index].as_py() for index in kept]
 
 
@@ -272,7 +285,7 @@ def test_other_data_cannot_be_checked(tmp_path: Path, inputs: Path):
 
 
 def test_large_data_are_sampled(tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("recshuf.samples.Sample.__init__.__defaults__", (5000,))
+    monkeypatch.setattr("recshuf.samples.MOST_SAMPLED", 5000)
     order = (
         METHODS["one buffer"].shuffle(COUNT, 3)
         if "one buffer" in METHODS
@@ -285,6 +298,19 @@ def test_large_data_are_sampled(tmp_path: Path, inputs: Path, monkeypatch: pytes
         assert not report.is_uniform
     recshuf.shuffle(inputs, tmp_path / "own.parquet", seed=1)
     assert recshuf.check(tmp_path / "own.parquet", against=inputs).is_uniform
+
+
+def test_of_long_values_as_many_are_tested_as_fit_the_memory(tmp_path: Path):
+    def write(count: int, length: int) -> Path:
+        text = pa.array([f"{number:0{length}}" for number in range(count)])
+        pq.write_table(pa.table({"text": text}), tmp_path / "in.parquet", row_group_size=200)
+        return tmp_path / "in.parquet"
+
+    report = recshuf.check(write(40_000, 1000), column="text", memory="64MB")
+    assert MIN_RECORDS <= report.tested <= 16_000
+    assert not report.is_uniform
+    with pytest.raises(MemoryLimitError, match=r"2,000 values .* only \d+ .* 64 MB.*--memory"):
+        recshuf.check(write(2_000, 50_000), column="text", memory="64MB")
 
 
 def test_checks_of_the_same_files_say_the_same(inputs: Path):

@@ -146,9 +146,13 @@ def score_values(sample: Sample, column: str, started: float) -> CheckReport:
     Raises
     ------
     UsageError
-        When there are too few, or they have no order.
+        When there are too few, or they have no order, or all are equal.
     """
     values = order_by_value(sample.take().values, np.random.default_rng(LOTS_SEED))
+    if values.value_count == 1 and len(values.order) >= MIN_RECORDS:
+        raise UsageError(
+            f"all values of column {column!r} are equal and tell nothing of the order; choose another column"
+        )
     return CheckReport(
         basis=column,
         records=sample.records,

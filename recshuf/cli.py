@@ -274,7 +274,7 @@ def _run_shuffle(
     from recshuf._wording import detail_lines, summary
     from recshuf.terminal import say
 
-    progress = _choose_progress(quiet, output)
+    progress = _choose_progress(quiet, writes_records=output in (None, "-"))
     try:
         with open_standard_streams() as (stdin, stdout):
             done = api.shuffle(inputs, output, progress=progress, stdin=stdin, stdout=stdout, **options)
@@ -318,7 +318,7 @@ def _run_verify(
     from recshuf import api
     from recshuf._wording import difference_lines, one_line, verdict
 
-    progress = _choose_progress(quiet, report)
+    progress = _choose_progress(quiet)
     done = api.verify(given, output, progress=progress, **options)
     if report:
         _write_json(report, done.to_json())
@@ -346,7 +346,7 @@ def _run_check(
     from recshuf import api
     from recshuf._wording import check_lines, one_line
 
-    progress = _choose_progress(quiet, "-" if as_json else None)
+    progress = _choose_progress(quiet)
     if html:
         _check_place("--html", html, None)
         _check_spared(html, [*inputs, *options["against"], options["schema"]])
@@ -379,7 +379,7 @@ def _run_picture(
     _check_spared(output, [*inputs, *options["against"]])
     from recshuf import api
 
-    picture = api.picture(inputs, progress=_choose_progress(quiet, None), **options)
+    picture = api.picture(inputs, progress=_choose_progress(quiet), **options)
     _write_whole(path, picture)
 
 
@@ -477,13 +477,14 @@ def _check_quarantine(what: str, others: list[str | None]) -> None:
             )
 
 
-def _choose_progress(quiet: bool, output: str | None) -> Progress:
+def _choose_progress(quiet: bool, *, writes_records: bool = False) -> Progress:
+    """Return what hears of progress; `writes_records` tells whether records go to standard output meanwhile."""
     from recshuf.progress import SilentProgress
     from recshuf.terminal import TerminalProgress, Warnings
 
     if quiet:
         return SilentProgress()
-    records_on_terminal = output in (None, "-") and sys.stdout.isatty()
+    records_on_terminal = writes_records and sys.stdout is not None and sys.stdout.isatty()
     if sys.stderr is None or not sys.stderr.isatty() or records_on_terminal:
         return Warnings()
     return TerminalProgress()

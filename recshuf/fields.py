@@ -40,4 +40,4 @@ def dotted(path: str) -> str:
 
 def unknown_column(name: str, columns: Iterable[str]) -> UsageError:
     """Return the error for a column that is not there."""
-    return UsageError(f"there is no column {name!r}; there are: {', '.join(columns)}")
+    return UsageError(f"there is no column {name!r}; there are: {', '.join(columns) or 'none'}")

@@ -51,6 +51,8 @@ class ValueOrder:
     """How many records have each value, where there are few of them; else one group of all."""
     twins: int
     """Records whose value others have, too."""
+    value_count: int
+    """Different values."""
 
 
 def order_by_value(values: pa.Array, lots: np.random.Generator) -> ValueOrder:
@@ -67,7 +69,7 @@ def order_by_value(values: pa.Array, lots: np.random.Generator) -> ValueOrder:
     sizes = np.bincount(codes)
     groups = sizes.tolist() if len(sizes) <= MOST_LABELS else [len(codes)]
     order = invert(sort_with_lots(codes, lots))
-    return ValueOrder(order, groups, int(sizes[sizes > 1].sum()))
+    return ValueOrder(order, groups, int(sizes[sizes > 1].sum()), len(sizes))
 
 
 def rank_densely(values: pa.Array) -> NDArray[np.int64]:
@@ -78,17 +80,26 @@ def rank_densely(values: pa.Array) -> NDArray[np.int64]:
     UsageError
         When values of this type have no order.
     """
-    if pt.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if pt.is_boolean(values.type):
-        values = values.cast(pa.int8())
     try:
-        ranks = pc.rank(values, sort_keys="ascending", tiebreaker="dense")
+        ranks = pc.rank(_simplify(values), sort_keys="ascending", tiebreaker="dense")
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
         problem = f"values of type {values.type} have no order"
         raise UsageError(f"{problem}; choose a column of numbers, times or text") from None
     codes: NDArray[np.int64] = ranks.to_numpy().astype(np.int64) - 1
     return codes
+
+
+def _simplify(values: pa.Array) -> pa.Array:
+    """Return values with the same order in a type that Arrow can sort, where there is one."""
+    kind = values.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _simplify(values.storage)
+    if pt.is_fixed_size_list(kind) and kind.list_size == 1:
+        return _simplify(pc.list_element(values, 0))
+    if pt.is_dictionary(kind):
+        return values.dictionary_decode()
+    narrow = {pa.bool_(): pa.int8(), pa.float16(): pa.float32()}
+    return values.cast(narrow[kind]) if kind in narrow else values
 
 
 def name_codes(values: pa.Array, codes: NDArray[np.int64]) -> list[str]:

@@ -22,7 +22,7 @@ from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.methods import METHODS
 from recshuf.origins import find_origins
 from recshuf.samples import Sample
-from recshuf.values import find_value, order_by_value
+from recshuf.values import find_value, order_by_value, rank_densely
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,6 +151,7 @@ def test_orders_by_value_are_those_of_the_sorted_values(values: list[str | None]
     assert [ranked[place] for place in found.order.tolist()] == values
     assert found.group_sizes == [ranked.count(one) for one in dict.fromkeys(ranked)]
     assert found.twins == sum(1 for value in values if values.count(value) > 1)
+    assert found.value_count == len(set(values))
 
 
 @pytest.mark.parametrize(
@@ -166,6 +167,20 @@ def test_orders_by_value_are_those_of_the_sorted_values(values: list[str | None]
 )
 def test_values_of_many_types_have_an_order(values: pa.Array):
     assert sorted(order_by_value(values, np.random.default_rng(0)).order.tolist()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([3, 1, 2], pa.float32()).cast(pa.float16()),
+        pa.FixedSizeListArray.from_arrays(pa.array([3, 1, 2]), 1),
+        pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"c" * 16, b"a" * 16, b"b" * 16], pa.binary(16))),
+        pa.array(["c", "a", "b"]).dictionary_encode(),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_values_that_arrow_cannot_sort_have_the_order_of_what_they_hold(values: pa.Array):
+    assert rank_densely(values).tolist() == [2, 0, 1]
 
 
 def test_values_without_an_order_are_refused():
@@ -365,6 +380,16 @@ def test_wrong_usage_is_told_in_one_line(inputs: Path, arguments: list[str], sai
     assert done.returncode == 2
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_equal_values_are_no_evidence(tmp_path: Path):
+    pq.write_table(
+        pa.table({"a": [None] * 2000, "b": [1] * 2000}, pa.schema({"a": "int8", "b": "int8"})),
+        tmp_path / "in.parquet",
+    )
+    for column in ("a", "b"):
+        with pytest.raises(UsageError, match=f"all values of column '{column}' are equal"):
+            recshuf.check(tmp_path / "in.parquet", column=column)
 
 
 def test_few_records_are_no_evidence(tmp_path: Path):

@@ -279,6 +279,13 @@ class TestUsage:
         assert result.returncode == 0, result.stderr
         assert len(output.read_bytes()) == len(numbers(1000))
 
+    def test_a_check_with_standard_output_closed_tells_by_its_exit_code(self, lines: Path) -> None:
+        for more in ("", "--json"):
+            script = f'"$0" -m recshuf check "$1" --column text {more} >&-'
+            command = ["/bin/sh", "-c", script, sys.executable, lines]
+            result = subprocess.run(command, capture_output=True, timeout=DEADLINE)
+            assert (result.returncode, result.stderr) == (3, b"")
+
 
 class TestErrors:
     def test_missing_input(self, run: Run, tmp_path: Path) -> None:
@@ -451,13 +458,13 @@ def read_terminal(process: subprocess.Popen[bytes], master: int) -> str:
 
 
 class TestProgress:
-    def run_on_terminal(self, *arguments: str | Path) -> str:
+    def run_on_terminal(self, *arguments: str | Path, has_stdout: bool = False) -> str:
         master, terminal = pty.openpty()
         environment = os.environ | {"TERM": "xterm", "COLUMNS": "140"}
         process = subprocess.Popen(
             [*COMMAND, *map(str, arguments)],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=terminal if has_stdout else subprocess.DEVNULL,
             stderr=terminal,
             env=environment,
         )
@@ -471,6 +478,15 @@ class TestProgress:
         shown = self.run_on_terminal(lines, "-o", tmp_path / "out.txt")
         assert all(word in shown for word in ("scatter", "gather", "records", "/s", "\x1b["))
         assert "recshuf: 1,000 records" in shown.splitlines()[-1]
+
+    @pytest.mark.parametrize("command", ["verify", "check"])
+    def test_other_commands_show_it_where_both_streams_are_a_terminal(
+        self, command: str, lines: Path, tmp_path: Path
+    ) -> None:
+        arguments = ["verify", lines, lines] if command == "verify" else ["check", lines, "--column", "text"]
+        shown = self.run_on_terminal(*arguments, has_stdout=True)
+        assert "1,000 of 1,000 records" in shown
+        assert lines.name in shown.splitlines()[-1]
 
     def test_not_shown_when_quiet(self, lines: Path, tmp_path: Path) -> None:
         assert self.run_on_terminal(lines, "-q", "-o", tmp_path / "out.txt") == ""

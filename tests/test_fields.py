@@ -137,7 +137,7 @@ def test_other_datasets_may_have_other_lengths_or_no_records(tmp_path: Path):
 
 
 def test_wide_files_take_the_memory_of_the_column(tmp_path: Path):
-    columns = {f"c{number}": np.zeros(100_000) for number in range(100)}
+    columns = {f"c{number}": np.random.default_rng(7).permutation(100_000) for number in range(100)}
     pq.write_table(pa.table(columns), tmp_path / "in.parquet", use_dictionary=False)
     with pytest.raises(MemoryLimitError):
         recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.parquet", memory="64MB")

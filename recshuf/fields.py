@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow.types as pt
+
 from recshuf.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
 
 
 def split_path(path: str, columns: Sequence[str]) -> tuple[str, list[str]]:
@@ -27,6 +31,23 @@ def split_path(path: str, columns: Sequence[str]) -> tuple[str, list[str]]:
     if column not in columns:
         raise unknown_column(column, columns)
     return column, fields
+
+
+def check_path(path: str, schema: pa.Schema) -> None:
+    """Make sure that records of a schema have a field.
+
+    Raises
+    ------
+    UsageError
+        Otherwise.
+    """
+    column, fields = split_path(path, schema.names)
+    kind = schema.field(schema.names.index(column)).type
+    for name in fields:
+        place = kind.get_field_index(name) if pt.is_struct(kind) else -1
+        if place < 0:
+            raise UsageError(f"column {path!r}: there is no field {name!r} in {kind}")
+        kind = kind.field(place).type
 
 
 def dotted(path: str) -> str:

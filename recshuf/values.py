@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recshuf.errors import UsageError
-from recshuf.fields import split_path
+from recshuf.fields import check_path, split_path
 from recshuf.origins import invert, sort_with_lots
 
 if TYPE_CHECKING:
@@ -29,16 +29,10 @@ def find_value(batch: pa.RecordBatch, path: str) -> pa.Array:
     UsageError
         When there is none of that name.
     """
+    check_path(path, batch.schema)
     column, fields = split_path(path, batch.schema.names)
-    return _find_field(batch.column(batch.schema.names.index(column)), path, fields)
-
-
-def _find_field(values: pa.Array, path: str, names: list[str]) -> pa.Array:
-    for name in names:
-        if not pt.is_struct(values.type) or values.type.get_field_index(name) < 0:
-            raise UsageError(f"column {path!r}: there is no field {name!r} in {values.type}")
-        values = pc.struct_field(values, name)
-    return values
+    values = batch.column(batch.schema.names.index(column))
+    return pc.struct_field(values, fields) if fields else values
 
 
 @dataclass(frozen=True, slots=True)

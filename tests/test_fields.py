@@ -172,3 +172,27 @@ def test_an_output_may_have_more_fields_than_the_inputs(tmp_path: Path):
     (tmp_path / "out.jsonl").write_text("\n".join(lines) + "\n")
     with pytest.raises(InputError, match="line 6, field 'id': holds a value of type string"):
         recshuf.check(tmp_path / "out.jsonl", against=tmp_path / "in.parquet", id_column="id")
+
+
+# Lines
+
+
+def test_fields_of_lines_are_found_wherever_they_first_come(tmp_path: Path):
+    """Also if what they lie in has come long before, and whatever the types of others are."""
+    lines = ['{"other": 1, "meta": {"name": "x"}}\n'] * 10_000
+    lines += [json.dumps({"meta": {"time": time}, "late": 1}) + "\n" for time in range(10_000)]
+    lines[15_000] = '{"meta": {"time": 0.5}}\n'
+    (tmp_path / "in.jsonl").write_text("".join(lines))
+    table = read_table(tmp_path / "in.jsonl", ReadOptions(field="meta.time"))
+    values = find_value(table, "meta.time").to_pylist()
+    assert values == [None] * 10_000 + [0.5 if time == 5000 else time for time in range(10_000)]
+
+
+def test_types_of_other_fields_need_not_agree(tmp_path: Path):
+    lines = [json.dumps({"id": id_, "other": id_ if id_ < 10_000 else "x"}) + "\n" for id_ in range(20_000)]
+    (tmp_path / "in.jsonl").write_text("".join(lines))
+    with pytest.raises(InputError, match="holds a string, but a number"):
+        read_table(tmp_path / "in.jsonl", ReadOptions())
+    assert read_table(tmp_path / "in.jsonl", ReadOptions(field="id")).column(0).to_pylist() == list(
+        range(20_000)
+    )

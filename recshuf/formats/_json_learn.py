@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from recshuf.errors import UsageError
 from recshuf.formats._json_columns import walk_columns
 from recshuf.formats._json_numbers import check_floats, find_inexact_integer
 from recshuf.formats._json_parse import Parser, explain_misfit, infer_schema
@@ -79,12 +81,18 @@ class InferredTypes:
 
     Once some lines are known, others are parsed by the types so far, which finds what is new by failing. Only
     lines before the first appearance of a field are always inferred: they may put it earlier.
+
+    Parameters
+    ----------
+    field
+        Path of the only field whose type is wanted: as soon as it is known, lines are parsed for it alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, field: str | None = None) -> None:
+        self._field = field
         self._lock = threading.Lock()
         self._root: Shape | None = None
-        self._parser = Parser(pa.schema([]))
+        self._parser = self._probe = Parser(pa.schema([]))
         self._last_appearance: Spot | None = None
 
     @property
@@ -136,7 +144,7 @@ class InferredTypes:
 
     def _parse_as_known(self, lines: pa.Array, spot: Spot) -> list[Column] | None:
         with self._lock:
-            parser, last = self._parser, self._last_appearance
+            parser, last = self._probe, self._last_appearance
         if last is None or spot < last:
             return None
         try:
@@ -164,7 +172,10 @@ class InferredTypes:
                 merge_shapes(self._root, shape)
             if self._root.count_fields() > MAX_FIELDS:
                 raise _too_many_fields()
-            self._parser = Parser(pa.schema(self._root.to_fields()))
+            self._parser = self._probe = Parser(pa.schema(self._root.to_fields()))
+            if self._field is not None:
+                with suppress(UsageError):  # it has not come yet
+                    self._probe = self._parser.narrow(self._field)
             self._last_appearance = self._root.last_appearance()
 
     def _note_inexact(self, path: Path, spot: Spot) -> None:

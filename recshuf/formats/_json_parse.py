@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.types as pt
 
+from recshuf.fields import check_path, split_path
 from recshuf.formats._json_cast import (
     cast_column,
     check_nulls,
@@ -74,9 +75,17 @@ class Parser:
         """Whether fields that the schema lacks are errors."""
         return self._others == "error"
 
-    def narrow(self, name: str) -> Parser:
-        """Return a parser that leaves out all but one field of the schema."""
-        return Parser(pa.schema([self.schema.field(name)]), lenient=self._lenient, others="ignore")
+    def narrow(self, path: str) -> Parser:
+        """Return a parser that leaves out all but the column in which a field is.
+
+        Raises
+        ------
+        UsageError
+            When there is no such field.
+        """
+        check_path(path, self.schema)
+        column, _ = split_path(path, self.schema.names)
+        return Parser(pa.schema([self.schema.field(column)]), lenient=self._lenient, others="ignore")
 
     def parse(self, lines: pa.Array) -> list[pa.Array]:
         """Return a column for each field of the schema.

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, InputError, Unforeseen
-from recshuf.fields import split_path
 from recshuf.formats._json_columns import walk_columns
 from recshuf.formats._json_learn import GivenTypes, InferredTypes
 from recshuf.formats._json_numbers import TYPE_REMEDY, check_floats
@@ -45,7 +44,7 @@ class JsonDecoder(Decoder):
     header_lines
         Lines of each input that come before its row 0.
     field
-        Path of the only field that is wanted: once all records have been observed, no other column is parsed.
+        Path of the only field that is wanted: as soon as its type is known, no other column is parsed.
     sets_bad_aside
         Whether `observe` returns the lines that are no records, and does not raise.
 
@@ -70,7 +69,7 @@ class JsonDecoder(Decoder):
         self._header_lines = header_lines
         self._field = field
         others = "error" if field is None else "ignore"
-        self._types = InferredTypes() if schema is None else GivenTypes(schema, others=others)
+        self._types = InferredTypes(field) if schema is None else GivenTypes(schema, others=others)
         self._final_parser = None if schema is None else self._narrow(self._types.parser)
         self._sieve = Sieve(self._types, self._record_error) if sets_bad_aside else None
         self._trusted_after: Spot | None = None
@@ -146,10 +145,7 @@ class JsonDecoder(Decoder):
 
     def _narrow(self, parser: Parser) -> Parser:
         """Return a parser of no more than the field that is wanted."""
-        if self._field is None:
-            return parser
-        column, _ = split_path(self._field, parser.schema.names)
-        return parser.narrow(column)
+        return parser if self._field is None else parser.narrow(self._field)
 
     def _observe_piece(self, lines: pa.Array, rows: Rows) -> Faults:
         if self._sieve is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,13 @@ import h5py
 import numpy as np
 import pytest
 from h5py import h5d, h5p, h5s, h5t, h5z
+from h5py._objects import phil
 
 from recshuf.errors import InputError
 from recshuf.formats import _hdf5_plan, _hdf5_read
 from recshuf.formats._hdf5_checksum import has_right_checksum, make_checksum
+from recshuf.formats._hdf5_inflate import ChunkReader
+from recshuf.formats._hdf5_pipeline import find_pipeline
 from recshuf.formats._hdf5_write import TaskQueue
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import Sink, WriteOptions
@@ -413,3 +417,39 @@ def test_unusual_filters_are_left_to_hdf5(tmp_path: Path) -> None:
         write_shard(source, tmp_path / f"out{number}.h5", read_all(source))
         with h5py.File(tmp_path / f"out{number}.h5") as after:
             assert after["x"][:].tolist() == list(range(100))
+
+
+class WatchedDataset:
+    """A dataset that notes whether others could call the library while a chunk is read."""
+
+    def __init__(self, dataset: h5d.DatasetID) -> None:
+        self._dataset = dataset
+        self.was_open: list[bool] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dataset, name)
+
+    def read_direct_chunk(self, offset: tuple[int, ...]) -> tuple[int, bytes]:
+        with ThreadPoolExecutor(1) as pool:
+            self.was_open.append(pool.submit(is_lock_free).result())
+        return self._dataset.read_direct_chunk(offset)
+
+
+def is_lock_free() -> bool:
+    is_free = phil.acquire(False)
+    if is_free:
+        phil.release()
+    return is_free
+
+
+def test_chunks_are_read_while_nobody_else_calls_the_library(tmp_path: Path) -> None:
+    """Not every version of h5py sees to that, and the library crashes."""
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        made = file.create_dataset("x", data=np.arange(100), chunks=(10,), compression="gzip")
+        pipeline = find_pipeline(made.id, 8)
+        assert pipeline is not None
+        watched = WatchedDataset(made.id)
+        assert ChunkReader(watched, pipeline, keeps=False).read(0, 100).view("i8").tolist() == list(
+            range(100)
+        )
+    assert watched.was_open == [False] * 10

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from h5py import h5s
+from h5py._objects import phil
 
 from recshuf.formats._hdf5_pipeline import Pipeline, find_pipeline
 from recshuf.formats._hdf5_types import Kind, kind_of
@@ -112,7 +113,8 @@ class ChunkReader:
         if kept is not None and kept[0] == offset:
             return kept[1]
         try:
-            mask, stored = self._dataset.read_direct_chunk(offset)
+            with phil:  # which h5py takes everywhere, but not here before 3.16
+                mask, stored = self._dataset.read_direct_chunk(offset)
         except (RuntimeError, OSError, ValueError):  # never written, so all fill value, or out of reach
             return None
         chunk = self._pipeline.decode(stored, mask)

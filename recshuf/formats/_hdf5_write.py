@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from h5py import h5t
+from h5py._objects import phil
 
 from recshuf.formats._hdf5_column import Column, select_rows
 from recshuf.formats._hdf5_read import view_offsets
@@ -224,7 +225,8 @@ class ChunkWriter(RowWriter):
     def _write(self, row_count: int, offsets: list[_Offset], chunks: list[_Chunk]) -> None:
         self._dataset.set_extent((row_count, *self._shape[:-1]))
         for offset, (mask, stored) in zip(offsets, chunks, strict=True):
-            self._dataset.write_direct_chunk(offset, stored, mask)
+            with phil:  # as in reading
+                self._dataset.write_direct_chunk(offset, stored, mask)
 
 
 def _view_fixed(rows: pa.FixedSizeBinaryArray, width: int) -> NDArray[np.uint8]:

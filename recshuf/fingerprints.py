@@ -277,7 +277,7 @@ def _read_scalars(array: pa.Array, field: str) -> Sequence[NDArray[np.uint64]]:
     if pt.is_boolean(kind):
         return [_read_bits(array)]
     if pt.is_integer(kind):
-        return [_view(array, kind.to_pandas_dtype()).astype(np.int64).view(np.uint64)]
+        return [_view(array, np.dtype(str(kind))).astype(np.int64).view(np.uint64)]
     if pt.is_floating(kind):
         return [_widen_floats(array)]
     if pt.is_decimal(kind):

@@ -287,9 +287,18 @@ def test_keys_are_new_each_time_and_change_every_hash():
 def test_equal_values_of_different_types_hash_alike_in_a_conversion(
     values: list[Any], kinds: list[pa.DataType]
 ):
-    hashes = [hash_array(make_array(values, kind), is_converted=True) for kind in kinds]
+    arrays = [make_array(values, kind) for kind in kinds]
+    hashes = [hash_array(array, is_converted=True) for array in arrays if has_known_size(array)]
     assert len(set(hashes[0])) == len(values)
     assert all(found == hashes[0] for found in hashes)
+
+
+def has_known_size(array: pa.Array) -> bool:
+    """Tell whether Arrow knows the size of an array: of views, which no adapter gives, only newer versions do."""
+    try:
+        return array.nbytes >= 0
+    except pa.ArrowTypeError:
+        return False
 
 
 def make_array(values: list[Any], kind: pa.DataType) -> pa.Array:

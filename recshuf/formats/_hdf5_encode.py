@@ -185,7 +185,8 @@ def _find_item_type(kind: pa.DataType, field: str) -> h5t.TypeID:
         raise ConversionError(
             field, f"HDF5 cannot hold {kind}", remedy="cast the column to another type first"
         )
-    return h5t.py_create(np.dtype(kind.to_pandas_dtype()), logical=True)
+    # Not `to_pandas_dtype`, which takes pandas in some versions.
+    return h5t.py_create(pa.array([], kind).to_numpy(zero_copy_only=False).dtype, logical=True)
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

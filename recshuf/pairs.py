@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from recshuf._reading_lanes import Piece
     from recshuf._verify_manifest import Manifest
     from recshuf.interfaces import InputFile
     from recshuf.job import Job
@@ -91,9 +92,10 @@ class SideReader:
         total = None if None in counts else sum(count or 0 for count in counts)
         self._progress.start(f"{verb} {self.side.name}", total, None)
 
-        def visit_and_tell(batch: pa.RecordBatch, file: int, first_row: int) -> None:
-            visit(batch, file, first_row)
-            self._progress.advance(batch.num_rows, int(batch.nbytes))
+        def visit_and_tell(pieces: list[Piece]) -> None:
+            for piece in pieces:
+                visit(*piece)
+                self._progress.advance(piece.batch.num_rows, int(piece.batch.nbytes))
 
         source = self.side.source
         Reading(source, self._plan, range(len(source.inputs)), visit_and_tell).run("verify")

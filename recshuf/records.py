@@ -93,10 +93,13 @@ def concat_records(parts: Sequence[Records]) -> Records:
     if len(parts) == 1:
         return parts[0]
     keys = np.concatenate([part.keys for part in parts])
-    return Records(keys, _concat_batches([part.batch for part in parts]))
+    return Records(keys, concat_batches([part.batch for part in parts]))
 
 
-def _concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def concat_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return all rows of one or more batches of one schema, in order, copied unless there is just one."""
+    if len(batches) == 1:
+        return batches[0]
     schema = batches[0].schema
     if not len(schema):
         return empty_rows(schema, sum(batch.num_rows for batch in batches))
@@ -282,7 +285,7 @@ class IpcCodec(RecordCodec):
             pa.ipc.read_record_batch(pa.py_buffer(data[count * KEY_BYTES :]), self._plain)
             for data, count in slices
         ]
-        batch = batches[0] if len(batches) == 1 else _concat_batches(batches)
+        batch = concat_batches(batches)
         return Records(_join(keys), batch.cast(self.schema) if self._has_dictionaries else batch)
 
 

@@ -25,6 +25,8 @@ CACHE_PILE_BYTES = 4 << 20
 """A pile that the processor's cache holds: in memory, smaller piles cost more calls, larger ones more misses."""
 SPILLED_PILE_BYTES = 8 << 20
 """A pile on disk: large enough that the regions of a few sets are read in pieces of 0.5 MB and more."""
+SPILLED_PILES = 512
+"""Piles on disk, where memory allows larger ones: what a block adds to each is then large enough to be worth a call."""
 REGION_BYTES = 512 << 10
 """A region smaller than this costs more to find than to read."""
 LARGEST_BLOCK = 32 << 20
@@ -172,7 +174,8 @@ def make_plan(
     fits = kept_bytes is not None and kept_bytes <= limits.memory_bytes - _spare(limits) - max(
         scatter_bytes, _gather_bytes(writers, in_flight, min(CACHE_PILE_BYTES, pile_share), sink_bytes, costs)
     )
-    pile_bytes = min(pile_share, CACHE_PILE_BYTES if fits else SPILLED_PILE_BYTES)
+    spilled_pile_bytes = max(SPILLED_PILE_BYTES, (byte_count or 0) // SPILLED_PILES)
+    pile_bytes = min(pile_share, CACHE_PILE_BYTES if fits else spilled_pile_bytes)
     pile_count = piles.pile_count if piles else limits.pile_count or _count_piles(byte_count, pile_bytes)
     if byte_count is not None and (piles or not limits.pile_count):
         # Piles that come out larger than planned, for want of a larger count, are not split if they fit.

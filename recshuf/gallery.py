@@ -40,6 +40,8 @@ ROW: Mapping[str, tuple[str, Mapping[str, float]]] = {
 class Drawing:
     """A method's order under some settings, and what the battery says of it."""
 
+    name: str
+    """The settings."""
     order: NDArray[np.int64]
     scores: Sequence[Score]
 
@@ -108,20 +110,16 @@ def draw_method(name: str, method: Method, count: int) -> Grid:
         (row, column): apply_method(method, choose_settings((rows[0], row), (columns[0], column)), count)
         for row, column in product(rows[1], columns[1])
     }
-    names = {key: ", ".join(filter(None, map(name_setting, (rows[0], columns[0]), key))) for key in drawings}
     return Grid(
         heading=name,
         text=method.sentence,
         source=method.source,
         columns=tuple(name_setting(columns[0], column) for column in columns[1]),
         rows=tuple(
-            (
-                name_setting(rows[0], row),
-                tuple(draw_cell(drawings[row, column], names[row, column]) for column in columns[1]),
-            )
+            (name_setting(rows[0], row), tuple(draw_cell(drawings[row, column]) for column in columns[1]))
             for row in rows[1]
         ),
-        figures=list_scores(name, {names[key]: drawing for key, drawing in drawings.items()}),
+        figures=list_scores(name, list(drawings.values())),
     )
 
 
@@ -129,35 +127,28 @@ def apply_method(method: Method, settings: Mapping[str, float], count: int) -> D
     """Return what a method does to so many records."""
     order = method.shuffle(count, SEED, **settings)
     sizes = np.bincount(np.arange(count) * FILE_COUNT // count).tolist()
-    return Drawing(order, run_battery(order, sizes))
+    name = ", ".join(name_setting(*setting) for setting in settings.items())
+    return Drawing(name or "as it is", order, run_battery(order, sizes))
 
 
-def draw_cell(drawing: Drawing, name: str) -> Cell:
-    """Return a drawing with what is said of it; `name` tells the settings."""
+def draw_cell(drawing: Drawing) -> Cell:
+    """Return a drawing with what is said of it."""
     count = drawing.flagged_count
     lines = [f"{count or 'none'} of {len(drawing.scores)}"]
     lines += [drawing.farthest.name, show_deviations(drawing.farthest.z)] if count else []
-    picture = draw_square(
-        drawing.make_panel(), Ramp(), f"order of the records, {name or 'as it is'}: {' '.join(lines)}", _SIDE
-    )
+    alt = f"order of the records, {drawing.name}: {' '.join(lines)}"
+    picture = draw_square(drawing.make_panel(), Ramp(), alt, _SIDE)
     return Cell(picture, tuple(lines), bool(count))
 
 
-def list_scores(heading: str, drawings: Mapping[str, Drawing]) -> Table:
-    """Return the scores of all drawings, by the names of their settings."""
-    rows = tuple(
-        Row(
-            (
-                name or "as it is",
-                ", ".join(
-                    f"{score.name}\N{NO-BREAK SPACE}{show_deviations(score.z)}" for score in drawing.scores
-                ),
-            )
-        )
-        for name, drawing in drawings.items()
-    )
+def list_scores(heading: str, drawings: Sequence[Drawing]) -> Table:
+    """Return the scores of all drawings, in words that wrap on a narrow page."""
+    rows = []
+    for drawing in drawings:
+        shown = (f"{score.name}\N{NO-BREAK SPACE}{show_deviations(score.z)}" for score in drawing.scores)
+        rows.append(Row((drawing.name, ", ".join(shown))))
     columns = Column("settings"), Column("deviations of all statistics")
-    return Table(f"{heading}: deviations", columns, rows, "all deviations")
+    return Table(f"{heading}: deviations", columns, tuple(rows), "all deviations")
 
 
 def name_setting(axis: str, value: float | None) -> str:

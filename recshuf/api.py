@@ -79,6 +79,8 @@ class Options(TypedDict, total=False):
     """Number of piles; None for what the plan finds best."""
     nan_as_null: bool
     """Write NaN and infinities as JSON null instead of refusing them."""
+    provenance: bool
+    """Add the columns ``source_file`` and ``source_row``, which say where each record was read."""
     overwrite: bool
     """Replace an output that exists."""
     resume: bool
@@ -150,7 +152,7 @@ def shuffle(
     **options
         Those of the command, by the same names, each explained in `recshuf.Options`: format, to, compression,
         shards, shard_records, shard_bytes, seed, memory, workers, temp_dir, head_count, header, zero_terminated,
-        separator, max_record_bytes, datasets, columns, schema, on_bad_record, piles, nan_as_null, overwrite. What ``--report``
+        separator, max_record_bytes, datasets, columns, schema, on_bad_record, piles, nan_as_null, provenance, overwrite. What ``--report``
         writes is `ShuffleReport.to_json`.
 
     Raises
@@ -467,6 +469,7 @@ def _make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opt
         quarantine=quarantine,
         resume=options.get("resume", False),
         verify=options.get("verify", False),
+        provenance=options.get("provenance", False),
         check_space=not options.get("no_space_check", False),
         read=ReadOptions(
             separator=separator,

@@ -1,0 +1,101 @@
+"""Further fields for lines of JSON, put in front of the last brace; no line is parsed, and no byte of it changes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recshuf.errors import InputError
+from recshuf.formats._json_write import encode_lines
+from recshuf.formats._lines_cut import SCHEMA, view_records
+from recshuf.interfaces import FieldAdder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SPACE = r"[ \t\r\n]*"
+_BEGINS = rf"^{_SPACE}\{{"
+_ENDS = rf"\}}{_SPACE}$"
+_IS_EMPTY = rf"^{_SPACE}\{{{_SPACE}$"
+_SPELLED = r"\\u00(?:5[fF]|6[0-9a-fA-F]|7[0-9aA])"
+"""A small letter or a low line, written as an escape."""
+_NOTHING, _COMMA = pa.scalar(b"", pa.large_binary()), pa.scalar(b",", pa.large_binary())
+
+
+class JsonFieldAdder(FieldAdder):
+    """Puts fields behind those of an object.
+
+    Quotes inside of strings are escaped, so that a name in bare quotes and a colon behind them are a key, of the object or
+    of one in it. A key with escaped letters may be any name.
+
+    Parameters
+    ----------
+    inputs
+        Names of the inputs for messages, by input index.
+    names
+        Of the fields: letters and low lines.
+    """
+
+    def __init__(self, inputs: Sequence[str], names: Sequence[str]) -> None:
+        self._inputs = inputs
+        words = "|".join(map(re.escape, names))
+        self._clash = rf'"(?:{words})"{_SPACE}:|{_SPELLED}[^"]*"{_SPACE}:'
+        self._names = " and ".join(names)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """See `Decoder`."""
+        return SCHEMA
+
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
+        """See `FieldAdder`."""
+        lines = batch.column(0)
+        is_object = pc.and_(pc.match_substring_regex(lines, _BEGINS), pc.match_substring_regex(lines, _ENDS))
+        is_free = pc.invert(pc.match_substring_regex(lines, self._clash))
+        for is_good, problem in (
+            (is_object, "is no JSON object, so that it cannot get fields"),
+            (is_free, "may have one of these fields already, or an object inside of it has"),
+        ):
+            row = pc.index(is_good, pa.scalar(False)).as_py()
+            if row >= 0:
+                raise InputError(
+                    self._inputs[input_index],
+                    f"{problem}: {self._names}",
+                    place=f"line {first_row + row + 1}",
+                    remedy="leave out --provenance, or choose --to parquet",
+                )
+
+    def finish(self) -> pa.Schema:
+        """See `Decoder`."""
+        return SCHEMA
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch."""
+        return batch
+
+    def add_fields(self, batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
+        """See `FieldAdder`."""
+        heads, tails = _cut(batch.column(0))
+        fields = encode_lines(columns, nan_as_null=False)
+        commas = pc.if_else(pc.match_substring_regex(heads, _IS_EMPTY), _NOTHING, _COMMA)
+        bare = pc.binary_slice(fields, 1, -len(b"}\n"))
+        lines = pc.binary_join_element_wise(heads, commas, bare, tails, _NOTHING)
+        return pa.RecordBatch.from_arrays([lines], schema=SCHEMA)
+
+
+def _cut(lines: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return what stands before the last brace of each line, and the rest."""
+    data, offsets = view_records(lines)
+    cuts = offsets[1:] - 2
+    other = np.flatnonzero((data[cuts] != ord("}")) | (data[cuts + 1] != ord("\n")))
+    if len(other):
+        found = pc.find_substring_regex(lines.take(pa.array(other)), _ENDS).to_numpy()
+        cuts[other] = offsets[other] + found
+    edges = np.append(np.column_stack((offsets[:-1], cuts)), offsets[-1])
+    parts = pa.Array.from_buffers(pa.large_binary(), 2 * len(lines), [None, *map(pa.py_buffer, (edges, data))])
+    first = np.arange(0, 2 * len(lines), 2)
+    return parts.take(pa.array(first)), parts.take(pa.array(first + 1))

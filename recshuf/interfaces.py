@@ -176,6 +176,10 @@ class FieldAdder(Decoder):
     def add_fields(self, batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
         """Return the records of a native batch with the values of as many rows of further columns."""
 
+    @abstractmethod
+    def remove_fields(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the records of a native batch as they were before `add_fields`; those that were not stay as they are."""
+
 
 @runtime_checkable
 class SupportsFields(Protocol):

@@ -27,9 +27,9 @@ from recshuf.records import KEY_BYTES
 from recshuf.shards import Destination
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from collections.abc import Sequence
+
+    import pyarrow as pa
 
     from recshuf.interfaces import Decoder, Format, InputSummary, Source, Target, WriteOptions
     from recshuf.job import Job
@@ -178,7 +178,9 @@ def _make_native_decoder(job: Job, source: Source) -> Decoder | None:
         return source.field_adder((FILE_COLUMN, ROW_COLUMN))
     decoder = source.decoder()
     if decoder.schema != source.schema:
-        raise UsageError("--provenance: records of this format take no columns as they are; give --to parquet")
+        raise UsageError(
+            "--provenance: records of this format take no columns as they are; give --to parquet"
+        )
     return decoder
 
 
@@ -193,7 +195,9 @@ def _add_provenance(job: Job, source: Source, inner: Decoder | None, target_name
 
 def _add_places(costs: Costs, inputs: Sequence[InputSummary]) -> Costs:
     """Return what a run costs if places travel beside the records and become columns."""
-    counted = [(one.native_bytes, one.record_count) for one in inputs if one.native_bytes and one.record_count]
+    counted = [
+        (one.native_bytes, one.record_count) for one in inputs if one.native_bytes and one.record_count
+    ]
     records = sum(count for _, count in counted)
     record_bytes = sum(size for size, _ in counted) / records if records else _UNKNOWN_RECORD_BYTES
     share = PLACE_BYTES / record_bytes

@@ -21,6 +21,7 @@ _SPACE = r"[ \t\r\n]*"
 _BEGINS = rf"^{_SPACE}\{{"
 _ENDS = rf"\}}{_SPACE}$"
 _IS_EMPTY = rf"^{_SPACE}\{{{_SPACE}$"
+_VALUE = r'(?:"(?:[^"\\]|\\.)*"|[0-9]+)'
 _SPELLED = r"\\u00(?:5[fF]|6[0-9a-fA-F]|7[0-9aA])"
 """A small letter or a low line, written as an escape."""
 _NOTHING, _COMMA = pa.scalar(b"", pa.large_binary()), pa.scalar(b",", pa.large_binary())
@@ -44,6 +45,11 @@ class JsonFieldAdder(FieldAdder):
         self._inputs = inputs
         words = "|".join(map(re.escape, names))
         self._clash = rf'"(?:{words})"{_SPACE}:|{_SPELLED}[^"]*"{_SPACE}:'
+        self._added = (
+            ",?"
+            + ",".join(f'"{re.escape(name)}":{_VALUE}' for name in names)
+            + f"({_ENDS.removesuffix('$')})$"
+        )
         self._names = " and ".join(names)
 
     @property
@@ -86,6 +92,11 @@ class JsonFieldAdder(FieldAdder):
         lines = pc.binary_join_element_wise(heads, commas, bare, tails, _NOTHING)
         return pa.RecordBatch.from_arrays([lines], schema=SCHEMA)
 
+    def remove_fields(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """See `FieldAdder`."""
+        lines = pc.replace_substring_regex(batch.column(0), self._added, r"\1")
+        return pa.RecordBatch.from_arrays([lines], schema=SCHEMA)
+
 
 def _cut(lines: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return what stands before the last brace of each line, and the rest."""
@@ -96,6 +107,8 @@ def _cut(lines: pa.Array) -> tuple[pa.Array, pa.Array]:
         found = pc.find_substring_regex(lines.take(pa.array(other)), _ENDS).to_numpy()
         cuts[other] = offsets[other] + found
     edges = np.append(np.column_stack((offsets[:-1], cuts)), offsets[-1])
-    parts = pa.Array.from_buffers(pa.large_binary(), 2 * len(lines), [None, *map(pa.py_buffer, (edges, data))])
+    parts = pa.Array.from_buffers(
+        pa.large_binary(), 2 * len(lines), [None, *map(pa.py_buffer, (edges, data))]
+    )
     first = np.arange(0, 2 * len(lines), 2)
     return parts.take(pa.array(first)), parts.take(pa.array(first + 1))

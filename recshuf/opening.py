@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 CONVERSION_FACTOR = 1.5
 """Memory of a batch in table form, as a multiple of its native size: offsets and validity come on top."""
-_UNKNOWN_RECORD_BYTES = 32
-_COLUMN_BYTES = 16  # of a row's file and place, beside the name
+_UNKNOWN_RECORD_BYTES = 32  # of inputs that are not known before they are read
 _CLOSELY_BYTES = 16 << 20  # of records that a decoder looks at before it may take the others on trust
 
 
@@ -146,8 +145,8 @@ def open_job(
         sink_bytes=_preview_target(source, decoder, target_format, write, converts=converts).sink_bytes,
         decoding_factor=CONVERSION_FACTOR if converts or isinstance(inner, FieldAdder) else 1.0,
     )
-    if job.provenance:
-        costs = _add_places(costs, source.inputs)
+    if isinstance(decoder, ProvenanceDecoder):
+        costs = _add_places(costs, source.inputs, decoder.column_bytes)
     limits = Limits(
         job.memory_bytes, job.workers, job.read.max_record_bytes, job.pile_count, job.spill_compression
     )
@@ -193,15 +192,14 @@ def _add_provenance(job: Job, source: Source, inner: Decoder | None, target_name
     return ProvenanceDecoder(inner, names, as_dictionary=target_name == "parquet")
 
 
-def _add_places(costs: Costs, inputs: Sequence[InputSummary]) -> Costs:
-    """Return what a run costs if places travel beside the records and become columns."""
+def _add_places(costs: Costs, inputs: Sequence[InputSummary], column_bytes: int) -> Costs:
+    """Return what a run costs if places travel beside the records and become columns of `column_bytes` a row."""
     counted = [
         (one.native_bytes, one.record_count) for one in inputs if one.native_bytes and one.record_count
     ]
     records = sum(count for _, count in counted)
     record_bytes = sum(size for size, _ in counted) / records if records else _UNKNOWN_RECORD_BYTES
     share = PLACE_BYTES / record_bytes
-    added = _COLUMN_BYTES + max(len(os.fsencode(one.name)) for one in inputs)
 
     def reading_bytes(block: int) -> int:
         # The places as they are made, in the order of the piles, and on the way from one to the other.
@@ -210,7 +208,7 @@ def _add_places(costs: Costs, inputs: Sequence[InputSummary]) -> Costs:
     return replace(
         costs,
         reading_bytes=reading_bytes,
-        decoding_factor=costs.decoding_factor + added / (record_bytes + KEY_BYTES + PLACE_BYTES),
+        decoding_factor=costs.decoding_factor + column_bytes / (record_bytes + KEY_BYTES + PLACE_BYTES),
         place_bytes=PLACE_BYTES,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -71,9 +72,16 @@ class ProvenanceDecoder(Decoder):
     def __init__(self, inner: Decoder, names: Sequence[str], *, as_dictionary: bool) -> None:
         self._inner = inner
         self._names = pa.array([_as_text(name) for name in names], pa.string())
+        self._name_bytes = max(len(os.fsencode(name)) for name in names)
         self._fields = pa.schema(
             [(FILE_COLUMN, _DICTIONARY if as_dictionary else pa.large_string()), (ROW_COLUMN, pa.int64())]
         )
+
+    @property
+    def column_bytes(self) -> int:
+        """Most that both columns take of a row."""
+        number_bytes, is_dictionary = 8, pa.types.is_dictionary(self._fields.types[0])
+        return number_bytes + (number_bytes // 2 if is_dictionary else number_bytes + self._name_bytes)
 
     @property
     def schema(self) -> pa.Schema | None:

@@ -189,7 +189,8 @@ def _add_provenance(job: Job, source: Source, inner: Decoder | None, target_name
         return inner
     names = [one.name for one in source.inputs]
     check_names(names)
-    return ProvenanceDecoder(inner, names, as_dictionary=target_name == "parquet")
+    is_lean = target_name == "parquet" or isinstance(inner, FieldAdder)
+    return ProvenanceDecoder(inner, names, as_dictionary=is_lean)
 
 
 def _add_places(costs: Costs, inputs: Sequence[InputSummary], column_bytes: int) -> Costs:

@@ -25,6 +25,7 @@ PLACE_BYTES = 8
 MAX_INPUTS = 1 << (64 - int(FILE_SHIFT))
 
 _PLACE = pa.field("place", pa.binary(PLACE_BYTES))
+_NUMBER_BYTES, _INDEX_BYTES = 8, 4
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -80,8 +81,10 @@ class ProvenanceDecoder(Decoder):
     @property
     def column_bytes(self) -> int:
         """Most that both columns take of a row."""
-        number_bytes, is_dictionary = 8, pa.types.is_dictionary(self._fields.types[0])
-        return number_bytes + (number_bytes // 2 if is_dictionary else number_bytes + self._name_bytes)
+        is_dictionary = pa.types.is_dictionary(self._fields.types[0])
+        if is_dictionary and not isinstance(self._inner, FieldAdder):
+            return _NUMBER_BYTES + _INDEX_BYTES
+        return 2 * _NUMBER_BYTES + self._name_bytes
 
     @property
     def schema(self) -> pa.Schema | None:

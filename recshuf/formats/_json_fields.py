@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recshuf.errors import InputError
-from recshuf.formats._json_write import encode_lines
+from recshuf.formats._json_write import encode_values
 from recshuf.formats._lines_cut import SCHEMA, view_records
 from recshuf.interfaces import FieldAdder
 
@@ -44,7 +45,8 @@ class JsonFieldAdder(FieldAdder):
     def __init__(self, inputs: Sequence[str], names: Sequence[str]) -> None:
         self._inputs = inputs
         words = "|".join(map(re.escape, names))
-        self._clash = rf'"(?:{words})"{_SPACE}:|{_SPELLED}[^"]*"{_SPACE}:'
+        # Apart from each other, since each begins in its own way, which is what a search looks for first.
+        self._clashes = (rf'"(?:{words})"{_SPACE}:', rf'{_SPELLED}[^"]*"{_SPACE}:')
         self._added = (
             ",?"
             + ",".join(f'"{re.escape(name)}":{_VALUE}' for name in names)
@@ -61,19 +63,24 @@ class JsonFieldAdder(FieldAdder):
         """See `FieldAdder`."""
         lines = batch.column(0)
         is_object = pc.and_(pc.match_substring_regex(lines, _BEGINS), pc.match_substring_regex(lines, _ENDS))
-        is_free = pc.invert(pc.match_substring_regex(lines, self._clash))
-        for is_good, problem in (
-            (is_object, "is no JSON object, so that it cannot get fields"),
-            (is_free, "may have one of these fields already, or an object inside of it has"),
-        ):
-            row = pc.index(is_good, pa.scalar(False)).as_py()
-            if row >= 0:
-                raise InputError(
-                    self._inputs[input_index],
-                    f"{problem}: {self._names}",
-                    place=f"line {first_row + row + 1}",
-                    remedy="leave out --provenance, or choose --to parquet",
-                )
+        self._check(is_object, "is no JSON object, so that it cannot get fields", input_index, first_row)
+        whole = _join(lines)
+        for clash in self._clashes:
+            # Few lines have what looks like a clash, and one search is faster than as many as lines.
+            if pc.match_substring_regex(whole, clash)[0].as_py():
+                is_free = pc.invert(pc.match_substring_regex(lines, clash))
+                problem = "may have one of these fields already, or an object inside of it has"
+                self._check(is_free, problem, input_index, first_row)
+
+    def _check(self, is_good: pa.Array, problem: str, input_index: int, first_row: int) -> None:
+        row = pc.index(is_good, pa.scalar(False)).as_py()
+        if row >= 0:
+            raise InputError(
+                self._inputs[input_index],
+                f"{problem}: {self._names}",
+                place=f"line {first_row + row + 1}",
+                remedy="leave out --provenance, or choose --to parquet",
+            )
 
     def finish(self) -> pa.Schema:
         """See `Decoder`."""
@@ -86,16 +93,30 @@ class JsonFieldAdder(FieldAdder):
     def add_fields(self, batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
         """See `FieldAdder`."""
         heads, tails = _cut(batch.column(0))
-        fields = encode_lines(columns, nan_as_null=False)
-        commas = pc.if_else(pc.match_substring_regex(heads, _IS_EMPTY), _NOTHING, _COMMA)
-        bare = pc.binary_slice(fields, 1, -len(b"}\n"))
-        lines = pc.binary_join_element_wise(heads, commas, bare, tails, _NOTHING)
+        parts = [heads, pc.if_else(pc.match_substring_regex(heads, _IS_EMPTY), _NOTHING, _COMMA)]
+        for index, (field, column) in enumerate(zip(columns.schema, columns.columns, strict=True)):
+            name = f"{',' if index else ''}{json.dumps(field.name)}:"
+            parts += [pa.scalar(name.encode(), pa.large_binary()), _encode(column, field.name)]
+        lines = pc.binary_join_element_wise(*parts, tails, _NOTHING)
         return pa.RecordBatch.from_arrays([lines], schema=SCHEMA)
 
     def remove_fields(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """See `FieldAdder`."""
         lines = pc.replace_substring_regex(batch.column(0), self._added, r"\1")
         return pa.RecordBatch.from_arrays([lines], schema=SCHEMA)
+
+
+def _encode(column: pa.Array, name: str) -> pa.Array:
+    """Return the JSON text of each value, as bytes."""
+    text = encode_values(column, name, nan_as_null=False)
+    return pa.Array.from_buffers(pa.large_binary(), len(text), text.buffers(), offset=text.offset)
+
+
+def _join(lines: pa.Array) -> pa.Array:
+    """Return all lines as one, without a copy."""
+    data, offsets = view_records(lines)
+    ends = pa.py_buffer(offsets[[0, -1]])
+    return pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, pa.py_buffer(data)])
 
 
 def _cut(lines: pa.Array) -> tuple[pa.Array, pa.Array]:

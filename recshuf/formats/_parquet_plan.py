@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, replace
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -107,24 +107,28 @@ def make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOpt
 def _with_layout(plan: WritePlan, layout: ParquetLayout, options: WriteOptions) -> WritePlan:
     plan = _with_categories(plan, layout.categories)
     paths = _leaf_paths(plan)
-    added = 2 * _ADDED_BYTES * layout.row_group_rows * (len(paths) - len(layout.storage))
     codecs: dict[str, str] = {}
     dictionaries: list[str] = []
     stored = [leaf.codec for leaves in layout.storage for leaf in leaves]
     usual = max(stored, key=stored.count, default=_DEFAULT_CODEC)
-    for column, (leaves, storage) in enumerate(zip_longest(paths, layout.storage, fillvalue=())):
+    known = len(layout.storage)
+    added_bytes = 2 * _ADDED_BYTES * layout.row_group_rows * (len(paths) - known)
+    for column, (leaves, storage) in enumerate(zip(paths[:known], layout.storage, strict=True)):
         for index, path in enumerate(leaves):
             leaf = storage[index] if len(storage) == len(leaves) else None
             codecs[path] = _codec_name(leaf.codec if leaf else usual)
             # The order of categories is nowhere but in the dictionary.
             if leaf is None or leaf.has_dictionary or column in plan.categories:
                 dictionaries.append(path)
+    for leaves, kind in zip(paths[known:], plan.native.types[known:], strict=True):
+        codecs |= dict.fromkeys(leaves, _codec_name(usual))
+        dictionaries += leaves if pa.types.is_dictionary(kind) else []
     return replace(
         plan,
         codecs=options.compression or codecs or plan.codecs,
         dictionaries=dictionaries if stored else None,
         row_group_rows=layout.row_group_rows if stored else None,
-        sink_bytes=layout.sink_bytes + added if stored else plan.sink_bytes,
+        sink_bytes=layout.sink_bytes + added_bytes if stored else plan.sink_bytes,
     )
 
 

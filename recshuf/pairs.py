@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from recshuf._fingerprints_types import find_difference, find_exact_difference
@@ -153,11 +154,14 @@ def _add_fields(schema: pa.Schema | None, added: tuple[str, ...]) -> pa.Schema |
     return pa.schema([*schema, *map(pa.field, added, kinds)])
 
 
-def open_tables(job: Job, progress: Progress) -> SideReader:
-    """Return a reader that brings the inputs of a job to table form."""
+def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> SideReader:
+    """Return a reader that brings the inputs of a job to table form; columns that are not `wanted` may be left out."""
     files = list_files(job.inputs, job.format, progress)
     name = job.format or detect_format(files)
-    side = open_side("inputs", files, name, options_of_inputs(job.read, name))
+    read = options_of_inputs(job.read, name)
+    side = open_side("inputs", files, name, read)
+    if wanted and name == "parquet" and {*wanted} <= {*side.source.schema.names}:
+        side = open_side("inputs", files, name, replace(read, columns=wanted))
     side.decoder = side.source.decoder()
     return SideReader(side, HashKey(), job, progress)
 

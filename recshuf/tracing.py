@@ -15,6 +15,7 @@ from recshuf.order import draw_keys
 from recshuf.origins import Origins, find_origins
 from recshuf.pairs import SideReader, compare_schemas, open_pair, open_tables
 from recshuf.places import PlaceNames
+from recshuf.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.samples import Sample
 from recshuf.sides import INPUTS, OUTPUT
 from recshuf.values import find_value
@@ -75,7 +76,8 @@ def read_places(job: Job, progress: Progress) -> tuple[Origins, int]:
     InputError
         When two say the same, or files cannot be read, or have changed meanwhile.
     """
-    reader, sample, names = _open_order(job, progress), Sample(), PlaceNames()
+    reader = _open_order(job, progress, (FILE_COLUMN, ROW_COLUMN))
+    sample, names = Sample(), PlaceNames()
 
     def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
         places, lots = names.read_places(table)
@@ -86,11 +88,11 @@ def read_places(job: Job, progress: Progress) -> tuple[Origins, int]:
     return names.find_origins(sample, job.inputs[0]), sample.records
 
 
-def _open_order(job: Job, progress: Progress) -> SideReader:
-    """Return a reader of a job's inputs that has learned their types."""
+def _open_order(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> SideReader:
+    """Return a reader of a job's inputs that has learned their types, at least of the columns `wanted`."""
     if not job.inputs or "-" in job.inputs:
         raise UsageError("files are read more than once here; name files, and no -")
-    reader = open_tables(job, progress)
+    reader = open_tables(job, progress, wanted)
     reader.learn()
     return reader
 

@@ -18,10 +18,14 @@ from recshuf.interfaces import FieldAdder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from recshuf.formats._lines_cut import Bytes, Positions
+
 _SPACE = r"[ \t\r\n]*"
 _BEGINS = rf"^{_SPACE}\{{"
 _ENDS = rf"\}}{_SPACE}$"
-_IS_EMPTY = rf"^{_SPACE}\{{{_SPACE}$"
+_IS_EMPTY = rf"^{_SPACE}\{{{_SPACE}\}}"
+_BEFORE_NOTHING = np.frombuffer(b"{ \t\r\n", np.uint8)
+"""What may stand in front of the last brace of an object without fields."""
 _VALUE = r'(?:"(?:[^"\\]|\\.)*"|[0-9]+)'
 _SPELLED = r"\\u00(?:5[fF]|6[0-9a-fA-F]|7[0-9aA])"
 """A small letter or a low line, written as an escape."""
@@ -64,7 +68,8 @@ class JsonFieldAdder(FieldAdder):
         lines = batch.column(0)
         is_object = pc.and_(pc.match_substring_regex(lines, _BEGINS), pc.match_substring_regex(lines, _ENDS))
         self._check(is_object, "is no JSON object, so that it cannot get fields", input_index, first_row)
-        whole = _join(lines)
+        data, offsets = view_records(lines)
+        whole = _wrap(offsets[[0, -1]], data)
         for clash in self._clashes:
             # Few lines have what looks like a clash, and one search is faster than as many as lines.
             if pc.match_substring_regex(whole, clash)[0].as_py():
@@ -92,13 +97,22 @@ class JsonFieldAdder(FieldAdder):
 
     def add_fields(self, batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
         """See `FieldAdder`."""
-        heads, tails = _cut(batch.column(0))
-        parts = [heads, pc.if_else(pc.match_substring_regex(heads, _IS_EMPTY), _NOTHING, _COMMA)]
+        if not batch.num_rows:
+            return batch
+        data, offsets = view_records(batch.column(0))
+        cuts = _find_cuts(batch.column(0), data, offsets)
+        # What lies between two insertions is one piece, the end of a line and the beginning of the next one: the joined
+        # pieces are the lines, cut in other places. Behind the last line, fields are inserted for nobody.
+        pieces = _wrap(np.concatenate(([0], cuts, offsets[-1:])), data)
+        columns = pa.concat_batches([columns, columns.slice(batch.num_rows - 1)])
+        parts = [_choose_commas(batch.column(0), data, cuts)]
         for index, (field, column) in enumerate(zip(columns.schema, columns.columns, strict=True)):
             name = f"{',' if index else ''}{json.dumps(field.name)}:"
             parts += [pa.scalar(name.encode(), pa.large_binary()), _encode(column, field.name)]
-        lines = pc.binary_join_element_wise(*parts, tails, _NOTHING)
-        return pa.RecordBatch.from_arrays([lines], schema=SCHEMA)
+        joined = pc.binary_join_element_wise(pieces, *parts, _NOTHING)
+        filled, ends = view_records(joined)
+        ends = np.append(0, ends[1:-1] + (offsets[1:] - cuts))
+        return pa.RecordBatch.from_arrays([_wrap(ends, filled)], schema=SCHEMA)
 
     def remove_fields(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """See `FieldAdder`."""
@@ -112,24 +126,27 @@ def _encode(column: pa.Array, name: str) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), len(text), text.buffers(), offset=text.offset)
 
 
-def _join(lines: pa.Array) -> pa.Array:
-    """Return all lines as one, without a copy."""
-    data, offsets = view_records(lines)
-    ends = pa.py_buffer(offsets[[0, -1]])
-    return pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, pa.py_buffer(data)])
+def _wrap(offsets: Positions, data: Bytes) -> pa.Array:
+    """Return what lies between the offsets, without a copy."""
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
-def _cut(lines: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return what stands before the last brace of each line, and the rest."""
-    data, offsets = view_records(lines)
-    cuts = offsets[1:] - 2
+def _find_cuts(lines: pa.Array, data: Bytes, offsets: Positions) -> Positions:
+    """Return where the last brace of each line is."""
+    cuts = offsets[1:] - len(b"}\n")
     other = np.flatnonzero((data[cuts] != ord("}")) | (data[cuts + 1] != ord("\n")))
     if len(other):
         found = pc.find_substring_regex(lines.take(pa.array(other)), _ENDS).to_numpy()
         cuts[other] = offsets[other] + found
-    edges = np.append(np.column_stack((offsets[:-1], cuts)), offsets[-1])
-    parts = pa.Array.from_buffers(
-        pa.large_binary(), 2 * len(lines), [None, *map(pa.py_buffer, (edges, data))]
-    )
-    first = np.arange(0, 2 * len(lines), 2)
-    return parts.take(pa.array(first)), parts.take(pa.array(first + 1))
+    return cuts
+
+
+def _choose_commas(lines: pa.Array, data: Bytes, cuts: Positions) -> pa.Array:
+    """Return what goes in front of the fields of each line, and of one more: nothing in an object without others."""
+    commas = np.full(len(lines) + 1, True)
+    doubtful = np.flatnonzero(np.isin(data[cuts - 1], _BEFORE_NOTHING))
+    if len(doubtful):
+        is_empty = pc.match_substring_regex(lines.take(pa.array(doubtful)), _IS_EMPTY)
+        commas[doubtful] = ~is_empty.to_numpy(zero_copy_only=False)
+    return pc.if_else(pa.array(commas), _COMMA, _NOTHING)

@@ -342,7 +342,7 @@ def _run_check(
         raise UsageError("-q and what prints more contradict each other; give one of them")
     if not inputs:
         raise UsageError(
-            "check what? usage: recshuf check [OPTIONS] DATA... [--against INPUT... | --column NAME]"
+            "check what? usage: recshuf check [OPTIONS] DATA... [--against INPUT... | --column NAME | --provenance]"
         )
     from recshuf import api
     from recshuf._wording import check_lines, one_line

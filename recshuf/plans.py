@@ -82,6 +82,8 @@ class Costs:
     sink_bytes: Callable[[int], int]
     decoding_factor: float = 1.0
     """Size of a batch after conversion, as a multiple of its native size; 1 where nothing is converted."""
+    place_bytes: int = 0
+    """What travels beside each record to tell where it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,8 @@ class Plan:
     """None where it depends on a number of records that is not yet known."""
     spill_compression: str = "none"
     """How spilled records are compressed; how well is not known, so no other number depends on it."""
+    place_bytes: int = 0
+    """Bytes of `byte_count` for each record that tell where it was read."""
 
     @property
     def set_count(self) -> int:
@@ -211,6 +215,7 @@ def make_plan(
         descriptors=max(set_of_input, default=0) + 1 + scatter_workers + writers + RESERVED_DESCRIPTORS,
         shard_count=shard_count,
         spill_compression=limits.spill_compression,
+        place_bytes=costs.place_bytes,
     )
 
 

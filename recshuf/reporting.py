@@ -28,7 +28,7 @@ from recshuf.pages import (
 from recshuf.pictures import Ramp
 from recshuf.picturing import draw_origins, draw_values
 from recshuf.shards import MANIFEST_NAME
-from recshuf.tracing import read_origins, read_values
+from recshuf.tracing import read_origins, read_places, read_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,7 +55,13 @@ _MAX_FILES = 50
 
 
 def report_check(
-    jobs: Sequence[Job], progress: Progress, column: str | None, id_column: str | None, names: Sequence[str]
+    jobs: Sequence[Job],
+    progress: Progress,
+    column: str | None,
+    id_column: str | None,
+    names: Sequence[str],
+    *,
+    by_places: bool = False,
 ) -> tuple[CheckReport, str]:
     """Test an order as `recshuf.checking` does, and return the findings and a page about them.
 
@@ -67,13 +73,15 @@ def report_check(
         By whose values inputs are tested; None tests outputs against inputs. Of several, the first is drawn.
     names
         Of what is tested.
+    by_places
+        Whether jobs are as for `check_places`.
 
     Raises
     ------
     RecshufError
         As the check does, and when what pages take is not installed.
     """
-    found, pictures = _examine(jobs, progress, column, id_column)
+    found, pictures = _examine(jobs, progress, column, id_column, by_places=by_places)
     page = Page(
         title=f"Order of {names[0] if len(names) == 1 else count_of(len(names), 'path')}",
         verdict=check_verdict(found, names),
@@ -129,12 +137,20 @@ def report_run(done: ShuffleReport, job: Job, progress: Progress) -> str:
 
 
 def _examine(
-    jobs: Sequence[Job], progress: Progress, column: str | None, id_column: str | None
+    jobs: Sequence[Job],
+    progress: Progress,
+    column: str | None,
+    id_column: str | None,
+    *,
+    by_places: bool = False,
 ) -> tuple[CheckReport, Pictures]:
     """Return findings and pictures of one reading of the files."""
     started = time.perf_counter()
     if column is None:
-        origins = [read_origins(job, progress, id_column) for job in jobs]
+        origins = [
+            read_places(job, progress) if by_places else read_origins(job, progress, id_column)
+            for job in jobs
+        ]
         return score_origins(origins, started), draw_panels(
             "Before and after", draw_origins(*origins[0]), Ramp()
         )

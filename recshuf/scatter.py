@@ -13,6 +13,7 @@ import numpy as np
 from recshuf.digests import Digest, digest_parts, sum_digests
 from recshuf.errors import CheckError
 from recshuf.order import draw_keys, find_piles, sort_by_pile
+from recshuf.provenance import add_places
 from recshuf.reading import Reading, ReadingPlan
 from recshuf.records import Records, concat_records
 
@@ -53,6 +54,8 @@ class Scatter:
     set_aside
         Gets the records that have no table form: input, first row of the batch, which ones, and the batch. None
         where the decoder raises an error instead.
+    adds_places
+        Whether the place of each record travels beside it; the store's batches have it as their last column.
     """
 
     def __init__(
@@ -65,6 +68,8 @@ class Scatter:
         progress: Progress,
         finished: Mapping[int, InputCount] | None = None,
         set_aside: Callable[[int, int, BadRecords, pa.RecordBatch], None] | None = None,
+        *,
+        adds_places: bool = False,
     ) -> None:
         self._source = source
         self._plan = plan
@@ -74,6 +79,7 @@ class Scatter:
         self._progress = progress
         self._finished = finished or {}
         self._set_aside = set_aside
+        self._adds_places = adds_places
         self._aside = [0] * len(source.inputs)
         must_see = decoder is not None and (decoder.schema is None or set_aside is not None)
         inputs = range(len(source.inputs))
@@ -140,6 +146,8 @@ class Scatter:
         """Return the records of a batch that go onto piles: not the bad ones, but those had keys, too."""
         batch, input_index, first_row = piece
         bad = self._observe(piece)
+        if self._adds_places:
+            batch = add_places(batch, input_index, first_row)
         records = Records(draw_keys(self._seed, input_index, first_row, batch.num_rows), batch)
         if input_index in self._finished:
             return records.slice(0, 0)

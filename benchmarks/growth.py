@@ -51,6 +51,7 @@ SIZES = (10**8, 250 * 10**6, 500 * 10**6, *(10**9 << power for power in range(10
 DATA_TO_MEMORY = 16
 LEAST_MEMORY = 64_000_000
 FILES, SHARDS, PILES = 10_000, 1000, 4096
+LARGE_GROUP_ROWS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,9 @@ def plan_shapes(size: int, groups: int) -> Iterator[Step]:
     cores = len(os.sched_getaffinity(0))
     files = Data(LINES.kind, options=("--file-bytes", str(size // FILES)))
     rows = max(1, count_rows("parquet", size) // groups)
-    many = replace(TABLE_CASE.data, options=("--group-rows", str(rows)))
+    many, large = (
+        replace(TABLE_CASE.data, options=("--group-rows", str(count))) for count in (rows, LARGE_GROUP_ROWS)
+    )
     for name, case, contender in [
         ("one file into one", LINES_CASE, TEXT),
         (f"{FILES:,} files into one", replace(LINES_CASE, data=files), name_recshuf("--format", "jsonl")),
@@ -104,6 +107,7 @@ def plan_shapes(size: int, groups: int) -> Iterator[Step]:
     for name, case in [
         ("row groups of 50,000", TABLE_CASE),
         (f"{groups:,} row groups", replace(TABLE_CASE, data=many)),
+        (f"row groups of {LARGE_GROUP_ROWS:,}", replace(TABLE_CASE, data=large)),
     ]:
         yield Step("shapes", TABLE_CASE.name, name, 0, case, (PARQUET,), size, cores)
 

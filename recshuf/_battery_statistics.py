@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 
     Order = NDArray[np.int64]
 
+MAX_BUFFER_SHARE = 0.2
+"""Of longer buffers the steps look more and more like those of a uniformly random order."""
+
+MIN_BUFFER = 20
+"""Records; of shorter buffers the quartiles of the steps are too coarse to tell the law."""
+
+LAW_TOLERANCE = 0.06
+"""How far quartiles may be off: those of a buffer of a fifth of the data are by 0.04, of two in a row by 0.08."""
+
 
 class Measure(NamedTuple):
     """A statistic beside what is expected of it."""
@@ -115,6 +124,32 @@ def measure_same_file(files: Order) -> Measure:
 def measure_steps(p: Order) -> Measure:
     """Mean distance between the origins of neighbours."""
     return Measure(float(np.abs(np.diff(p)).mean()), (p.size + 1) / 3, math.sqrt(2 * p.size / 45))
+
+
+def estimate_buffer(p: Order) -> float | None:
+    """Return the share of all records that a shuffle buffer held, if steps follow the law of one, else None.
+
+    A record waits in a buffer of b records, which gives out a random one each time, for about b times a standard
+    exponential time. So the origins of two records given out in a row differ by the difference of two such times, whose
+    size is exponential with mean b: its quartiles are b times log(4/3), log 2 and log 4, and it is as often positive as
+    negative. Sampling every record with the same chance changes nothing in that. Neither a uniformly random order nor pieces
+    shuffled each by itself have such quartiles, nor several buffers in a row. For a tenth of the data the start, where the
+    buffer holds the first records only, makes the estimate 7 % too small, for a fifth 13 %.
+
+    >>> estimate_buffer(np.arange(1000)) is None
+    True
+    """
+    steps = np.diff(p)
+    first, median, third = np.quantile(np.abs(steps), [0.25, 0.5, 0.75]).tolist()
+    buffer = median / math.log(2)
+    if not MIN_BUFFER <= buffer <= MAX_BUFFER_SHARE * p.size:
+        return None
+    found = first / median, third / median, np.count_nonzero(steps < 0) / steps.size
+    law = math.log(4 / 3) / math.log(2), 2, 0.5
+    follows = all(
+        math.isclose(one, other, rel_tol=LAW_TOLERANCE) for one, other in zip(found, law, strict=True)
+    )
+    return buffer / p.size if follows else None
 
 
 def measure_serial(p: Order) -> Measure:

@@ -37,15 +37,17 @@ _CHECK = Wording(
 Test whether records are in a uniformly random order.
 
 With --against, each DATA is the output of a shuffle of the INPUTs, by whatever program: where each record comes from
-is found by its content. Several are shuffles with different seeds, tested together. Without, DATA is what is only said to be shuffled, and the order of a column's values is
+is found by its content; with --provenance, by the columns source_file and source_row, and no input is read. Several
+are shuffles with different seeds, tested together. Without, DATA is what is only said to be shuffled, and the order of a column's values is
 tested. More than a million records are sampled. Exit code 0: nothing speaks against it; 3: it is not uniformly
 random; 1: a file cannot be read; 2: wrong usage.
 """,
-    usage=["DATA...", "[--against INPUT... | --column NAME]"],
+    usage=["DATA...", "[--against INPUT... | --column NAME | --provenance]"],
     example="""\
 Examples:
   recshuf data/ -o shuffled/ && recshuf check shuffled/ --against data/
   recshuf check downloaded/*.parquet --column label
+  recshuf data/ -o shuffled/ --provenance && recshuf check shuffled/ --provenance
 """,
     shared=_SHARED,
     help=_HELP | {"verbose": "Print all statistics, and the traceback of an error."},
@@ -54,11 +56,11 @@ _PICTURE = Wording(
     description="""
 Draw the order of records: each is a point on a Hilbert curve, neighbours close together.
 
-Colours tell the value of a column, or with --against where in the INPUTs a record comes from, found by its content;
-then INPUTs and DATA stand side by side. More records than points are sampled. The picture is a PNG, and takes
+Colours tell the value of a column, or with --against where in the INPUTs a record comes from, found by its content,
+or with --provenance by its columns source_file and source_row; then INPUTs and DATA stand side by side. More records than points are sampled. The picture is a PNG, and takes
 Pillow: pip install "recshuf[report]".
 """,
-    usage=["DATA...", "[--against INPUT...]", "[--column NAME]", "-o PICTURE.png"],
+    usage=["DATA...", "[--against INPUT...]", "[--column NAME]", "[--provenance]", "-o PICTURE.png"],
     example="""\
 Examples:
   recshuf data/ -o shuffled/ && recshuf picture shuffled/ --against data/ -o shuffled.png
@@ -88,6 +90,11 @@ def _make_options() -> dict[str, list[click.Option]]:
                 ["--column", "--field"],
                 metavar="NAME",
                 help="Column, dataset or field (a.b) whose values tell the order; nothing else is read. A single name in --datasets or --columns does the same.",
+            ),
+            click.Option(
+                ["--provenance"],
+                is_flag=True,
+                help="Where a record comes from is what its columns say that a run with --provenance has added.",
             ),
         ]
     }

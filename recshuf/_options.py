@@ -126,6 +126,7 @@ def _options() -> dict[str, list[click.Option]]:
             _value("--shard-records", type=int, metavar="N", help="Cut the output into shards of N records."),
             _value("--shard-bytes", callback=_parsed_by(parse_size), metavar="SIZE", help="Cut the output into shards of about SIZE."),
             _flag("--nan-as-null", help="Write NaN and infinities to JSONL as null; else they are an error."),
+            _flag("--provenance", help="Add the columns source_file and source_row, which say where each record was read."),
             _flag("--overwrite", help="Replace an output that exists; else it is refused."),
             _flag("--verify", help="Before the output is put in place, read it again and compare it with the inputs."),
             _flag("--resume", help="Go on from what a killed or failed run of the same command has finished."),

@@ -120,13 +120,16 @@ class Style:
 
     def draw_headings(self, titles: Sequence[str]) -> Pixels:
         """Return the title of each panel, in a row, each on one line."""
-        headings = [self._write(title, self.text_size, INK, self.side) for title in titles]
-        row = join([widen(heading, self.side) for heading in headings], self.margin)
-        return np.concatenate((row, blank(self.text_size // 4, self.width)))
+        return np.concatenate((self._write_each(titles, INK), blank(self.text_size // 4, self.width)))
 
-    def join_panels(self, squares: Sequence[Pixels]) -> Pixels:
-        """Return the panels side by side."""
-        return np.concatenate((join(squares, self.margin), self._room()))
+    def join_panels(self, squares: Sequence[Pixels], notes: Sequence[str]) -> Pixels:
+        """Return the panels side by side, below each its note if there are any."""
+        row = join(squares, self.margin)
+        if any(notes):
+            row = np.concatenate(
+                (row, blank(self.text_size // 4, self.width), self._write_each(notes, PALE_INK))
+            )
+        return np.concatenate((row, self._room()))
 
     def draw_legend(self, subject: str, entries: Sequence[Entry]) -> Pixels:
         """Return what the colours stand for, on as many lines as it takes."""
@@ -160,6 +163,11 @@ class Style:
         top = (line - self.text_size) // 2
         patch[top : top + self.text_size] = colours
         return join([*names[:-1], patch, names[-1]], gap)
+
+    def _write_each(self, texts: Sequence[str], ink: tuple[int, int, int]) -> Pixels:
+        """Return a text for each panel, in a row."""
+        patches = [self._write(text, self.text_size, ink, self.side) for text in texts]
+        return join([widen(patch, self.side) for patch in patches], self.margin)
 
     def _wrap(self, text: str, size: int, ink: tuple[int, int, int]) -> Pixels:
         """Return text on as many lines as it takes."""

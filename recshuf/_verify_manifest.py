@@ -28,6 +28,8 @@ class Manifest:
     """Format of the shards."""
     input_records: int
     shards: tuple[FileReport, ...]
+    added: tuple[str, ...] = ()
+    """Columns of the shards that say where records were read, and are not those of the inputs."""
 
     @property
     def folder(self) -> Path:
@@ -93,6 +95,7 @@ def read_manifest(output: str) -> Manifest | None:
             str(content["to"]),
             sum(int(one["records"]) for one in content["inputs"]),
             tuple(_read_shard(one) for one in content["shards"]),
+            tuple(str(name) for name in content.get("provenance", ())),
         )
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -180,7 +180,7 @@ class Search:
         totals = {INPUTS: 0, OUTPUT: 0}
         places: dict[int, list[Place]] = {INPUTS: [], OUTPUT: []}
         for pile in range(self._store.pile_count):
-            records = self._store.load(pile)
+            records = self._store.load(range(pile, pile + 1))
             if records is None:
                 continue
             entries, starts = _unpack(records).sort()

@@ -79,6 +79,8 @@ class Options(TypedDict, total=False):
     """Number of piles; None for what the plan finds best."""
     nan_as_null: bool
     """Write NaN and infinities as JSON null instead of refusing them."""
+    provenance: bool
+    """Add the columns ``source_file`` and ``source_row``, which say where each record was read."""
     overwrite: bool
     """Replace an output that exists."""
     resume: bool
@@ -107,6 +109,8 @@ class VerifyOptions(TypedDict, total=False):
     schema: pa.Schema | str | os.PathLike[str] | None
     head_count: int | None
     """Of how many records the output is a sample."""
+    provenance: bool
+    """The output has the columns ``source_file`` and ``source_row``, which are not compared; its manifest says so, too."""
     memory: Size | None
     workers: int | None
     temp_dir: str | os.PathLike[str] | None
@@ -150,7 +154,7 @@ def shuffle(
     **options
         Those of the command, by the same names, each explained in `recshuf.Options`: format, to, compression,
         shards, shard_records, shard_bytes, seed, memory, workers, temp_dir, head_count, header, zero_terminated,
-        separator, max_record_bytes, datasets, columns, schema, on_bad_record, piles, nan_as_null, overwrite. What ``--report``
+        separator, max_record_bytes, datasets, columns, schema, on_bad_record, piles, nan_as_null, provenance, overwrite. What ``--report``
         writes is `ShuffleReport.to_json`.
 
     Raises
@@ -240,6 +244,7 @@ def check(
     *,
     against: Paths = (),
     column: str | None = None,
+    provenance: bool = False,
     id_column: str | None = None,
     progress: Progress | None = None,
     **options: Unpack[CheckOptions],
@@ -249,13 +254,15 @@ def check(
     Parameters
     ----------
     data
-        Files, directories and globs; with `against`, each is a shuffle of its own, with another seed: they are
-        tested together.
+        Files, directories and globs; with `against` or `provenance`, each is a shuffle of its own, with another
+        seed: they are tested together.
     against
         What `data` was made from, by whatever program: where each record comes from is found by its content.
     column
         Without `against`: the column, dataset or field (``a.b``) by whose values the order is tested. Where `datasets` or
         `columns` names a single one, it is that.
+    provenance
+        Without both: where a record comes from is what the columns say that `shuffle` has added.
     id_column
         With `against`: what tells records apart; None for their whole content.
     progress
@@ -275,13 +282,15 @@ def check(
     InputError
         When a file cannot be read.
     """
-    column = _choose_column(column, against, options)
-    jobs = _make_check_jobs(data, against, column, id_column, options)
-    from recshuf.checking import check_against, check_values
+    column = _choose_column(column, provenance or bool(_list_paths(against)), options)
+    jobs = _make_check_jobs(data, against, column, provenance, id_column, options)
+    from recshuf.checking import check_against, check_places, check_values
 
     with _listening(progress) as listener:
         if column is not None:
             return check_values(jobs[0], listener, column)
+        if provenance:
+            return check_places(jobs, listener)
         return check_against(jobs, listener, id_column)
 
 
@@ -290,6 +299,7 @@ def write_check(
     *,
     against: Paths = (),
     column: str | None = None,
+    provenance: bool = False,
     id_column: str | None = None,
     progress: Progress | None = None,
     **options: Unpack[CheckOptions],
@@ -301,13 +311,13 @@ def write_check(
     RecshufError
         As `check` does, and when Pillow or Jinja is not installed.
     """
-    column = _choose_column(column, against, options)
-    jobs = _make_check_jobs(data, against, column, id_column, options)
+    column = _choose_column(column, provenance or bool(_list_paths(against)), options)
+    jobs = _make_check_jobs(data, against, column, provenance, id_column, options)
     from recshuf.reporting import report_check
 
     with _listening(progress) as listener:
         names = [os.fspath(path) for path in _list_paths(data)]
-        return report_check(jobs, listener, column, id_column, names)
+        return report_check(jobs, listener, column, id_column, names, by_places=provenance)
 
 
 def write_run(
@@ -336,6 +346,7 @@ def picture(
     *,
     against: Paths = (),
     column: str | None = None,
+    provenance: bool = False,
     id_column: str | None = None,
     title: str | None = None,
     progress: Progress | None = None,
@@ -352,6 +363,8 @@ def picture(
     column
         The column, dataset or field (``a.b``) whose values are the colours; None for the places of records in
         `against`.
+    provenance
+        Without both: the colours are the places that the columns say that `shuffle` has added.
     id_column
         With `against` and no `column`: what tells records apart; None for their whole content.
     title
@@ -370,24 +383,33 @@ def picture(
     """
     _refuse_unknown(options)
     paths = _list_paths(data)
-    column = _choose_column(column, against, options)
-    if column is None and not _list_paths(against):
-        raise UsageError("give --column NAME or --against INPUT..., which tell what the colours are")
+    column = _choose_column(column, provenance or bool(_list_paths(against)), options)
+    if column is None and not _list_paths(against) and not provenance:
+        raise UsageError(
+            "give --column NAME, --against INPUT... or --provenance, which tell what the colours are"
+        )
+    if provenance and (column is not None or _list_paths(against)):
+        raise UsageError("--provenance and --against or --column contradict each other; give one of them")
+    if provenance and len(paths) > 1:
+        raise UsageError("--provenance draws one shuffle; name one file or directory")
     job = _make_order_job(data, against, id_column, options)
     heading = title or ", ".join(os.fspath(path) for path in paths[:2]) + (", ..." if len(paths) > 2 else "")
     from recshuf.picturing import picture_origins, picture_values
 
     with _listening(progress) as listener:
         if column is None:
-            return picture_origins(job, listener, id_column, heading)
+            return picture_origins(job, listener, id_column, heading, by_places=provenance)
         before = [job] if against else []
         after = _make_job(data, None, cast("Options", _options_of_output(options) if against else options))
         return picture_values([*before, after], listener, column, heading)
 
 
-def _choose_column(column: str | None, against: Paths, options: CheckOptions) -> str | None:
-    """Return by which column an order is told: one that is chosen as all there is to a record need not be named again."""
-    if column is not None or _list_paths(against):
+def _choose_column(column: str | None, is_told: bool, options: CheckOptions) -> str | None:
+    """Return by which column an order is told, if not by something else.
+
+    One that is chosen as all there is to a record need not be named again.
+    """
+    if column is not None or is_told:
         return column
     names = [
         *(_split_names("--datasets", options.get("datasets")) or ()),
@@ -401,13 +423,22 @@ def _choose_column(column: str | None, against: Paths, options: CheckOptions) ->
 
 
 def _make_check_jobs(
-    data: Paths, against: Paths, column: str | None, id_column: str | None, options: CheckOptions
+    data: Paths,
+    against: Paths,
+    column: str | None,
+    provenance: bool,
+    id_column: str | None,
+    options: CheckOptions,
 ) -> list[Job]:
-    """Return a job for each output, or one whose inputs are the data."""
+    """Return a job for each output, or one whose inputs are the data, or one for each of them."""
     _refuse_unknown(options)
     inputs = _list_paths(against)
-    if bool(inputs) == (column is not None):
-        raise UsageError("give either --against INPUT... or --column NAME, by which the order is tested")
+    if bool(inputs) + (column is not None) + provenance != 1:
+        raise UsageError(
+            "give either --against INPUT..., --column NAME or --provenance, by which the order is tested"
+        )
+    if provenance:
+        return [_make_order_job(output, None, id_column, options) for output in _list_paths(data)]
     if not inputs:
         return [_make_order_job(data, None, id_column, options)]
     return [_make_order_job(output, inputs, id_column, options) for output in _list_paths(data)]
@@ -486,6 +517,7 @@ def _make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opt
         quarantine=quarantine,
         resume=options.get("resume", False),
         verify=options.get("verify", False),
+        provenance=options.get("provenance", False),
         check_space=not options.get("no_space_check", False),
         read=ReadOptions(
             separator=separator,

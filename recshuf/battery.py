@@ -14,6 +14,7 @@ import numpy as np
 
 from recshuf._battery_statistics import (
     Measure,
+    estimate_buffer,
     measure_blocks,
     measure_cycles,
     measure_descents,
@@ -104,8 +105,12 @@ def run_battery(p: Order, file_sizes: Sequence[int], group: str = "file") -> lis
     measures = {name: measure(p) for name, measure in ORDER_MEASURES.items()}
     measures |= measure_files(p, np.asarray(file_sizes))
     words = {"group": group, "Group": group.capitalize()}
+    meanings = dict(MEANINGS)
+    if (buffer_share := estimate_buffer(p)) is not None:
+        words["share"] = f"{buffer_share * 100:.2g} %"
+        meanings["steps"] = MEANINGS["steps"][0], BUFFER_MEANING
     return [
-        Score(name.replace("file", group), *measure, *(text.format(**words) for text in MEANINGS[name]))
+        Score(name.replace("file", group), *measure, *(text.format(**words) for text in meanings[name]))
         for name, measure in measures.items()
     ]
 
@@ -183,6 +188,9 @@ ORDER_MEASURES: Mapping[str, Callable[[Order], Measure]] = {
     "cycles": measure_cycles,
     "maxima": measure_maxima,
 }
+
+BUFFER_MEANING = "Neighbours stay together, as after a shuffle buffer that holds about {share} of the data."
+"""Why steps are short, where they are those of a buffer."""
 
 MEANINGS: Mapping[str, tuple[str, str]] = {
     "blocks": (

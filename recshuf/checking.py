@@ -10,7 +10,7 @@ import numpy as np
 
 from recshuf.battery import MIN_RECORDS, Score, combine_scores, run_battery
 from recshuf.errors import UsageError
-from recshuf.tracing import LOTS_SEED, read_origins, read_values
+from recshuf.tracing import LOTS_SEED, read_origins, read_places, read_values
 from recshuf.values import order_by_value
 
 if TYPE_CHECKING:
@@ -87,6 +87,20 @@ def check_against(jobs: Sequence[Job], progress: Progress, id_column: str | None
     """
     started = time.perf_counter()
     return score_origins([read_origins(job, progress, id_column) for job in jobs], started)
+
+
+def check_places(jobs: Sequence[Job], progress: Progress) -> CheckReport:
+    """Test the order of jobs' inputs, outputs of runs, by where their records say that they were read.
+
+    Raises
+    ------
+    UsageError
+        When there are too few records, or they do not say so.
+    InputError
+        When two say the same, or files cannot be read, or have changed meanwhile.
+    """
+    started = time.perf_counter()
+    return score_origins([read_places(job, progress) for job in jobs], started)
 
 
 def check_values(job: Job, progress: Progress, column: str) -> CheckReport:

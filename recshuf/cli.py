@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -341,7 +342,7 @@ def _run_check(
         raise UsageError("-q and what prints more contradict each other; give one of them")
     if not inputs:
         raise UsageError(
-            "check what? usage: recshuf check [OPTIONS] DATA... [--against INPUT... | --column NAME]"
+            "check what? usage: recshuf check [OPTIONS] DATA... [--against INPUT... | --column NAME | --provenance]"
         )
     from recshuf import api
     from recshuf._wording import check_lines, one_line
@@ -388,15 +389,16 @@ def _run_gallery(output: str, verbose: bool) -> None:  # noqa: ARG001 - `main` l
     folder = Path(output)
     if folder.exists():
         raise OutputError(f"{output}: exists; name a folder that does not")
-    from recshuf.gallery import render_gallery
+    from recshuf.gallery import draw_row, render_gallery
     from recshuf.terminal import say
 
     folder.mkdir(parents=True)
     try:
         page = render_gallery(lambda name: say(f"drawing {name}"))
+        _write_whole(folder / "row.png", draw_row())
         _write_whole(folder / "index.html", page.encode())
     except BaseException:
-        folder.rmdir()
+        shutil.rmtree(folder)
         raise
     click.echo(folder / "index.html")
 
@@ -529,10 +531,12 @@ _gallery = click.Command(
     "gallery",
     callback=_run_gallery,
     params=[
-        click.Option(["-o", "--output"], required=True, metavar="DIR", help="A new folder, for index.html."),
+        click.Option(
+            ["-o", "--output"], required=True, metavar="DIR", help="A new folder, for index.html and row.png."
+        ),
         click.Option(["-v", "--verbose"], is_flag=True, help="Print the traceback of an error."),
     ],
-    help="Draw how other shufflers order records, with scores: one page for a browser.",
+    help="Draw how other shufflers order records, with scores: a page for a browser, and its most telling row as a picture.",
 )
 _demo = click.Command(
     "demo",

@@ -34,19 +34,37 @@ if TYPE_CHECKING:
     from recshuf.store import PileStore
 
 
+JOINED_BYTES = 2 << 20
+"""Up to this size, piles cost more in calls than in bytes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A pile small enough to be ordered at once."""
+    """Piles that follow each other, small enough to be ordered at once; mostly one."""
 
     store: PileStore
-    pile: int
+    piles: range
     first: int
-    """Place of its first record in the shuffled order."""
+    """Place of the first record in the shuffled order."""
+    count: int
+    """Number of records."""
+    byte_count: int
+    """Bytes that they take."""
 
-    @property
-    def count(self) -> int:
-        """Number of records."""
-        return int(self.store.counts[self.pile])
+    def suits(self, after: Unit, most_bytes: int) -> bool:
+        """Tell whether the next unit can be joined, and has no more bytes than that together with this one."""
+        return (
+            self.store is after.store
+            and self.byte_count + after.byte_count <= most_bytes
+            and self.store.is_resident(self.piles.start) == self.store.is_resident(after.piles.start)
+        )
+
+    def join(self, after: Unit) -> Unit:
+        """Return the unit of this one and the next."""
+        piles = range(self.piles.start, after.piles.stop)
+        return Unit(
+            self.store, piles, self.first, self.count + after.count, self.byte_count + after.byte_count
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +86,9 @@ def load_ordered(unit: Unit, edges: Sequence[int], decoder: Decoder | None) -> l
     PileError
         When they do not read back as they were written.
     """
-    records = unit.store.load(unit.pile)
+    records = unit.store.load(unit.piles)
     if records is None:
-        raise RuntimeError(f"pile {unit.pile} is empty")
+        raise RuntimeError(f"piles {unit.piles} are empty")
     records = records.take(sort_by_key(records.keys))
     digests = digest_parts(records, edges)
     batch = records.batch
@@ -84,32 +102,55 @@ def load_ordered(unit: Unit, edges: Sequence[int], decoder: Decoder | None) -> l
 
 
 def iterate_units(
-    store: PileStore, first: int, stop: int, largest_bytes: int, place: int = 0
+    store: PileStore,
+    first: int,
+    stop: int,
+    largest_bytes: int,
+    joined_bytes: int = JOINED_BYTES,
+    place: int = 0,
 ) -> Iterator[Unit | PileStore]:
     """Yield the units that cover records ``first`` to ``stop`` of the shuffled order.
 
-    A pile larger than `largest_bytes` is split. The store of its parts is yielded after their units: the
-    caller closes it once it is through with everything that came before.
+    Piles of `joined_bytes` or less together are joined. A pile larger than `largest_bytes` is split; the store of its parts is yielded after their
+    units: the caller closes it once it is through with everything that came before.
     """
+    held: Unit | None = None
+    for unit in _iterate_piles(store, first, stop, largest_bytes, joined_bytes, place):
+        if not isinstance(unit, Unit):
+            if held is not None:
+                yield held
+            held = None
+            yield unit
+        elif held is None:
+            held = unit
+        elif held.suits(unit, min(joined_bytes, largest_bytes)):
+            held = held.join(unit)
+        else:
+            yield held
+            held = unit
+    if held is not None:
+        yield held
+
+
+def _iterate_piles(
+    store: PileStore, first: int, stop: int, largest_bytes: int, joined_bytes: int, place: int
+) -> Iterator[Unit | PileStore]:
+    """Yield what `iterate_units` does, without joining piles of this store."""
     ends = place + np.cumsum(store.counts)
     for pile in range(int(np.searchsorted(ends, first, side="right")), store.pile_count):
-        begin, end = int(ends[pile] - store.counts[pile]), int(ends[pile])
+        count = int(store.counts[pile])
+        begin = int(ends[pile]) - count
         if begin >= stop:
             return
-        if begin < end:
-            yield from _units_of_pile(store, pile, begin, (first, stop), largest_bytes)
-
-
-def _units_of_pile(
-    store: PileStore, pile: int, begin: int, wanted: tuple[int, int], largest_bytes: int
-) -> Iterator[Unit | PileStore]:
-    size = store.pile_bytes(pile)
-    if size <= largest_bytes or store.counts[pile] == 1 or not store.key_range.shift:
-        yield Unit(store, pile, begin)
-        return
-    parts = store.split(pile, min(MAX_PILES, max(2, -(-2 * size // largest_bytes))))
-    yield from iterate_units(parts, *wanted, largest_bytes, begin)
-    yield parts
+        if not count:
+            continue
+        size = store.pile_bytes(pile)
+        if size <= largest_bytes or count == 1 or not store.key_range.shift:
+            yield Unit(store, range(pile, pile + 1), begin, count, size)
+            continue
+        parts = store.split(pile, min(MAX_PILES, max(2, -(-2 * size // largest_bytes))))
+        yield from iterate_units(parts, first, stop, largest_bytes, joined_bytes, begin)
+        yield parts
 
 
 class Gather:
@@ -125,6 +166,8 @@ class Gather:
         Called with the number of a shard and the digest of its records when it is written.
     finished
         Digests of the shards that an earlier run has written.
+    joined_bytes
+        Piles that follow each other are ordered together up to this size.
     """
 
     def __init__(
@@ -137,7 +180,9 @@ class Gather:
         progress: Progress,
         on_shard: Callable[[int, Digest], None] | None = None,
         finished: Mapping[int, Digest] | None = None,
+        joined_bytes: int = JOINED_BYTES,
     ) -> None:
+        self._joined_bytes = joined_bytes
         self._store = store
         self._plan = plan
         self._bounds = bounds
@@ -223,7 +268,7 @@ class Gather:
 
     def _is_giant(self, unit: Unit) -> bool:
         """Tell whether a unit is larger than planned, since a single record is: then no other is in memory."""
-        return unit.store.pile_bytes(unit.pile) > self._plan.pile_bytes
+        return unit.byte_count > self._plan.pile_bytes
 
     def _order(self, bounds: Sequence[int], loaders: Pool) -> Iterator[Piece]:
         """Yield the records of consecutive shards in shuffled order, ordering some units ahead."""
@@ -233,7 +278,8 @@ class Gather:
             return loaders.submit(load_ordered, unit, _find_edges(unit, bounds), self._decoder)
 
         try:
-            for unit in iterate_units(self._store, bounds[0], bounds[-1], self._plan.pile_bytes):
+            largest, joined = self._plan.pile_bytes, self._joined_bytes
+            for unit in iterate_units(self._store, bounds[0], bounds[-1], largest, joined):
                 if isinstance(unit, Unit) and not self._is_giant(unit):
                     ahead.append(submit(unit))
                     if len(ahead) >= self._plan.units_in_flight:

@@ -162,6 +162,37 @@ class Decoder(ABC):
         """Return the records of a native batch, in the same order, as a batch of the finished schema."""
 
 
+class FieldAdder(Decoder):
+    """Leaves native batches as they are, and can give their records further fields in native form."""
+
+    @abstractmethod
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
+        """Make sure that every record can get the fields.
+
+        Raises
+        ------
+        InputError
+            When one cannot, naming input and row: it has no fields, or may have one of the names.
+        """
+
+    @abstractmethod
+    def add_fields(self, batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the records of a native batch with the values of as many rows of further columns."""
+
+    @abstractmethod
+    def remove_fields(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the records of a native batch as they were before `add_fields`; those that were not stay as they are."""
+
+
+@runtime_checkable
+class SupportsFields(Protocol):
+    """A source whose native records can get further fields."""
+
+    def field_adder(self, names: Sequence[str]) -> FieldAdder:
+        """Return what adds fields of these names."""
+        ...
+
+
 @runtime_checkable
 class SupportsTrust(Protocol):
     """A decoder that can do without looking closely at every record."""

@@ -52,6 +52,8 @@ class Job:
     """Go on from what an earlier run of the same job has finished."""
     verify: bool = False
     """Compare the shards with the inputs before they are put in place."""
+    provenance: bool = False
+    """Add where each record was read to the output."""
     check_space: bool = True
     """Refuse a run that the disk has no room for."""
     quarantine: Path | None = None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from recshuf import __version__
 from recshuf.errors import ConversionError
 from recshuf.order import ORDER_VERSION
+from recshuf.provenance import FILE_COLUMN, ROW_COLUMN
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +35,7 @@ def make_manifest(
         ],
         "shards": [{"name": one.name, "records": one.records, "bytes": one.file_bytes} for one in shards],
         "schema": _describe_schema(opened),
-    }
+    } | ({"provenance": [FILE_COLUMN, ROW_COLUMN]} if opened.job.provenance else {})
 
 
 def _describe_schema(opened: Opened) -> list[dict[str, object]]:

@@ -13,19 +13,31 @@ from recshuf.disk import real_path
 from recshuf.errors import UsageError
 from recshuf.formats import detect_format, load_format, name_by_suffix, suffix_compression
 from recshuf.inputs import Stamp, expand_inputs, real_names, take_stamp
-from recshuf.interfaces import InputFile, SupportsTrust
+from recshuf.interfaces import FieldAdder, InputFile, SupportsFields, SupportsTrust
 from recshuf.plans import Costs, Cut, InputSize, Limits, PileLayout, Plan, make_plan
+from recshuf.provenance import (
+    FILE_COLUMN,
+    PLACE_BYTES,
+    ROW_COLUMN,
+    ProvenanceDecoder,
+    check_names,
+    extend_schema,
+)
+from recshuf.records import KEY_BYTES
 from recshuf.shards import Destination
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
-    from recshuf.interfaces import Decoder, Format, Source, Target, WriteOptions
+    from recshuf.interfaces import Decoder, Format, InputSummary, Source, Target, WriteOptions
     from recshuf.job import Job
     from recshuf.progress import Progress
 
 CONVERSION_FACTOR = 1.5
 """Memory of a batch in table form, as a multiple of its native size: offsets and validity come on top."""
+_UNKNOWN_RECORD_BYTES = 32  # of inputs that are not known before they are read
 _CLOSELY_BYTES = 16 << 20  # of records that a decoder looks at before it may take the others on trust
 
 
@@ -52,24 +64,35 @@ class Opened:
     """Whether the decoder judges all records by the first ones."""
 
     @property
+    def converts(self) -> bool:
+        """Whether the output is of another format than the inputs."""
+        return self.source_name != self.target_name
+
+    @property
+    def pile_schema(self) -> pa.Schema:
+        """Schema of the batches on the piles."""
+        return extend_schema(self.source.schema) if self.job.provenance else self.source.schema
+
+    @property
     def keeps_size(self) -> bool:
         """Whether the output's files will be about as large as those of the inputs."""
-        return self.decoder is None and self.write.compression in (None, self.source.compression)
+        return not self.converts and self.write.compression in (None, self.source.compression)
 
     def open_target(self) -> Target:
         """Return the target, once every record has been observed."""
         schema = self.find_table_schema()
-        if schema is None:
-            return self.target_format.open_target(self.source.schema, self.source.layout, self.write)
-        return self.target_format.open_target(schema, None, self.write)
+        schema = self.source.schema if schema is None else schema
+        layout = None if self.converts else self.source.layout
+        return self.target_format.open_target(schema, layout, self.write)
 
     def find_table_schema(self) -> pa.Schema | None:
-        """Return the schema of the table form, once every record has been observed; None where nothing is converted."""
+        """Return the schema of what is written, once every record has been observed; None for the inputs' own."""
         return None if self.decoder is None else self.decoder.finish()
 
     def distrust(self) -> Opened:
         """Return the same job with a decoder that has to observe every record."""
-        return replace(self, decoder=self.source.decoder(), is_trusting=False)
+        decoder = _add_provenance(self.job, self.source, self.source.decoder(), self.target_name)
+        return replace(self, decoder=decoder, is_trusting=False)
 
 
 def find_destination(job: Job) -> Destination | None:
@@ -111,15 +134,19 @@ def open_job(
     _check_options(job, source_name, target_name)
     _check_streams(job, source_name, target_name, to_stream=destination is None or destination.is_stream)
     source = source_format.open_source(files, job.read)
-    decoder = source.decoder() if source_name != target_name else None
-    write = _complete_write_options(job, destination, source, target_format, converts=decoder is not None)
+    converts = source_name != target_name
+    inner = source.decoder() if converts else _make_native_decoder(job, source)
+    decoder = _add_provenance(job, source, inner, target_name)
+    write = _complete_write_options(job, destination, source, target_format, converts=converts)
     cut = job.cut or Cut(shards=len(files) if destination is not None and destination.is_directory else 1)
-    sizes = take_census(source.inputs)
+    sizes = take_census(source.inputs, PLACE_BYTES if job.provenance else 0)
     costs = Costs(
         reading_bytes=source.reading_bytes,
-        sink_bytes=_preview_target(source, decoder, target_format, write).sink_bytes,
-        decoding_factor=1.0 if decoder is None else CONVERSION_FACTOR,
+        sink_bytes=_preview_target(source, decoder, target_format, write, converts=converts).sink_bytes,
+        decoding_factor=CONVERSION_FACTOR if converts or isinstance(inner, FieldAdder) else 1.0,
     )
+    if isinstance(decoder, ProvenanceDecoder):
+        costs = _add_places(costs, source.inputs, decoder.column_bytes)
     limits = Limits(
         job.memory_bytes, job.workers, job.read.max_record_bytes, job.pile_count, job.spill_compression
     )
@@ -138,7 +165,52 @@ def open_job(
         stamps,
         sizes,
         plan,
-        decoder is not None and _trust_first_records(job, destination, source, decoder),
+        inner is not None and _trust_first_records(job, destination, source, inner),
+    )
+
+
+def _make_native_decoder(job: Job, source: Source) -> Decoder | None:
+    """Return what leaves records in native form and lets columns be added; None where none are."""
+    if not job.provenance:
+        return None
+    if isinstance(source, SupportsFields):
+        return source.field_adder((FILE_COLUMN, ROW_COLUMN))
+    decoder = source.decoder()
+    if decoder.schema != source.schema:
+        raise UsageError(
+            "--provenance: records of this format take no columns as they are; give --to parquet"
+        )
+    return decoder
+
+
+def _add_provenance(job: Job, source: Source, inner: Decoder | None, target_name: str) -> Decoder | None:
+    """Return a decoder that adds where records were read to those of another, if that is wanted."""
+    if inner is None or not job.provenance:
+        return inner
+    names = [one.name for one in source.inputs]
+    check_names(names)
+    is_lean = target_name == "parquet" or isinstance(inner, FieldAdder)
+    return ProvenanceDecoder(inner, names, as_dictionary=is_lean)
+
+
+def _add_places(costs: Costs, inputs: Sequence[InputSummary], column_bytes: int) -> Costs:
+    """Return what a run costs if places travel beside the records and become columns of `column_bytes` a row."""
+    counted = [
+        (one.native_bytes, one.record_count) for one in inputs if one.native_bytes and one.record_count
+    ]
+    records = sum(count for _, count in counted)
+    record_bytes = sum(size for size, _ in counted) / records if records else _UNKNOWN_RECORD_BYTES
+    share = PLACE_BYTES / record_bytes
+
+    def reading_bytes(block: int) -> int:
+        # The places as they are made, in the order of the piles, and on the way from one to the other.
+        return costs.reading_bytes(block) + int(3 * share * block)
+
+    return replace(
+        costs,
+        reading_bytes=reading_bytes,
+        decoding_factor=costs.decoding_factor + column_bytes / (record_bytes + KEY_BYTES + PLACE_BYTES),
+        place_bytes=PLACE_BYTES,
     )
 
 
@@ -210,6 +282,14 @@ def _check_options(job: Job, source_name: str, target_name: str) -> None:
         raise UsageError(
             "--on-bad-record: for a conversion of jsonl or text only, since nothing else is parsed; leave it out"
         )
+    if job.provenance and target_name == "text":
+        raise UsageError(
+            "--provenance: text has no columns for where a record was read; give --to parquet or --to jsonl"
+        )
+    if job.provenance and source_name == target_name == "hdf5":
+        raise UsageError(
+            "--provenance: from hdf5 to hdf5, datasets are kept as they are and none is added; give --to parquet"
+        )
     if read.schema is not None and source_name == target_name:
         raise UsageError(f"--schema: nothing is converted from {source_name} to {target_name}; leave it out")
 
@@ -250,12 +330,13 @@ def _complete_write_options(
     return replace(write, compression=compression)
 
 
-def _preview_target(source: Source, decoder: Decoder | None, target: Format, write: WriteOptions) -> Target:
+def _preview_target(
+    source: Source, decoder: Decoder | None, target: Format, write: WriteOptions, *, converts: bool
+) -> Target:
     """Return a target as early as possible, so that what it cannot hold is found before anything is read."""
-    if decoder is None:
-        return target.open_target(source.schema, source.layout, write)
-    if decoder.schema is not None:
-        return target.open_target(decoder.schema, None, write)
+    schema = source.schema if decoder is None else decoder.schema
+    if schema is not None:
+        return target.open_target(schema, None if converts else source.layout, write)
     import pyarrow as pa
 
     return target.open_target(pa.schema([("text", pa.string())]), None, write)

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from recshuf.pictures import Key, Panel
 
 
+_MANY_DEVIATIONS = 100
+"""From there on fractions of a deviation say nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Picture:
     """A square of a picture, as base64 of a PNG."""
@@ -53,6 +57,8 @@ class Column:
 
     name: str
     is_number: bool = False
+    is_path: bool = False
+    """Whether names may be broken at any letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,8 @@ class Row:
 
     cells: tuple[str, ...]
     is_flagged: bool = False
+    note: str = ""
+    """What is to be said of the row, below its cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,8 @@ class Table:
     heading: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+    summary: str = ""
+    """What stands for the table until it is asked for; nothing shows it at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +99,8 @@ class Bars:
 
     kind: ClassVar[str] = "bars"
     heading: str
+    columns: tuple[str, str]
+    """What names and figures are."""
     bars: tuple[Bar, ...]
 
 
@@ -107,7 +119,7 @@ class Cell:
     """A small picture with what is said of it."""
 
     picture: Picture
-    text: str
+    lines: tuple[str, ...]
     is_flagged: bool
 
 
@@ -119,10 +131,12 @@ class Grid:
     heading: str
     text: str
     source: str
-    axes: str
-    """What rows and columns are; nothing where there is one of each."""
     columns: tuple[str, ...]
+    """Their names, empty where there is only one."""
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    """The name of each, as for columns, and its cells."""
+    figures: Table | None = None
+    """What the pictures show, in figures."""
 
 
 Part = Pictures | Table | Bars | Text | Grid
@@ -158,6 +172,15 @@ def render_page(page: Page) -> str:
     html: str = environment.get_template("page.html").render(page=page, version=__version__)
     # File names that are no UTF-8 have no place in a page.
     return html.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def show_deviations(z: float) -> str:
+    """Return a score in few letters.
+
+    >>> show_deviations(-1.26), show_deviations(87205.4)
+    ('-1.3', '+87,205')
+    """
+    return f"{z:+z,.{0 if abs(z) >= _MANY_DEVIATIONS else 1}f}"
 
 
 def draw_panels(heading: str, panels: Sequence[Panel], key: Key) -> Pictures:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from recshuf._fingerprints_types import find_difference, find_exact_difference
 from recshuf.errors import InputError
 from recshuf.fingerprints import HashKey
 from recshuf.formats import detect_format
+from recshuf.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.reading import Reading, plan_reading
 from recshuf.sides import (
     INPUTS,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from recshuf._reading_lanes import Piece
     from recshuf._verify_manifest import Manifest
     from recshuf.interfaces import InputFile
     from recshuf.job import Job
@@ -91,9 +94,10 @@ class SideReader:
         total = None if None in counts else sum(count or 0 for count in counts)
         self._progress.start(f"{verb} {self.side.name}", total, None)
 
-        def visit_and_tell(batch: pa.RecordBatch, file: int, first_row: int) -> None:
-            visit(batch, file, first_row)
-            self._progress.advance(batch.num_rows, int(batch.nbytes))
+        def visit_and_tell(pieces: list[Piece]) -> None:
+            for piece in pieces:
+                visit(*piece)
+                self._progress.advance(piece.batch.num_rows, int(piece.batch.nbytes))
 
         source = self.side.source
         Reading(source, self._plan, range(len(source.inputs)), visit_and_tell).run("verify")
@@ -130,18 +134,34 @@ def open_pair(
     given.decoder = given.source.decoder() if decodes else None
     readers = [SideReader(given, key, job, progress)]
     if files:
-        read = options_of_output(job.read, given_format, made_format, readers[0].learn())
+        added = (FILE_COLUMN, ROW_COLUMN) if job.provenance else manifest.added if manifest else ()
+        schema = _add_fields(readers[0].learn(), added)
+        read = options_of_output(job.read, given_format, made_format, schema)
         made = open_side("output", files, made_format, read)
+        made.added = added
         made.decoder = made.source.decoder() if decodes else None
         readers.append(SideReader(made, key, job, progress))
     return readers
 
 
-def open_tables(job: Job, progress: Progress) -> SideReader:
-    """Return a reader that brings the inputs of a job to table form."""
+def _add_fields(schema: pa.Schema | None, added: tuple[str, ...]) -> pa.Schema | None:
+    """Return a schema with the columns that say where records were read."""
+    if schema is None or not added:
+        return schema
+    import pyarrow as pa
+
+    kinds = (pa.large_string(), pa.int64())
+    return pa.schema([*schema, *map(pa.field, added, kinds)])
+
+
+def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> SideReader:
+    """Return a reader that brings the inputs of a job to table form; columns that are not `wanted` may be left out."""
     files = list_files(job.inputs, job.format, progress)
     name = job.format or detect_format(files)
-    side = open_side("inputs", files, name, options_of_inputs(job.read, name))
+    read = options_of_inputs(job.read, name)
+    side = open_side("inputs", files, name, read)
+    if wanted and name == "parquet" and {*wanted} <= {*side.source.schema.names}:
+        side = open_side("inputs", files, name, replace(read, columns=wanted))
     side.decoder = side.source.decoder()
     return SideReader(side, HashKey(), job, progress)
 
@@ -155,6 +175,12 @@ def _list_output(
     return list_files(present, None, progress) if present else []
 
 
+def _explain_added(difference: str | None, given: pa.Schema, made: pa.Schema) -> str | None:
+    """Return a difference of schemas, with how to leave out the columns of a run with --provenance if these are it."""
+    is_added = FILE_COLUMN in made.names and FILE_COLUMN not in given.names
+    return f"{difference}; if a run added it, give --provenance" if difference and is_added else difference
+
+
 def compare_schemas(readers: list[SideReader]) -> str | None:
     """Return in what the schemas of both sides differ; None where records can be compared."""
     if len(readers) == 1:
@@ -162,8 +188,13 @@ def compare_schemas(readers: list[SideReader]) -> str | None:
     given, made = (reader.side for reader in readers)
     if given.decoder is not None:
         is_text = "text" in (given.format, made.format)
-        return find_difference(readers[INPUTS].learn(), readers[OUTPUT].learn(), is_text=is_text)
+        before, after = readers[INPUTS].learn(), readers[OUTPUT].learn()
+        if before is None or after is None:
+            raise RuntimeError("one side has a decoder, and the other has none")
+        after = made.leave_out_added(after)
+        return _explain_added(find_difference(before, after, is_text=is_text), before, after)
     headers = [getattr(side.source.layout, "header", b"") for side in (given, made)]
     if all(headers) and headers[0] != headers[1]:
         return "the header lines differ"
-    return find_exact_difference(given.source.schema, made.source.schema)
+    before, after = given.source.schema, made.leave_out_added(made.source.schema)
+    return _explain_added(find_exact_difference(before, after), before, after)

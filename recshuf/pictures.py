@@ -58,6 +58,8 @@ class Panel:
     spread over them as `sample_places` does it."""
     record_count: int
     """How many records there are in all."""
+    note: str = ""
+    """What stands below the square, on one line."""
 
 
 def sample_places(record_count: int, side: int = SIDE) -> NDArray[np.int64]:
@@ -156,7 +158,7 @@ def draw_picture(panels: Sequence[Panel], key: Key, title: str, side: int = SIDE
     strips = [
         style.draw_title(title),
         style.draw_headings([panel.title for panel in panels]),
-        style.join_panels(squares),
+        style.join_panels(squares, [panel.note for panel in panels]),
         style.draw_legend(key.subject, key.list_entries(shown)),
         style.draw_caption(describe_panels(panels, side)),
     ]

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from recshuf.errors import UsageError
 from recshuf.pictures import Key, Labels, Panel, Ramp, draw_picture, encode_png
-from recshuf.tracing import read_origins, read_values
+from recshuf.tracing import read_origins, read_places, read_values
 from recshuf.values import MOST_LABELS, name_codes, rank_densely
 
 if TYPE_CHECKING:
@@ -54,15 +54,20 @@ def draw_values(samples: Sequence[Sample], column: str) -> tuple[list[Panel], Ke
     return panels, key
 
 
-def picture_origins(job: Job, progress: Progress, id_column: str | None, title: str) -> bytes:
+def picture_origins(
+    job: Job, progress: Progress, id_column: str | None, title: str, *, by_places: bool = False
+) -> bytes:
     """Return a PNG of the records of a job's inputs and output, coloured by their place in the inputs.
+
+    With `by_places`, the job's inputs are the output of a run, and say which place that is.
 
     Raises
     ------
     RecshufError
         As `recshuf.tracing.read_origins` does, and when Pillow is not installed.
     """
-    panels = draw_origins(*read_origins(job, progress, id_column))
+    found = read_places(job, progress) if by_places else read_origins(job, progress, id_column)
+    panels = draw_origins(*found)
     return encode_png(draw_picture(panels, Ramp(), title))
 
 

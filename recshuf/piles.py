@@ -29,7 +29,7 @@ from recshuf.plans import SPILL_COMPRESSIONS
 from recshuf.slices import ALIGNMENT, PREFIX_BYTES, SliceFormat, damaged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -184,7 +184,7 @@ class PileSet:
             When something differs.
         """
         for pile, count in enumerate(self._counts.tolist()):
-            if sum(piece.count for piece in self.read(pile)) != count:
+            if sum(piece.record_count for piece in self.read(pile)) != count:
                 raise damaged(self._path, pile)
 
     def write(
@@ -201,7 +201,8 @@ class PileSet:
         try:
             for pile, buffers, count in zip(piles, slices, counts, strict=True):
                 # One at a time: memory has no room for a whole batch that is compressed.
-                size, framed = self._format.frame(buffers, count, origin)
+                framed = self._format.frame(buffers, count, origin)
+                size = sum(map(len, framed))
                 _write_fully(self._descriptor, framed, self._regions.reserve(pile, size), size)
                 written += size
         except OSError as error:
@@ -238,7 +239,7 @@ class PileSet:
         sums = np.stack((self._counts, self._byte_counts))
         index = _pack_index(self._format.compression, self._regions.to_array(), sums, digests)
         try:
-            _write_fully(self._descriptor, [memoryview(index)], self._regions.end, len(index))
+            _write_fully(self._descriptor, [index], self._regions.end, len(index))
         except OSError as error:
             raise self._scratch.explain(error) from error
         return self._regions.end
@@ -280,7 +281,7 @@ def _read_index(
     size = os.fstat(descriptor).st_size - place
     if place < 0 or size < _INDEX.size + _CHECKSUM.size:
         raise PileError(f"{path}: is cut short")
-    index = _read_fully(descriptor, place, size, path)
+    index = _read_fully(descriptor, place, size, path).data
     content = index[: -_CHECKSUM.size]
     magic, pile_count, part_count, compression = _INDEX.unpack_from(content)
     if (
@@ -297,9 +298,9 @@ def _read_index(
     return SPILL_COMPRESSIONS[compression], numbers[: 3 * part_count].reshape(-1, 3), rows[:2], digests
 
 
-def _write_fully(descriptor: int, buffers: list[memoryview], place: int, size: int) -> None:
+def _write_fully(descriptor: int, buffers: Sequence[bytes | memoryview], place: int, size: int) -> None:
     if len(buffers) > _MOST_BUFFERS:
-        buffers = [memoryview(b"".join(buffers))]
+        buffers = [b"".join(buffers)]
     written = os.pwritev(descriptor, buffers, place)
     if written < size:
         rest = memoryview(b"".join(buffers))
@@ -307,7 +308,7 @@ def _write_fully(descriptor: int, buffers: list[memoryview], place: int, size: i
             written += os.pwrite(descriptor, rest[written:], place + written)
 
 
-def _read_fully(descriptor: int, place: int, size: int, path: Path) -> memoryview:
+def _read_fully(descriptor: int, place: int, size: int, path: Path) -> NDArray[np.uint8]:
     region = np.empty(size, np.uint8)
     view = region.data
     done = 0
@@ -316,4 +317,4 @@ def _read_fully(descriptor: int, place: int, size: int, path: Path) -> memoryvie
         if not count:
             raise PileError(f"{path}: ends at byte {place + done}, before the end of a region; run again")
         done += count
-    return view
+    return region

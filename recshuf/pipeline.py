@@ -246,6 +246,7 @@ class _Run:
             self._progress,
             finished,
             self._quarantine.put if self._quarantine else None,
+            adds_places=opened.job.provenance,
         )
         try:
             counts = self._scatter.run()

@@ -25,6 +25,8 @@ CACHE_PILE_BYTES = 4 << 20
 """A pile that the processor's cache holds: in memory, smaller piles cost more calls, larger ones more misses."""
 SPILLED_PILE_BYTES = 8 << 20
 """A pile on disk: large enough that the regions of a few sets are read in pieces of 0.5 MB and more."""
+SPILLED_PILES = 512
+"""Piles on disk, where memory allows larger ones: what a block adds to each is then large enough to be worth a call."""
 REGION_BYTES = 512 << 10
 """A region smaller than this costs more to find than to read."""
 LARGEST_BLOCK = 32 << 20
@@ -80,6 +82,8 @@ class Costs:
     sink_bytes: Callable[[int], int]
     decoding_factor: float = 1.0
     """Size of a batch after conversion, as a multiple of its native size; 1 where nothing is converted."""
+    place_bytes: int = 0
+    """What travels beside each record to tell where it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,8 @@ class Plan:
     """None where it depends on a number of records that is not yet known."""
     spill_compression: str = "none"
     """How spilled records are compressed; how well is not known, so no other number depends on it."""
+    place_bytes: int = 0
+    """Bytes of `byte_count` for each record that tell where it was read."""
 
     @property
     def set_count(self) -> int:
@@ -172,7 +178,8 @@ def make_plan(
     fits = kept_bytes is not None and kept_bytes <= limits.memory_bytes - _spare(limits) - max(
         scatter_bytes, _gather_bytes(writers, in_flight, min(CACHE_PILE_BYTES, pile_share), sink_bytes, costs)
     )
-    pile_bytes = min(pile_share, CACHE_PILE_BYTES if fits else SPILLED_PILE_BYTES)
+    spilled_pile_bytes = max(SPILLED_PILE_BYTES, (byte_count or 0) // SPILLED_PILES)
+    pile_bytes = min(pile_share, CACHE_PILE_BYTES if fits else spilled_pile_bytes)
     pile_count = piles.pile_count if piles else limits.pile_count or _count_piles(byte_count, pile_bytes)
     if byte_count is not None and (piles or not limits.pile_count):
         # Piles that come out larger than planned, for want of a larger count, are not split if they fit.
@@ -208,6 +215,7 @@ def make_plan(
         descriptors=max(set_of_input, default=0) + 1 + scatter_workers + writers + RESERVED_DESCRIPTORS,
         shard_count=shard_count,
         spill_compression=limits.spill_compression,
+        place_bytes=costs.place_bytes,
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from recshuf._reading_lanes import Handover, Lane, Load, Loader
 from recshuf.errors import MemoryLimitError, Stopped
-from recshuf.ledger import RowLedger
 from recshuf.memory import format_size
 from recshuf.pools import Pool
 
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from recshuf._reading_lanes import Piece
     from recshuf.interfaces import Fragment, Source
+    from recshuf.ledger import RowLedger
 
-    Visit = Callable[[pa.RecordBatch, int, int], None]
-    """Takes a batch, the index of its input, and its first row in it; called in many threads."""
+    Visit = Callable[[list[Piece]], None]
+    """Takes batches that directly follow each other, one of each input; called in many threads."""
 
 
 LARGEST_BLOCK = 8 << 20
@@ -70,95 +72,24 @@ def plan_reading(
     )
 
 
-@dataclass(slots=True)
-class _Lane:
-    """One input being read: its fragments are taken one by one, by any thread."""
+def group_inputs(source: Source, inputs: Sequence[int], most_bytes: int, workers: int) -> Iterator[list[int]]:
+    """Yield runs of consecutive inputs that one thread reads in one go, so many small ones in each that it pays.
 
-    input_index: int
-    fragments: Iterator[Fragment]
-    ledger: RowLedger = field(default_factory=RowLedger)
-    taken: int = 0
-    left: int = 1
-    """Fragments taken and not yet read, batches handed over, and one for the iterator as long as it has more."""
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def take(self) -> tuple[int, Fragment] | None:
-        """Return the next fragment and its number; None when there is none left."""
-        with self.lock:
-            fragment = next(self.fragments, None)
-            if fragment is None:
-                return None
-            self.taken += 1
-            self.left += 1
-            return self.taken - 1, fragment
-
-    def hold(self) -> None:
-        """Hear that something more is left to do."""
-        with self.lock:
-            self.left += 1
-
-    def release(self) -> bool:
-        """Hear that one of what was left is done; return whether it was the last."""
-        with self.lock:
-            self.left -= 1
-            return not self.left
-
-
-class _Handover:
-    """Where threads that still read give batches to those that have nothing left to read.
-
-    Without it, the last fragment of all would keep one thread busy, which may be the only one there is.
-
-    Parameters
-    ----------
-    readers
-        Threads that read.
+    A run holds `most_bytes` or less, if it is not of one input, and no more than an eighth of what each worker has to
+    read, so that all have enough to do.
     """
-
-    def __init__(self, readers: int) -> None:
-        self._readers = readers
-        self._idle = 0
-        self._offered: deque[tuple[_Lane, int, pa.RecordBatch]] = deque()
-        self._changed = threading.Condition()
-        self._stopped = False
-
-    def offer(self, lane: _Lane, row: int, batch: pa.RecordBatch) -> bool:
-        """Give a batch to an idle thread; return whether there is one."""
-        with self._changed:
-            if len(self._offered) >= self._idle:
-                return False
-            lane.hold()
-            self._offered.append((lane, row, batch))
-            self._changed.notify()
-            return True
-
-    def leave(self) -> None:
-        """Hear that a thread reads no more."""
-        with self._changed:
-            self._readers -= 1
-            self._changed.notify_all()
-
-    def take(self) -> tuple[_Lane, int, pa.RecordBatch] | None:
-        """Return a batch, waiting for it; None when nobody will give one any more.
-
-        Raises
-        ------
-        Stopped
-            When `stop` was called.
-        """
-        with self._changed:
-            self._idle += 1
-            self._changed.wait_for(lambda: self._offered or not self._readers or self._stopped)
-            self._idle -= 1
-            if self._stopped:
-                raise Stopped
-            return self._offered.popleft() if self._offered else None
-
-    def stop(self) -> None:
-        """Wake everybody who waits, with `Stopped`."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
+    sizes = [source.inputs[index].native_bytes for index in inputs]
+    most = min(most_bytes, sum(size or 0 for size in sizes) // (8 * workers))
+    run: list[int] = []
+    run_bytes = 0
+    for index, size in zip(inputs, sizes, strict=True):
+        if run and (size is None or run_bytes + size > most or index != run[-1] + 1):
+            yield run
+            run, run_bytes = [], 0
+        run.append(index)
+        run_bytes += most + 1 if size is None else size
+    if run:
+        yield run
 
 
 class Reading:
@@ -186,10 +117,10 @@ class Reading:
         self._plan = plan
         self._visit = visit
         self._finish = finish
-        self._waiting = deque(inputs)
-        self._lanes: dict[int, _Lane] = {}
-        self._open: list[_Lane] = []
-        self._handover = _Handover(plan.workers)
+        self._waiting = deque(group_inputs(source, inputs, plan.block_bytes, plan.workers))
+        self._lanes: dict[int, Lane] = {}
+        self._open: list[Lane] = []
+        self._handover = Handover(plan.workers)
         self._lock = threading.Lock()
         self._stopped = threading.Event()
 
@@ -236,36 +167,65 @@ class Reading:
     def _work(self) -> None:
         """Read until nothing is left to read, then help those who still do."""
         try:
-            self._read_lanes()
+            while (run := self._choose_run()) is not None:
+                self._read_run(run)
+            while (lane := self._choose_open()) is not None:
+                self._read_shared(lane)
         finally:
             self._handover.leave()
-        while (given := self._handover.take()) is not None:
-            lane, row, batch = given
-            self._visit(batch, lane.input_index, row)
-            self._release(lane)
+        while (load := self._handover.take()) is not None:
+            self._visit_load(load)
 
-    def _read_lanes(self) -> None:
-        """Read fragments of an own input, then of inputs that others have opened, until none is left."""
-        while (lane := self._choose_lane()) is not None:
-            while (taken := lane.take()) is not None:
-                self._read(lane, *taken)
-                self._release(lane)
-            if self._close(lane):
-                self._release(lane)
-
-    def _choose_lane(self) -> _Lane | None:
+    def _choose_run(self) -> list[int] | None:
         with self._lock:
             if self._stopped.is_set():
                 raise Stopped
-            if self._waiting:
-                index, plan = self._waiting.popleft(), self._plan
-                fragments = self._source.fragments(index, plan.block_bytes, plan.max_record_bytes)
-                self._lanes[index] = lane = _Lane(index, iter(fragments))
-                self._open.append(lane)
-                return lane
+            return self._waiting.popleft() if self._waiting else None
+
+    def _choose_open(self) -> Lane | None:
+        with self._lock:
             return self._open[0] if self._open else None
 
-    def _close(self, lane: _Lane) -> bool:
+    def _read_run(self, run: list[int]) -> None:
+        """Read an input that others may help with, or several that are so small that nobody needs to."""
+        if len(run) == 1:
+            lane = self._open_lane(run[0])
+            with self._lock:
+                self._open.append(lane)
+            self._read_shared(lane)
+            return
+        loader = self._make_loader()
+        for index in run:
+            lane = self._open_lane(index)
+            while (taken := lane.take()) is not None:
+                self._read(lane, *taken, loader)
+                self._release(lane)
+            self._release(lane)
+        loader.flush()
+
+    def _read_shared(self, lane: Lane) -> None:
+        """Read fragments of an input, whoever else does so too, until none is left."""
+        loader = self._make_loader()
+        while (taken := lane.take()) is not None:
+            self._read(lane, *taken, loader)
+            loader.flush()
+            self._release(lane)
+        if self._close(lane):
+            self._release(lane)
+
+    def _open_lane(self, index: int) -> Lane:
+        fragments = self._source.fragments(index, self._plan.block_bytes, self._plan.max_record_bytes)
+        lane = Lane(index, iter(fragments))
+        with self._lock:
+            self._lanes[index] = lane
+            if self._stopped.is_set():
+                raise Stopped
+        return lane
+
+    def _make_loader(self) -> Loader:
+        return Loader(self._hand_on, self._plan.block_bytes // 2)
+
+    def _close(self, lane: Lane) -> bool:
         """Take a lane whose fragments are all taken out of the open ones; return whether nobody else did."""
         with self._lock:
             is_open = lane in self._open
@@ -273,19 +233,27 @@ class Reading:
                 self._open.remove(lane)
             return is_open
 
-    def _release(self, lane: _Lane) -> None:
+    def _release(self, lane: Lane) -> None:
         """Note that something of a lane is done."""
         if lane.release() and self._finish is not None:
             self._finish(lane.input_index)
 
-    def _read(self, lane: _Lane, number: int, fragment: Fragment) -> None:
+    def _hand_on(self, load: Load) -> None:
+        if not self._handover.offer(load):
+            self._visit_load(load)
+
+    def _visit_load(self, load: Load) -> None:
+        self._visit(load.take_pieces())
+        for lane in load.lanes:
+            self._release(lane)
+
+    def _read(self, lane: Lane, number: int, fragment: Fragment, loader: Loader) -> None:
         count = fragment.record_count
         numbered = self._number_uncounted if count is None else self._number_counted
         for row, batch in numbered(lane.ledger, number, fragment):
             if self._stopped.is_set():
                 raise Stopped
-            if not self._handover.offer(lane, row, batch):
-                self._visit(batch, lane.input_index, row)
+            loader.add(lane, row, batch)
 
     @staticmethod
     def _number_counted(

@@ -93,10 +93,13 @@ def concat_records(parts: Sequence[Records]) -> Records:
     if len(parts) == 1:
         return parts[0]
     keys = np.concatenate([part.keys for part in parts])
-    return Records(keys, _concat_batches([part.batch for part in parts]))
+    return Records(keys, concat_batches([part.batch for part in parts]))
 
 
-def _concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def concat_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return all rows of one or more batches of one schema, in order, copied unless there is just one."""
+    if len(batches) == 1:
+        return batches[0]
     schema = batches[0].schema
     if not len(schema):
         return empty_rows(schema, sum(batch.num_rows for batch in batches))
@@ -135,7 +138,7 @@ class RecordCodec(ABC):
         """
 
     @abstractmethod
-    def unpack(self, slices: Sequence[tuple[memoryview, int]]) -> Records:
+    def unpack(self, slices: Sequence[tuple[NDArray[np.uint8], int]]) -> Records:
         """Return the records of one or more slices, given as bytes and record count, joined in order."""
 
 
@@ -176,64 +179,65 @@ class FlatCodec(RecordCodec):
 
     def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
         """See `RecordCodec`."""
-        keys = _bytes_view(records.keys)
-        slices = [[keys[start * KEY_BYTES : stop * KEY_BYTES]] for start, stop in pairwise(bounds)]
+        edges = np.asarray(bounds)
+        planes = [_cut(_bytes_view(records.keys), edges * KEY_BYTES)]
         for column in records.batch.columns:
             if pa.types.is_fixed_size_binary(column.type):
-                self._pack_fixed(column, bounds, slices)
+                planes += self._cut_fixed(column, edges)
             else:
-                self._pack_variable(column, bounds, slices)
-        return slices
+                planes += self._cut_variable(column, edges)
+        return [list(buffers) for buffers in zip(*planes, strict=True)]
 
     @staticmethod
-    def _pack_fixed(column: pa.Array, bounds: Sequence[int], slices: list[list[memoryview]]) -> None:
+    def _cut_fixed(column: pa.Array, edges: NDArray[np.int64]) -> list[list[memoryview]]:
         width = column.type.byte_width
         if not width:
-            return
-        rows = memoryview(column.buffers()[1])[column.offset * width :]
-        for buffers, start, stop in zip(slices, bounds[:-1], bounds[1:], strict=True):
-            buffers.append(rows[start * width : stop * width])
+            return []
+        return [_cut(memoryview(column.buffers()[1])[column.offset * width :], edges * width)]
 
     @staticmethod
-    def _pack_variable(column: pa.Array, bounds: Sequence[int], slices: list[list[memoryview]]) -> None:
+    def _cut_variable(column: pa.Array, edges: NDArray[np.int64]) -> list[list[memoryview]]:
         offsets = _offsets(column)
         lengths = _bytes_view(np.diff(offsets).astype(np.uint32))
         content = memoryview(column.buffers()[2] or b"")
-        edges = offsets[np.asarray(bounds)].tolist()
-        for k, buffers in enumerate(slices):
-            buffers.append(lengths[bounds[k] * LENGTH_BYTES : bounds[k + 1] * LENGTH_BYTES])
-            buffers.append(content[edges[k] : edges[k + 1]])
+        return [_cut(lengths, edges * LENGTH_BYTES), _cut(content, offsets[edges])]
 
-    def unpack(self, slices: Sequence[tuple[memoryview, int]]) -> Records:
+    def unpack(self, slices: Sequence[tuple[NDArray[np.uint8], int]]) -> Records:
         """See `RecordCodec`."""
-        keys = [np.frombuffer(data, np.uint64, count) for data, count in slices]
-        places = [count * KEY_BYTES for _, count in slices]
-        columns = [self._unpack_column(field.type, slices, places) for field in self.schema]
-        return Records(_join(keys), pa.RecordBatch.from_arrays(columns, schema=self.schema))
+        reader = _SliceReader([data for data, _ in slices])
+        edges = np.zeros(len(slices) + 1, np.int64)
+        np.cumsum([count for _, count in slices], out=edges[1:])
+        keys = reader.read(edges * KEY_BYTES).view(np.uint64)
+        columns = [self._read_column(field.type, reader, edges) for field in self.schema]
+        return Records(keys, pa.RecordBatch.from_arrays(columns, schema=self.schema))
 
     @staticmethod
-    def _unpack_column(
-        kind: pa.DataType, slices: Sequence[tuple[memoryview, int]], places: list[int]
-    ) -> pa.Array:
-        """Read one column of every slice from `places`, and move `places` behind it."""
-        total = sum(count for _, count in slices)
-        buffers = [None]
+    def _read_column(kind: pa.DataType, reader: _SliceReader, edges: NDArray[np.int64]) -> pa.Array:
+        """Return a column, of which each slice holds the rows between two edges."""
+        count = int(edges[-1])
         if pa.types.is_fixed_size_binary(kind):
-            sizes = [count * kind.byte_width for _, count in slices]
-        else:
-            counted = zip(slices, places, strict=True)
-            parts = [np.frombuffer(data, np.uint32, count, place) for (data, count), place in counted]
-            sizes = [int(part.sum(dtype=np.int64)) for part in parts]
-            offsets = np.zeros(total + 1, np.int64)
-            np.cumsum(_join(parts), out=offsets[1:])
-            buffers.append(pa.py_buffer(offsets))
-            for k, (_, count) in enumerate(slices):
-                places[k] += count * LENGTH_BYTES
-        ranges = zip(slices, places, sizes, strict=True)
-        content = [np.frombuffer(data, np.uint8, size, place) for (data, _), place, size in ranges]
-        for k, size in enumerate(sizes):
-            places[k] += size
-        return pa.Array.from_buffers(kind, total, [*buffers, pa.py_buffer(_join(content))])
+            content = reader.read(edges * kind.byte_width)
+            return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(content)])
+        offsets = np.zeros(count + 1, np.int64)
+        np.cumsum(reader.read(edges * LENGTH_BYTES).view(np.uint32), out=offsets[1:])
+        content = reader.read(offsets[edges])
+        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(content)])
+
+
+class _SliceReader:
+    """Reads what several slices hold of one thing after the other, joined."""
+
+    def __init__(self, slices: list[NDArray[np.uint8]]) -> None:
+        self._slices = slices
+        self._places = [0] * len(slices)
+
+    def read(self, edges: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Return the next bytes of all slices: of slice k as many as are between edges k and k + 1."""
+        ends = [place + size for place, size in zip(self._places, np.diff(edges).tolist(), strict=True)]
+        places = zip(self._slices, self._places, ends, strict=True)
+        parts = [data[place:end] for data, place, end in places]
+        self._places = ends
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 class IpcCodec(RecordCodec):
@@ -275,15 +279,15 @@ class IpcCodec(RecordCodec):
             for start, stop in pairwise(bounds)
         ]
 
-    def unpack(self, slices: Sequence[tuple[memoryview, int]]) -> Records:
+    def unpack(self, slices: Sequence[tuple[NDArray[np.uint8], int]]) -> Records:
         """See `RecordCodec`."""
-        keys = [np.frombuffer(data, np.uint64, count) for data, count in slices]
+        keys = np.concatenate([data[: count * KEY_BYTES] for data, count in slices]).view(np.uint64)
         batches = [
             pa.ipc.read_record_batch(pa.py_buffer(data[count * KEY_BYTES :]), self._plain)
             for data, count in slices
         ]
-        batch = batches[0] if len(batches) == 1 else _concat_batches(batches)
-        return Records(_join(keys), batch.cast(self.schema) if self._has_dictionaries else batch)
+        batch = concat_batches(batches)
+        return Records(keys, batch.cast(self.schema) if self._has_dictionaries else batch)
 
 
 def choose_codec(schema: pa.Schema) -> RecordCodec:
@@ -316,5 +320,5 @@ def _bytes_view(array: NDArray[Any]) -> memoryview:
     return array.view(np.uint8).data if array.size else memoryview(b"")
 
 
-def _join(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+def _cut(data: memoryview, edges: NDArray[np.int64]) -> list[memoryview]:
+    return [data[start:stop] for start, stop in pairwise(edges.tolist())]

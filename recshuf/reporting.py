@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf._wording import check_notes, check_verdict, count_of, duration, plan_lines
@@ -11,13 +12,26 @@ from recshuf.battery import LIMIT
 from recshuf.checking import CheckReport, score_origins, score_values
 from recshuf.errors import UsageError
 from recshuf.memory import format_size
-from recshuf.pages import Bar, Bars, Column, Page, Pictures, Row, Table, Text, draw_panels, render_page
+from recshuf.pages import (
+    Bar,
+    Bars,
+    Column,
+    Page,
+    Pictures,
+    Row,
+    Table,
+    Text,
+    draw_panels,
+    render_page,
+    show_deviations,
+)
 from recshuf.pictures import Ramp
 from recshuf.picturing import draw_origins, draw_values
-from recshuf.tracing import read_origins, read_values
+from recshuf.shards import MANIFEST_NAME
+from recshuf.tracing import read_origins, read_places, read_values
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from recshuf.job import Job
     from recshuf.pages import Part
@@ -29,14 +43,25 @@ _SCORE_COLUMNS = (
     Column("deviations", is_number=True),
     Column("found", is_number=True),
     Column("expected", is_number=True),
-    Column("what it means"),
 )
 _FEW = 10
 """Smaller figures are shown with three decimals."""
 
+_MANY = 10_000_000
+"""Larger figures are shown in millions, so that the table fits a phone."""
+
+_MAX_FILES = 50
+"""More files than that are shown when asked for."""
+
 
 def report_check(
-    jobs: Sequence[Job], progress: Progress, column: str | None, id_column: str | None, names: Sequence[str]
+    jobs: Sequence[Job],
+    progress: Progress,
+    column: str | None,
+    id_column: str | None,
+    names: Sequence[str],
+    *,
+    by_places: bool = False,
 ) -> tuple[CheckReport, str]:
     """Test an order as `recshuf.checking` does, and return the findings and a page about them.
 
@@ -48,13 +73,15 @@ def report_check(
         By whose values inputs are tested; None tests outputs against inputs. Of several, the first is drawn.
     names
         Of what is tested.
+    by_places
+        Whether jobs are as for `check_places`.
 
     Raises
     ------
     RecshufError
         As the check does, and when what pages take is not installed.
     """
-    found, pictures = _examine(jobs, progress, column, id_column)
+    found, pictures = _examine(jobs, progress, column, id_column, by_places=by_places)
     page = Page(
         title=f"Order of {names[0] if len(names) == 1 else count_of(len(names), 'path')}",
         verdict=check_verdict(found, names),
@@ -75,6 +102,7 @@ def report_run(done: ShuffleReport, job: Job, progress: Progress) -> str:
     """
     parts: list[Part] = []
     notes: list[str] = []
+    mood = "good"
     if job.reads_stdin or job.writes_stdout:
         notes.append("the order was not tested: standard input and output cannot be read again")
     else:
@@ -85,13 +113,14 @@ def report_run(done: ShuffleReport, job: Job, progress: Progress) -> str:
         else:
             notes += [check_verdict(found, [str(job.output)]), *check_notes(found)]
             parts += [pictures, _tabulate_scores(found)]
+            mood = "good" if found.is_uniform else "bad"
     page = Page(
         title=f"Shuffle of {count_of(done.records, 'record')}",
         verdict=(
             f"{count_of(done.records_written, 'record')} written in {count_of(len(done.shards), 'shard')}, "
             f"{duration(done.seconds)}, seed {done.seed}"
         ),
-        mood="good",
+        mood=mood,
         notes=tuple(notes),
         parts=(
             *parts,
@@ -100,6 +129,7 @@ def report_run(done: ShuffleReport, job: Job, progress: Progress) -> str:
             _tabulate_plan(done),
             _tabulate_files("Inputs", done, are_inputs=True),
             _tabulate_files("Shards", done, are_inputs=False),
+            *_quote_manifest(job),
             Text("Everything", "the report as JSON", json.dumps(done.to_json(), indent=2)),
         ),
     )
@@ -107,12 +137,20 @@ def report_run(done: ShuffleReport, job: Job, progress: Progress) -> str:
 
 
 def _examine(
-    jobs: Sequence[Job], progress: Progress, column: str | None, id_column: str | None
+    jobs: Sequence[Job],
+    progress: Progress,
+    column: str | None,
+    id_column: str | None,
+    *,
+    by_places: bool = False,
 ) -> tuple[CheckReport, Pictures]:
     """Return findings and pictures of one reading of the files."""
     started = time.perf_counter()
     if column is None:
-        origins = [read_origins(job, progress, id_column) for job in jobs]
+        origins = [
+            read_places(job, progress) if by_places else read_origins(job, progress, id_column)
+            for job in jobs
+        ]
         return score_origins(origins, started), draw_panels(
             "Before and after", draw_origins(*origins[0]), Ramp()
         )
@@ -122,28 +160,33 @@ def _examine(
 
 
 def _tabulate_scores(found: CheckReport) -> Table:
-    rows = [
+    rows = tuple(
         Row(
             (
                 score.name,
-                f"{score.z:+,.1f}",
-                _show(score.statistic),
-                _show(score.expectation),
-                score.meaning if score.is_flagged else "",
+                show_deviations(score.z),
+                show_figure(score.statistic),
+                show_figure(score.expectation),
             ),
             score.is_flagged,
+            score.meaning if score.is_flagged else "",
         )
         for score in found.scores
-    ]
-    heading = f"Statistics: random within {LIMIT:g} deviations"
-    if found.is_uniform:
-        short = tuple(Row(row.cells[:-1]) for row in rows)
-        return Table(heading, _SCORE_COLUMNS[:-1], short)
-    return Table(heading, _SCORE_COLUMNS, tuple(rows))
+    )
+    return Table(f"Statistics: random within {LIMIT:g} deviations", _SCORE_COLUMNS, rows)
 
 
-def _show(value: float) -> str:
-    return f"{value:,.1f}" if abs(value) >= _FEW else f"{value:.3f}"
+def show_figure(value: float) -> str:
+    """Return a figure in few letters; M is a million.
+
+    >>> show_figure(0.12345), show_figure(961), show_figure(123456.7), show_figure(13_333_333_333)
+    ('0.123', '961.0', '123,457', '13,333 M')
+    """
+    size = abs(value)
+    if size >= _MANY:
+        return f"{value / 1e6:,.{0 if size >= 100 * _MANY else 1}f} M"
+    decimals = 3 if size < _FEW else 1 if size < 100 * _FEW else 0
+    return f"{value:z,.{decimals}f}"
 
 
 def _tabulate_run(done: ShuffleReport) -> Table:
@@ -174,7 +217,7 @@ def _chart_passes(done: ShuffleReport) -> Bars:
         )
         for one in moving
     )
-    return Bars("Rate of each pass", bars)
+    return Bars("Rate of each pass", ("pass", "rate"), bars)
 
 
 def _tabulate_plan(done: ShuffleReport) -> Table:
@@ -191,11 +234,24 @@ def _tabulate_plan(done: ShuffleReport) -> Table:
     return Table("Plan and measurement", (Column("what"), Column("planned"), Column("measured")), rows)
 
 
+def _quote_manifest(job: Job) -> Iterator[Text]:
+    """Yield the manifest of an output that has one."""
+    if job.output is not None and (path := Path(job.output, MANIFEST_NAME)).is_file():
+        yield Text(
+            "Manifest", f"{MANIFEST_NAME}, which lies beside the shards", path.read_text(encoding="utf-8")
+        )
+
+
 def _tabulate_files(heading: str, done: ShuffleReport, *, are_inputs: bool) -> Table:
     files = done.inputs if are_inputs else done.shards
     rows = tuple(
         Row((one.name, f"{one.records:,}", "" if one.file_bytes is None else format_size(one.file_bytes)))
         for one in files
     )
-    columns = (Column("file"), Column("records", is_number=True), Column("size", is_number=True))
-    return Table(heading, columns, rows)
+    columns = (
+        Column("file", is_path=True),
+        Column("records", is_number=True),
+        Column("size", is_number=True),
+    )
+    summary = count_of(len(rows), "file") if len(rows) > _MAX_FILES else ""
+    return Table(heading, columns, rows, summary)

@@ -166,6 +166,7 @@ def describe_job(opened: Opened, seed: int, piles: Path | None) -> Entry:
         "--schema": job.read.schema and str(job.read.schema),
         "--nan-as-null": write.nan_as_null,
         "--on-bad-record": job.quarantine and str(job.quarantine),
+        "--provenance": job.provenance or None,
     }
     names = {
         name for format_name in (opened.source_name, opened.target_name) for name in _LIBRARIES[format_name]

@@ -20,7 +20,8 @@ _MOST_BYTES = 1 << 30
 _RECORD_BYTES = 128
 """What finding the order of a record takes beside its value."""
 _HIGHEST = 2**64 - 1
-_FILE_SHIFT = np.uint64(42)
+FILE_SHIFT = np.uint64(42)
+"""A place is one number: its file in the high 22 bits, its row in the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Sampled:
     @property
     def files(self) -> NDArray[np.int64]:
         """Which file each record is from."""
-        return (self.places >> _FILE_SHIFT).astype(np.int64)
+        return (self.places >> FILE_SHIFT).astype(np.int64)
 
 
 class Sample:
@@ -71,7 +72,7 @@ class Sample:
     def add(self, values: pa.Array, lots: NDArray[np.uint64], file: int, first_row: int) -> None:
         """Add a value and a lot of each of some consecutive records."""
         rows = np.arange(first_row, first_row + len(values)).astype(np.uint64)
-        part = _Part(values, lots, rows | np.uint64(file) << _FILE_SHIFT).at_level(self.level)
+        part = _Part(values, lots, rows | np.uint64(file) << FILE_SHIFT).at_level(self.level)
         with self._lock:
             self.records += len(lots)
             self._parts.append(part)

@@ -5,21 +5,24 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import dataclass
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.digests import Digest, digest_records, sum_digests
+from recshuf.digests import Digest, digest_parts, sum_digests
 from recshuf.errors import CheckError
 from recshuf.order import draw_keys, find_piles, sort_by_pile
+from recshuf.provenance import add_places
 from recshuf.reading import Reading, ReadingPlan
-from recshuf.records import Records
+from recshuf.records import Records, concat_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import pyarrow as pa
 
+    from recshuf._reading_lanes import Piece
     from recshuf.interfaces import BadRecords, Decoder, Source
     from recshuf.plans import Plan
     from recshuf.progress import Progress
@@ -51,6 +54,8 @@ class Scatter:
     set_aside
         Gets the records that have no table form: input, first row of the batch, which ones, and the batch. None
         where the decoder raises an error instead.
+    adds_places
+        Whether the place of each record travels beside it; the store's batches have it as their last column.
     """
 
     def __init__(
@@ -63,6 +68,8 @@ class Scatter:
         progress: Progress,
         finished: Mapping[int, InputCount] | None = None,
         set_aside: Callable[[int, int, BadRecords, pa.RecordBatch], None] | None = None,
+        *,
+        adds_places: bool = False,
     ) -> None:
         self._source = source
         self._plan = plan
@@ -72,6 +79,7 @@ class Scatter:
         self._progress = progress
         self._finished = finished or {}
         self._set_aside = set_aside
+        self._adds_places = adds_places
         self._aside = [0] * len(source.inputs)
         must_see = decoder is not None and (decoder.schema is None or set_aside is not None)
         inputs = range(len(source.inputs))
@@ -82,7 +90,7 @@ class Scatter:
         self._lock = threading.Lock()
         reading = ReadingPlan(plan.scatter_workers, plan.block_bytes, plan.max_record_bytes)
         chosen = [index for index in inputs if must_see or index not in self._finished]
-        self._reading = Reading(source, reading, chosen, self._scatter_batch, self._finish_input)
+        self._reading = Reading(source, reading, chosen, self._scatter_pieces, self._finish_input)
 
     def run(self) -> list[InputCount]:
         """Read everything and return what was read of each input.
@@ -124,36 +132,52 @@ class Scatter:
         inputs = [i for i, one in enumerate(self._plan.set_of_input) if one == set_index]
         self._store.complete(set_index, sum_digests(self._counts[i].digest for i in inputs))
 
-    def _scatter_batch(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
-        """Put one batch onto the piles."""
-        if not batch.num_rows:
-            return
-        bad = None if self._decoder is None else self._decoder.observe(batch, input_index, first_row)
+    def _scatter_pieces(self, pieces: list[Piece]) -> None:
+        """Put batches that directly follow each other onto the piles, together where they go to one pile set."""
+        received = [(piece, records) for piece in pieces if len(records := self._receive(piece))]
+        for set_index, group in groupby(
+            received, key=lambda one: self._plan.set_of_input[one[0].input_index]
+        ):
+            self._throw(set_index, list(group))
+        for piece in pieces:
+            self._progress.advance(piece.batch.num_rows, self._store.codec.count_bytes(piece.batch))
+
+    def _receive(self, piece: Piece) -> Records:
+        """Return the records of a batch that go onto piles: not the bad ones, but those had keys, too."""
+        batch, input_index, first_row = piece
+        bad = self._observe(piece)
+        if self._adds_places:
+            batch = add_places(batch, input_index, first_row)
+        records = Records(draw_keys(self._seed, input_index, first_row, batch.num_rows), batch)
+        if input_index in self._finished:
+            return records.slice(0, 0)
+        return records if bad is None else records.take(np.delete(np.arange(batch.num_rows), bad.index))
+
+    def _observe(self, piece: Piece) -> BadRecords | None:
+        """Show a batch to the decoder, if there is one, set aside what is bad in it, and return that."""
+        if self._decoder is None or not piece.batch.num_rows:
+            return None
+        bad = self._decoder.observe(*piece)
         if bad is not None:
             if self._set_aside is None:
                 raise RuntimeError("a decoder has set records aside unasked")
-            self._set_aside(input_index, first_row, bad, batch)
+            self._set_aside(piece.input_index, piece.first_row, bad, piece.batch)
             with self._lock:
-                self._aside[input_index] += len(bad.index)
-        if input_index not in self._finished:
-            self._throw(input_index, first_row, batch, bad)
-        self._progress.advance(batch.num_rows, self._store.codec.count_bytes(batch))
+                self._aside[piece.input_index] += len(bad.index)
+        return bad
 
-    def _throw(self, input_index: int, first_row: int, batch: pa.RecordBatch, bad: BadRecords | None) -> None:
-        """Throw the records of a batch onto the piles, without the bad ones; those had keys, too."""
+    def _throw(self, set_index: int, received: list[tuple[Piece, Records]]) -> None:
+        """Throw records that directly follow each other onto the piles of a set, as one batch."""
         store = self._store
-        records = Records(draw_keys(self._seed, input_index, first_row, batch.num_rows), batch)
-        if bad is not None:
-            records = records.take(np.delete(np.arange(batch.num_rows), bad.index))
-            batch = records.batch
-            if not len(records):
-                return
-        digest = digest_records(records)
+        first = received[0][0]
+        edges = [0, *accumulate(len(records) for _, records in received)]
+        records = concat_records([records for _, records in received])
+        digests = digest_parts(records, edges)
         piles = find_piles(records.keys, store.pile_count, store.key_range)
         index, bounds = sort_by_pile(piles, store.pile_count)
-        set_index = self._plan.set_of_input[input_index]
-        store.add(set_index, input_index, first_row, records.take(index), bounds)
+        store.add(set_index, first.input_index, first.first_row, records.take(index), bounds)
         with self._lock:
-            count = self._counts[input_index]
-            byte_count = count.byte_count + store.codec.count_bytes(batch)
-            self._counts[input_index] = InputCount(byte_count, count.digest + digest)
+            for (piece, own), digest in zip(received, digests, strict=True):
+                count = self._counts[piece.input_index]
+                byte_count = count.byte_count + store.codec.count_bytes(own.batch)
+                self._counts[piece.input_index] = InputCount(byte_count, count.digest + digest)

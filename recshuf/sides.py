@@ -14,6 +14,7 @@ from recshuf.errors import RecshufError, UsageError
 from recshuf.fingerprints import HashKey, hash_rows
 from recshuf.formats import load_format, name_by_suffix
 from recshuf.inputs import Stamp, expand_inputs, take_stamp
+from recshuf.interfaces import SupportsFields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +40,8 @@ class Side:
     stamps: list[Stamp]
     decoder: Decoder | None = None
     """Brings records to table form, where the other side is of another format."""
+    added: tuple[str, ...] = ()
+    """Columns that the other side has not, and that are not compared."""
 
     @property
     def names(self) -> list[str]:
@@ -55,8 +58,22 @@ class Side:
     ) -> NDArray[np.uint64]:
         """Return the hashes of the records of a batch, shape ``(n, 2)``."""
         if self.decoder is None:
-            return hash_rows(batch, key)
-        return hash_rows(self.decode(batch, input_index, first_row), key, is_converted=True)
+            return hash_rows(self._leave_out_added(batch), key)
+        table = self.decode(batch, input_index, first_row)
+        return hash_rows(self._leave_out_added(table), key, is_converted=True)
+
+    def _leave_out_added(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self.added:
+            return batch
+        if self.decoder is None and isinstance(self.source, SupportsFields):
+            return self.source.field_adder(self.added).remove_fields(batch)
+        return batch.select(
+            [place for place, name in enumerate(batch.schema.names) if name not in self.added]
+        )
+
+    def leave_out_added(self, schema: pa.Schema) -> pa.Schema:
+        """Return the fields of a schema that are compared."""
+        return pa.schema([field for field in schema if field.name not in self.added], schema.metadata)
 
     def decode(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> pa.RecordBatch:
         """Return the table form of a batch.

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import xxhash
 
@@ -20,6 +21,8 @@ from recshuf.errors import PileError
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
 
 _HEADER = struct.Struct("<IIQQQ")
@@ -34,14 +37,13 @@ _MOST_COMPRESSED = 8 << 20
 _ZSTD_LEVEL = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(NamedTuple):
     """What one batch contributes to one pile, as bytes."""
 
     input_index: int
     first_row: int
-    count: int
-    payload: memoryview
+    record_count: int
+    payload: NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,28 +71,20 @@ class SliceFormat:
         elif compression == "zstd":
             self._codec = pa.Codec("zstd", compression_level=_ZSTD_LEVEL)
 
-    def frame(self, buffers: list[memoryview], count: int, origin: Origin) -> tuple[int, list[memoryview]]:
-        """Return the size of a slice in the file, and its bytes."""
-        plain_bytes = sum(len(buffer) for buffer in buffers)
-        buffers = self._compress(buffers, plain_bytes)
-        payload_bytes = sum(len(buffer) for buffer in buffers)
+    def frame(self, buffers: list[memoryview], count: int, origin: Origin) -> list[bytes | memoryview]:
+        """Return what is written for a slice."""
+        plain_bytes = sum(map(len, buffers))
+        if self._codec is not None and 0 < plain_bytes <= _MOST_COMPRESSED:
+            buffers = _compress(self._codec, buffers, plain_bytes)
+        payload_bytes = sum(map(len, buffers))
         header = _HEADER.pack(origin.input_index, count, origin.first_row, payload_bytes, plain_bytes)
         digest = xxhash.xxh3_64(header)
         for buffer in buffers:
             digest.update(buffer)
-        prefix = memoryview(header + _CHECKSUM.pack(digest.intdigest()))
-        padding = memoryview(_ZEROS)[: -payload_bytes % ALIGNMENT]
-        return PREFIX_BYTES + payload_bytes + len(padding), [prefix, *buffers, padding]
+        prefix = header + _CHECKSUM.pack(digest.intdigest())
+        return [prefix, *buffers, _ZEROS[: -payload_bytes % ALIGNMENT]]
 
-    def _compress(self, buffers: list[memoryview], plain_bytes: int) -> list[memoryview]:
-        """Return the buffers as one that is compressed, or as they are where that does not make them smaller."""
-        if self._codec is None or not plain_bytes or plain_bytes > _MOST_COMPRESSED:
-            return buffers
-        # As bytes: a memoryview of the buffer that is compressed into has the length of the longest possible.
-        packed = self._codec.compress(b"".join(buffers), asbytes=True)
-        return [memoryview(packed)] if len(packed) < plain_bytes else buffers
-
-    def parse(self, region: memoryview, path: Path, pile: int) -> Iterator[Slice]:
+    def parse(self, region: NDArray[np.uint8], path: Path, pile: int) -> Iterator[Slice]:
         """Yield the slices of a region, their payloads as they were before compression.
 
         Raises
@@ -98,25 +92,33 @@ class SliceFormat:
         PileError
             When one does not read back as it was written; it names file and pile.
         """
-        place = 0
+        view, place = region.data, 0
         while place < len(region):
-            payload_place = place + PREFIX_BYTES
-            if payload_place > len(region):
+            start = place + PREFIX_BYTES
+            if start > len(region):
                 raise damaged(path, pile)
-            header = region[place : place + _HEADER.size]
+            header = view[place : place + _HEADER.size]
             input_index, count, first_row, payload_bytes, plain_bytes = _HEADER.unpack(header)
-            payload = region[payload_place : payload_place + payload_bytes]
+            end = start + payload_bytes
             digest = xxhash.xxh3_64(header)
-            digest.update(payload)
+            digest.update(view[start:end])
             if (
-                len(payload) != payload_bytes
-                or _CHECKSUM.unpack_from(region, place + _HEADER.size)[0] != digest.intdigest()
+                end > len(region)
+                or _CHECKSUM.unpack_from(view, start - _CHECKSUM.size)[0] != digest.intdigest()
             ):
                 raise damaged(path, pile)
+            payload = region[start:end]
             if plain_bytes != payload_bytes and self._codec is not None:
-                payload = memoryview(self._codec.decompress(payload, plain_bytes))
+                payload = np.frombuffer(self._codec.decompress(payload, plain_bytes), np.uint8)
             yield Slice(input_index, first_row, count, payload)
-            place = payload_place + payload_bytes + -payload_bytes % ALIGNMENT
+            place = end + -end % ALIGNMENT
+
+
+def _compress(codec: pa.Codec, buffers: list[memoryview], plain_bytes: int) -> list[memoryview]:
+    """Return the buffers as one that is compressed, or as they are where that does not make them smaller."""
+    # As bytes: a memoryview of the buffer that is compressed into has the length of the longest possible.
+    packed = codec.compress(b"".join(buffers), asbytes=True)
+    return [memoryview(packed)] if len(packed) < plain_bytes else buffers
 
 
 def damaged(path: Path, pile: int) -> PileError:

@@ -185,54 +185,64 @@ class PileStore:
             return int(self._pile_bytes[pile])
         return sum(pile_set.region_bytes(pile) for pile_set in self._sets.values())
 
-    def load(self, pile: int) -> Records | None:
-        """Return the records of a pile in the order of the inputs; None for an empty pile.
+    def load(self, piles: range) -> Records | None:
+        """Return the records of piles that follow each other, all in memory or none, in the order of the inputs.
+
+        Returns
+        -------
+        Records | None
+            None where there are none.
 
         Raises
         ------
         CheckError
-            When they are not the ones that were thrown on it.
+            When they are not the ones that were thrown on these piles.
         PileError
             When they do not read back as they were written.
         """
-        if self.is_resident(pile):
-            parts = [part for _, part in self._resident_parts(pile)]
+        if self.is_resident(piles.start):
+            parts = [part for _, part in self._resident_parts(piles)]
             records = concat_records(parts) if parts else None
         else:
-            slices = self._read_slices(pile)
-            records = (
-                self.codec.unpack([(piece.payload, piece.count) for piece in slices]) if slices else None
-            )
+            slices = self._read_slices(piles)
+            packed = [(piece.payload, piece.record_count) for piece in slices]
+            records = self.codec.unpack(packed) if packed else None
         found = Digest() if records is None else digest_records(records)
-        if found != self.digest(pile):
-            raise self._blame(pile, found)
+        if found != sum_digests(map(self.digest, piles)):
+            raise self._blame(piles)
         return records
 
-    def _blame(self, pile: int, found: Digest) -> CheckError:
-        """Return the error for a pile that does not hold what it should, naming the pile set if it is one."""
-        by_set: dict[int, Digest] = {}
-        for set_index, _, _, records in self._parts(pile):
-            by_set[set_index] = by_set.get(set_index, Digest()) + digest_records(records)
-        wrong = [
-            set_index
-            for set_index, digests in self._digests.items()
-            if by_set.get(set_index, Digest()) != digests.pile(pile)
-        ]
+    def _blame(self, piles: range) -> CheckError:
+        """Return the error for piles that do not hold what they should, naming the pile and, if it is one, the set."""
+        for pile in piles:
+            by_set: dict[int, Digest] = {}
+            for set_index, _, _, records in self._parts(pile):
+                by_set[set_index] = by_set.get(set_index, Digest()) + digest_records(records)
+            found = sum_digests(by_set.values())
+            if found != self.digest(pile):
+                return self._blame_pile(pile, by_set, found)
+        return CheckError(
+            f"gather: piles {piles.start} to {piles.stop - 1}{self._name} were read wrongly once; run again"
+        )
+
+    def _blame_pile(self, pile: int, by_set: dict[int, Digest], found: Digest) -> CheckError:
+        given = {set_index: digests.pile(pile) for set_index, digests in self._digests.items()}
+        wrong = [set_index for set_index in given if by_set.get(set_index, Digest()) != given[set_index]]
         place = f"gather: pile {pile}{self._name}"
         if len(wrong) == 1:
-            given = self._digests[wrong[0]].pile(pile)
-            return _disagreement(f"{place} of pile set {wrong[0]}", by_set.get(wrong[0], Digest()), given)
+            (index,) = wrong
+            return _disagreement(f"{place} of pile set {index}", by_set.get(index, Digest()), given[index])
         return _disagreement(place, found, self.digest(pile))
 
     def _parts(self, pile: int) -> Iterator[tuple[int, int, int, Records]]:
         """Yield (pile set, input, first row, records) of each slice of a pile, one after the other."""
         if self.is_resident(pile):
-            for kept, part in self._resident_parts(pile):
+            for kept, part in self._resident_parts(range(pile, pile + 1)):
                 yield kept.set_index, kept.origin.input_index, kept.origin.first_row, part
             return
         for set_index, pile_set in self._sets.items():
             for piece in pile_set.read(pile):
-                records = self.codec.unpack([(piece.payload, piece.count)])
+                records = self.codec.unpack([(piece.payload, piece.record_count)])
                 yield set_index, piece.input_index, piece.first_row, records
 
     def split(self, pile: int, part_count: int) -> PileStore:
@@ -259,7 +269,7 @@ class PileStore:
             index, bounds = sort_by_pile(find_piles(records.keys, part_count, parts.key_range), part_count)
             parts.add(0, input_index, first_row, records.take(index), bounds)
         if parts.set_digest(0) != self.digest(pile):
-            raise self._blame(pile, parts.set_digest(0))
+            raise self._blame(range(pile, pile + 1))
         return parts
 
     def close(self) -> None:
@@ -269,18 +279,21 @@ class PileStore:
             pile_set.close()
         self._sets.clear()
 
-    def _resident_parts(self, pile: int) -> list[tuple[_ResidentBatch, Records]]:
-        found = [kept for kept in self._resident if kept.bounds[pile] < kept.bounds[pile + 1]]
+    def _resident_parts(self, piles: range) -> list[tuple[_ResidentBatch, Records]]:
+        found = [kept for kept in self._resident if kept.bounds[piles.start] < kept.bounds[piles.stop]]
         found.sort(key=lambda kept: (kept.origin.input_index, kept.origin.first_row))
         return [
-            (kept, kept.records.slice(int(kept.bounds[pile]), int(kept.bounds[pile + 1]))) for kept in found
+            (kept, kept.records.slice(int(kept.bounds[piles.start]), int(kept.bounds[piles.stop])))
+            for kept in found
         ]
 
     def _digests_of(self, set_index: int) -> PileDigests:
         return self._digests.setdefault(set_index, PileDigests(self.pile_count))
 
-    def _read_slices(self, pile: int) -> list[Slice]:
-        slices = [piece for pile_set in self._sets.values() for piece in pile_set.read(pile)]
+    def _read_slices(self, piles: range) -> list[Slice]:
+        slices = [
+            piece for pile_set in self._sets.values() for pile in piles for piece in pile_set.read(pile)
+        ]
         slices.sort(key=attrgetter("input_index", "first_row"))
         return slices
 

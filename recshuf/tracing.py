@@ -17,6 +17,8 @@ from recshuf.memory import format_size
 from recshuf.order import draw_keys
 from recshuf.origins import Origins, find_origins
 from recshuf.pairs import SideReader, compare_schemas, open_pair, open_tables
+from recshuf.places import PlaceNames
+from recshuf.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.samples import Sample
 from recshuf.sides import INPUTS, OUTPUT
 from recshuf.values import find_value
@@ -69,6 +71,37 @@ def read_origins(job: Job, progress: Progress, id_column: str | None = None) -> 
     return origins, samples[OUTPUT].records
 
 
+def read_places(job: Job, progress: Progress) -> tuple[Origins, int]:
+    """Return where the records of a job's inputs, the output of a run, say that they come from, and how many there are.
+
+    Raises
+    ------
+    UsageError
+        When they do not say so.
+    InputError
+        When two say the same, or files cannot be read, or have changed meanwhile.
+    """
+    reader = _open_order(job, progress, (FILE_COLUMN, ROW_COLUMN))
+    sample, names = Sample.within(job.memory_bytes), PlaceNames()
+
+    def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
+        places, lots = names.read_places(table)
+        sample.add(pa.array(places), lots, file, first_row)
+
+    reader.read_tables("read", visit)
+    check_unchanged(reader.side.stamps)
+    return names.find_origins(sample, job.inputs[0]), sample.records
+
+
+def _open_order(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> SideReader:
+    """Return a reader of a job's inputs that has learned their types, at least of the columns `wanted`."""
+    if not job.inputs or "-" in job.inputs:
+        raise UsageError("files are read more than once here; name files, and no -")
+    reader = open_tables(job, progress, wanted)
+    reader.learn()
+    return reader
+
+
 def read_values(job: Job, progress: Progress, column: str) -> Sample:
     """Return a sample of the values of a column of a job's inputs.
 
@@ -81,11 +114,7 @@ def read_values(job: Job, progress: Progress, column: str) -> Sample:
     MemoryLimitError
         When so few of the values fit the limit that their order says nothing.
     """
-    if not job.inputs or "-" in job.inputs:
-        raise UsageError("files are read more than once here; name files, and no -")
-    reader = open_tables(_read_only(job, column), progress)
-    reader.learn()
-    sample = Sample.within(job.memory_bytes)
+    reader, sample = _open_order(_read_only(job, column), progress), Sample.within(job.memory_bytes)
 
     def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
         lots = draw_keys(LOTS_SEED, file, first_row, table.num_rows)

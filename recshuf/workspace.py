@@ -104,7 +104,7 @@ def make_store(opened: Opened, scratch: Scratch, on_sealed: Callable[[int, int],
         known = size.record_count is not None and so_far is not None
         set_sizes[set_index] = so_far + size.record_count if known else None  # type: ignore[operator]
     return PileStore(
-        choose_codec(opened.source.schema),
+        choose_codec(opened.pile_schema),
         plan.pile_count,
         scratch,
         tuple(set_sizes),

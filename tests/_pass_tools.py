@@ -43,6 +43,7 @@ class Knobs:
     units_in_flight: int = 2
     sets: int = 1
     block_bytes: int = 1 << 20
+    joined_bytes: int = 0
 
 
 def make_plan(source: Source, knobs: Knobs, output_count: int | None = None) -> Plan:
@@ -103,7 +104,8 @@ def write_shards(
     decoder: Decoder | None = None,
 ) -> None:
     """Run pass 2."""
-    Gather(store, make_plan(source, knobs), bounds, open_sink, decoder, SilentProgress()).run()
+    plan, progress = make_plan(source, knobs), SilentProgress()
+    Gather(store, plan, bounds, open_sink, decoder, progress, joined_bytes=knobs.joined_bytes).run()
 
 
 def cut_evenly(count: int, shards: int) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,13 +15,14 @@ from hypothesis.extra import numpy as hnp
 from recshuf._battery_statistics import (
     count_cycles,
     count_inversions,
+    estimate_buffer,
     measure_same_file,
     measure_table,
     measure_windows,
 )
 from recshuf.battery import LIMIT, MIN_RECORDS, combine_scores, pool_files, run_battery
 from recshuf.errors import UsageError
-from recshuf.methods import shuffle_in_two_passes
+from recshuf.methods import METHODS, order_shards, shuffle_in_two_passes, use_buffer
 from tests.flawed import (
     deal_round_robin,
     fill_piles_evenly,
@@ -189,6 +192,62 @@ def test_every_meaning_is_a_sentence() -> None:
         for sentence in (score.higher, score.lower):
             assert sentence.endswith(".")
             assert ". " not in sentence
+
+
+# Buffers
+
+
+@pytest.mark.parametrize(
+    ("ratio", "shard_count"), [(0.001, 1), (0.001, 20), (0.003, 8), (0.01, 1), (0.01, 8), (0.03, 1), (0.1, 1)]
+)
+def test_the_length_of_a_buffer_is_told(ratio: float, shard_count: int) -> None:
+    """Also where it is filled from shards in random order, if it is short beside them."""
+    for seed in range(3):
+        order = order_shards(RECORDS, seed, ratio, shard_count)
+        meaning = find(run_battery(order, SIZES), "steps").meaning
+        (told,) = re.findall(r"Neighbours stay together, .* buffer .* about ([0-9.]+) % of the data", meaning)
+        assert 1 / 1.3 < float(told) / 100 / ratio < 1.3
+
+
+def test_the_length_of_a_buffer_is_told_of_a_sample_too() -> None:
+    order = use_buffer(300_000, 4, ratio=0.01)
+    is_drawn = np.random.default_rng(4).random(order.size) < 0.1
+    sampled = np.argsort(np.argsort(order[is_drawn]))
+    assert estimate_buffer(sampled) == pytest.approx(0.01, rel=0.1)
+
+
+ONE_BUFFER = {"one buffer", "shards in random order"}
+ONE_BUFFER_A_STREAM = {"parallel interleave", "parallel interleave, uneven shards"}
+
+
+def test_no_buffer_is_told_where_there_is_not_one_alone() -> None:
+    for name, method in METHODS.items():
+        for values in product(*method.axes.values()):
+            settings = dict(zip(method.axes, values, strict=True))
+            if settings.get("buffer_count") == 1:
+                continue
+            is_one_stream = 1 in (settings.get("shard_count"), settings.get("parallel_reads"))
+            if name not in ONE_BUFFER and not (is_one_stream and name in ONE_BUFFER_A_STREAM):
+                assert estimate_buffer(method.shuffle(RECORDS, 5, **settings)) is None, (name, settings)
+
+
+@pytest.mark.parametrize(
+    "shuffler",
+    [
+        rotate,
+        skip_second_pass,
+        order_every_pile_alike,
+        sort_by_short_keys,
+        deal_round_robin,
+        fill_piles_evenly,
+        swap_with_any,
+        lambda rng, n: np.concatenate([start + rng.permutation(1000) for start in range(0, n, 1000)]),
+        lambda rng, n: np.argsort(np.arange(n) + 1000 * rng.random(n)),
+        lambda rng, n: rng.permutation(n),
+    ],
+)
+def test_other_flaws_are_not_taken_for_a_buffer(shuffler: Shuffler) -> None:
+    assert estimate_buffer(draw(shuffler)) is None
 
 
 # Counts

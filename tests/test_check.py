@@ -366,9 +366,14 @@ def test_findings_are_given_as_json(inputs: Path):
     ("arguments", "said"),
     [
         ([], "check what?"),
-        (["in"], "either --against INPUT... or --column NAME"),
-        (["in", "--against", "in", "--column", "a"], "either --against INPUT... or --column NAME"),
+        (["in"], "either --against INPUT..., --column NAME or --provenance"),
+        (
+            ["in", "--against", "in", "--column", "a"],
+            "either --against INPUT..., --column NAME or --provenance",
+        ),
         (["in", "--column", "a", "--id", "b"], "--id"),
+        (["in", "--provenance", "--id", "b"], "--id"),
+        (["in", "--provenance"], "no column 'source_file'"),
         (["in", "-q", "--json", "--column", "a"], "contradict"),
         (["-", "--column", "a"], "no -"),
         (["in", "--column", "nothing"], "no column 'nothing'"),

@@ -105,7 +105,7 @@ def test_those_runs_do_split_piles(tmp_path: Path, knobs: Knobs):
     splits = 0
     for seed in range(20):
         store, _ = fill_store(source, Scratch(tmp_path), knobs, seed)
-        parts = list(iterate_units(store, 0, 4, knobs.pile_bytes))
+        parts = list(iterate_units(store, 0, 4, knobs.pile_bytes, knobs.joined_bytes))
         units = [part for part in parts if isinstance(part, Unit)]
         assert [unit.count for unit in units] == [1, 1, 1, 1]
         assert bool(store.spilled_bytes) == (knobs is ON_DISK)
@@ -116,6 +116,7 @@ def test_those_runs_do_split_piles(tmp_path: Path, knobs: Knobs):
 SIZES = [50_000, 1, 999, 20_000, 9_000, 0, 20_000]
 BATTERIES = {
     "resident": Knobs(piles=64),
+    "joined": Knobs(piles=512, joined_bytes=20_000, resident_bytes=700_000),
     "resident-split": Knobs(piles=3, pile_bytes=50_000, workers=3),
     "spilled": Knobs(piles=64, resident_bytes=0, sets=2, workers=2),
     "spilled-split": Knobs(piles=16, pile_bytes=30_000, resident_bytes=700_000, sets=3),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import pytest
 
 from recshuf.cli import main
 from recshuf.errors import UsageError
-from recshuf.gallery import draw_method, render_gallery
+from recshuf.gallery import ROW, draw_method, draw_row, render_gallery
 from recshuf.methods import METHODS
 from tests.test_reporting import Reader, assert_self_contained
 
@@ -30,6 +31,9 @@ def test_grids_have_a_cell_for_each_setting_and_tell_exact_methods_from_others(n
     cells = [cell for _, row in grid.rows for cell in row]
     assert any(cell.is_flagged for cell in cells) is not method.is_exact
     assert len({cell.picture.png for cell in cells}) > len(cells) // 2
+    assert grid.figures is not None
+    assert len(grid.figures.rows) == len(cells)
+    assert all(len(row.cells[1].split(", ")) == 16 for row in grid.figures.rows)
 
 
 def test_the_page_shows_all_methods_and_loads_nothing():
@@ -40,11 +44,28 @@ def test_the_page_shows_all_methods_and_loads_nothing():
     assert heard == list(METHODS)
 
 
+def test_the_row_has_a_picture_of_each_method_and_ends_with_an_exact_one():
+    image = pytest.importorskip("PIL.Image").open(io.BytesIO(draw_row(20_000)))
+    assert image.width > len(ROW) * 256
+    is_exact = [METHODS[name].is_exact for name, _ in ROW.values()]
+    assert is_exact == [False] * (len(ROW) - 1) + [True]
+    assert all(settings.keys() <= METHODS[name].axes.keys() for name, settings in ROW.values())
+
+
 def test_no_folder_is_written_over(tmp_path: Path):
     command = [sys.executable, "-m", "recshuf", "gallery", "-o", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, list(tmp_path.iterdir())) == (1, [])
     assert "exists" in done.stderr
+
+
+def test_the_command_writes_a_page_and_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("recshuf.gallery.render_gallery", lambda say: "page")
+    monkeypatch.setattr("recshuf.gallery.draw_row", lambda: b"picture")
+    monkeypatch.setattr("sys.argv", ["recshuf", "gallery", "-o", str(tmp_path / "new")])
+    assert not main()
+    written = {path.name: path.read_bytes() for path in (tmp_path / "new").iterdir()}
+    assert written == {"index.html": b"page", "row.png": b"picture"}
 
 
 def test_nothing_is_left_where_the_page_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -209,13 +209,18 @@ def test_batches_of_expanding_dictionaries_stay_small(
     assert read_all(source)["w"].to_pylist() == words.take(indices).to_pylist()
 
 
-def test_rows_read_to_learn_their_size_come_with_those_that_follow(tmp_path: Path) -> None:
+def test_small_row_groups_are_read_together(tmp_path: Path) -> None:
     text = pa.array([f"{k:0100}" for k in range(60_000)])
-    path = store(tmp_path / "in.parquet", {"t": text}, row_group_size=30_000)
+    path = store(tmp_path / "in.parquet", {"t": text}, row_group_size=100, use_dictionary=False)
     source = open_source(path)
-    for fragment in source.fragments(0, 1 << 24, LONGEST):
-        sizes = [batch.nbytes for batch in fragment.batches()]
-        assert min(sizes[:-1], default=1 << 20) >= 1 << 20
+    fragments = list(source.fragments(0, 1 << 18, LONGEST))
+    sizes = [sum(batch.nbytes for batch in fragment.batches()) for fragment in fragments]
+    assert all((1 << 17) < size <= (1 << 18) for size in sizes[:-1])
+    assert len(list(source.fragments(0, 1 << 30, LONGEST))) >= 16, "enough for many threads"
+    assert len(list(source.fragments(0, 1000, LONGEST))) == 600
+    assert [fragment.record_count for fragment in fragments] == [
+        sum(batch.num_rows for batch in fragment.batches()) for fragment in fragments
+    ]
     assert read_all(source)["t"].to_pylist() == text.to_pylist()
 
 

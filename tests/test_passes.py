@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import recshuf.scatter
 from recshuf.errors import CheckError, InputError
-from recshuf.gather import iterate_units, plan_tasks
+from recshuf.gather import Unit, iterate_units, plan_tasks
 from recshuf.order import draw_keys
 from recshuf.scratch import Scratch
 from recshuf.store import PileStore
@@ -42,6 +42,8 @@ SPILLED = Knobs(resident_bytes=0)
 SPLIT = Knobs(piles=2, pile_bytes=40, resident_bytes=0)
 WAYS = {
     "resident": Knobs(),
+    "joined": Knobs(piles=64, joined_bytes=700),
+    "joined-evicted": Knobs(piles=64, joined_bytes=700, resident_bytes=3000),
     "one-pile": Knobs(piles=1),
     "spilled": SPILLED,
     "split-in-memory": Knobs(piles=2, pile_bytes=40),
@@ -157,11 +159,32 @@ def test_a_small_pile_limit_splits_piles_again_and_again(tmp_path: Path):
     units = list(iterate_units(store, 0, 300, largest_bytes=200))
     whole = [unit for unit in units if not isinstance(unit, PileStore)]
     assert len(whole) > 30
-    assert all(unit.store.pile_bytes(unit.pile) <= 200 or unit.count == 1 for unit in whole)
+    assert all(unit.byte_count <= 200 or unit.count == 1 for unit in whole)
+    assert any(len(unit.piles) > 1 for unit in whole)
     assert [unit.first for unit in whole] == np.cumsum([0, *(unit.count for unit in whole)])[:-1].tolist()
     for part in units:
         if isinstance(part, PileStore):
             part.close()
+    store.close()
+
+
+@pytest.mark.parametrize("resident_bytes", [0, 4000, UNLIMITED])
+@pytest.mark.parametrize("largest_bytes", [1, 700, 1 << 30])
+def test_units_cover_every_record_once(tmp_path: Path, resident_bytes: int, largest_bytes: int):
+    source = FakeSource(number_rows(300), batch_rows=20)
+    store, _ = fill_store(source, Scratch(tmp_path), Knobs(piles=64, resident_bytes=resident_bytes), 3)
+    units = list(iterate_units(store, 0, 300, largest_bytes, 1 << 20))
+    whole = [unit for unit in units if isinstance(unit, Unit)]
+    loaded = [unit.store.load(unit.piles) for unit in whole]
+    assert [len(records) for records in loaded if records is not None] == [unit.count for unit in whole]
+    keys = np.concatenate([np.sort(records.keys) for records in loaded if records is not None])
+    assert len(keys) == 300
+    assert (np.diff(keys.astype(float)) >= 0).all()
+    if largest_bytes > 700:
+        assert len(whole) == (1 if resident_bytes in (0, UNLIMITED) else 2)
+    for unit in units:
+        if isinstance(unit, PileStore):
+            unit.close()
     store.close()
 
 

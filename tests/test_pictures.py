@@ -253,6 +253,21 @@ def test_a_picture_holds_its_panels_pixel_by_pixel():
 
 
 @needs_pillow
+def test_a_note_stands_below_its_panel():
+    plain, noted = (
+        draw_picture([make_panel([0, 0]), Panel("after", np.array([0, 0]), 2, note)], PETS, "Pets", 128)
+        for note in ("", "a note")
+    )
+    assert len(noted) > len(plain)
+    (end, *_), (noted_end, *_) = (find_panels(picture, 128, 2)[0][::-1] for picture in (plain, noted))
+    assert noted_end == end
+    strip = noted[noted_end + 1 : noted_end + 1 + len(noted) - len(plain)]
+    is_ink = (strip < 128).all(axis=-1)
+    assert not is_ink[:, : strip.shape[1] // 2].any()
+    assert is_ink.any()
+
+
+@needs_pillow
 def test_the_legend_has_the_colours_of_labels_that_no_panel_shows():
     picture = draw_picture([make_panel([0, 0])], PETS, "Pets", 128)
     assert count_pixels(picture, LABEL_COLOURS[1]) >= 15 * 15

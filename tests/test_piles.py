@@ -63,7 +63,7 @@ def load_rows(store: PileStore, piles: range | None = None) -> list[bytes]:
     """Return the records of the piles, each pile sorted."""
     rows: list[bytes] = []
     for pile in piles or range(store.pile_count):
-        records = store.load(pile)
+        records = store.load(range(pile, pile + 1))
         if records is not None:
             assert len(records) == store.counts[pile]
             rows += records.batch.take(pa.array(sort_by_key(records.keys))).column(0).to_pylist()
@@ -135,6 +135,21 @@ def test_a_long_record_is_not_compressed(scratch: Scratch):
     store.close()
 
 
+@pytest.mark.parametrize("resident_bytes", [0, UNLIMITED])
+@pytest.mark.parametrize("piles", [range(8), range(2, 5), range(3, 3)])
+def test_piles_are_loaded_together(scratch: Scratch, resident_bytes: int, piles: range):
+    store = make_store(scratch, resident_bytes=resident_bytes)
+    fill(store, [100, 1, 300], sets=1)
+    records = store.load(piles) if piles else None
+    found = (
+        []
+        if records is None
+        else records.batch.take(pa.array(sort_by_key(records.keys))).column(0).to_pylist()
+    )
+    assert found == (load_rows(store, piles) if piles else [])
+    store.close()
+
+
 def test_records_of_a_pile_come_in_the_order_of_the_input(scratch: Scratch):
     """Slices are sorted, however threads wrote them: equal keys keep the order of their rows."""
     store = make_store(scratch, pile_count=1)
@@ -143,7 +158,7 @@ def test_records_of_a_pile_come_in_the_order_of_the_input(scratch: Scratch):
             [pa.array([b"%d:%d" % (input_index, first_row)], pa.large_binary())], schema=SCHEMA
         )
         store.add(0, input_index, first_row, Records(np.zeros(1, np.uint64), batch), np.array([0, 1]))
-    records = store.load(0)
+    records = store.load(range(1))
     assert records is not None
     assert records.batch.column(0).to_pylist() == [b"0:0", b"0:7", b"1:0"]
     store.close()
@@ -216,8 +231,8 @@ def test_a_flipped_byte_of_a_record_is_found(scratch: Scratch, where: str, compr
     content[place] ^= 0x10
     path.write_bytes(content)
     with pytest.raises(PileError, match="pile 3 does not read back as it was written"):
-        store.load(3)
-    assert store.load(2) is not None
+        store.load(range(3, 4))
+    assert store.load(range(2, 3)) is not None
     store.close()
 
 
@@ -229,7 +244,7 @@ def test_a_flipped_byte_of_a_header_is_found(scratch: Scratch, place: int):
     content[start + place] ^= 0x01
     path.write_bytes(content)
     with pytest.raises(PileError, match="pile 3"):
-        store.load(3)
+        store.load(range(3, 4))
     store.close()
 
 
@@ -237,7 +252,7 @@ def test_a_truncated_file_is_found(scratch: Scratch):
     store, path = spill_to(scratch)
     os.truncate(path, 100)
     with pytest.raises(PileError, match="ends at byte"):
-        store.load(7)
+        store.load(range(7, 8))
     store.close()
 
 

@@ -6,6 +6,8 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recshuf.errors import Stopped
 from recshuf.ledger import RowLedger
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from recshuf._reading_lanes import Piece
+
 ROWS = [[b"%d" % row for row in range(40)], [], [b"a", b"b"]]
 
 
@@ -26,9 +30,10 @@ def read(source: FakeSource, workers: int) -> tuple[dict[tuple[int, int], bytes]
     finished: list[tuple[int, int]] = []
     lock = threading.Lock()
 
-    def visit(batch: pa.RecordBatch, file: int, row: int) -> None:
+    def visit(pieces: list[Piece]) -> None:
         with lock:
-            found.update({(file, row + i): record for i, record in enumerate(source.shape.unwrap(batch))})
+            for batch, file, row in pieces:
+                found.update({(file, row + i): record for i, record in enumerate(source.shape.unwrap(batch))})
 
     def finish(file: int) -> None:
         with lock:
@@ -49,6 +54,46 @@ def test_every_row_is_visited_once_before_its_input_is_finished(
     found, finished = read(source, workers)
     assert found == {(file, row): record for file, rows in enumerate(ROWS) for row, record in enumerate(rows)}
     assert sorted(finished) == [(file, len(rows)) for file, rows in enumerate(ROWS)]
+
+
+def list_loads(source: FakeSource, workers: int, block_bytes: int = 1 << 20) -> list[list[Piece]]:
+    """Return what is visited together."""
+    loads: list[list[Piece]] = []
+    inputs = range(len(source.inputs))
+    Reading(source, ReadingPlan(workers, block_bytes, 1 << 20), inputs, loads.append).run("read")
+    return loads
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@given(
+    counts=st.lists(st.integers(0, 60), min_size=1, max_size=30),
+    batch_rows=st.integers(1, 9),
+    block_bytes=st.integers(1, 4000),
+    counted=st.booleans(),
+)
+def test_what_is_visited_together_follows_each_other(
+    workers: int, counts: list[int], batch_rows: int, block_bytes: int, *, counted: bool
+):
+    rows = [[b"%d" % row for row in range(count)] for count in counts]
+    source = FakeSource(rows, fragment_rows=3 * batch_rows, batch_rows=batch_rows, counted=counted)
+    places = []
+    for load in list_loads(source, workers, block_bytes):
+        inputs = [piece.input_index for piece in load]
+        assert inputs == sorted(set(inputs))
+        whole = [(i, row) for i in range(inputs[0], inputs[-1] + 1) for row in range(counts[i])]
+        found = [(i, first + k) for batch, i, first in load for k in range(batch.num_rows)]
+        assert found == whole[whole.index(found[0]) :][: len(found)] if found else not whole
+        places += found
+    assert sorted(places) == [(i, row) for i, count in enumerate(counts) for row in range(count)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_small_inputs_and_small_batches_are_visited_together(workers: int):
+    source = FakeSource([[b"0123456789"] * 10] * 200, fragment_rows=5, batch_rows=5)
+    assert 8 * workers <= len(list_loads(source, workers)) <= 8 * workers + 1
+    large = FakeSource([[b"0123456789"] * 1000], fragment_rows=1000, batch_rows=5)
+    loads = list_loads(large, workers, block_bytes=8000)
+    assert all(2000 < sum(piece.batch.nbytes for piece in load) <= 4000 for load in loads[:-1])
 
 
 class LongFragment(FakeFragment):
@@ -74,7 +119,7 @@ def test_batches_of_one_fragment_are_visited_by_others_than_who_reads_it(
     long.visitors = set()
     monkeypatch.setattr(source, "fragments", lambda *_: iter([long]))
 
-    def visit(_batch: pa.RecordBatch, _file: int, _row: int) -> None:
+    def visit(_: list[Piece]) -> None:
         long.visitors.add(threading.get_ident())
 
     Reading(source, ReadingPlan(workers, 1 << 20, 1 << 20), [0], visit).run("read")
@@ -85,8 +130,8 @@ def test_batches_of_one_fragment_are_visited_by_others_than_who_reads_it(
 def test_an_error_in_a_visit_ends_the_reading(workers: int):
     source = FakeSource(ROWS[:1], fragment_rows=40, batch_rows=1)
 
-    def visit(_batch: pa.RecordBatch, _file: int, row: int) -> None:
-        if row == 17:
+    def visit(pieces: list[Piece]) -> None:
+        if any(row <= 17 < row + batch.num_rows for batch, _, row in pieces):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

@@ -110,11 +110,12 @@ def with_keys(batch: pa.RecordBatch, seed: int = 0) -> Records:
     return Records(np.random.default_rng(seed).integers(0, 2**64, batch.num_rows, np.uint64), batch)
 
 
-def pack(codec: FlatCodec | IpcCodec, records: Records, bounds: list[int]) -> list[tuple[memoryview, int]]:
+def pack(codec: FlatCodec | IpcCodec, records: Records, bounds: list[int]) -> list[tuple[np.ndarray, int]]:
     """Return every slice as one piece of memory, as if read from a file."""
     slices = codec.pack(records, bounds)
     counts = [stop - start for start, stop in pairwise(bounds)]
-    return [(memoryview(b"".join(buffers)), count) for buffers, count in zip(slices, counts, strict=True)]
+    joined = [np.frombuffer(b"".join(buffers), np.uint8) for buffers in slices]
+    return list(zip(joined, counts, strict=True))
 
 
 def assert_same(found: Records, expected: Records) -> None:

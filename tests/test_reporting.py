@@ -112,7 +112,8 @@ def test_a_page_of_a_run_shows_plan_passes_and_order(tmp_path: Path, inputs: Pat
         "after",
     }
     assert shown <= set(reader.text)
-    report = json.loads(next(text for text in reader.text if text.startswith("{")))
+    manifest, report = (json.loads(text) for text in reader.text if text.startswith("{"))
+    assert manifest == json.loads((output / "recshuf.json").read_text(encoding="utf-8"))
     assert (report["records"], report["seed"], len(report["shards"])) == (COUNT, "5", 3)
 
 
@@ -123,6 +124,25 @@ def test_a_run_between_pipes_has_a_page_without_pictures(tmp_path: Path):
     reader = Reader((tmp_path / "page.html").read_text(encoding="utf-8"))
     assert any("cannot be read again" in text for text in reader.text)
     assert reader.values("img", "src") == []
+
+
+def test_many_files_are_shown_when_asked_for(tmp_path: Path):
+    for number in range(60):
+        (tmp_path / f"{number}.txt").write_bytes(b"%d\n" % number * 20)
+    done = run(
+        *tmp_path.glob("*.txt"),
+        "-o",
+        tmp_path / "out/",
+        "--shards",
+        2,
+        "--html",
+        tmp_path / "page.html",
+        "-q",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    reader = Reader((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert "60 files" in reader.text
+    assert "2 files" not in reader.text
 
 
 def test_few_records_have_a_page_that_says_so(tmp_path: Path):

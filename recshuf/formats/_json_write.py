@@ -86,15 +86,17 @@ def _check_type(kind: pa.DataType, path: str) -> None:
         raise ConversionError(path, f"the type {kind} has no form in JSON", remedy="leave the column out")
 
 
-def _encode(array: pa.Array, path: str, nan_as_null: bool) -> pa.Array:
+def encode_values(array: pa.Array, path: str, nan_as_null: bool) -> pa.Array:
     """Return the JSON text of each value as a large_string array, null where the value is null."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
-        return _encode(array.storage, path, nan_as_null)
+        return encode_values(array.storage, path, nan_as_null)
+    if pt.is_dictionary(kind) and pt.is_string(kind.value_type):
+        return encode_values(array.dictionary, path, nan_as_null).take(array.indices)
     if pt.is_dictionary(kind):
-        return _encode(array.dictionary_decode(), path, nan_as_null)
+        return encode_values(array.dictionary_decode(), path, nan_as_null)
     if pt.is_run_end_encoded(kind):
-        return _encode(pc.run_end_decode(array), path, nan_as_null)
+        return encode_values(pc.run_end_decode(array), path, nan_as_null)
     if pt.is_struct(kind):
         texts = _encode_fields(list(kind), array.flatten(), len(array), path, "}", nan_as_null)
         return _mask(texts, array)
@@ -114,7 +116,7 @@ def _encode_fields(
     parts: list[str | pa.Array] = []
     for field, column in zip(fields, columns, strict=True):
         parts.append(f"{',' if parts else '{'}{json.dumps(field.name, ensure_ascii=False)}:")
-        parts.append(_encode(column, _join(path, field.name), nan_as_null))
+        parts.append(encode_values(column, _join(path, field.name), nan_as_null))
     if not parts:
         return pa.repeat(pa.scalar("{" + end, TEXT), rows)
     return concat(*parts, end, null="null")
@@ -122,7 +124,7 @@ def _encode_fields(
 
 def _encode_list(array: pa.Array, path: str, nan_as_null: bool) -> pa.Array:
     """Encode any kind of list: the elements as one flat array, then joined list by list."""
-    elements = pc.fill_null(_encode(array.flatten(), path, nan_as_null), "null")
+    elements = pc.fill_null(encode_values(array.flatten(), path, nan_as_null), "null")
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
     offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
     if offsets[-1] > np.iinfo(np.int32).max:

@@ -28,6 +28,7 @@ _FIRST_ROWS = 64
 _SAMPLE_ROWS = 1 << 14
 _SAMPLE_BYTES = 1 << 22
 _DICTIONARY_GAIN = 0.8
+_ADDED_BYTES = 8  # of a row in a column that the inputs lack: a number, or its place in a dictionary
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +83,15 @@ def make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOpt
         When codec and level do not fit each other.
     """
     _check_codec(options)
-    declared = schema if layout is None else layout.schema
+    declared, native = schema, dense_schema(schema)
+    if layout is not None:
+        # Columns that the inputs lack stand behind theirs, and are written as they come, dictionaries and all.
+        added = list(schema)[len(layout.schema) :]
+        declared = pa.schema([*layout.schema, *added], layout.schema.metadata)
+        native = pa.schema([*dense_schema(layout.schema), *added], layout.schema.metadata)
     plan = WritePlan(
         declared=declared,
-        native=dense_schema(declared),
+        native=native,
         codecs=options.compression or _DEFAULT_CODEC,
         level=options.compression_level,
         dictionaries=None,
@@ -105,19 +111,24 @@ def _with_layout(plan: WritePlan, layout: ParquetLayout, options: WriteOptions) 
     dictionaries: list[str] = []
     stored = [leaf.codec for leaves in layout.storage for leaf in leaves]
     usual = max(stored, key=stored.count, default=_DEFAULT_CODEC)
-    for column, (leaves, storage) in enumerate(zip(paths, layout.storage, strict=True)):
+    known = len(layout.storage)
+    added_bytes = 2 * _ADDED_BYTES * layout.row_group_rows * (len(paths) - known)
+    for column, (leaves, storage) in enumerate(zip(paths[:known], layout.storage, strict=True)):
         for index, path in enumerate(leaves):
             leaf = storage[index] if len(storage) == len(leaves) else None
             codecs[path] = _codec_name(leaf.codec if leaf else usual)
             # The order of categories is nowhere but in the dictionary.
             if leaf is None or leaf.has_dictionary or column in plan.categories:
                 dictionaries.append(path)
+    for leaves, kind in zip(paths[known:], plan.native.types[known:], strict=True):
+        codecs |= dict.fromkeys(leaves, _codec_name(usual))
+        dictionaries += leaves if pa.types.is_dictionary(kind) else []
     return replace(
         plan,
         codecs=options.compression or codecs or plan.codecs,
         dictionaries=dictionaries if stored else None,
         row_group_rows=layout.row_group_rows if stored else None,
-        sink_bytes=layout.sink_bytes if stored else plan.sink_bytes,
+        sink_bytes=layout.sink_bytes + added_bytes if stored else plan.sink_bytes,
     )
 
 

@@ -16,15 +16,15 @@ from recshuf.interfaces import Decoder, Fragment, Source
 from recshuf.sizes import count_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow.parquet as pq
 
     from recshuf.formats._parquet_footer import Footer
     from recshuf.interfaces import InputFile
 
-_SMALL_BYTES = 1 << 20
-"""Batches smaller than this cost more in calls than in bytes."""
+_LEAST_FRAGMENTS = 16
+"""What a file has at least, where its row groups allow: for all threads to have enough to do."""
 
 
 class ParquetSource(Source):
@@ -60,22 +60,19 @@ class ParquetSource(Source):
         self.layout = self._census.layout()
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
-        """Yield one fragment for each row group that has rows."""
+        """Yield the row groups that have rows, small ones together."""
         footer = self._census.footers[input_index]
         with OpenFile(footer.name, footer.path, int96_unit=footer.int96_unit) as file, explained(footer.name):
             metadata = file.metadata
-            groups = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
-            if groups != footer.group_rows or not file.schema.equals(footer.schema):
+            rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+            if rows != footer.group_rows or not file.schema.equals(footer.schema):
                 raise InputError(footer.name, "was changed while it was being read")
         columns = self._columns_of(input_index)
         limits = _Limits(min(block_bytes, max_record_bytes), max_record_bytes)
-        first_row = 0
-        for group, rows in enumerate(footer.group_rows):
-            if rows:
-                yield ParquetFragment(
-                    _Group(footer, metadata, group, first_row), self.schema, columns, limits
-                )
-            first_row += rows
+        groups = (_Group(footer, metadata, index, start) for index, start in _list_groups(footer))
+        share = min(block_bytes, (self.inputs[input_index].native_bytes or 0) // _LEAST_FRAGMENTS)
+        for run in _join_groups(groups, share):
+            yield ParquetFragment(run, self.schema, columns, limits)
 
     def _columns_of(self, input_index: int) -> list[int | pa.Scalar]:
         """Return for each column its place in the file, or the value that it has in every record."""
@@ -139,6 +136,10 @@ class _Group:
     def rows(self) -> int:
         return self.footer.group_rows[self.index]
 
+    @property
+    def stored_bytes(self) -> int:
+        return self.footer.group_bytes[self.index]
+
     def open(self, int96_unit: str | None = None) -> OpenFile:
         unit = int96_unit or self.footer.int96_unit
         return OpenFile(self.footer.name, self.footer.path, metadata=self.metadata, int96_unit=unit)
@@ -147,13 +148,50 @@ class _Group:
         return f"row group {self.index}, row {self.first_row + row}"
 
 
+def _list_groups(footer: Footer) -> Iterator[tuple[int, int]]:
+    """Yield index and first row of each row group that has rows."""
+    first_row = 0
+    for index, rows in enumerate(footer.group_rows):
+        if rows:
+            yield index, first_row
+        first_row += rows
+
+
+def _join_groups(groups: Iterable[_Group], most_bytes: int) -> Iterator[list[_Group]]:
+    """Yield runs of row groups that have no more bytes before compression than that, or are one."""
+    run: list[_Group] = []
+    run_bytes = 0
+    for group in groups:
+        if run and run_bytes + group.stored_bytes > most_bytes:
+            yield run
+            run, run_bytes = [], 0
+        run.append(group)
+        run_bytes += group.stored_bytes
+    if run:
+        yield run
+
+
+class _Pace:
+    """How many rows to read at once: what fits a block, but never suddenly many more."""
+
+    def __init__(self, rows: int, block_bytes: int) -> None:
+        self.rows = rows
+        self._room = block_bytes - (block_bytes >> 4)
+        self._most = 0
+
+    def learn(self, rows: int, size: int) -> None:
+        """Hear of the bytes that so many rows took."""
+        self._most = max(self._most, rows)
+        self.rows = max(1, min(self._room * rows // max(1, size), GROWTH * self._most))
+
+
 class ParquetFragment(Fragment):
-    """One row group.
+    """Row groups that follow each other.
 
     Parameters
     ----------
-    group
-        Where it lies.
+    groups
+        Where they lie, at least one.
     schema
         Schema of the batches.
     columns
@@ -163,49 +201,45 @@ class ParquetFragment(Fragment):
     """
 
     def __init__(
-        self, group: _Group, schema: pa.Schema, columns: list[int | pa.Scalar], limits: _Limits
+        self, groups: list[_Group], schema: pa.Schema, columns: list[int | pa.Scalar], limits: _Limits
     ) -> None:
-        self.record_count = group.rows
-        self._group = group
+        self.record_count = sum(group.rows for group in groups)
+        self._groups = groups
         self._schema = schema
         self._columns = columns
         self._limits = limits
         self._stored = sorted({column for column in columns if isinstance(column, int)})
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the row group in order."""
-        return _join_small(self._read(), self._limits.block_bytes)
+        """Yield the rows of the row groups in order."""
+        first = self._groups[0]
+        pace = _Pace(
+            first_batch_rows(first.footer, first.index, self._limits.block_bytes), self._limits.block_bytes
+        )
+        with first.open() as file:
+            for group in self._groups:
+                yield from self._read(file, group, pace)
 
-    def _read(self) -> Iterator[pa.RecordBatch]:
+    def _read(self, file: OpenFile, group: _Group, pace: _Pace) -> Iterator[pa.RecordBatch]:
         done = 0
-        with self._group.open() as file:
-            rows = first_batch_rows(self._group.footer, self._group.index, self._limits.block_bytes)
-            raw = file.batches(self._group.index, self._group.footer.leaves(self._stored), rows)
-            watch = Int96Watch(self._group, self._stored, rows)
-            with watch:
-                for stored in raw:
-                    watch.check(stored, done)
-                    batch = self._conform(stored, done)
-                    yield from self._cut(batch, done)
-                    done += batch.num_rows
-                    rows = self._next_rows(batch)
-                    file.set_batch_rows(rows)
-                    watch.set_batch_rows(rows)
-        if done != self._group.rows:
-            problem = (
-                f"row group {self._group.index} holds {done} rows, but its footer says {self._group.rows}"
-            )
-            raise InputError(self._group.footer.name, f"is damaged: {problem}")
+        raw = file.batches(group.index, group.footer.leaves(self._stored), pace.rows)
+        with Int96Watch(group, self._stored, pace.rows) as watch:
+            for stored in raw:
+                watch.check(stored, done)
+                batch = self._conform(stored, group, done)
+                size = count_bytes(batch)
+                yield from self._cut(batch, size, group, done)
+                done += batch.num_rows
+                pace.learn(batch.num_rows, size)
+                file.set_batch_rows(pace.rows)
+                watch.set_batch_rows(pace.rows)
+        if done != group.rows:
+            problem = f"row group {group.index} holds {done} rows, but its footer says {group.rows}"
+            raise InputError(group.footer.name, f"is damaged: {problem}")
 
-    def _next_rows(self, batch: pa.RecordBatch) -> int:
-        """Return how many rows to read next: what fits a block, but never suddenly many more."""
-        room = self._limits.block_bytes - (self._limits.block_bytes >> 4)
-        fits = room * batch.num_rows // max(1, count_bytes(batch))
-        return max(1, min(int(fits), GROWTH * int(batch.num_rows)))
-
-    def _conform(self, stored: pa.RecordBatch, done: int) -> pa.RecordBatch:
+    def _conform(self, stored: pa.RecordBatch, group: _Group, done: int) -> pa.RecordBatch:
         places = {column: index for index, column in enumerate(self._stored)}
-        with explained(self._group.footer.name, self._group.place(done)):
+        with explained(group.footer.name, group.place(done)):
             arrays = [
                 conform(stored.column(places[column]), field.type)
                 if isinstance(column, int)
@@ -214,48 +248,23 @@ class ParquetFragment(Fragment):
             ]
             return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _cut(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
-        """Yield the batch in slices that fit a block, down to single records."""
-        size = count_bytes(batch)
+    def _cut(
+        self, batch: pa.RecordBatch, size: int, group: _Group, first_row: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield a batch of `size` bytes in slices that fit a block, down to single records."""
         if size > self._limits.block_bytes and batch.num_rows > 1:
             half = batch.num_rows // 2
-            yield from self._cut(batch.slice(0, half), first_row)
-            yield from self._cut(batch.slice(half), first_row + half)
+            for part, row in ((batch.slice(0, half), first_row), (batch.slice(half), first_row + half)):
+                yield from self._cut(part, count_bytes(part), group, row)
             return
         if batch.num_rows == 1 and size > self._limits.max_record_bytes:
             raise InputError(
-                self._group.footer.name,
+                group.footer.name,
                 f"a record of {size} bytes is longer than the {self._limits.max_record_bytes} bytes allowed",
-                place=self._group.place(first_row),
+                place=group.place(first_row),
                 remedy="raise --memory",
             )
         yield batch
-
-
-def _join_small(batches: Iterator[pa.RecordBatch], block_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows, the few that are read to learn their size together with those that follow."""
-    held: list[pa.RecordBatch] = []
-    held_bytes = 0
-    for batch in batches:
-        size = count_bytes(batch)
-        if held and held_bytes + size > block_bytes:
-            yield _join(held)
-            held_bytes = 0
-        held.append(batch)
-        held_bytes += size
-        del batch
-        if held_bytes >= _SMALL_BYTES:
-            yield _join(held)
-            held_bytes = 0
-    if held:
-        yield _join(held)
-
-
-def _join(held: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the rows of one or more batches as one batch, and forget those."""
-    joined = held[0] if len(held) == 1 else pa.concat_batches(held)
-    held.clear()
-    return joined
 
 
 def _repeated(value: pa.Scalar, rows: int) -> pa.Array:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.formats._lines_write import Encode
-    from recshuf.interfaces import Decoder, InputFile, ReadOptions, WriteOptions
+    from recshuf.interfaces import Decoder, FieldAdder, InputFile, ReadOptions, WriteOptions
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -36,6 +36,12 @@ class JsonlSource(LineSource):
             field=self.options.field,
             sets_bad_aside=self.options.sets_bad_aside,
         )
+
+    def field_adder(self, names: Sequence[str]) -> FieldAdder:
+        """See `SupportsFields`."""
+        from recshuf.formats._json_fields import JsonFieldAdder
+
+        return JsonFieldAdder([one.name for one in self.inputs], names)
 
 
 class JsonlTarget(LineTarget):

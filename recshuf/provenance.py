@@ -1,0 +1,151 @@
+"""Provenance: each record's place in the inputs travels beside it, and becomes two columns of the output."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from recshuf.errors import UsageError
+from recshuf.interfaces import Decoder, FieldAdder
+from recshuf.samples import FILE_SHIFT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recshuf.interfaces import BadRecords
+
+FILE_COLUMN, ROW_COLUMN = "source_file", "source_row"
+"""The columns that say where a record was read: the input's name, and the record's place in it, from 0."""
+PLACE_BYTES = 8
+"""What a place takes beside a record: its input in the high 22 bits, its row in the others."""
+MAX_INPUTS = 1 << (64 - int(FILE_SHIFT))
+
+_PLACE = pa.field("place", pa.binary(PLACE_BYTES))
+_NUMBER_BYTES, _INDEX_BYTES = 8, 4
+_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+
+
+def extend_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of native batches with places."""
+    return schema.append(_PLACE)
+
+
+def add_places(batch: pa.RecordBatch, input_index: int, first_row: int) -> pa.RecordBatch:
+    """Return a native batch, whose first record is row `first_row` of an input, with the place of each record."""
+    places = np.arange(first_row, first_row + batch.num_rows, dtype=np.uint64)
+    places |= np.uint64(input_index) << FILE_SHIFT
+    column = pa.Array.from_buffers(_PLACE.type, batch.num_rows, [None, pa.py_buffer(places)])
+    return pa.RecordBatch.from_arrays([*batch.columns, column], schema=extend_schema(batch.schema))
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Make sure that the names of inputs tell them apart.
+
+    Raises
+    ------
+    UsageError
+        When they do not.
+    """
+    if len(names) > MAX_INPUTS:
+        raise UsageError(f"--provenance: {len(names):,} inputs are more than {MAX_INPUTS:,}; join some")
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise UsageError(f"--provenance: {name} is an input {count} times; name it once")
+
+
+class ProvenanceDecoder(Decoder):
+    """Turns native batches with places into what another decoder makes of them, with the two columns behind.
+
+    `observe` gets batches without places.
+
+    Parameters
+    ----------
+    names
+        The inputs as messages show them.
+    as_dictionary
+        Whether names come as a dictionary, the same for all batches, or as text.
+    """
+
+    def __init__(self, inner: Decoder, names: Sequence[str], *, as_dictionary: bool) -> None:
+        self._inner = inner
+        self._names = pa.array([_as_text(name) for name in names], pa.string())
+        self._name_bytes = max(len(os.fsencode(name)) for name in names)
+        self._fields = pa.schema(
+            [(FILE_COLUMN, _DICTIONARY if as_dictionary else pa.large_string()), (ROW_COLUMN, pa.int64())]
+        )
+
+    @property
+    def column_bytes(self) -> int:
+        """Most that both columns take of a row."""
+        is_dictionary = pa.types.is_dictionary(self._fields.types[0])
+        if is_dictionary and not isinstance(self._inner, FieldAdder):
+            return _NUMBER_BYTES + _INDEX_BYTES
+        return 2 * _NUMBER_BYTES + self._name_bytes
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """See `Decoder`."""
+        known = self._inner.schema
+        return None if known is None else self._extend(known)
+
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
+        """See `Decoder`."""
+        return self._inner.observe(batch, input_index, first_row)
+
+    def finish(self) -> pa.Schema:
+        """See `Decoder`.
+
+        Raises
+        ------
+        UsageError
+            When the inputs have a column of one of the names.
+        """
+        return self._extend(self._inner.finish())
+
+    def _extend(self, schema: pa.Schema) -> pa.Schema:
+        if isinstance(self._inner, FieldAdder):
+            return schema
+        for name in self._fields.names:
+            if name in schema.names:
+                raise UsageError(
+                    f"--provenance: the inputs have a column {name!r} already; rename it, or leave out --provenance"
+                )
+        return pa.schema([*schema, *self._fields], schema.metadata)
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """See `Decoder`."""
+        last = batch.num_columns - 1
+        columns = self._decode_places(batch.column(last))
+        table = self._inner.decode(batch.select(range(last)))
+        if isinstance(self._inner, FieldAdder):
+            return self._inner.add_fields(table, columns)
+        return pa.RecordBatch.from_arrays(
+            [*table.columns, *columns.columns], schema=self._extend(table.schema)
+        )
+
+    def _decode_places(self, column: pa.Array) -> pa.RecordBatch:
+        buffer = column.buffers()[1]
+        places = np.frombuffer(buffer, np.uint64, len(column), column.offset * PLACE_BYTES)
+        rows = (places & ((np.uint64(1) << FILE_SHIFT) - np.uint64(1))).view(np.int64)
+        inputs = (places >> FILE_SHIFT).astype(np.int32)
+        names = pa.DictionaryArray.from_arrays(_wrap(inputs, pa.int32()), self._names)
+        return pa.RecordBatch.from_arrays(
+            [names.cast(self._fields.types[0]), _wrap(rows, pa.int64())], schema=self._fields
+        )
+
+
+def _wrap(values: np.ndarray, kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _as_text(name: str) -> str:
+    r"""Return a name with bytes that are no UTF-8 as escapes.
+
+    >>> _as_text("a\udcff")
+    'a\\xff'
+    """
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

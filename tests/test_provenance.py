@@ -1,0 +1,502 @@
+"""Provenance: the columns that say where each record was read, in every format, and the check that goes by them alone."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import recshuf
+import recshuf.opening as opening
+from recshuf.api import write_check
+from recshuf.errors import InputError, RecshufError, UsageError
+from recshuf.formats._json_fields import JsonFieldAdder
+from recshuf.formats._lines_cut import SCHEMA
+from recshuf.formats.parquet import FORMAT
+from recshuf.interfaces import InputFile, InputSummary, ReadOptions, WriteOptions
+from recshuf.plans import Costs
+from recshuf.provenance import ProvenanceDecoder
+from recshuf.staging import Staging
+from tests._format_tools import decompress_file
+from tests.test_shuffle import digest_tree, list_shards, make_inputs, order_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recshuf.plans import Plan
+    from tests.conftest import Run
+
+COUNTS = (300, 200, 0, 251)
+NAMES = ["source_file", "source_row"]
+CONVERSIONS = [
+    ("parquet", "parquet"),
+    ("jsonl", "jsonl"),
+    *((name, to) for name in ("jsonl", "text", "parquet", "hdf5") for to in ("parquet", "jsonl", "hdf5")),
+]
+CONVERSIONS = sorted({*CONVERSIONS} - {("hdf5", "hdf5")})
+
+
+@pytest.fixture
+def spill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have small inputs spilled, with a pile set for each input."""
+    whole = opening.make_plan
+
+    def plan_small(*arguments: Any) -> Plan:
+        plan = whole(*arguments)
+        return replace(plan, resident_bytes=0, set_of_input=tuple(range(len(plan.set_of_input))))
+
+    monkeypatch.setattr(opening, "make_plan", plan_small)
+
+
+# Reading, around the code under test
+
+
+def read_columns(path: Path) -> dict[str, list[Any]]:
+    """Return the columns of a file as lists of values that compare equal whatever the format."""
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pydict()
+    if path.suffix == ".h5":
+        with h5py.File(path) as file:
+            return {name: dataset[:].tolist() for name, dataset in file.items()}
+    lines = decompress_file(path).decode().splitlines()
+    if path.suffix == ".txt":
+        return {"text": lines}
+    records = [json.loads(line) for line in lines]
+    return {name: [record[name] for record in records] for name in records[0]} if records else {}
+
+
+def read_records(path: Path) -> list[tuple[Any, ...]]:
+    """Return the records of a file as sorted pairs of names and values."""
+    columns = read_columns(path)
+    rows = zip(*columns.values(), strict=True)
+    return [tuple(sorted(zip(columns, map(plain, row), strict=True))) for row in rows]
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(plain, value))
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def split(record: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[str, int]]:
+    """Return the record without its provenance, and that."""
+    fields = dict(record)
+    return tuple(pair for pair in record if pair[0] not in NAMES), (
+        fields["source_file"],
+        fields["source_row"],
+    )
+
+
+def read_shards(folder: Path) -> list[tuple[Any, ...]]:
+    return [record for path in list_shards(folder) for record in read_records(path)]
+
+
+# What is written
+
+
+@pytest.mark.parametrize("is_spilled", [False, True], ids=["memory", "disk"])
+@pytest.mark.parametrize(("name", "to"), CONVERSIONS)
+def test_each_record_says_where_it_was_read(
+    tmp_path: Path, name: str, to: str, is_spilled: bool, cores: int, request: pytest.FixtureRequest
+):
+    if is_spilled:
+        request.getfixturevalue("spill")
+    inputs = make_inputs(tmp_path / "in", name, COUNTS)
+    options = {"to": to, "shards": 2, "seed": 5, "workers": cores, "piles": 5}
+    report = recshuf.shuffle(inputs, tmp_path / "with", provenance=True, **options)
+    recshuf.shuffle(inputs, tmp_path / "without", **options)
+    assert (report.spilled_bytes > 0) == is_spilled
+    there = {str(path): read_records(path) for path in inputs}
+    found = [split(record) for record in read_shards(tmp_path / "with")]
+    assert [record for record, _ in found] == read_shards(tmp_path / "without")
+    assert all(record == there[file][row] for record, (file, row) in found)
+    every = [(file, row) for file, records in there.items() for row in range(len(records))]
+    assert [place for _, place in found] == [every[index] for index in order_of(COUNTS, 5)]
+
+
+@pytest.mark.parametrize(("name", "to"), [("parquet", "parquet"), ("jsonl", "jsonl"), ("jsonl", "parquet")])
+def test_the_same_seed_gives_the_same_bytes_whatever_the_means(
+    tmp_path: Path, name: str, to: str, spill: None
+):
+    inputs = make_inputs(tmp_path / "in", name, [3000, 2000])
+    digests = set()
+    for setting, options in enumerate(
+        [{"piles": 1}, {"piles": 900, "workers": 5}, {"memory": "250MB", "spill_compression": "lz4"}]
+    ):
+        output = tmp_path / str(setting)
+        recshuf.shuffle(inputs, output, to=to, shards=2, seed=9, provenance=True, **options)
+        digests.add(str(digest_tree(output)))
+    assert len(digests) == 1
+
+
+def test_a_sample_says_where_it_is_from(tmp_path: Path):
+    inputs = make_inputs(tmp_path / "in", "parquet", COUNTS)
+    recshuf.shuffle(inputs, tmp_path / "out", shards=2, seed=5, head_count=40, provenance=True)
+    found = [split(record) for record in read_shards(tmp_path / "out")]
+    assert [dict(record)["id"] for record, _ in found] == order_of(COUNTS, 5)[:40]
+    assert all(read_records(Path(file))[row] == record for record, (file, row) in found)
+
+
+def test_rows_set_aside_are_counted(tmp_path: Path):
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join('{"n": %s}\n' % ("?" if row % 7 == 0 else row) for row in range(100)))
+    recshuf.shuffle(
+        path,
+        tmp_path / "out.parquet",
+        seed=1,
+        provenance=True,
+        on_bad_record=f"quarantine:{tmp_path / 'bad'}",
+    )
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table["source_row"].equals(table["n"])
+    assert len(table) == 85
+
+
+def test_what_is_read_again_for_its_types_keeps_its_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(opening, "_CLOSELY_BYTES", 100)
+    paths = [tmp_path / f"{file}.jsonl" for file in range(3)]
+    for file, path in enumerate(paths):
+        path.write_text("".join(f'{{"n": {row + file / 2}}}\n' for row in range(file, file + 50)))
+    paths[0].write_text("".join(f'{{"n": {row}}}\n' for row in range(50)))
+    recshuf.shuffle(paths, tmp_path / "out.parquet", seed=1, provenance=True)
+    there = {str(path): read_records(path) for path in paths}
+    found = [split(record) for record in read_records(tmp_path / "out.parquet")]
+    assert len(found) == 150
+    assert all(there[file][row] == record for record, (file, row) in found)
+
+
+@pytest.mark.parametrize(("name", "to"), [("parquet", "parquet"), ("jsonl", "jsonl"), ("hdf5", "parquet")])
+@pytest.mark.parametrize("parts", [1, 4])
+def test_a_continued_run_gives_the_same_bytes(
+    tmp_path: Path, name: str, to: str, parts: int, spill: None, monkeypatch: pytest.MonkeyPatch
+):
+    inputs = make_inputs(tmp_path / "in", name, COUNTS)
+    options = {"to": to, "shards": 3, "seed": 5, "piles": 4, "workers": 1}
+    recshuf.shuffle(inputs, tmp_path / "whole", provenance=True, **options)
+    note, left = Staging.note, iter(range(parts - 1, -100, -1))
+
+    def note_and_die(self: Staging, entry: dict[str, Any]) -> None:
+        note(self, entry)
+        if next(left) <= 0:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Staging, "note", note_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            recshuf.shuffle(inputs, tmp_path / "out", provenance=True, **options)
+    with pytest.raises(UsageError, match="--provenance was True in the unfinished run and is None"):
+        recshuf.shuffle(inputs, tmp_path / "out", resume=True, **options)
+    recshuf.shuffle(inputs, tmp_path / "out", provenance=True, resume=True, **options)
+    assert digest_tree(tmp_path / "out") == digest_tree(tmp_path / "whole")
+
+
+def test_names_that_are_no_text_are_escaped(tmp_path: Path):
+    path = tmp_path / "a\udcff.parquet"
+    pq.write_table(pa.table({"n": [1]}), pa.OSFile(str(path).encode(errors="surrogateescape"), "wb"))
+    recshuf.shuffle(path, tmp_path / "out.parquet", provenance=True)
+    assert pq.read_table(tmp_path / "out.parquet")["source_file"].to_pylist() == [
+        f"{tmp_path}/a\\xff.parquet"
+    ]
+
+
+def test_columns_of_parquet_stay_as_they_are_stored(tmp_path: Path):
+    inputs = make_inputs(tmp_path / "in", "parquet", COUNTS)
+    recshuf.shuffle(inputs, tmp_path / "with.parquet", seed=5, provenance=True)
+    recshuf.shuffle(inputs, tmp_path / "without.parquet", seed=5)
+    given, made = (pq.ParquetFile(tmp_path / f"{name}.parquet") for name in ("without", "with"))
+    assert list(made.schema_arrow)[:-2] == list(given.schema_arrow)
+    assert made.metadata.num_row_groups == given.metadata.num_row_groups
+    for column in range(2):
+        before, after = (file.metadata.row_group(0).column(column) for file in (given, made))
+        assert (after.compression, after.encodings) == (before.compression, before.encodings)
+    encodings = [made.metadata.row_group(0).column(column).encodings for column in (2, 3)]
+    assert ["RLE_DICTIONARY" in one for one in encodings] == [True, False]
+
+
+def test_plan_and_manifest_tell_of_it(tmp_path: Path):
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    without, plan = recshuf.plan(inputs), recshuf.plan(inputs, provenance=True)
+    assert (without.place_bytes, plan.place_bytes) == (0, 8)
+    assert plan.byte_count == without.byte_count + 8 * plan.record_count
+    assert plan.peak_memory_bytes > without.peak_memory_bytes
+    for options, names in (({}, None), ({"provenance": True}, NAMES)):
+        recshuf.shuffle(inputs, f"{tmp_path}/out/", overwrite=True, **options)
+        assert json.loads((tmp_path / "out/recshuf.json").read_text()).get("provenance") == names
+
+
+def test_places_cost_memory_where_batches_are_read_and_decoded():
+    block, record_bytes, column_bytes = 32 << 20, 16, 100
+    costs = Costs(lambda block: block, lambda _: 0, 1.0)
+    inputs = [InputSummary("x", 0, 1000, True, 1000 * record_bytes)]
+    found = opening._add_places(costs, inputs, column_bytes)
+    places = 8 * (block // record_bytes)
+    assert found.reading_bytes(block) >= block + 2 * places
+    assert found.decoding_factor >= 1 + column_bytes / (record_bytes + 8 + 8)
+
+
+def test_columns_cost_memory_until_a_row_group_is_written(tmp_path: Path):
+    files = [InputFile(str(path), path) for path in make_inputs(tmp_path, "parquet", COUNTS)]
+    source = FORMAT.open_source(files, ReadOptions())
+    schema = ProvenanceDecoder(source.decoder(), ["x"], as_dictionary=True).finish()
+    without, found = (
+        FORMAT.open_target(one, source.layout, WriteOptions()).sink_bytes(1)
+        for one in (source.schema, schema)
+    )
+    assert found >= without + 2 * 12 * source.layout.row_group_rows
+
+
+# Lines of JSON
+
+space = st.text(" \t", max_size=2)
+texts = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(
+    ['"source_file":1', '"source_row"', "}", "{", "\\", '{"source_file":', "source_row"]
+)
+values = st.recursive(
+    st.none() | st.integers() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def make_adder() -> JsonFieldAdder:
+    return JsonFieldAdder(["in.jsonl"], NAMES)
+
+
+def to_batch(lines: list[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(lines, pa.large_binary())], schema=SCHEMA)
+
+
+@given(
+    st.lists(st.tuples(st.dictionaries(texts, values, max_size=3), space, space), min_size=1), st.booleans()
+)
+def test_lines_get_fields_and_keep_their_bytes(given: list[tuple[dict[str, Any], str, str]], is_ascii: bool):
+    objects = [record for record, _, _ in given]
+    lines = [
+        (before + json.dumps(record, ensure_ascii=is_ascii) + after + "\n").encode()
+        for record, before, after in given
+    ]
+    adder, batch = make_adder(), to_batch(lines)
+    has_name = [any(f'"{name}":' in line.decode().replace(" ", "") for name in NAMES) for line in lines]
+    try:
+        adder.observe(batch, 0, 0)
+    except InputError:
+        assert any(has_name) or any("\\u00" in line.decode() for line in lines)
+        return
+    columns = pa.record_batch({"source_file": ['a"\\\n.é'] * len(lines), "source_row": range(len(lines))})
+    made = adder.add_fields(batch.slice(0), columns)
+    for row, (line, record) in enumerate(zip(made.column(0).to_pylist(), objects, strict=True)):
+        assert json.loads(line) == record | {"source_file": 'a"\\\n.é', "source_row": row}
+        assert line.startswith(lines[row].rpartition(b"}")[0])
+        assert line.endswith(lines[row].rpartition(b"}")[2])
+    assert adder.remove_fields(made).equals(batch)
+    assert adder.add_fields(batch.slice(1), columns.slice(1)).equals(made.slice(1))
+
+
+def test_lines_that_no_run_has_given_fields_stay_as_they_are():
+    batch = to_batch([b'{"a":1}\n', b'{"source_file":"x"}\n', b'"source_file":"x","source_row":1\n', b"\n"])
+    assert make_adder().remove_fields(batch).equals(batch)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"source_file": 1}',
+        '{"a": {"source_row"\t: 1}}',
+        '{"source\\u005ffile": 1}',
+        '{"\\u0073ource_row": 1}',
+        '{"sourc\\u0065_row" : 1}',
+        "[]",
+        "",
+        "3",
+        '"}',
+        "\ufeff{}",
+    ],
+)
+def test_lines_that_cannot_get_fields_are_refused_by_place(tmp_path: Path, line: str, run: Run):
+    (tmp_path / "in.jsonl").write_text('{"b": "source_file"}\n' * 4 + line + "\n{}\n")
+    result = run(tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl", "--provenance")
+    assert result.returncode == 1
+    assert b"in.jsonl: line 5: " in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_streams_of_lines_say_where_they_come_from():
+    stdout = io.BytesIO()
+    recshuf.shuffle("-", "-", format="jsonl", provenance=True, stdin=io.BytesIO(b"{}"), stdout=stdout)
+    assert stdout.getvalue() == b'{"source_file":"standard input","source_row":0}\n'
+
+
+# What cannot be
+
+
+@pytest.mark.parametrize(
+    ("name", "to", "word"),
+    [("text", "text", "--to parquet or --to jsonl"), ("parquet", "text", "--to jsonl"), ("hdf5", "hdf5", "--to parquet")],
+)  # fmt: skip
+def test_formats_without_room_are_refused_with_a_remedy(tmp_path: Path, name: str, to: str, word: str):
+    inputs = make_inputs(tmp_path / "in", name, COUNTS)
+    with pytest.raises(UsageError, match=word):
+        recshuf.shuffle(inputs, f"{tmp_path}/out/", to=to, provenance=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+@pytest.mark.parametrize("to", ["parquet", "jsonl", "hdf5"])
+@pytest.mark.parametrize("column", NAMES)
+def test_names_that_are_taken_are_refused(tmp_path: Path, to: str, column: str):
+    pq.write_table(pa.table({"n": [1], column: ["x"]}), tmp_path / "in.parquet")
+    (tmp_path / "in.jsonl").write_text(f'{{"{column}": 1}}\n')
+    for name in ("in.parquet", "in.jsonl"):
+        with pytest.raises(RecshufError, match=column):
+            recshuf.shuffle(tmp_path / name, tmp_path / "out", to=to, provenance=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "in.parquet"]
+
+
+def test_an_input_named_twice_is_refused(tmp_path: Path):
+    [path] = make_inputs(tmp_path / "in", "parquet", [10])
+    with pytest.raises(UsageError, match="an input 2 times"):
+        recshuf.shuffle([path, path], tmp_path / "out", provenance=True)
+
+
+# Comparisons
+
+
+@pytest.mark.parametrize(("name", "to"), CONVERSIONS)
+def test_comparisons_leave_the_columns_out(tmp_path: Path, name: str, to: str):
+    inputs = make_inputs(tmp_path / "in", name, COUNTS)
+    recshuf.shuffle(inputs, f"{tmp_path}/out/", to=to, provenance=True, verify=True)
+    assert recshuf.verify(inputs, tmp_path / "out").is_equal
+    [first, *_] = list_shards(tmp_path / "out")
+    found = recshuf.verify(inputs[0], first, provenance=True, head_count=len(read_records(first)))
+    assert found.are_compared
+    assert found.records_written == found.extra + len({*map(keep_id, read_ids(first))} & {*range(COUNTS[0])})
+
+
+def keep_id(record: tuple[Any, ...]) -> int:
+    fields = dict(split(record)[0])
+    return int(json.loads(fields["text"])["id"] if "text" in fields else fields["id"])
+
+
+def read_ids(path: Path) -> Iterator[tuple[Any, ...]]:
+    yield from read_records(path)
+
+
+@pytest.mark.parametrize("to", ["parquet", "jsonl"])
+def test_comparisons_see_what_changed_beside_the_columns(tmp_path: Path, to: str):
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    recshuf.shuffle([*inputs[1:]], f"{tmp_path}/out.{to}", provenance=True)
+    found = recshuf.verify(inputs, f"{tmp_path}/out.{to}", provenance=True)
+    assert (found.missing, found.extra) == (COUNTS[0], 0)
+
+
+def test_a_comparison_that_was_not_told_says_what_is_up(tmp_path: Path):
+    inputs = make_inputs(tmp_path / "in", "parquet", COUNTS)
+    recshuf.shuffle(inputs, tmp_path / "out.parquet", provenance=True)
+    [difference] = recshuf.verify(inputs, tmp_path / "out.parquet").differences
+    assert "'source_file'" in difference
+    assert "give --provenance" in difference
+
+
+# The check
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return make_inputs(tmp_path_factory.mktemp("inputs"), "parquet", [2000, 6000])
+
+
+@pytest.mark.parametrize("to", ["parquet", "jsonl", "hdf5"])
+def test_the_columns_tell_what_a_comparison_with_the_inputs_tells(
+    tmp_path: Path, inputs: list[Path], to: str
+):
+    recshuf.shuffle(inputs, f"{tmp_path}/out/", to=to, shards=3, seed=4, provenance=True)
+    found = recshuf.check(tmp_path / "out", provenance=True)
+    against = recshuf.check(tmp_path / "out", against=inputs)
+    assert found.is_uniform
+    assert found.records == found.tested == 8000
+    assert [(one.name, one.z) for one in found.scores] == [(one.name, one.z) for one in against.scores]
+
+
+def test_an_order_that_is_none_is_found_out(tmp_path: Path, inputs: list[Path], run: Run):
+    recshuf.shuffle(inputs, tmp_path / "good.parquet", seed=4, provenance=True)
+    table = pq.read_table(tmp_path / "good.parquet")
+    pq.write_table(table.sort_by("id"), tmp_path / "sorted.parquet")
+    codes = {
+        name: run("check", "--provenance", tmp_path / f"{name}.parquet").returncode
+        for name in ("good", "sorted")
+    }
+    assert codes == {"good": 0, "sorted": 3}
+
+
+def test_several_shuffles_are_tested_together(tmp_path: Path, inputs: list[Path]):
+    """Each is taken by itself, so that no place is there twice."""
+    outputs = [tmp_path / f"{seed}.parquet" for seed in range(3)]
+    for seed, output in enumerate(outputs):
+        recshuf.shuffle(inputs, output, seed=seed, provenance=True)
+    found = recshuf.check(outputs, provenance=True)
+    assert found.is_uniform
+    assert found.records == 24_000
+
+
+def test_a_sample_of_places_does_not_depend_on_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of two outputs of the same records the same ones are looked at, in whatever order the files are met."""
+    monkeypatch.setattr("recshuf.samples.MOST_SAMPLED", 3000)
+    table = pa.table({"source_file": ["b"] * 5000 + ["a"] * 5000, "source_row": range(10_000)})
+    kept = []
+    for name, order in (("x", np.arange(10_000)), ("y", np.arange(10_000)[::-1])):
+        pq.write_table(table.take(order), tmp_path / f"{name}.parquet")
+        found = recshuf.check(tmp_path / f"{name}.parquet", provenance=True)
+        assert found.share == 0.25
+        kept.append(found.tested)
+    assert kept[0] == kept[1]
+    assert 2300 < kept[0] < 2700
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "word"),
+    [
+        ({"n": [1]}, UsageError, "no column 'source_file'; it takes an output written with --provenance"),
+        ({"source_file": ["a"]}, UsageError, "no column 'source_row'"),
+        ({"source_file": [1], "source_row": [1]}, UsageError, "no names and numbers"),
+        ({"source_file": ["a"], "source_row": ["1"]}, UsageError, "no names and numbers"),
+        ({"source_file": ["a", None], "source_row": [1, 2]}, UsageError, "no names and numbers"),
+        ({"source_file": ["a"], "source_row": [-1]}, UsageError, "no place in a file"),
+        ({"source_file": ["a"], "source_row": [1 << 42]}, UsageError, "no place in a file"),
+        ({"source_file": ["a", "b", "a"], "source_row": [7, 7, 7]}, InputError, "row 7 of a is there more than once"),
+        ({"source_file": ["a", "b"], "source_row": [7, 7]}, UsageError, "2 records are too few"),
+    ],
+)  # fmt: skip
+def test_what_says_nothing_is_refused(
+    tmp_path: Path, columns: dict[str, Any], error: type[Exception], word: str
+):
+    pq.write_table(pa.table(columns), tmp_path / "in.parquet")
+    with pytest.raises(error, match=word):
+        recshuf.check(tmp_path / "in.parquet", provenance=True)
+
+
+@pytest.mark.parametrize("more", [{"against": "in"}, {"column": "id"}])
+def test_one_way_of_testing_is_chosen(tmp_path: Path, more: dict[str, str]):
+    with pytest.raises(UsageError, match="give either"):
+        recshuf.check(tmp_path, provenance=True, **more)
+
+
+def test_a_page_and_a_picture_go_by_the_columns(tmp_path: Path, inputs: list[Path]):
+    pytest.importorskip("PIL")
+    pytest.importorskip("jinja2")
+    recshuf.shuffle(inputs, tmp_path / "out.parquet", seed=4, provenance=True)
+    assert recshuf.picture(tmp_path / "out.parquet", provenance=True) == recshuf.picture(
+        tmp_path / "out.parquet", against=inputs, id_column="id"
+    )
+    found, page = write_check(tmp_path / "out.parquet", provenance=True)
+    assert found.is_uniform
+    assert "data:image/png" in page

@@ -273,8 +273,10 @@ def write_parquet(path: Path, rows: Rows, first: int, count: int, codec: str | N
     """Write one Parquet file of rows `first` to ``first + count``."""
     schema = make_table(rows, first, 1).schema
     with pq.ParquetWriter(path, schema, compression=codec or "snappy") as writer:
-        for start, block_rows in cut_rows(count, group_rows, first):
-            writer.write_table(make_table(rows, start, block_rows))
+        for start, rows_of_group in cut_rows(count, group_rows, first):
+            blocks = cut_rows(rows_of_group, PARQUET_GROUP_ROWS, start)
+            group = pa.concat_tables(make_table(rows, place, block_rows) for place, block_rows in blocks)
+            writer.write_table(group, row_group_size=rows_of_group)
 
 
 def make_table(rows: Rows, first: int, count: int) -> pa.Table:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from recshuf.errors import InputError
-from recshuf.formats import text
+from recshuf.formats import _lines_census, text
 from recshuf.interfaces import WriteOptions
 from tests._format_tools import read_input
 from tests._line_tools import give, open_text, records_in, split_records, write
@@ -63,6 +63,29 @@ def test_an_input_shorter_than_its_header_is_refused(tmp_path: Path) -> None:
             open_text(give(tmp_path / "in.csv", content), header_lines=3)
     with pytest.raises(InputError, match=r"byte 2: .*--max-record-bytes"):
         open_text(give(tmp_path / "in.csv", b"a\n" + b"x" * 200_000), header_lines=3, max_record_bytes=1000)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_of_many_inputs_some_tell_what_the_others_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr(_lines_census, "_MOST_SAMPLES", 20)
+    pack = (lambda data: gzip.compress(data, 1)) if suffix == ".csv.gz" else bytes
+    rng = np.random.default_rng(1)
+    counts = [0, *rng.integers(200, 300, 99).tolist()]
+    bodies = [b"".join(b"%012d\n" % number for number in rng.integers(0, 10**9, count)) for count in counts]
+    files = [give(tmp_path / f"{i}{suffix}", pack(b"head\n" + body)) for i, body in enumerate(bodies)]
+    files.append(give(tmp_path / f"empty{suffix}", b""))
+    source = open_text(files, header_lines=1)
+    assert sum(one.record_count_is_exact for one in source.inputs) == len(range(0, 101, 6)) + 1, (
+        "each sixth and the empty one"
+    )
+    assert sum(one.record_count or 0 for one in source.inputs) == pytest.approx(sum(counts), rel=0.02)
+    assert [one.record_count for one in source.inputs[5:]] == pytest.approx([*counts[5:], 0], rel=0.1, abs=1)
+    records = [records_in(read_input(source, index, 1000)) for index in (0, 1, 5, 99, 100)]
+    assert list(map(len, records)) == [0, counts[1], counts[5], counts[99], 0]
+    native = sum(len(body) + 8 * count for body, count in zip(bodies, counts, strict=True))
+    assert sum(one.native_bytes or 0 for one in source.inputs) == pytest.approx(native, rel=0.02)
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])

@@ -54,7 +54,7 @@ class LineSource(Source):
         census = Census(options, suffixes, sample_bytes)
         self.options = options
         self._streams_taken: set[int] = set()
-        self._lines = [census.look_at(one) for one in given]
+        self._lines = census.look_at_all(given)
         self.schema = SCHEMA
         self.inputs = tuple(one.summary for one in self._lines)
         self.compression = self._lines[0].compression

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +34,7 @@ from recshuf.formats._lines_limit import RecordLimit
 from recshuf.interfaces import InputSummary
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from typing import BinaryIO
 
@@ -40,7 +42,8 @@ if TYPE_CHECKING:
     from recshuf.formats._lines_cut import Bytes
     from recshuf.interfaces import InputFile, ReadOptions
 
-_HEADER_PIECE_BYTES = 1 << 16
+_HEADER_PIECE_BYTES = 1 << 12
+_MOST_SAMPLES = 1000  # files looked into, of any number
 _COMPRESSED_SAMPLE_PART = 4  # decompressed bytes looked at, in plain samples
 _LARGEST_SAMPLE_PART = 64
 _MIN_COMPRESSED_BYTES = 1 << 18  # the reader takes compressed bytes in advance: fewer would spoil the ratio
@@ -73,6 +76,28 @@ class LineInput:
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """What files hold on average, for each of their bytes."""
+
+    records: float
+    native_bytes: float
+
+    @classmethod
+    def of(cls, files: Sequence[InputSummary]) -> Rate | None:
+        """Return the rate of files that were looked into; None where they are empty."""
+        size = sum(file.file_bytes or 0 for file in files)
+        if not size:
+            return None
+        records = sum(file.record_count or 0 for file in files)
+        return cls(records / size, sum(file.native_bytes or 0 for file in files) / size)
+
+    def estimate(self, file: LineFile) -> InputSummary:
+        """Return what a file is expected to hold."""
+        count = max(1, round(file.size * self.records)) if file.size else 0
+        return InputSummary(file.name, file.size, count, not file.size, int(file.size * self.native_bytes))
+
+
+@dataclass(frozen=True, slots=True)
 class Census:
     """How inputs are looked at."""
 
@@ -82,8 +107,32 @@ class Census:
     sample_bytes: int
     """How much of each input is read to estimate its records."""
 
-    def look_at(self, given: InputFile) -> LineInput:
+    def look_at_all(self, given: Sequence[InputFile]) -> list[LineInput]:
+        """Return what is known of each input; of thousands, a part tells the sizes of the others.
+
+        Raises
+        ------
+        InputError
+            As `look_at` does.
+        """
+        step = max(1, -(-len(given) // _MOST_SAMPLES))
+        found = {index: self.look_at(given[index]) for index in range(0, len(given), step)}
+        alike: dict[str, list[InputSummary]] = {}
+        for one in found.values():
+            if one.file is not None:
+                alike.setdefault(one.compression, []).append(one.summary)
+        rates = {name: rate for name, files in alike.items() if (rate := Rate.of(files)) is not None}
+        return [
+            found[index] if index in found else self.look_at(file, rates) for index, file in enumerate(given)
+        ]
+
+    def look_at(self, given: InputFile, rates: Mapping[str, Rate] = MappingProxyType({})) -> LineInput:
         """Return what is known of an input.
+
+        Parameters
+        ----------
+        rates
+            What files of a compression are taken to hold, which are not looked into.
 
         Raises
         ------
@@ -106,7 +155,7 @@ class Census:
             close_read(descriptor)
         compression = self._choose_compression(given.path, head)
         file = LineFile(given.name, given.path, status.st_size, status.st_mtime_ns)
-        return self._look_at_file(file, compression)
+        return self._look_at_file(file, compression, rates.get(compression))
 
     def _choose_compression(self, path: Path, head: bytes) -> str:
         stem, compression = split_compression(str(path))
@@ -132,22 +181,18 @@ class Census:
             stream=PrefixedReader(rest, reader),
         )
 
-    def _look_at_file(self, file: LineFile, compression: str) -> LineInput:
+    def _look_at_file(self, file: LineFile, compression: str, rate: Rate | None) -> LineInput:
         source = FileSource(file)
         reader = open_reader(file.name, source, compression)
         try:
             header, rest, data_begin = self._take_header(file.name, reader, compression)
-            sample = self._read_sample(PrefixedReader(rest, reader), source, compression)
+            if rate is None:
+                sample = self._read_sample(PrefixedReader(rest, reader), source, compression)
+                summary = self._estimate(file, compression, data_begin, sample, source.bytes_read)
+            else:
+                summary = rate.estimate(file)
         finally:
             reader.close()
-        if sample.record_count is not None:
-            summary = _summarise(file, sample.size, sample.record_count, is_exact=True)
-        elif compression == "none":
-            sample = sample.join(self._sample_middle(file))
-            summary = _estimate(file, file.size - data_begin, sample)
-        else:
-            ratio = (data_begin + sample.size) / source.bytes_read
-            summary = _estimate(file, int(file.size * ratio) - data_begin, sample)
         return LineInput(
             name=file.name,
             compression=compression,
@@ -158,6 +203,17 @@ class Census:
             file=file,
             stream=None,
         )
+
+    def _estimate(
+        self, file: LineFile, compression: str, data_begin: int, sample: _Sample, bytes_read: int
+    ) -> InputSummary:
+        """Return what a file holds, of which `bytes_read` were read for a sample of its records."""
+        if sample.record_count is not None:
+            return _summarise(file, sample.size, sample.record_count, is_exact=True)
+        if compression == "none":
+            return _scale(file, file.size - data_begin, sample.join(self._sample_middle(file)))
+        ratio = (data_begin + sample.size) / bytes_read
+        return _scale(file, int(file.size * ratio) - data_begin, sample)
 
     def _take_header(
         self, name: str, reader: ByteReader, compression: str
@@ -242,7 +298,7 @@ class _Sample:
         return _Sample(self.size + other.size, self.separator_count + other.separator_count, None)
 
 
-def _estimate(file: LineFile, data_bytes: int, sample: _Sample) -> InputSummary:
+def _scale(file: LineFile, data_bytes: int, sample: _Sample) -> InputSummary:
     count = max(1, round(data_bytes * sample.separator_count / sample.size))
     return _summarise(file, data_bytes, count, is_exact=False)
 

@@ -23,22 +23,24 @@ __all__ = [
 
 if TYPE_CHECKING:
     from recshuf import errors
-    from recshuf.api import CheckOptions, Options, VerifyOptions, check, picture, plan, shuffle, verify
+    from recshuf.api import plan, shuffle, verify
+    from recshuf.api_order import check, picture
+    from recshuf.arguments import CheckOptions, Options, VerifyOptions
     from recshuf.checking import CheckReport
     from recshuf.report import ShuffleReport
     from recshuf.verification import VerifyReport
 
 _HOMES = {
-    "CheckOptions": "recshuf.api",
+    "CheckOptions": "recshuf.arguments",
     "CheckReport": "recshuf.checking",
-    "check": "recshuf.api",
-    "picture": "recshuf.api",
-    "Options": "recshuf.api",
+    "check": "recshuf.api_order",
+    "picture": "recshuf.api_order",
+    "Options": "recshuf.arguments",
     "shuffle": "recshuf.api",
     "plan": "recshuf.api",
     "verify": "recshuf.api",
     "ShuffleReport": "recshuf.report",
-    "VerifyOptions": "recshuf.api",
+    "VerifyOptions": "recshuf.arguments",
     "VerifyReport": "recshuf.verification",
 }
 

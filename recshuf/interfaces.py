@@ -57,6 +57,8 @@ class ReadOptions:
     left out, and are where that saves reading them."""
     schema: pa.Schema | None = None
     """Table form of JSONL or text records, where inference is not enough."""
+    forgets: bool = False
+    """Whether what was read need not stay in the system's memory, which cannot hold all files of the run."""
     sets_bad_aside: bool = False
     """Whether decoders return lines that do not parse, instead of refusing them."""
 
@@ -73,6 +75,8 @@ class WriteOptions:
     """What ends a text record."""
     nan_as_null: bool = False
     """Write NaN and infinities as JSON null instead of refusing them."""
+    forgets: bool = False
+    """Whether what is written need not stay in the system's memory, which cannot hold all files of the run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from recshuf.errors import UsageError
 from recshuf.formats import detect_format, load_format, name_by_suffix, suffix_compression
 from recshuf.inputs import Stamp, expand_inputs, real_names, take_stamp
 from recshuf.interfaces import FieldAdder, InputFile, SupportsFields, SupportsTrust
+from recshuf.memory import available_bytes
 from recshuf.plans import Costs, Cut, InputSize, Limits, PileLayout, Plan, make_plan
 from recshuf.provenance import (
     FILE_COLUMN,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 CONVERSION_FACTOR = 1.5
 """Memory of a batch in table form, as a multiple of its native size: offsets and validity come on top."""
+_COPIES = 3  # of the records, in files: inputs, piles and output
 _UNKNOWN_RECORD_BYTES = 32  # of inputs that are not known before they are read
 _CLOSELY_BYTES = 16 << 20  # of records that a decoder looks at before it may take the others on trust
 
@@ -62,6 +64,8 @@ class Opened:
     plan: Plan
     is_trusting: bool
     """Whether the decoder judges all records by the first ones."""
+    forgets: bool
+    """Whether the files of the run are more than the system's memory holds, so that each is given up once it is done."""
 
     @property
     def converts(self) -> bool:
@@ -83,7 +87,9 @@ class Opened:
         schema = self.find_table_schema()
         schema = self.source.schema if schema is None else schema
         layout = None if self.converts else self.source.layout
-        return self.target_format.open_target(schema, layout, self.write)
+        # A shard of several is read once more.
+        write = replace(self.write, forgets=self.forgets and self.plan.shard_count == 1)
+        return self.target_format.open_target(schema, layout, write)
 
     def find_table_schema(self) -> pa.Schema | None:
         """Return the schema of what is written, once every record has been observed; None for the inputs' own."""
@@ -133,7 +139,8 @@ def open_job(
     source_format, target_format = load_format(source_name), load_format(target_name)
     _check_options(job, source_name, target_name)
     _check_streams(job, source_name, target_name, to_stream=destination is None or destination.is_stream)
-    source = source_format.open_source(files, job.read)
+    forgets = _COPIES * sum(stamp.size for stamp in stamps) > available_bytes()
+    source = source_format.open_source(files, replace(job.read, forgets=forgets))
     converts = source_name != target_name
     inner = source.decoder() if converts else _make_native_decoder(job, source)
     decoder = _add_provenance(job, source, inner, target_name)
@@ -166,6 +173,7 @@ def open_job(
         sizes,
         plan,
         inner is not None and _trust_first_records(job, destination, source, inner),
+        forgets,
     )
 
 

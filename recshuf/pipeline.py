@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from recshuf import __version__
+from recshuf.disk import forget_file
 from recshuf.errors import (
     CheckError,
     ConversionError,
@@ -247,6 +248,7 @@ class _Run:
             finished,
             self._quarantine.put if self._quarantine else None,
             adds_places=opened.job.provenance,
+            on_input=self._forget_input if opened.forgets else None,
         )
         try:
             counts = self._scatter.run()
@@ -255,6 +257,11 @@ class _Run:
             raise
         check_unchanged(opened.stamps)
         return counts
+
+    def _forget_input(self, index: int) -> None:
+        path = self.opened.stamps[index].path
+        if path is not None:
+            forget_file(path)
 
     def _adopt_sets(self) -> dict[int, InputCount]:
         """Take over the pile sets of the run that is continued, and return what was read of their inputs."""
@@ -352,6 +359,8 @@ class _Run:
             sync(path)
             if not is_only:
                 staging.note(describe_shard(shard, path, digest, schema))
+            if self.opened.forgets:
+                forget_file(path)
 
         while self._syncs and self._syncs[0].done():
             self._syncs.popleft().result()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Progress(Protocol):
@@ -35,3 +39,13 @@ class SilentProgress:
 
     def stop(self) -> None:
         """See `Progress`."""
+
+
+@contextmanager
+def listen_to(progress: Progress | None) -> Iterator[Progress]:
+    """Give who hears of a run, nobody if need be, and tell it of the end."""
+    listener = progress or SilentProgress()
+    try:
+        yield listener
+    finally:
+        listener.stop()

@@ -56,6 +56,8 @@ class Scatter:
         where the decoder raises an error instead.
     adds_places
         Whether the place of each record travels beside it; the store's batches have it as their last column.
+    on_input
+        Called with the index of each input that has been read to its end, in many threads.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Scatter:
         set_aside: Callable[[int, int, BadRecords, pa.RecordBatch], None] | None = None,
         *,
         adds_places: bool = False,
+        on_input: Callable[[int], None] | None = None,
     ) -> None:
         self._source = source
         self._plan = plan
@@ -80,6 +83,7 @@ class Scatter:
         self._finished = finished or {}
         self._set_aside = set_aside
         self._adds_places = adds_places
+        self._on_input = on_input
         self._aside = [0] * len(source.inputs)
         must_see = decoder is not None and (decoder.schema is None or set_aside is not None)
         inputs = range(len(source.inputs))
@@ -122,6 +126,8 @@ class Scatter:
 
     def _finish_input(self, index: int) -> None:
         """Tell the store when a pile set is complete."""
+        if self._on_input is not None:
+            self._on_input(index)
         if index in self._finished:
             return
         set_index = self._plan.set_of_input[index]

@@ -21,6 +21,7 @@ import pytest
 import zstandard
 
 import recshuf
+from recshuf import disk, opening
 from recshuf.disk import WriteBehind
 from recshuf.errors import InputError, MemoryLimitError, OutputError, RecshufError, UsageError
 from recshuf.order import draw_keys
@@ -221,6 +222,28 @@ def test_shards_go_to_the_device_while_they_are_written(
     output = tmp_path / f"out{SUFFIXES[name]}"
     recshuf.shuffle(make_inputs(tmp_path / "in", name, [3000]), output, seed=0)
     assert max(reached) == output.stat().st_size
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("available", [1000, 10**9])
+def test_files_are_given_up_in_memory_if_it_cannot_hold_them_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shards: int, available: int
+):
+    monkeypatch.setattr(disk, "_BEHIND_BYTES", 1000)
+    monkeypatch.setattr(disk, "_KEPT_BYTES", 3000)
+    monkeypatch.setattr(opening, "available_bytes", lambda: available)
+    forgotten = set()
+    monkeypatch.setattr(
+        os, "posix_fadvise", lambda file, *_: forgotten.add(Path(f"/proc/self/fd/{file}").readlink())
+    )
+    inputs = make_inputs(tmp_path / "in", name, [3000, 40])
+    recshuf.shuffle(inputs, tmp_path / "out/", seed=0, shards=shards, piles=4)
+    assert forgotten.issuperset(inputs) == (available == 1000)
+    assert len(forgotten - set(inputs)) == (shards if available == 1000 else 0)
+    monkeypatch.undo()
+    recshuf.shuffle(inputs, tmp_path / "expected/", seed=0, shards=shards)
+    assert digest_tree(tmp_path / "out") == digest_tree(tmp_path / "expected")
 
 
 @pytest.mark.parametrize("name", ["text", "jsonl"])

@@ -101,6 +101,7 @@ class LineSource(Source):
                 separator=self.options.separator,
                 limit=limit,
                 max_records=_count_batch_records(block_bytes),
+                forgets=self.options.forgets,
             )
 
     def _blocks(

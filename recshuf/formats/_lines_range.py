@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recshuf.disk import forget_pages
 from recshuf.formats._lines_cut import cut_batches, find_first, find_last_end, make_batch
 from recshuf.formats._lines_files import close_read, read_error
 from recshuf.interfaces import Fragment
@@ -45,6 +46,8 @@ class RangeFragment(Fragment):
         Where the first record of the file starts.
     max_records
         About how many records a batch may hold.
+    forgets
+        See `ReadOptions`.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class RangeFragment(Fragment):
         separator: bytes,
         limit: RecordLimit,
         max_records: int,
+        forgets: bool = False,
     ) -> None:
         self._file = file
         self._begin = begin
@@ -65,6 +69,7 @@ class RangeFragment(Fragment):
         self._separator = separator
         self._limit = limit
         self._max_records = max_records
+        self._forgets = forgets
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """See `Fragment`."""
@@ -94,6 +99,8 @@ class RangeFragment(Fragment):
         descriptor = self._file.open()
         try:
             self._file.read_at(descriptor, data.data[:size], begin)
+            if self._forgets:
+                forget_pages(descriptor, begin, size)
         finally:
             close_read(descriptor)
         if stop == self._file.size and data[size - 1] != self._separator[0]:

@@ -35,13 +35,16 @@ class ParquetTarget(Target):
         Schema of the batches.
     plan
         How to write them.
+    forgets
+        See `WriteOptions`.
     """
 
     suffix = ".parquet"
 
-    def __init__(self, schema: pa.Schema, plan: WritePlan) -> None:
+    def __init__(self, schema: pa.Schema, plan: WritePlan, *, forgets: bool = False) -> None:
         self._schema = schema
         self._plan = plan
+        self._forgets = forgets
 
     def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - the writer is single-threaded
         """Return what a row group takes before and while it is written."""
@@ -50,7 +53,7 @@ class ParquetTarget(Target):
     def open(self, path: Path, threads: int) -> Sink:  # noqa: ARG002 - the writer is single-threaded
         """Create the file; a link in its place is refused like a file."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = BehindFile(os.open(path, flags, 0o666), "wb")
+        file = BehindFile(os.open(path, flags, 0o666), "wb", forgets=self._forgets)
         stream = io.BufferedWriter(file, _FILE_BUFFER_BYTES)
         return ParquetSink(stream, self._schema, self._plan)
 

@@ -63,10 +63,11 @@ class JsonlTarget(LineTarget):
         *,
         is_native: bool,
         nan_as_null: bool,
+        forgets: bool,
     ) -> None:
         self._is_native = is_native
         self._nan_as_null = nan_as_null
-        super().__init__(FORMAT.names.suffixes[0], compression, level, header)
+        super().__init__(FORMAT.names.suffixes[0], compression, level, header, forgets=forgets)
 
     def encoder(self) -> Encode | None:
         """See `LineTarget`."""
@@ -117,6 +118,7 @@ class JsonlFormat(Format):
             lines.header if lines else b"",
             is_native=lines is not None,
             nan_as_null=options.nan_as_null,
+            forgets=options.forgets,
         )
 
 

@@ -45,10 +45,16 @@ class TextTarget(LineTarget):
     """
 
     def __init__(
-        self, compression: str, level: int | None, header: bytes, *, table_separator: bytes | None
+        self,
+        compression: str,
+        level: int | None,
+        header: bytes,
+        *,
+        table_separator: bytes | None,
+        forgets: bool,
     ) -> None:
         self._table_separator = table_separator
-        super().__init__(FORMAT.names.suffixes[0], compression, level, header)
+        super().__init__(FORMAT.names.suffixes[0], compression, level, header, forgets=forgets)
 
     def encoder(self) -> Encode | None:
         """See `LineTarget`."""
@@ -85,6 +91,7 @@ class TextFormat(Format):
             options.compression_level,
             lines.header if lines else b"",
             table_separator=None if lines else options.separator,
+            forgets=options.forgets,
         )
 
 

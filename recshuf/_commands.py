@@ -1,0 +1,291 @@
+"""What each command does with its options, and the group of all commands."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.exceptions import Exit
+
+from recshuf._check_options import make_check_command, make_picture_command
+from recshuf._options import ShuffleCommand
+from recshuf._side_files import (
+    check_html,
+    check_place,
+    check_quarantine,
+    check_report,
+    check_spared,
+    write_json,
+    write_whole,
+)
+from recshuf._verify_options import make_verify_command
+from recshuf.disk import real_path
+from recshuf.errors import OutputError, RecshufError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from recshuf.progress import Progress
+
+FAILED = 1
+NOT_UNIFORM = 3
+
+
+class DefaultGroup(click.Group):
+    """A group of commands; a command line whose first word names none of them is for the default one."""
+
+    def __init__(self, default: click.Command) -> None:
+        super().__init__("recshuf")
+        self.default = default
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Return the parsed command line, of this group or of the default command."""
+        if args and args[0] in self.commands:
+            return super().make_context(info_name, args, parent, **extra)
+        return self.default.make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run what the command line asks for."""
+        return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
+
+
+def _run_shuffle(
+    inputs: tuple[str, ...],
+    output: str | None,
+    plan: bool,
+    report: str | None,
+    html: str | None,
+    quiet: bool,
+    verbose: bool,
+    **options: Any,
+) -> None:
+    """Shuffle, or print the plan; `options` are arguments of `recshuf.shuffle`."""
+    if quiet and verbose:
+        raise UsageError("-q and -v contradict each other; give one of them")
+    _check_streams(inputs, output)
+    if report:
+        check_report(report, output, plan)
+    if html:
+        check_html(html, output, plan)
+    for told in filter(None, (report, html)):
+        check_spared(told, [*inputs, options["schema"]])
+    check_quarantine(options["on_bad_record"], [report, html, options["schema"]])
+    if plan:
+        _print_plan(inputs, output, report, options)
+        return
+    from recshuf import api
+    from recshuf._standard_streams import open_standard_streams
+    from recshuf._wording import detail_lines, summary
+    from recshuf.terminal import say
+
+    progress = _choose_progress(quiet, writes_records=output in (None, "-"))
+    try:
+        with open_standard_streams() as (stdin, stdout):
+            done = api.shuffle(inputs, output, progress=progress, stdin=stdin, stdout=stdout, **options)
+    finally:
+        progress.stop()
+    for line in detail_lines(done) if verbose else ():
+        say(line)
+    if not quiet:
+        say(summary(done, output))
+    if report:
+        _tell(report, "report", lambda: write_json(report, done.to_json()))
+    if html:
+        path = real_path(html)
+        write = partial(api.write_run, done, inputs, output, progress=progress, **options)
+        _tell(html, "page", lambda: write_whole(path, write().encode()))
+
+
+def _tell(name: str, what: str, write: Callable[[], None]) -> None:
+    """Write what tells of a run that is over."""
+    try:
+        write()
+    except OSError as error:
+        reason = f"the records are written, but not the {what}: {error.strerror}"
+        raise OutputError(f"{name}: {reason}; name another file") from error
+    except RecshufError as error:
+        raise OutputError(f"{name}: the records are written, but not the {what}: {error}") from error
+
+
+def _run_verify(
+    inputs: tuple[str, ...], report: str | None, quiet: bool, verbose: bool, **options: Any
+) -> None:
+    """Compare the last of `inputs` with the others; `options` are arguments of `recshuf.verify`."""
+    if quiet and verbose:
+        raise UsageError("-q and -v contradict each other; give one of them")
+    if len(inputs) < 2:
+        raise UsageError("verify compares two sides; usage: recshuf verify [OPTIONS] INPUT... OUTPUT")
+    *given, output = inputs
+    if report:
+        check_report(report, output, True)
+        check_spared(report, [*inputs, options.get("schema")])
+    from recshuf import api
+    from recshuf._wording import difference_lines, one_line, verdict
+
+    progress = _choose_progress(quiet)
+    done = api.verify(given, output, progress=progress, **options)
+    if report:
+        write_json(report, done.to_json())
+    lines = (
+        []
+        if quiet or report == "-" or sys.stdout is None
+        else [verdict(done, output), *difference_lines(done)]
+    )
+    for line in lines:
+        click.echo(one_line(line))
+    if not done.is_equal:
+        raise Exit(FAILED)
+
+
+def _run_check(
+    inputs: tuple[str, ...], as_json: bool, html: str | None, quiet: bool, verbose: bool, **options: Any
+) -> None:
+    """Test the order of `inputs`; `options` are arguments of `recshuf.check`."""
+    if quiet and (verbose or as_json):
+        raise UsageError("-q and what prints more contradict each other; give one of them")
+    if not inputs:
+        raise UsageError(
+            "check what? usage: recshuf check [OPTIONS] DATA... [--against INPUT... | --column NAME | --provenance]"
+        )
+    from recshuf import api_order
+    from recshuf._wording import check_lines, one_line
+
+    progress = _choose_progress(quiet)
+    if html:
+        check_place("--html", html, None)
+        check_spared(html, [*inputs, *options["against"], options["schema"]])
+        done, page = api_order.write_check(inputs, progress=progress, **options)
+        write_whole(real_path(html), page.encode())
+    else:
+        done = api_order.check(inputs, progress=progress, **options)
+    if as_json:
+        write_json("-", done.to_json())
+    lines = [] if quiet or as_json or sys.stdout is None else check_lines(done, inputs, with_all=verbose)
+    for line in lines:
+        click.echo(one_line(line))
+    if not done.is_uniform:
+        raise Exit(NOT_UNIFORM)
+
+
+def _run_picture(
+    inputs: tuple[str, ...], output: str, quiet: bool, verbose: bool, overwrite: bool, **options: Any
+) -> None:
+    """Draw the order of `inputs`; `options` are arguments of `recshuf.picture`."""
+    if quiet and verbose:
+        raise UsageError("-q and -v contradict each other; give one of them")
+    if not inputs:
+        raise UsageError("a picture of what? usage: recshuf picture [OPTIONS] DATA... -o PICTURE.png")
+    path = real_path(output)
+    if not path.parent.is_dir():
+        raise OutputError(f"{output}: folder {path.parent} does not exist; create it first")
+    if path.exists() and not (overwrite and path.is_file()):
+        raise OutputError(f"{output}: exists; give --overwrite, or choose another name")
+    check_spared(output, [*inputs, *options["against"]])
+    from recshuf import api_order
+
+    picture = api_order.picture(inputs, progress=_choose_progress(quiet), **options)
+    write_whole(path, picture)
+
+
+def _run_gallery(output: str, verbose: bool) -> None:  # noqa: ARG001 - `main` looks at it
+    """Write a page about other shufflers into a new folder."""
+    folder = Path(output)
+    if folder.exists():
+        raise OutputError(f"{output}: exists; name a folder that does not")
+    from recshuf.gallery import draw_row, render_gallery
+    from recshuf.terminal import say
+
+    folder.mkdir(parents=True)
+    try:
+        page = render_gallery(lambda name: say(f"drawing {name}"))
+        write_whole(folder / "row.png", draw_row())
+        write_whole(folder / "index.html", page.encode())
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    click.echo(folder / "index.html")
+
+
+def _run_demo(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `main` looks at it
+    """Show what recshuf does, in a new folder."""
+    if output is not None and Path(output).exists():
+        raise OutputError(f"{output}: exists; name a folder that does not")
+    folder = Path(output or tempfile.mkdtemp(prefix="recshuf-demo-"))
+    from recshuf.demo import run_demo
+
+    run_demo(folder, click.echo)
+
+
+def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:
+    if not inputs and (sys.stdin is None or sys.stdin.isatty()):
+        raise UsageError(
+            "no input; usage: recshuf [OPTIONS] INPUT... -o OUTPUT, and recshuf --help tells more"
+        )
+    if "-" in inputs and sys.stdin is None:
+        raise UsageError("standard input is closed; name files instead")
+    if output in (None, "-") and sys.stdout is None:
+        raise UsageError("standard output is closed; name an output with -o")
+
+
+def _choose_progress(quiet: bool, *, writes_records: bool = False) -> Progress:
+    """Return what hears of progress; `writes_records` tells whether records go to standard output meanwhile."""
+    from recshuf.progress import SilentProgress
+    from recshuf.terminal import TerminalProgress, Warnings
+
+    if quiet:
+        return SilentProgress()
+    records_on_terminal = writes_records and sys.stdout is not None and sys.stdout.isatty()
+    if sys.stderr is None or not sys.stderr.isatty() or records_on_terminal:
+        return Warnings()
+    return TerminalProgress()
+
+
+def _print_plan(
+    inputs: tuple[str, ...], output: str | None, report: str | None, options: dict[str, Any]
+) -> None:
+    from recshuf import api
+    from recshuf._wording import plan_lines
+
+    made = api.plan(inputs, output, **options)
+    if report != "-":
+        click.echo("\n".join(plan_lines(made)))
+    if report:
+        write_json(report, made.to_json())
+
+
+_gallery = click.Command(
+    "gallery",
+    callback=_run_gallery,
+    params=[
+        click.Option(
+            ["-o", "--output"], required=True, metavar="DIR", help="A new folder, for index.html and row.png."
+        ),
+        click.Option(["-v", "--verbose"], is_flag=True, help="Print the traceback of an error."),
+    ],
+    help="Draw how other shufflers order records, with scores: a page for a browser, and its most telling row as a picture.",
+)
+_demo = click.Command(
+    "demo",
+    callback=_run_demo,
+    params=[
+        click.Option(
+            ["-o", "--output"], metavar="DIR", help="A new folder; else one among the temporary ones."
+        ),
+        click.Option(["-v", "--verbose"], is_flag=True, help="Print the traceback of an error."),
+    ],
+    help="Make 100,000 cats and then 100,000 dogs, shuffle them in 64 MB, verify, check and draw the order.",
+)
+commands = DefaultGroup(ShuffleCommand(_run_shuffle))
+commands.add_command(make_verify_command(_run_verify))
+commands.add_command(make_check_command(_run_check))
+commands.add_command(make_picture_command(_run_picture))
+commands.add_command(_demo)
+commands.add_command(_gallery)

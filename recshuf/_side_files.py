@@ -1,0 +1,97 @@
+"""Files that a command writes beside the records: reports, pages, pictures."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from recshuf.disk import real_path
+from recshuf.errors import UsageError
+
+
+def check_report(report: str, output: str | None, plan: bool) -> None:
+    """Find out before the run that the report cannot be written after it.
+
+    Raises
+    ------
+    UsageError
+        Then, as the other checks do.
+    """
+    if report == "-":
+        if output in (None, "-") and not plan:
+            raise UsageError(
+                "--report - and the records cannot both go to standard output; name a file for one"
+            )
+        if sys.stdout is None:
+            raise UsageError("--report -: standard output is closed; name a file")
+        return
+    check_place("--report", report, output)
+
+
+def check_html(html: str, output: str | None, plan: bool) -> None:
+    """Find out before the run that its page cannot be written after it."""
+    if plan:
+        raise UsageError("--html tells of a run, and --plan makes none; give one of them")
+    check_place("--html", html, output)
+
+
+def check_place(option: str, name: str, output: str | None) -> None:
+    """Find out before the run that a file beside the output cannot be written after it."""
+    path, target = real_path(name), None if output is None else real_path(output)
+    # The output's own folder may be made only by the run.
+    if not path.parent.is_dir() and path.parent != target:
+        raise UsageError(f"{option} {name}: folder {path.parent} does not exist; create it first")
+    if path == target:
+        raise UsageError(f"{option} {name} is also the output; name another file for one of them")
+
+
+def check_spared(report: str, given: list[str | None]) -> None:
+    """Refuse a report that would replace an input or the schema file."""
+    import glob
+
+    path = Path(report)
+    if report == "-" or not path.is_file():
+        return
+    for name in given:
+        if not name:
+            continue
+        folder = Path(name).is_dir() and real_path(name) in real_path(path).parents
+        files = [name] if Path(name).is_file() else glob.glob(name, recursive=True)  # noqa: PTH207 - may be absolute
+        if folder or any(path.samefile(file) for file in files if Path(file).is_file()):
+            raise UsageError(f"{report} is or lies among the inputs; name another file")
+
+
+def check_quarantine(what: str, others: list[str | None]) -> None:
+    """Refuse to put bad records into another option's file."""
+    name = what.partition(":")[2]
+    for other in others if name else ():
+        if other and real_path(name) == real_path(other):
+            raise UsageError(
+                f"--on-bad-record quarantine:{name} is also another option's file; name another one"
+            )
+
+
+def write_json(name: str, values: dict[str, object]) -> None:
+    """Write a file whole or not at all; ``-`` is standard output."""
+    text = json.dumps(values, indent=2) + "\n"
+    path = real_path(name)
+    if name == "-":
+        click.echo(text, nl=False)
+    elif path.exists() and not path.is_file():
+        path.write_text(text)  # a device or a pipe: nothing to rename over
+    else:
+        write_whole(path, text.encode(errors="surrogateescape"))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        unfinished.write_bytes(content)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)

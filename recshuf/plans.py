@@ -25,8 +25,10 @@ CACHE_PILE_BYTES = 4 << 20
 """A pile that the processor's cache holds: in memory, smaller piles cost more calls, larger ones more misses."""
 SPILLED_PILE_BYTES = 8 << 20
 """A pile on disk: large enough that the regions of a few sets are read in pieces of 0.5 MB and more."""
-SPILLED_PILES = 512
-"""Piles on disk, where memory allows larger ones: what a block adds to each is then large enough to be worth a call."""
+MOST_SPILLED_PILE_BYTES = 32 << 20
+SPILLED_PILES, MOST_SPILLED_PILES = 128, 512
+"""Piles on disk, where memory allows larger ones: the fewer, the longer is what a block adds to each, which costs a call
+each time. Beyond 32 MB that is worth less than memory that is touched first."""
 REGION_BYTES = 512 << 10
 """A region smaller than this costs more to find than to read."""
 LARGEST_BLOCK = 32 << 20
@@ -42,6 +44,8 @@ GROUPING = 2.0
 """Memory of grouping a batch by pile, as a multiple of the batch: the copy in pile order, keys and indices."""
 ORDERING = 2.75
 """Memory of ordering a pile, as a multiple of the pile: as loaded, as taken, keys, lengths and indices."""
+UNEVEN = 1.25
+"""How much larger than expected a pile may come out, and is not split."""
 MISJUDGED = 1.25
 """How many times as much as expected to fit into memory may fit after all."""
 RESERVED_DESCRIPTORS = 40
@@ -178,12 +182,14 @@ def make_plan(
     fits = kept_bytes is not None and kept_bytes <= limits.memory_bytes - _spare(limits) - max(
         scatter_bytes, _gather_bytes(writers, in_flight, min(CACHE_PILE_BYTES, pile_share), sink_bytes, costs)
     )
-    spilled_pile_bytes = max(SPILLED_PILE_BYTES, (byte_count or 0) // SPILLED_PILES)
-    pile_bytes = min(pile_share, CACHE_PILE_BYTES if fits else spilled_pile_bytes)
+    # Some come out larger than planned, and what is larger than the share is split.
+    pile_bytes = min(
+        int(pile_share / UNEVEN), CACHE_PILE_BYTES if fits else _choose_spilled_bytes(byte_count or 0)
+    )
     pile_count = piles.pile_count if piles else limits.pile_count or _count_piles(byte_count, pile_bytes)
     if byte_count is not None and (piles or not limits.pile_count):
         # Piles that come out larger than planned, for want of a larger count, are not split if they fit.
-        pile_bytes = min(pile_share, max(pile_bytes, math.ceil(1.25 * byte_count / pile_count)))
+        pile_bytes = min(pile_share, max(pile_bytes, math.ceil(UNEVEN * byte_count / pile_count)))
     gather_bytes = _gather_bytes(writers, in_flight, pile_bytes, sink_bytes, costs)
     resident_bytes = max(0, limits.memory_bytes - max(scatter_bytes, gather_bytes) - _spare(limits))
     if kept_bytes is not None and kept_bytes > MISJUDGED * resident_bytes:
@@ -318,6 +324,12 @@ def _longest_record(limits: Limits, scatter_bytes: int, block_bytes: int) -> int
     Measured at 300 MB and two workers: records of 15 MB stay within the limit, of 30 MB exceed it by 90 MB.
     """
     return max(block_bytes, (limits.memory_bytes - scatter_bytes) // 12)
+
+
+def _choose_spilled_bytes(byte_count: int) -> int:
+    """Return how large piles on disk should be."""
+    several = min(byte_count // SPILLED_PILES, MOST_SPILLED_PILE_BYTES)
+    return max(SPILLED_PILE_BYTES, several, byte_count // MOST_SPILLED_PILES)
 
 
 def _count_piles(byte_count: int | None, pile_bytes: int) -> int:

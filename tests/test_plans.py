@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 from recshuf.errors import MemoryLimitError
 from recshuf.memory import parse_size
 from recshuf.order import MAX_PILES
-from recshuf.plans import MAX_SETS, Costs, Cut, InputSize, Limits, Plan, make_plan, region_bytes, shard_bounds
+from recshuf.plans import (
+    MAX_PLANNED_PILES,
+    MAX_SETS,
+    Costs,
+    Cut,
+    InputSize,
+    Limits,
+    Plan,
+    make_plan,
+    region_bytes,
+    shard_bounds,
+)
 
 MB = 10**6
 GB = 10**9
@@ -91,6 +102,18 @@ def test_more_memory_never_spills_more(inputs, limits, costs):
     small = plan_or_skip(inputs, limits, costs, Cut(shards=1))
     large = make_plan(inputs, dataclasses.replace(limits, memory_bytes=10**13), costs, Cut(shards=1))
     assert large.spilled_bytes == 0 or large.spilled_bytes <= small.spilled_bytes
+
+
+@settings(max_examples=200, deadline=None)
+@given(byte_count=st.integers(1, 200 * GB), limits=limits, costs=costs)
+def test_piles_are_not_so_large_that_chance_splits_them(byte_count: int, limits: Limits, costs: Costs):
+    """A pile is split above the plan's size: half of all would be, were that size what is expected of each."""
+    given = dataclasses.replace(limits, pile_count=None)
+    plan = plan_or_skip(
+        [InputSize(byte_count // 100 + 1, byte_count, byte_count)], given, costs, Cut(shards=1)
+    )
+    if plan.pile_count < MAX_PLANNED_PILES:
+        assert plan.pile_bytes >= 1.2 * byte_count / plan.pile_count
 
 
 def test_what_fits_is_not_spilled_and_what_does_not_is():

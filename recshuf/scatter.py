@@ -152,11 +152,11 @@ class Scatter:
         """Return the records of a batch that go onto piles: not the bad ones, but those had keys, too."""
         batch, input_index, first_row = piece
         bad = self._observe(piece)
+        if input_index in self._finished:
+            return Records(np.zeros(0, np.uint64), batch.slice(0, 0))
         if self._adds_places:
             batch = add_places(batch, input_index, first_row)
         records = Records(draw_keys(self._seed, input_index, first_row, batch.num_rows), batch)
-        if input_index in self._finished:
-            return records.slice(0, 0)
         return records if bad is None else records.take(np.delete(np.arange(batch.num_rows), bad.index))
 
     def _observe(self, piece: Piece) -> BadRecords | None:

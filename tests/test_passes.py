@@ -15,6 +15,7 @@ import recshuf.scatter
 from recshuf.errors import CheckError, InputError
 from recshuf.gather import Unit, iterate_units, plan_tasks
 from recshuf.order import draw_keys
+from recshuf.reading import group_inputs
 from recshuf.scratch import Scratch
 from recshuf.store import PileStore
 from tests._pass_tools import UNLIMITED, Knobs, cut_evenly, fill_store, shuffle_rows, sort_rows, write_shards
@@ -210,6 +211,22 @@ def test_equal_keys_are_ordered_by_input_and_row(
     monkeypatch.setattr(recshuf.scatter, "draw_keys", draw)
     rows = number_rows(90, 30, 41)
     source = FakeSource(rows, fragment_rows=20, batch_rows=6)
+    assert join(shuffle_rows(source, 5, WAYS[way], shards=3)) == sort_rows(rows, 5, draw)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("bits", [0, 2])
+def test_equal_keys_of_small_inputs_that_are_read_together_are_ordered_too(
+    monkeypatch: pytest.MonkeyPatch, way: str, bits: int
+):
+    draw = draw_few(bits, 0)
+    monkeypatch.setattr(recshuf.scatter, "draw_keys", draw)
+    rows = number_rows(*(k % 5 for k in range(150)), 90)
+    source = FakeSource(rows, fragment_rows=2, batch_rows=1)
+    together = [
+        piece for run in group_inputs(source, range(151), 1 << 20, WAYS[way].workers) for piece in run[1:]
+    ]
+    assert len(together) > 50
     assert join(shuffle_rows(source, 5, WAYS[way], shards=3)) == sort_rows(rows, 5, draw)
 
 

@@ -32,6 +32,15 @@ CLEANUP_SECONDS = 1.5
 """How long a run that was told to stop may take to clean up."""
 
 
+class _WithoutPandas:
+    """Keeps pyarrow from importing pandas, 0.2 s for nothing, as soon as an array comes from NumPy or goes there."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        """Find nothing, and say of pandas that it is not installed."""
+        if name == "pandas":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
 class Interrupted(KeyboardInterrupt):
     """A signal asked the program to stop."""
 
@@ -73,6 +82,7 @@ def run() -> NoReturn:
     """
     # NumPy's linear algebra, which is not used, starts a thread for each core unless told otherwise.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    sys.meta_path.insert(0, _WithoutPandas())  # type: ignore[arg-type]
     # What a library complains of while its objects are torn down says nothing that the error has not said.
     # Some of them print it as if nobody had caught it, so both hooks are needed.
     sys.unraisablehook = lambda _: None

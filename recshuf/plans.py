@@ -3,7 +3,8 @@
 Memory of the two passes, each at most `Limits.memory_bytes`:
 
     scatter:  workers * (reading a fragment + block * GROUPING)      + what piles stay resident
-    gather:   writers * sink + units in flight * pile * ORDERING     + what piles stay resident
+    gather:   writers * sink + piles in flight * pile * ORDERING     + what piles stay resident
+              + piles ready beside them * pile * WAITING
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ GROUPING = 2.0
 """Memory of grouping a batch by pile, as a multiple of the batch: the copy in pile order, keys and indices."""
 ORDERING = 2.75
 """Memory of ordering a pile, as a multiple of the pile: as loaded, as taken, keys, lengths and indices."""
+WAITING = 1.25
+"""Memory of a pile that was ordered, as a multiple of the pile."""
 UNEVEN = 1.25
 """How much larger than expected a pile may come out, and is not split."""
 MISJUDGED = 1.25
@@ -191,6 +194,11 @@ def make_plan(
         # Piles that come out larger than planned, for want of a larger count, are not split if they fit.
         pile_bytes = min(pile_share, max(pile_bytes, math.ceil(UNEVEN * byte_count / pile_count)))
     gather_bytes = _gather_bytes(writers, in_flight, pile_bytes, sink_bytes, costs)
+    # Piles of unknown size may fit into all that is left.
+    staying = limits.memory_bytes if kept_bytes is None else kept_bytes if fits else 0
+    room = max(limits.memory_bytes - _spare(limits) - staying, scatter_bytes) - gather_bytes
+    ahead = _count_ahead(room // writers, pile_bytes, sink_bytes, costs)
+    gather_bytes += writers * int(ahead * pile_bytes * WAITING * costs.decoding_factor)
     resident_bytes = max(0, limits.memory_bytes - max(scatter_bytes, gather_bytes) - _spare(limits))
     if kept_bytes is not None and kept_bytes > MISJUDGED * resident_bytes:
         resident_bytes = 0
@@ -212,7 +220,7 @@ def make_plan(
         gather_workers=limits.workers,
         shard_writers=writers,
         sink_threads=threads,
-        units_in_flight=in_flight,
+        units_in_flight=in_flight + ahead,
         resident_bytes=resident_bytes,
         spilled_bytes=spilled_bytes,
         peak_memory_bytes=max(scatter_bytes, gather_bytes)
@@ -304,6 +312,14 @@ def _fit_gather(limits: Limits, costs: Costs, shard_count: int | None) -> tuple[
 
 def _gather_bytes(writers: int, in_flight: int, pile_bytes: int, sink_bytes: int, costs: Costs) -> int:
     return writers * (sink_bytes + int(in_flight * pile_bytes * ORDERING * costs.decoding_factor))
+
+
+def _count_ahead(room: int, pile_bytes: int, sink_bytes: int, costs: Costs) -> int:
+    """Return how many more piles to have ready for a sink: what takes about as much memory as the sink does.
+
+    It takes none while it writes what it holds, a row group maybe, and then as many as that needs.
+    """
+    return max(0, min(sink_bytes, room) // int(pile_bytes * WAITING * costs.decoding_factor))
 
 
 def _too_small(what: str, needed: int, limits: Limits) -> MemoryLimitError:

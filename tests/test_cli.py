@@ -49,6 +49,19 @@ def lines(tmp_path: Path) -> Path:
     return path
 
 
+def test_pandas_is_not_imported(run: Run, lines: Path, tmp_path: Path):
+    """pyarrow does so on its own account where it is installed, which takes 0.2 s."""
+    told = tmp_path / "told"
+    fake = tmp_path / "fake" / "pandas.py"
+    fake.parent.mkdir()
+    fake.write_text(f"open({str(told)!r}, 'w').close()\n__version__ = '3.0.0'\n")
+    table = tmp_path / "t.parquet"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(fake.parent), *sys.path])}
+    assert run(lines, "-o", table, "--format", "text", env=environment).returncode == 0
+    assert run(table, "-o", tmp_path / "out.parquet", env=environment).returncode == 0
+    assert not told.exists()
+
+
 def assert_one_line(stderr: bytes, *words: str) -> None:
     text = stderr.decode()
     assert text.startswith("recshuf: ")

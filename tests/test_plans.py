@@ -137,6 +137,41 @@ def test_nothing_stays_in_memory_of_what_is_far_from_fitting():
         assert plan.spilled_bytes == (0 if factor < 1 else size - plan.resident_bytes)
 
 
+@settings(max_examples=200, deadline=None)
+@given(inputs=sizes, limits=limits, sink_bytes=st.integers(0, 500 * MB), decoding=st.sampled_from([1.0, 1.5]))
+def test_piles_that_wait_for_a_sink_take_only_memory_that_is_left(inputs, limits, sink_bytes, decoding):
+    costs = Costs(lambda block: 2 * block, lambda _: sink_bytes, decoding)
+    plan = plan_or_skip(inputs, limits, costs, Cut(shards=1))
+    few = limits.workers + 1
+    waiting = plan.units_in_flight - few
+    assert waiting >= 0
+    least = sink_bytes + int(decoding * plan.pile_bytes * (2.75 * few + 1.25 * waiting))
+    assert least <= plan.peak_memory_bytes <= limits.memory_bytes
+    assert decoding * waiting * plan.pile_bytes <= sink_bytes
+
+
+@pytest.mark.parametrize(("memory", "fits"), [(5 * GB, True), (500 * MB, False)])
+def test_a_sink_that_writes_much_at_once_has_as_much_ready(memory: int, fits: bool):
+    costs = Costs(lambda block: 2 * block, lambda _: 160 * MB)
+    plan = make_plan([InputSize(10**7, GB, GB)], Limits(memory, 2, GB), costs, Cut(shards=1))
+    assert (plan.spilled_bytes == 0) == fits
+    assert (plan.units_in_flight - 3) * plan.pile_bytes >= 64 * MB
+
+
+def test_a_stream_leaves_memory_rather_than_have_piles_wait():
+    limits = Limits(500 * MB, 2, GB)
+    plans = [
+        make_plan(
+            [InputSize(None, None, None)],
+            limits,
+            Costs(lambda block: 6 * block, lambda _, size=size: size),
+            Cut(shards=1),
+        )
+        for size in (0, 60 * MB)
+    ]
+    assert plans[0].resident_bytes == plans[1].resident_bytes > 0
+
+
 def test_a_small_sample_of_much_is_not_spilled():
     costs = Costs(lambda block: 2 * block, lambda threads: MB * threads)
     inputs = [InputSize(10**9, 10**11, 10**11)]

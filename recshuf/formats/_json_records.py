@@ -119,6 +119,9 @@ def cut_kept_pieces(lines: pa.Array, field_count: int) -> Iterator[pa.Array]:
 
     def bound_cells(data: NDArray[np.uint8], rows: int) -> int:
         # Every object, and every null that may stand for one, has a value in each column at most.
+        roughly = (rows + data.size) * field_count
+        if roughly <= _PIECE_CELLS:
+            return roughly
         return (rows + _count_byte(data, ord("{")) + _count_byte(data, ord(","))) * field_count
 
     return (piece for _, piece in _cut(lines, KEPT_PIECE_BYTES, len(lines), bound_cells))

@@ -82,7 +82,7 @@ def run() -> NoReturn:
     """
     # NumPy's linear algebra, which is not used, starts a thread for each core unless told otherwise.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    sys.meta_path.insert(0, _WithoutPandas())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _WithoutPandas())
     # What a library complains of while its objects are torn down says nothing that the error has not said.
     # Some of them print it as if nobody had caught it, so both hooks are needed.
     sys.unraisablehook = lambda _: None

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError, InputError, UsageError
-from recshuf.formats import _parquet_layout, _parquet_read
+from recshuf.formats import _parquet_file, _parquet_layout, _parquet_read
 from recshuf.formats._parquet_schema import FieldClash, unify_types
 from recshuf.formats._parquet_types import conform, dense_type
 from recshuf.formats.parquet import FORMAT
@@ -222,6 +222,45 @@ def test_small_row_groups_are_read_together(tmp_path: Path) -> None:
         sum(batch.num_rows for batch in fragment.batches()) for fragment in fragments
     ]
     assert read_all(source)["t"].to_pylist() == text.to_pylist()
+
+
+def test_batches_are_as_large_where_row_groups_are_small(tmp_path: Path) -> None:
+    numbers = np.arange(200_000)
+    columns = {"a": numbers, "l": pa.array([[n] * (n % 3) for n in range(200_000)])}
+    path = store(tmp_path / "in.parquet", columns, row_group_size=50)
+    source = open_source(path)
+    batches = [batch for fragment in source.fragments(0, BLOCK, LONGEST) for batch in fragment.batches()]
+    assert len(batches) < 200, "of 4,000 row groups"
+    assert max(batch.nbytes for batch in batches) <= BLOCK
+    assert pa.Table.from_batches(batches).equals(load(path))
+
+
+@pytest.mark.parametrize("group", [0, 7, 199])
+def test_of_small_row_groups_the_damaged_one_is_named(tmp_path: Path, group: int) -> None:
+    columns = {"a": np.arange(2000, dtype=np.int64), "b": np.arange(2000) % 7}
+    options = {"row_group_size": 10, "compression": "none", "use_dictionary": False}
+    path = store(tmp_path / "in.parquet", columns, write_page_checksum=True, **options)
+    content = bytearray(path.read_bytes())
+    content[content.index((10 * group + 3).to_bytes(8, "little"))] ^= 0x40
+    path.write_bytes(content)
+    with pytest.raises(
+        InputError, match=rf"in\.parquet: row group {group}: a page does not match its checksum"
+    ):
+        read_all(open_source(path))
+
+
+def test_footers_that_were_read_do_not_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = store(tmp_path / "in.parquet", {"a": np.arange(5000)}, row_group_size=10)
+    monkeypatch.setattr(_parquet_file, "_BIN_BYTES", 3 * pq.read_metadata(path).serialized_size)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(20):
+            read_all(open_source(path))
+        alive = sum(isinstance(one, pq.FileMetaData) for one in gc.get_objects())
+    finally:
+        gc.enable()
+    assert alive <= 6
 
 
 def test_fixed_and_plain_columns_are_counted_exactly(tmp_path: Path) -> None:
@@ -437,11 +476,21 @@ def test_inputs_with_other_folders_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("codec", "stored"), [("none", "UNCOMPRESSED"), ("gzip", "GZIP"), ("lz4", "LZ4")])
 def test_codec_and_row_groups_follow_the_inputs(tmp_path: Path, codec: str, stored: str) -> None:
-    path = store(tmp_path / "in.parquet", {"a": list(range(100))}, compression=codec, row_group_size=30)
+    texts = ["x" * 40_000] * 100
+    path = store(tmp_path / "in.parquet", {"a": texts}, compression=codec, row_group_size=30)
     written = write_all(open_source(path), tmp_path / "out.parquet")
     metadata = pq.read_metadata(written)
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [30, 30, 30, 10]
     assert chunk_of(written).compression == stored
+
+
+def test_row_groups_that_are_smaller_than_a_mebibyte_are_made_larger(tmp_path: Path) -> None:
+    path = store(tmp_path / "in.parquet", {"a": np.arange(300_000)}, row_group_size=100)
+    written = write_all(open_source(path), tmp_path / "out.parquet")
+    metadata = pq.read_metadata(written)
+    rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    assert sum(rows) == 300_000
+    assert rows[0] == rows[1] == pytest.approx((1 << 20) / 8, rel=0.05)
 
 
 def test_codecs_follow_column_by_column_unless_one_is_asked_for(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ class ParquetCensus:
         total = sum(footer.row_count for footer in self.footers)
         scratch = max((sample.scratch_row_bytes for sample in self._samples.values()), default=0.0)
         cost = RowCost(native_bytes / max(1, total), scratch)
-        rows = choose_row_group_rows(self.footers, cost.most_rows())
+        rows = choose_row_group_rows(self.footers, cost.least_rows(), cost.most_rows())
         return ParquetLayout(
             self.declared,
             tuple(self._storage.get(name, ()) for name in self.declared.names),

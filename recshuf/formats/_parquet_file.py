@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 BUFFER_BYTES = 1 << 18
 """Read buffer of each column chunk, so that memory does not depend on the chunk's size."""
 
+_BIN_BYTES = 8 << 20
 _MAGIC = b"PAR1"
 _MAGIC_ENCRYPTED = b"PARE"
 _KEYLESS = "is encrypted, and recshuf has no keys"
@@ -111,6 +114,31 @@ def _schema_of(parquet: pq.ParquetFile) -> pa.Schema:
     return parquet.schema_arrow.with_metadata(metadata or None)
 
 
+class _FooterBin:
+    """Has the memory of footers given back in time.
+
+    A footer and its schema refer to each other inside pyarrow, so that only the collector of such cycles frees them. It
+    counts objects, and these are two, of 50 MB in a file of 10,000 row groups.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held_bytes = 0
+
+    def add(self, footer_bytes: int) -> None:
+        """Hear that a footer that takes so many bytes in its file will soon be without use."""
+        with self._lock:
+            self._held_bytes += footer_bytes
+            is_full = self._held_bytes > _BIN_BYTES
+            if is_full:
+                self._held_bytes = 0
+        if is_full:
+            gc.collect()
+
+
+_bin = _FooterBin()
+
+
 class OpenFile:
     """A Parquet file opened for reading by one thread; a context manager.
 
@@ -145,6 +173,8 @@ class OpenFile:
                 )
                 self.metadata: pq.FileMetaData = self.parquet.metadata
                 self.schema = _schema_of(self.parquet)
+            if metadata is None:
+                _bin.add(self.metadata.serialized_size)
         except BaseException:
             self.close()
             raise
@@ -160,15 +190,15 @@ class OpenFile:
         with suppress(OSError):  # it was only read
             self._handle.close()
 
-    def batches(self, group: int, leaves: Sequence[int], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the columns with these leaf indices of one row group, `rows` rows at a time.
+    def batches(self, groups: Sequence[int], leaves: Sequence[int], rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the columns with these leaf indices of some row groups, `rows` rows at a time.
 
         `set_batch_rows` changes the number for the batches after the next ``next``.
         """
         iterator = self.parquet.reader.iter_batches(
-            rows, row_groups=[group], column_indices=list(leaves), use_threads=False
+            rows, row_groups=list(groups), column_indices=list(leaves), use_threads=False
         )
-        place = f"row group {group}"
+        place = f"row group {groups[0]}" + (f" to {groups[-1]}" if len(groups) > 1 else "")
         while True:
             with explained(self.name, place):
                 batch = next(iterator, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 ROW_GROUP_BYTES = 1 << 26
 """Most Arrow data in a row group."""
+LEAST_GROUP_BYTES = 1 << 20
+"""Least Arrow data in a row group: a smaller one takes longer to open than to read, and has as much in the footer."""
 ROW_GROUP_ROWS = 1 << 20
 """Most rows in a row group, unless the inputs have more."""
 SINK_BYTES = 5 * ROW_GROUP_BYTES // 2
@@ -39,15 +42,15 @@ class ParquetLayout:
     """For each column of an ordered dictionary type its values, in their order."""
 
 
-def choose_row_group_rows(footers: Sequence[Footer], most: int) -> int:
-    """Return the rows of a row group of the shards, `most` at most.
+def choose_row_group_rows(footers: Sequence[Footer], least: int, most: int) -> int:
+    """Return the rows of a row group of the shards, from `least` to `most`.
 
     The largest row group of the inputs counts where some input has several: only then is its size a choice
     and not the end of the data.
     """
     chosen = [max(footer.group_rows) for footer in footers if len(footer.group_rows) > 1]
     if chosen:
-        return max(1, min(max(chosen), most))
+        return min(max(*chosen, least), most)
     single = max((footer.row_count for footer in footers), default=0)
     return min(max(single, ROW_GROUP_ROWS), most)
 
@@ -67,6 +70,10 @@ class RowCost:
     def sink_bytes(self) -> float:
         """All that a row takes at its worst."""
         return 2 * self.row_bytes + self.scratch_bytes
+
+    def least_rows(self) -> int:
+        """Return how many rows make `LEAST_GROUP_BYTES`."""
+        return math.ceil(LEAST_GROUP_BYTES / max(1, self.row_bytes))
 
     def most_rows(self) -> int:
         """Return how many rows fit into a row group, within `ROW_GROUP_BYTES` and `SINK_BYTES`."""
@@ -90,7 +97,7 @@ class CategoryOrder:
         """Take in the dictionaries of one column of a file: each row group has its own."""
         for group, rows in enumerate(footer.group_rows):
             if rows:
-                batch = next(file.batches(group, footer.leaves([column]), 1))
+                batch = next(file.batches([group], footer.leaves([column]), 1))
                 self._merge(batch.column(0).dictionary)
 
     def _merge(self, dictionary: pa.Array) -> None:

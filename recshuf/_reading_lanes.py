@@ -113,7 +113,7 @@ class Loader:
         self._waiting.append((lane, row, batch))
         self._bytes += size
         del batch
-        if self._bytes > self._most_bytes // 2:
+        if self._bytes + size > self._most_bytes:
             self.flush()
 
     def flush(self) -> None:

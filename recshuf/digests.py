@@ -10,7 +10,6 @@ data has checksums for that, and `recshuf verify` compares contents.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +18,7 @@ import pyarrow as pa
 from recshuf.sizes import find_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
@@ -110,21 +109,28 @@ def find_fingerprints(keys: NDArray[np.uint64], lengths: NDArray[np.int64]) -> N
 
 def digest_records(records: Records) -> Digest:
     """Return the digest of some records."""
-    return digest_parts(records, [0, len(records)])[0]
+    return digest_parts(records, np.array([0, len(records)]))[0]
 
 
-def digest_parts(records: Records, edges: Sequence[int]) -> list[Digest]:
+def digest_parts(records: Records, edges: NDArray[np.int64]) -> list[Digest]:
     """Return the digest of each part ``edges[k]:edges[k + 1]`` of some records."""
-    return [sum_digests(_digest_chunks(records, start, stop)) for start, stop in pairwise(edges)]
+    sums = (np.diff(edges), *_sum_parts(records, edges))
+    return [Digest(*one) for one in zip(*(each.tolist() for each in sums), strict=True)]
 
 
-def _digest_chunks(records: Records, start: int, stop: int) -> Iterator[Digest]:
-    """Yield the digests of chunks of records ``start:stop``."""
-    for first in range(start, stop, _CHUNK_RECORDS):
-        chunk = records.slice(first, min(first + _CHUNK_RECORDS, stop))
+def _sum_parts(records: Records, edges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Return the sums of lengths and of fingerprints of each part ``edges[k]:edges[k + 1]``."""
+    starts, ends = edges[:-1], edges[1:]
+    byte_counts = np.zeros(len(starts), np.int64)
+    fingerprints = np.zeros(len(starts), np.uint64)
+    for first in range(int(edges[0]), int(edges[-1]), _CHUNK_RECORDS):
+        chunk = records.slice(first, min(first + _CHUNK_RECORDS, int(edges[-1])))
         lengths = record_lengths(chunk.batch)
-        total = int(find_fingerprints(chunk.keys, lengths).sum(dtype=np.uint64))
-        yield Digest(len(chunk), int(lengths.sum()), total)
+        present = np.flatnonzero((starts < first + len(chunk)) & (ends > first) & (ends > starts))
+        places = np.maximum(starts[present] - first, 0)
+        byte_counts[present] += np.add.reduceat(lengths, places)
+        fingerprints[present] += np.add.reduceat(find_fingerprints(chunk.keys, lengths), places)
+    return byte_counts, fingerprints
 
 
 class PileDigests:
@@ -135,25 +141,19 @@ class PileDigests:
         self.byte_counts: NDArray[np.int64] = np.zeros(pile_count, np.int64)
         self.fingerprints: NDArray[np.uint64] = np.zeros(pile_count, np.uint64)
 
-    def add(self, counts: NDArray[np.int64], records: Records, bounds: NDArray[np.int64]) -> None:
-        """Add records grouped by pile: pile j has ``counts[j]`` of them, at ``bounds[j]:bounds[j + 1]``."""
-        self.counts += counts
-        filled = np.flatnonzero(counts)
-        starts = bounds[filled]
-        first = 0
-        while first < len(filled):
-            last = max(first + 1, int(np.searchsorted(starts, starts[first] + _CHUNK_RECORDS)))
-            self._add_piles(records, filled[first:last], bounds)
-            first = last
+    @classmethod
+    def find(cls, records: Records, bounds: NDArray[np.int64]) -> PileDigests:
+        """Return the digests of records grouped by pile: those of pile j are at ``bounds[j]:bounds[j + 1]``."""
+        digests = cls(len(bounds) - 1)
+        digests.counts = np.diff(bounds)
+        digests.byte_counts, digests.fingerprints = _sum_parts(records, bounds)
+        return digests
 
-    def _add_piles(self, records: Records, piles: NDArray[np.intp], bounds: NDArray[np.int64]) -> None:
-        """Add the records of ascending piles, none of them empty."""
-        starts = bounds[piles]
-        part = records.slice(int(starts[0]), int(bounds[piles[-1] + 1]))
-        lengths = record_lengths(part.batch)
-        starts = starts - starts[0]
-        self.byte_counts[piles] += np.add.reduceat(lengths, starts)
-        self.fingerprints[piles] += np.add.reduceat(find_fingerprints(part.keys, lengths), starts)
+    def add(self, other: PileDigests) -> None:
+        """Add the records of others to each pile."""
+        self.counts += other.counts
+        self.byte_counts += other.byte_counts
+        self.fingerprints += other.fingerprints
 
     def pile(self, pile: int) -> Digest:
         """Return the digest of one pile."""

@@ -90,7 +90,7 @@ def load_ordered(unit: Unit, edges: Sequence[int], decoder: Decoder | None) -> l
     if records is None:
         raise RuntimeError(f"piles {unit.piles} are empty")
     records = records.take(sort_by_key(records.keys))
-    digests = digest_parts(records, edges)
+    digests = digest_parts(records, np.array(edges))
     batch = records.batch
     del records
     if decoder is not None:

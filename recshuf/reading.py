@@ -223,7 +223,7 @@ class Reading:
         return lane
 
     def _make_loader(self) -> Loader:
-        return Loader(self._hand_on, self._plan.block_bytes // 2)
+        return Loader(self._hand_on, self._plan.block_bytes)
 
     def _close(self, lane: Lane) -> bool:
         """Take a lane whose fragments are all taken out of the open ones; return whether nobody else did."""

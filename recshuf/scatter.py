@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -176,7 +176,7 @@ class Scatter:
         """Throw records that directly follow each other onto the piles of a set, as one batch."""
         store = self._store
         first = received[0][0]
-        edges = [0, *accumulate(len(records) for _, records in received)]
+        edges = np.cumsum([0, *(len(records) for _, records in received)])
         records = concat_records([records for _, records in received])
         digests = digest_parts(records, edges)
         piles = find_piles(records.keys, store.pile_count, store.key_range)

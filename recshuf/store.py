@@ -125,10 +125,10 @@ class PileStore:
                 "report this as a fault"
             )
         origin = Origin(input_index, first_row)
-        counts = np.diff(bounds)
+        digests = PileDigests.find(records, bounds)
         with self._lock:
-            self.counts += counts
-            self._digests_of(set_index).add(counts, records, bounds)
+            self.counts += digests.counts
+            self._digests_of(set_index).add(digests)
             self._drop_unwanted()
             wanted = self._wanted_count
             resident = self._keep(set_index, origin, records, bounds)

@@ -93,7 +93,7 @@ def test_small_inputs_and_small_batches_are_visited_together(workers: int):
     assert 8 * workers <= len(list_loads(source, workers)) <= 8 * workers + 1
     large = FakeSource([[b"0123456789"] * 1000], fragment_rows=1000, batch_rows=5)
     loads = list_loads(large, workers, block_bytes=8000)
-    assert all(2000 < sum(piece.batch.nbytes for piece in load) <= 4000 for load in loads[:-1])
+    assert all(6000 < sum(piece.batch.nbytes for piece in load) <= 8000 for load in loads[:-1])
 
 
 class LongFragment(FakeFragment):
@@ -122,7 +122,7 @@ def test_batches_of_one_fragment_are_visited_by_others_than_who_reads_it(
     def visit(_: list[Piece]) -> None:
         long.visitors.add(threading.get_ident())
 
-    Reading(source, ReadingPlan(workers, 1 << 20, 1 << 20), [0], visit).run("read")
+    Reading(source, ReadingPlan(workers, 1 << 14, 1 << 20), [0], visit).run("read")
     assert len(long.visitors) > 1
 
 

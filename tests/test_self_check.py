@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -203,11 +204,20 @@ def test_a_digest_depends_on_the_records_and_not_on_their_order(rows: list[tuple
     whole = digest_records(as_records(rows))
     assert digest_records(as_records(data.draw(st.permutations(rows)))) == whole
     cut = data.draw(st.integers(0, len(rows)))
-    parts = digest_parts(as_records(rows), [0, cut, len(rows)])
+    parts = digest_parts(as_records(rows), np.array([0, cut, len(rows)]))
     assert parts == [digest_records(as_records(rows[:cut])), digest_records(as_records(rows[cut:]))]
     assert sum_digests(parts) == whole
     assert whole.records == len(rows)
     assert whole.byte_count == sum(len(row) for _, row in rows)
+
+
+def test_parts_of_any_length_are_digested_like_their_records():
+    """Longer and shorter than what is summed at once, and empty ones anywhere."""
+    rows = [(key, b"x" * (key % 7)) for key in range(100_000)]
+    edges = [5, 5, 6, 90_000, 90_000, 90_001, 99_999, 99_999]
+    parts = digest_parts(as_records(rows), np.array(edges))
+    assert parts == [digest_records(as_records(rows[start:stop])) for start, stop in pairwise(edges)]
+    assert [part.records for part in parts] == [0, 1, 89_994, 0, 1, 9_998, 0]
 
 
 @given(rows=ROWS.filter(bool), data=st.data())
@@ -241,7 +251,7 @@ def test_piles_are_digested_like_their_records(rows: list[tuple[int, bytes]], pi
     bounds = np.array([0, *edges, len(rows)])
     digests = PileDigests(piles)
     for _ in range(2):
-        digests.add(np.diff(bounds), as_records(rows), bounds)
+        digests.add(PileDigests.find(as_records(rows), bounds))
     for pile in range(piles):
         part = digest_records(as_records(rows[bounds[pile] : bounds[pile + 1]]))
         assert digests.pile(pile) == part + part

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BUFFER_BYTES = 1 << 18
 """Read buffer of each column chunk, so that memory does not depend on the chunk's size."""
 
-_BIN_BYTES = 8 << 20
+_BIN_BYTES = 2 << 20
 _MAGIC = b"PAR1"
 _MAGIC_ENCRYPTED = b"PARE"
 _KEYLESS = "is encrypted, and recshuf has no keys"

@@ -35,6 +35,13 @@ class Usage:
     """Fetched from the disk, since the page cache did not have it."""
     disk_written_bytes: int
     """Made dirty in the page cache, through whatever call."""
+    sync_seconds: float = 0.0
+    """After its end, until its output was on the disk."""
+
+    @property
+    def durable_seconds(self) -> float:
+        """Wall time until the output was on the disk."""
+        return self.seconds + self.sync_seconds
 
 
 class CommandError(Exception):

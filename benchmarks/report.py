@@ -37,7 +37,7 @@ PACKAGES = (
 
 
 def find_ratios(found: CaseResult) -> dict[str, dict[str, float]]:
-    """Return seconds and CPU seconds of everybody else divided by recshuf's."""
+    """Return seconds, with and without those until the output is on disk, and CPU seconds of others by recshuf's."""
     ours = next((result for result in found.results if result.name == OURSELVES and result.counts), None)
     if ours is None:
         return {}
@@ -45,6 +45,7 @@ def find_ratios(found: CaseResult) -> dict[str, dict[str, float]]:
     return {
         other.name: {
             "seconds": other.median.seconds / mine.seconds,
+            "durable_seconds": other.median.durable_seconds / mine.durable_seconds,
             "cpu_seconds": other.median.cpu_seconds / max(mine.cpu_seconds, 1e-9),
         }
         for other in found.results

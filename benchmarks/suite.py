@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -131,6 +132,7 @@ def run_once(
         os.sync()  # nobody pays for what was written before
         try:
             usage = run_filled(filled, given, output, Path(work), settings)
+            usage = replace(usage, sync_seconds=sync_output(output))
             if contender.is_sample:
                 usage, result.note = extrapolate(usage, Path(work, "stdout"))
             elif not result.rounds and case.records:
@@ -152,6 +154,15 @@ def run_filled(contender: Contender, given: Path, output: Path, work: Path, sett
         stdout=output if contender.writes_stdout else work / "stdout",
         environment=contender.environment,
     )
+
+
+def sync_output(output: Path) -> float:
+    """Have all of an output written to the disk, and return how many seconds that took."""
+    started = time.perf_counter()
+    for file in list_files(output) if output.exists() else ():
+        with file.open("rb") as stream:
+            os.fsync(stream.fileno())
+    return time.perf_counter() - started
 
 
 def extrapolate(usage: Usage, answer: Path) -> tuple[Usage, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks import suite
 from benchmarks.cases import CASES, FLOOR, OURSELVES, Case, Contender, Data, Promise
 from benchmarks.data import make_data
 from benchmarks.digest import digest
@@ -101,6 +103,19 @@ def test_recshuf_itself_must_be_right(folder: Path) -> None:
     assert report["cases"][0]["times_recshuf"] == {}
     assert report["promises"] == []
     assert "| lines | wrong output" in format_report(report)
+
+
+def test_the_way_to_the_disk_counts_beside_the_seconds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(0, 10)
+    synced = []
+    monkeypatch.setattr(suite.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(suite.os, "fsync", lambda number: synced.append(os.fstat(number).st_size))
+    report = run_fakes(folder, SORT, name_shell("other", 'cp "$1" "$2"'))
+    ours, other = (find_contender(report, name)["median"] for name in (OURSELVES, "other"))
+    assert synced == [find_contender(report, OURSELVES)["output_bytes"]] * 2
+    assert [each["sync_seconds"] for each in (ours, other)] == [10, 10]
+    ratio = report["cases"][0]["times_recshuf"]["other"]["durable_seconds"]
+    assert ratio == pytest.approx((other["seconds"] + 10) / (ours["seconds"] + 10))
 
 
 def test_rounds_alternate_and_ratios_are_those_of_the_medians(folder: Path) -> None:

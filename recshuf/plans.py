@@ -49,6 +49,9 @@ WAITING = 1.25
 """Memory of a pile that was ordered, as a multiple of the pile."""
 UNEVEN = 1.25
 """How much larger than expected a pile may come out, and is not split."""
+STAYING_SHARE, SPILLING_SHARE = 0.6, 0.8
+"""What the scatter may take of the memory limit where piles may stay there, and where none does: the larger the blocks,
+the fewer and longer the slices that are written."""
 MISJUDGED = 1.25
 """How many times as much as expected to fit into memory may fit after all."""
 RESERVED_DESCRIPTORS = 40
@@ -179,7 +182,7 @@ def make_plan(
     record_count = _sum_known([size.record_count for size in inputs])
     byte_count = _sum_known([size.byte_count for size in inputs])
     kept_bytes = _expect_kept(byte_count, record_count, output_count)
-    scatter_workers, block_bytes, scatter_bytes = _fit_scatter(limits, costs)
+    scatter_workers, block_bytes, scatter_bytes = _choose_scatter(limits, costs, kept_bytes)
     shard_count = count_shards(cut, _least(record_count, output_count), _output_bytes(inputs))
     writers, threads, in_flight, pile_share, sink_bytes = _fit_gather(limits, costs, shard_count)
     fits = kept_bytes is not None and kept_bytes <= limits.memory_bytes - _spare(limits) - max(
@@ -274,16 +277,25 @@ def region_bytes(record_count: float, mean_bytes: float, mean_square_bytes: floa
     return math.ceil(record_count * mean_bytes + 6 * math.sqrt(record_count * mean_square_bytes))
 
 
-def _fit_scatter(limits: Limits, costs: Costs) -> tuple[int, int, int]:
-    """Return the workers, block size and memory of the scatter: large blocks first, then many workers."""
-    share = 0.6 * limits.memory_bytes
+def _choose_scatter(limits: Limits, costs: Costs, kept_bytes: int | None) -> tuple[int, int, int]:
+    """Return the workers, block size and memory of the scatter, which takes more where no piles are to stay."""
+    chosen = _fit_scatter(limits, costs, STAYING_SHARE)
+    room = limits.memory_bytes - _spare(limits) - chosen[2]
+    if kept_bytes is None or kept_bytes <= MISJUDGED * room:
+        return chosen
+    return _fit_scatter(limits, costs, SPILLING_SHARE)
+
+
+def _fit_scatter(limits: Limits, costs: Costs, share: float) -> tuple[int, int, int]:
+    """Return workers, block size and memory of the scatter, at most a share of all: large blocks first, then many workers."""
+    most_bytes = share * limits.memory_bytes
     for workers in range(limits.workers, 0, -1):
         block = LARGEST_BLOCK
         # With few workers left, small blocks cost more than idle cores.
         smallest = SMALLEST_BLOCK if workers == 1 else 4 * SMALLEST_BLOCK
         while block >= smallest:
             needed = workers * (costs.reading_bytes(block) + int(GROUPING * block))
-            if needed <= share or (
+            if needed <= most_bytes or (
                 workers == 1 and block == SMALLEST_BLOCK and needed <= limits.memory_bytes
             ):
                 return workers, block, needed

@@ -158,6 +158,16 @@ def test_a_sink_that_writes_much_at_once_has_as_much_ready(memory: int, fits: bo
     assert (plan.units_in_flight - 3) * plan.pile_bytes >= 64 * MB
 
 
+@pytest.mark.parametrize("count", [10**6, 10**8])
+def test_blocks_are_larger_where_no_piles_stay_in_memory(count: int):
+    costs = Costs(lambda block: 3 * block, lambda _: MB)
+    plan = make_plan([InputSize(count, 100 * count, None)], Limits(256 * MB, 2, GB), costs, Cut(shards=1))
+    scatter_bytes = plan.scatter_workers * 5 * plan.block_bytes
+    assert scatter_bytes <= (0.6 if plan.resident_bytes else 0.8) * 256 * MB
+    assert scatter_bytes > (0.3 if plan.resident_bytes else 0.6) * 256 * MB
+    assert (plan.resident_bytes > 0) == (count == 10**6)
+
+
 def test_a_stream_leaves_memory_rather_than_have_piles_wait():
     limits = Limits(500 * MB, 2, GB)
     plans = [

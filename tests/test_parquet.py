@@ -263,6 +263,14 @@ def test_footers_that_were_read_do_not_add_up(tmp_path: Path, monkeypatch: pytes
     assert alive <= 6
 
 
+def test_the_memory_of_a_large_footer_is_planned_for(tmp_path: Path) -> None:
+    few = store(tmp_path / "few.parquet", {"a": np.arange(20_000)})
+    many = store(tmp_path / "many.parquet", {"a": np.arange(20_000)}, row_group_size=2)
+    more_bytes = pq.read_metadata(many).serialized_size - pq.read_metadata(few).serialized_size
+    without, found = (open_source(*paths).reading_bytes(BLOCK) for paths in ([few], [few, many]))
+    assert found >= without + 5 * more_bytes
+
+
 def test_fixed_and_plain_columns_are_counted_exactly(tmp_path: Path) -> None:
     text = [str(number) * 3 for number in range(5000)]
     store(tmp_path / "in.parquet", {"a": list(range(5000)), "t": text}, use_dictionary=False)

@@ -68,10 +68,11 @@ class ParquetCensus:
             metadata=self._union.schema.metadata,
         )
 
-    def find_page_bytes(self) -> int:
-        """Return what reading a row group holds beside the batch, at most."""
+    def find_open_bytes(self) -> int:
+        """Return what reading a file holds beside the batch, at most: its footer, and pages of a row group."""
         return max(
-            footer.page_bytes([column for column in self.columns_of(index) if isinstance(column, int)])
+            footer.parsed_bytes
+            + footer.page_bytes([column for column in self.columns_of(index) if isinstance(column, int)])
             for index, footer in enumerate(self.footers)
         )
 

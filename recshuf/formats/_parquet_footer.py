@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PAGED_WRITERS = ("parquet-cpp", "parquet-mr", "parquet-rs", "parquet-go", "Polars", "impala")
+_PARSED = 6
+"""Memory of a footer, as a multiple of its bytes in the file: 9 MB for 10,000 row groups took 47 to 62."""
 _PAGE_BYTES = 1 << 20
 _PAGE_VALUES = 1024
 _MOST_COLUMNS = 100_000  # each takes some 0.3 ms and 10 KB: a file of a few MB could claim any number
@@ -45,6 +47,8 @@ class Footer:
     """Unit in which those are read."""
     is_paged: bool
     """Whether it is from a writer whose pages are small."""
+    parsed_bytes: int
+    """Memory that it takes while the file is open, about."""
 
     @property
     def row_count(self) -> int:
@@ -123,7 +127,10 @@ def _read_footer(file: OpenFile, path: Path, file_bytes: int) -> Footer:
     unit = "us" if int96 and b"org.apache.spark.version" in (metadata.metadata or {}) else "ns"
     sizes = tuple(group.total_byte_size for group in groups)
     is_paged = str(metadata.created_by).startswith(_PAGED_WRITERS)
-    return Footer(file.name, path, file_bytes, schema, starts, rows, sizes, int96, unit, is_paged)
+    parsed_bytes = _PARSED * metadata.serialized_size
+    return Footer(
+        file.name, path, file_bytes, schema, starts, rows, sizes, int96, unit, is_paged, parsed_bytes
+    )
 
 
 def _check_holds_records(name: str, path: Path, group_rows: tuple[int, ...], column_count: int) -> None:

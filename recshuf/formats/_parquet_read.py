@@ -55,7 +55,7 @@ class ParquetSource(Source):
         self._census = ParquetCensus(inputs, columns, field)
         self.schema = dense_schema(self._census.declared)
         self.inputs = self._census.summaries()
-        self._page_bytes = self._census.find_page_bytes()
+        self._open_bytes = self._census.find_open_bytes()
         self.layout = self._census.layout()
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
@@ -84,8 +84,8 @@ class ParquetSource(Source):
         return columns
 
     def reading_bytes(self, block_bytes: int) -> int:
-        """Return a batch and what decoding adds to it, and the pages of the largest row group."""
-        return 5 * block_bytes // 2 + self._page_bytes
+        """Return a batch and what decoding adds to it, a footer, and the pages of the largest row group."""
+        return 5 * block_bytes // 2 + self._open_bytes
 
     def decoder(self) -> Decoder:
         """Return the identity: native batches are tables already."""

@@ -190,15 +190,15 @@ class OpenFile:
         with suppress(OSError):  # it was only read
             self._handle.close()
 
-    def batches(self, groups: Sequence[int], leaves: Sequence[int], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the columns with these leaf indices of some row groups, `rows` rows at a time.
+    def batches(self, group: int, leaves: Sequence[int], rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the columns with these leaf indices of one row group, `rows` rows at a time.
 
         `set_batch_rows` changes the number for the batches after the next ``next``.
         """
         iterator = self.parquet.reader.iter_batches(
-            rows, row_groups=list(groups), column_indices=list(leaves), use_threads=False
+            rows, row_groups=[group], column_indices=list(leaves), use_threads=False
         )
-        place = f"row group {groups[0]}" + (f" to {groups[-1]}" if len(groups) > 1 else "")
+        place = f"row group {group}"
         while True:
             with explained(self.name, place):
                 batch = next(iterator, None)

@@ -10,16 +10,17 @@ import pyarrow as pa
 from recshuf.errors import InputError
 from recshuf.formats._parquet_census import ParquetCensus
 from recshuf.formats._parquet_file import OpenFile, explained
-from recshuf.formats._parquet_groups import cut_runs
 from recshuf.formats._parquet_sample import GROWTH, first_batch_rows
 from recshuf.formats._parquet_types import conform, dense_schema
 from recshuf.interfaces import Decoder, Fragment, Source
 from recshuf.sizes import count_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from recshuf.formats._parquet_groups import GroupRun
+    import pyarrow.parquet as pq
+
+    from recshuf.formats._parquet_footer import Footer
     from recshuf.interfaces import InputFile
 
 _LEAST_FRAGMENTS = 16
@@ -68,8 +69,9 @@ class ParquetSource(Source):
                 raise InputError(footer.name, "was changed while it was being read")
         columns = self._columns_of(input_index)
         limits = _Limits(min(block_bytes, max_record_bytes), max_record_bytes)
+        groups = (_Group(footer, metadata, index, start) for index, start in _list_groups(footer))
         share = min(block_bytes, (self.inputs[input_index].native_bytes or 0) // _LEAST_FRAGMENTS)
-        for run in cut_runs(footer, metadata, share):
+        for run in _join_groups(groups, share):
             yield ParquetFragment(run, self.schema, columns, limits)
 
     def _columns_of(self, input_index: int) -> list[int | pa.Scalar]:
@@ -121,6 +123,54 @@ class _Limits:
     max_record_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """One row group of one file; `metadata` is shared by all of a file and spares reading its footer again."""
+
+    footer: Footer
+    metadata: pq.FileMetaData
+    index: int
+    first_row: int
+
+    @property
+    def rows(self) -> int:
+        return self.footer.group_rows[self.index]
+
+    @property
+    def stored_bytes(self) -> int:
+        return self.footer.group_bytes[self.index]
+
+    def open(self, int96_unit: str | None = None) -> OpenFile:
+        unit = int96_unit or self.footer.int96_unit
+        return OpenFile(self.footer.name, self.footer.path, metadata=self.metadata, int96_unit=unit)
+
+    def place(self, row: int) -> str:
+        return f"row group {self.index}, row {self.first_row + row}"
+
+
+def _list_groups(footer: Footer) -> Iterator[tuple[int, int]]:
+    """Yield index and first row of each row group that has rows."""
+    first_row = 0
+    for index, rows in enumerate(footer.group_rows):
+        if rows:
+            yield index, first_row
+        first_row += rows
+
+
+def _join_groups(groups: Iterable[_Group], most_bytes: int) -> Iterator[list[_Group]]:
+    """Yield runs of row groups that have no more bytes before compression than that, or are one."""
+    run: list[_Group] = []
+    run_bytes = 0
+    for group in groups:
+        if run and run_bytes + group.stored_bytes > most_bytes:
+            yield run
+            run, run_bytes = [], 0
+        run.append(group)
+        run_bytes += group.stored_bytes
+    if run:
+        yield run
+
+
 class _Pace:
     """How many rows to read at once: what fits a block, but never suddenly many more."""
 
@@ -140,8 +190,8 @@ class ParquetFragment(Fragment):
 
     Parameters
     ----------
-    run
-        Where they lie.
+    groups
+        Where they lie, at least one.
     schema
         Schema of the batches.
     columns
@@ -151,47 +201,49 @@ class ParquetFragment(Fragment):
     """
 
     def __init__(
-        self, run: GroupRun, schema: pa.Schema, columns: list[int | pa.Scalar], limits: _Limits
+        self, groups: list[_Group], schema: pa.Schema, columns: list[int | pa.Scalar], limits: _Limits
     ) -> None:
-        self.record_count = run.row_count
-        self._run = run
+        self.record_count = sum(group.rows for group in groups)
+        self._groups = groups
         self._schema = schema
         self._columns = columns
         self._limits = limits
         self._stored = sorted({column for column in columns if isinstance(column, int)})
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the row groups in order."""
-        with self._run.open() as file:
-            try:
-                yield from self._read(file, self._run)
-            except InputError:
-                # Only by itself does a row group show that it is the one.
-                for single in self._run.singles():
-                    for _ in self._read(file, single):
-                        pass
-                raise
+        """Yield the rows of the row groups in order.
 
-    def _read(self, file: OpenFile, run: GroupRun) -> Iterator[pa.RecordBatch]:
-        done, block_bytes = 0, self._limits.block_bytes
-        pace = _Pace(first_batch_rows(run.footer, run.groups[0], block_bytes), block_bytes)
-        with Int96Watch(run, self._stored, pace.rows) as watch:
-            for stored in run.batches(file, self._stored, pace.rows):
+        Each is read by itself: over several, pyarrow takes what a column lacks in one from the next, and leaves what it has
+        too much for the next, so that rows come apart without an error.
+        """
+        first = self._groups[0]
+        pace = _Pace(
+            first_batch_rows(first.footer, first.index, self._limits.block_bytes), self._limits.block_bytes
+        )
+        with first.open() as file:
+            for group in self._groups:
+                yield from self._read(file, group, pace)
+
+    def _read(self, file: OpenFile, group: _Group, pace: _Pace) -> Iterator[pa.RecordBatch]:
+        done = 0
+        raw = file.batches(group.index, group.footer.leaves(self._stored), pace.rows)
+        with Int96Watch(group, self._stored, pace.rows) as watch:
+            for stored in raw:
                 watch.check(stored, done)
-                batch = self._conform(stored, run, done)
+                batch = self._conform(stored, group, done)
                 size = count_bytes(batch)
-                yield from self._cut(batch, size, run, done)
+                yield from self._cut(batch, size, group, done)
                 done += batch.num_rows
                 pace.learn(batch.num_rows, size)
                 file.set_batch_rows(pace.rows)
                 watch.set_batch_rows(pace.rows)
-        if done != run.row_count:
-            problem = f"row group {run.groups[0]} holds {done} rows, but its footer says {run.row_count}"
-            raise InputError(run.name, f"is damaged: {problem}")
+        if done != group.rows:
+            problem = f"row group {group.index} holds {done} rows, but its footer says {group.rows}"
+            raise InputError(group.footer.name, f"is damaged: {problem}")
 
-    def _conform(self, stored: pa.RecordBatch, run: GroupRun, done: int) -> pa.RecordBatch:
+    def _conform(self, stored: pa.RecordBatch, group: _Group, done: int) -> pa.RecordBatch:
         places = {column: index for index, column in enumerate(self._stored)}
-        with explained(run.name, run.place(done)):
+        with explained(group.footer.name, group.place(done)):
             arrays = [
                 conform(stored.column(places[column]), field.type)
                 if isinstance(column, int)
@@ -201,19 +253,19 @@ class ParquetFragment(Fragment):
             return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _cut(
-        self, batch: pa.RecordBatch, size: int, run: GroupRun, first_row: int
+        self, batch: pa.RecordBatch, size: int, group: _Group, first_row: int
     ) -> Iterator[pa.RecordBatch]:
         """Yield a batch of `size` bytes in slices that fit a block, down to single records."""
         if size > self._limits.block_bytes and batch.num_rows > 1:
             half = batch.num_rows // 2
             for part, row in ((batch.slice(0, half), first_row), (batch.slice(half), first_row + half)):
-                yield from self._cut(part, count_bytes(part), run, row)
+                yield from self._cut(part, count_bytes(part), group, row)
             return
         if batch.num_rows == 1 and size > self._limits.max_record_bytes:
             raise InputError(
-                run.name,
+                group.footer.name,
                 f"a record of {size} bytes is longer than the {self._limits.max_record_bytes} bytes allowed",
-                place=run.place(first_row),
+                place=group.place(first_row),
                 remedy="raise --memory",
             )
         yield batch
@@ -231,25 +283,25 @@ class Int96Watch:
 
     Parameters
     ----------
-    run
-        What is read.
+    group
+        The row group that is read.
     stored
         The Arrow columns that are read of it, in the order of the batches.
     rows
         Rows of the first batch.
     """
 
-    def __init__(self, run: GroupRun, stored: Sequence[int], rows: int) -> None:
-        self._run = run
-        self._columns = [column for column in run.footer.int96_columns if column in stored]
+    def __init__(self, group: _Group, stored: Sequence[int], rows: int) -> None:
+        self._group = group
+        self._columns = [column for column in group.footer.int96_columns if column in stored]
         self._places = [list(stored).index(column) for column in self._columns]
-        self._file = run.open("ms") if self._columns else None
+        self._file = group.open("ms") if self._columns else None
         self._batches = self._open(rows)
 
     def _open(self, rows: int) -> Iterator[pa.RecordBatch]:
         if self._file is None:
             return iter(())
-        return self._run.batches(self._file, self._columns, rows)
+        return self._file.batches(self._group.index, self._group.footer.leaves(self._columns), rows)
 
     def __enter__(self) -> Self:
         return self
@@ -279,8 +331,8 @@ class Int96Watch:
                 conform(coarse.column(index), batch.column(place).type)
             except pa.ArrowInvalid as error:
                 raise InputError(
-                    self._run.name,
-                    f"an INT96 time is outside the range of {self._run.footer.int96_unit} in 64 bits",
-                    place=f"field {batch.schema.field(place).name!r}, {self._run.place(first_row)} and on",
+                    self._group.footer.name,
+                    f"an INT96 time is outside the range of {self._group.footer.int96_unit} in 64 bits",
+                    place=f"field {batch.schema.field(place).name!r}, {self._group.place(first_row)} and on",
                     remedy="write the file with another type of time",
                 ) from error

@@ -243,6 +243,49 @@ def test_a_page_that_claims_too_many_values_does_not_shift_the_next_row_groups(t
                 assert read_all(open_source(path)).equals(table)
 
 
+PAGED = {
+    "numbers with a dictionary": (pa.array(np.arange(60) % 5, pa.int32()), {"use_dictionary": True}),
+    "truth values": (pa.array(np.arange(60) % 7 < 3), {"use_dictionary": False}),
+    "texts beside what they share": (
+        pa.array(["a", "bb", "ccc", "d", "d"] * 12),
+        {"use_dictionary": False, "column_encoding": {"a": "DELTA_BYTE_ARRAY"}},
+    ),
+    "lists": (pa.array([[i % 3] * (i % 4) for i in range(60)]), {"use_dictionary": True}),
+}
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("kind", PAGED)
+def test_a_flipped_bit_in_the_header_of_a_page_is_found(tmp_path: Path, kind: str, version: str) -> None:
+    """A header has no checksum; what is read as one value more moves all behind it along."""
+    column, options = PAGED[kind]
+    table = pa.Table.from_arrays([column], schema=pa.schema([pa.field("a", column.type, nullable=False)]))
+    path, ten = tmp_path / "in.parquet", {"max_rows_per_page": 10, "write_batch_size": 10}
+    options |= {"compression": "none", "write_page_checksum": True, "data_page_version": version}
+    pq.write_table(table, path, **ten, **options)
+    content = path.read_bytes()
+    start = chunk_of(path).data_page_offset
+    refused = 0
+    for place in range(start, start + 40):
+        for bit in range(8):
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << bit
+            path.write_bytes(damaged)
+            try:
+                assert read_all(open_source(path))["a"].to_pylist() == column.to_pylist()
+            except InputError:
+                refused += 1
+    assert refused > 40
+
+
+def test_headers_of_pages_may_be_long(tmp_path: Path) -> None:
+    """Statistics hold whole values, two in each header."""
+    text = pa.array([f"{i:04} " + "x" * size for i, size in enumerate([1, 300, 2000, 4000, 1, 4000] * 20)])
+    options = {"max_rows_per_page": 6, "write_batch_size": 3, "use_dictionary": False}
+    path = store(tmp_path / "in.parquet", {"t": text}, row_group_size=50, **options)
+    assert read_all(open_source(path))["t"].to_pylist() == text.to_pylist()
+
+
 @pytest.mark.parametrize("group", [0, 7, 199])
 def test_of_small_row_groups_the_damaged_one_is_named(tmp_path: Path, group: int) -> None:
     columns = {"a": np.arange(2000, dtype=np.int64), "b": np.arange(2000) % 7}

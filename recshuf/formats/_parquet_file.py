@@ -190,6 +190,11 @@ class OpenFile:
         with suppress(OSError):  # it was only read
             self._handle.close()
 
+    def read_at(self, place: int, most_bytes: int) -> bytes:
+        """Return the bytes from a place on, fewer at the end of the file."""
+        content: bytes = self._handle.read_at(most_bytes, place)
+        return content
+
     def batches(self, group: int, leaves: Sequence[int], rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the columns with these leaf indices of one row group, `rows` rows at a time.
 

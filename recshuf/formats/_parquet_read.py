@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -10,9 +11,11 @@ import pyarrow as pa
 from recshuf.errors import InputError
 from recshuf.formats._parquet_census import ParquetCensus
 from recshuf.formats._parquet_file import OpenFile, explained
+from recshuf.formats._parquet_pages import check_pages
 from recshuf.formats._parquet_sample import GROWTH, first_batch_rows
 from recshuf.formats._parquet_types import conform, dense_schema
 from recshuf.interfaces import Decoder, Fragment, Source
+from recshuf.records import concat_batches
 from recshuf.sizes import count_bytes
 
 if TYPE_CHECKING:
@@ -209,41 +212,64 @@ class ParquetFragment(Fragment):
         self._columns = columns
         self._limits = limits
         self._stored = sorted({column for column in columns if isinstance(column, int)})
+        self._footer = groups[0].footer
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the row groups in order.
-
-        Each is read by itself: over several, pyarrow takes what a column lacks in one from the next, and leaves what it has
-        too much for the next, so that rows come apart without an error.
-        """
-        first = self._groups[0]
-        pace = _Pace(
-            first_batch_rows(first.footer, first.index, self._limits.block_bytes), self._limits.block_bytes
-        )
-        with first.open() as file:
-            for group in self._groups:
-                yield from self._read(file, group, pace)
-
-    def _read(self, file: OpenFile, group: _Group, pace: _Pace) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the row groups in order."""
+        block_bytes = self._limits.block_bytes
+        pace = _Pace(first_batch_rows(self._footer, self._groups[0].index, block_bytes), block_bytes)
         done = 0
-        raw = file.batches(group.index, group.footer.leaves(self._stored), pace.rows)
-        with Int96Watch(group, self._stored, pace.rows) as watch:
-            for stored in raw:
-                watch.check(stored, done)
-                batch = self._conform(stored, group, done)
-                size = count_bytes(batch)
-                yield from self._cut(batch, size, group, done)
-                done += batch.num_rows
-                pace.learn(batch.num_rows, size)
-                file.set_batch_rows(pace.rows)
-                watch.set_batch_rows(pace.rows)
-        if done != group.rows:
-            problem = f"row group {group.index} holds {done} rows, but its footer says {group.rows}"
-            raise InputError(group.footer.name, f"is damaged: {problem}")
+        raw = self._read(pace)
+        for stored in self._join(raw, pace) if self._is_dense() else raw:
+            batch = self._conform(stored, done)
+            size = count_bytes(batch)
+            pace.learn(batch.num_rows, size)
+            yield from self._cut(batch, size, done)
+            done += batch.num_rows
 
-    def _conform(self, stored: pa.RecordBatch, group: _Group, done: int) -> pa.RecordBatch:
+    def _read(self, pace: _Pace) -> Iterator[pa.RecordBatch]:
+        """Yield what is stored, each row group read by itself.
+
+        Over several, pyarrow takes what a column lacks in one from the next, and leaves what it has too much for the next,
+        so that rows come apart without an error.
+        """
+        leaves = self._footer.leaves(self._stored)
+        with self._groups[0].open() as file:
+            for group in self._groups:
+                done = 0
+                with Int96Watch(group, self._stored, pace.rows) as watch:
+                    for stored in file.batches(group.index, leaves, pace.rows):
+                        watch.check(stored, done)
+                        done += stored.num_rows
+                        yield stored
+                        file.set_batch_rows(pace.rows)
+                        watch.set_batch_rows(pace.rows)
+                if done != group.rows:
+                    problem = f"row group {group.index} holds {done} rows, but its footer says {group.rows}"
+                    raise InputError(self._footer.name, f"is damaged: {problem}")
+                check_pages(file, group.index, leaves)
+
+    def _join(self, batches: Iterable[pa.RecordBatch], pace: _Pace) -> Iterator[pa.RecordBatch]:
+        """Yield batches of several small row groups joined, as long as half a block holds them."""
+        waiting: list[pa.RecordBatch] = []
+        waiting_bytes = 0
+        for batch in batches:
+            size = batch.get_total_buffer_size()
+            if waiting and 2 * (waiting_bytes + size) > self._limits.block_bytes:
+                yield concat_batches(waiting)
+                waiting, waiting_bytes = [], 0
+            waiting.append(batch)
+            waiting_bytes += size
+            # As many rows as were asked for: there may be more in the row group, to be read at the pace that these teach.
+            if batch.num_rows >= pace.rows:
+                yield concat_batches(waiting)
+                waiting, waiting_bytes = [], 0
+        if waiting:
+            yield concat_batches(waiting)
+
+    def _conform(self, stored: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         places = {column: index for index, column in enumerate(self._stored)}
-        with explained(group.footer.name, group.place(done)):
+        with explained(self._footer.name, self._place(first_row)):
             arrays = [
                 conform(stored.column(places[column]), field.type)
                 if isinstance(column, int)
@@ -252,20 +278,32 @@ class ParquetFragment(Fragment):
             ]
             return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _cut(
-        self, batch: pa.RecordBatch, size: int, group: _Group, first_row: int
-    ) -> Iterator[pa.RecordBatch]:
+    def _is_dense(self) -> bool:
+        """Tell whether batches stay as they are stored, so that none of them grows."""
+        return all(
+            self._footer.schema.field(column).type == field.type
+            for field, column in zip(self._schema, self._columns, strict=True)
+            if isinstance(column, int)
+        )
+
+    def _place(self, row: int) -> str:
+        """Return where a row of the fragment is."""
+        starts = [group.first_row - self._groups[0].first_row for group in self._groups]
+        index = bisect_right(starts, row) - 1
+        return self._groups[index].place(row - starts[index])
+
+    def _cut(self, batch: pa.RecordBatch, size: int, first_row: int) -> Iterator[pa.RecordBatch]:
         """Yield a batch of `size` bytes in slices that fit a block, down to single records."""
         if size > self._limits.block_bytes and batch.num_rows > 1:
             half = batch.num_rows // 2
             for part, row in ((batch.slice(0, half), first_row), (batch.slice(half), first_row + half)):
-                yield from self._cut(part, count_bytes(part), group, row)
+                yield from self._cut(part, count_bytes(part), row)
             return
         if batch.num_rows == 1 and size > self._limits.max_record_bytes:
             raise InputError(
-                group.footer.name,
+                self._footer.name,
                 f"a record of {size} bytes is longer than the {self._limits.max_record_bytes} bytes allowed",
-                place=group.place(first_row),
+                place=self._place(first_row),
                 remedy="raise --memory",
             )
         yield batch

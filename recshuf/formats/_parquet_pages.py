@@ -1,0 +1,120 @@
+"""Page headers held against the footer: no checksum covers them, and the library believes what they say.
+
+Where a page claims too many values, padding can be read as some, and all behind them move along; where it claims another
+encoding, the same bytes make other values. Neither is an error to the library.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from recshuf.errors import InputError
+from recshuf.formats._parquet_file import explained
+from recshuf.formats._parquet_thrift import ThriftReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow.parquet as pq
+
+    from recshuf.formats._parquet_file import OpenFile
+    from recshuf.formats._parquet_thrift import Struct
+
+_HEADER_BYTES = (1 << 9, 1 << 14, 1 << 24)
+"""What is read of a page until its header is whole: the statistics may hold long values."""
+_STORED_BYTES = 3  # a field of every header
+_VALUES = 1  # of that of a data page
+_ENCODINGS = {
+    "PLAIN": (0,),
+    "PLAIN_DICTIONARY": (2, 8),  # two names of the same
+    "RLE": (3,),
+    "BIT_PACKED": (4,),
+    "DELTA_BINARY_PACKED": (5,),
+    "DELTA_LENGTH_BYTE_ARRAY": (6,),
+    "DELTA_BYTE_ARRAY": (7,),
+    "RLE_DICTIONARY": (2, 8),
+    "BYTE_STREAM_SPLIT": (9,),
+}
+
+
+class _Version(NamedTuple):
+    """Where the header of a data page says what."""
+
+    header: int
+    encoding: int
+    level_bytes: tuple[int, ...]
+
+
+_VERSIONS = (_Version(5, 2, ()), _Version(8, 4, (5, 6)))  # as structs of `PageHeader` in parquet.thrift
+
+
+def check_pages(file: OpenFile, group: int, leaves: Iterable[int]) -> None:
+    """Check the page headers of one row group in the columns with these leaf indices.
+
+    Rows of the group must have been read before: pyarrow ends the process over metadata that it cannot parse.
+
+    Raises
+    ------
+    InputError
+        When the pages of a column are not what the footer says.
+    """
+    row_group = file.metadata.row_group(group)
+    for leaf in leaves:
+        chunk = row_group.column(leaf)
+        with explained(file.name, f"row group {group}"):
+            problem = _find_problem(file, chunk, leaf)
+        if problem is not None:
+            place = f"row group {group}, column {chunk.path_in_schema!r}"
+            remedy = "fetch or write the file again"
+            raise InputError(file.name, f"is damaged: {problem}", place=place, remedy=remedy)
+
+
+def _find_problem(file: OpenFile, chunk: pq.ColumnChunkMetaData, leaf: int) -> str | None:
+    values = 0
+    encodings = {number for name in chunk.encodings for number in _ENCODINGS.get(name, ())}
+    try:
+        for version, page in _read_data_pages(file, chunk):
+            values += page.get(_VALUES, 0)
+            # Some old writers list none.
+            if encodings and page.get(version.encoding) not in encodings:
+                return "a page claims an encoding that its column does not have"
+            if any(page.get(field) for field in version.level_bytes) and not _has_levels(file, leaf):
+                return "a page claims levels that its column does not have"
+    except (IndexError, RecursionError):
+        # pyarrow reads no further than the last value either.
+        if values != chunk.num_values:
+            return "the header of a page cannot be read"
+    if values != chunk.num_values:
+        return f"its pages claim {values} values, and the footer {chunk.num_values}"
+    return None
+
+
+def _has_levels(file: OpenFile, leaf: int) -> bool:
+    column = file.parquet.schema.column(leaf)
+    return bool(column.max_definition_level or column.max_repetition_level)
+
+
+def _read_data_pages(
+    file: OpenFile, chunk: pq.ColumnChunkMetaData
+) -> Iterator[tuple[_Version, dict[int, int]]]:
+    """Yield the numbers in the header of each data page; `IndexError` where there is no header."""
+    place = chunk.data_page_offset
+    end = min(place, chunk.dictionary_page_offset or place) + chunk.total_compressed_size
+    while place < end:
+        header, header_bytes = _read_header(file, place)
+        for version in _VERSIONS:
+            if version.header in header.structs:
+                yield version, header.structs[version.header].numbers
+        stored_bytes = header.numbers.get(_STORED_BYTES, -1)
+        if stored_bytes < 0:
+            raise IndexError
+        place += header_bytes + stored_bytes
+
+
+def _read_header(file: OpenFile, place: int) -> tuple[Struct, int]:
+    for size in _HEADER_BYTES:
+        reader = ThriftReader(file.read_at(place, size))
+        with suppress(IndexError):
+            return reader.read_struct(), reader.place
+    raise IndexError

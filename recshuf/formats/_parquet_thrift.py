@@ -1,0 +1,114 @@
+"""Thrift in the compact protocol, which footers and page headers of Parquet are written in.
+
+A struct is its fields and a zero byte. A field is a byte, the step from the number of the field before above and its
+type below, then its value; a number is a varint of seven bits a byte, zigzag; a list is a byte, its length above and
+the type of its items below, then these (https://github.com/apache/thrift, doc/specs/thrift-compact-protocol.md).
+"""
+
+from __future__ import annotations
+
+TRUE, FALSE, BYTE, INT16, INT32, INT64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
+
+
+class Struct:
+    """What is of use of a struct, by the number of the field."""
+
+    __slots__ = ("numbers", "structs")
+
+    def __init__(self) -> None:
+        self.numbers: dict[int, int] = {}
+        self.structs: dict[int, Struct] = {}
+
+
+class ThriftReader:
+    """Bytes in the compact protocol, and how far they have been read.
+
+    Every method raises `IndexError` where the bytes end too early, and `RecursionError` where they nest too deep.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.place = 0
+        """Of the next byte."""
+
+    def read_struct(self) -> Struct:
+        """Read the fields of a struct up to its end."""
+        found = Struct()
+        field, kind = self.read_field(0)
+        while kind:
+            if INT16 <= kind <= INT64:
+                found.numbers[field] = self._read_number()
+            elif kind == STRUCT:
+                found.structs[field] = self.read_struct()
+            else:
+                self.skip(kind)
+            field, kind = self.read_field(field)
+        return found
+
+    def read_field(self, before: int) -> tuple[int, int]:
+        """Read number and type of the field after the one with number `before`; type 0 is the end of a struct."""
+        head = self._read_byte()
+        step, kind = head >> 4, head & 15
+        if not kind:
+            return 0, 0
+        return before + step if step else self._read_number(), kind
+
+    def read_list(self) -> tuple[int, int]:
+        """Read how many items a list has, and their type."""
+        head = self._read_byte()
+        count = head >> 4
+        return (self._read_varint() if count == 15 else count), head & 15
+
+    def skip(self, kind: int) -> None:
+        """Go past the value of a field of that type."""
+        if INT16 <= kind <= INT64:
+            self._read_varint()
+        elif kind == BYTE:
+            self.place += 1
+        elif kind == DOUBLE:
+            self.place += 8
+        elif kind == BINARY:
+            size = self._read_varint()
+            self.place += size
+        elif kind in (LIST, SET):
+            count, inner = self.read_list()
+            for _ in range(count):
+                self._skip_item(inner)
+        elif kind == MAP:
+            self._skip_map()
+        elif kind == STRUCT:
+            self.read_struct()
+
+    def _skip_map(self) -> None:
+        count = self._read_varint()
+        kinds = self._read_byte() if count else 0
+        for _ in range(count):
+            self._skip_item(kinds >> 4)
+            self._skip_item(kinds & 15)
+
+    def _skip_item(self, kind: int) -> None:
+        # Truth values are part of the head of a field, but bytes of their own in a list.
+        if kind in (TRUE, FALSE):
+            self._read_byte()
+        else:
+            self.skip(kind)
+
+    def _read_number(self) -> int:
+        number = self._read_varint()
+        return number >> 1 ^ -(number & 1)
+
+    def _read_varint(self) -> int:
+        byte = self._data[self.place]
+        self.place += 1
+        if byte < 0x80:
+            return byte
+        number, shift = byte & 0x7F, 7
+        while (byte := self._read_byte()) & 0x80:
+            number |= (byte & 0x7F) << shift
+            shift += 7
+        return number | byte << shift
+
+    def _read_byte(self) -> int:
+        byte = self._data[self.place]
+        self.place += 1
+        return byte

@@ -40,7 +40,9 @@ def encode_struct(fields: Struct) -> bytes:
     """Return a struct in the compact protocol."""
     parts, last = [], 0
     for number, (kind, value) in sorted(fields.items()):
-        parts.append(bytes([number - last << 4 | kind]) + _encode(kind, value))
+        step = number - last
+        head = bytes([step << 4 | kind]) if step < 16 else bytes([kind]) + _encode(I32, number)
+        parts.append(head + _encode(kind, value))
         last = number
     return b"".join(parts) + b"\0"
 

@@ -15,11 +15,22 @@ import recshuf
 from recshuf.errors import InputError
 from recshuf.formats import parquet
 from recshuf.formats._parquet_nesting import check_nesting
+from recshuf.formats._parquet_thrift import ThriftReader
 from recshuf.interfaces import InputFile, ReadOptions
 from tests import _hostile_parquet as hostile
 from tests._format_tools import read_input
 from tests._fuzz_server import Server
-from tests._hostile_parquet import chunk, data_page, footer, group, leaf, row_group, wrap
+from tests._hostile_parquet import (
+    chunk,
+    data_page,
+    encode_list,
+    encode_struct,
+    footer,
+    group,
+    leaf,
+    row_group,
+    wrap,
+)
 from tests._hostile_tools import GB, refusal
 
 if TYPE_CHECKING:
@@ -104,6 +115,34 @@ def test_wide_and_nested_schemas_are_no_bombs(tmp_path: Path) -> None:
             check_nesting(
                 "deep.parquet", tmp_path / "deep.parquet", (tmp_path / "deep.parquet").stat().st_size
             )
+
+
+HEADER: hostile.Struct = {
+    1: (hostile.I32, -7),
+    2: (hostile.BINARY, b"x" * 200),
+    5: (hostile.STRUCT, {1: (hostile.I64, 1 << 60), 40: (hostile.LIST, (hostile.I32, [1, 2, 300]))}),
+    6: (hostile.LIST, (hostile.STRUCT, [{1: (hostile.I32, 5)}] * 20)),
+    8: (hostile.I32, 300),
+}
+
+
+def test_thrift_is_read_to_the_end_of_a_struct_and_not_beyond_that_of_the_bytes() -> None:
+    content = encode_struct(HEADER)
+    reader = ThriftReader(b"before" + content + b"behind", 6)
+    found = reader.read_struct()
+    assert found.numbers == {1: -7, 8: 300}
+    assert found.structs[5].numbers == {1: 1 << 60}
+    assert reader.place == 6 + len(content)
+    for length in range(len(content)):
+        with pytest.raises(IndexError):
+            ThriftReader(content[:length]).read_struct()
+
+
+@pytest.mark.parametrize("kind", [0, 13, 15])
+def test_items_of_no_type_by_the_quintillion_take_no_time(kind: int) -> None:
+    items = bytes([1 << 4 | hostile.LIST]) + encode_list(kind, [], claimed=1 << 60)
+    with pytest.raises(IndexError):
+        ThriftReader(items).read_struct()
 
 
 def test_the_hand_made_file_is_valid_but_for_its_claims(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ encoding, the same bytes make other values. Neither is an error to the library.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import InputError
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from recshuf.formats._parquet_file import OpenFile
     from recshuf.formats._parquet_thrift import Struct
 
-_HEADER_BYTES = (1 << 9, 1 << 14, 1 << 24)
-"""What is read of a page until its header is whole: the statistics may hold long values."""
+_WINDOW_BYTES = (1 << 12, 1 << 16, 1 << 24)
+"""What is read from the beginning of a page, until its header is whole: the statistics may hold long values."""
 _STORED_BYTES = 3  # a field of every header
 _VALUES = 1  # of that of a data page
 _ENCODINGS = {
@@ -60,26 +60,26 @@ def check_pages(file: OpenFile, group: int, leaves: Iterable[int]) -> None:
         When the pages of a column are not what the footer says.
     """
     row_group = file.metadata.row_group(group)
-    for leaf in leaves:
-        chunk = row_group.column(leaf)
-        with explained(file.name, f"row group {group}"):
-            problem = _find_problem(file, chunk, leaf)
-        if problem is not None:
-            place = f"row group {group}, column {chunk.path_in_schema!r}"
-            remedy = "fetch or write the file again"
-            raise InputError(file.name, f"is damaged: {problem}", place=place, remedy=remedy)
+    headers = _Headers(file)
+    with explained(file.name, f"row group {group}"):
+        for leaf in leaves:
+            chunk = row_group.column(leaf)
+            if problem := _find_problem(headers, chunk, leaf):
+                place = f"row group {group}, column {chunk.path_in_schema!r}"
+                remedy = "fetch or write the file again"
+                raise InputError(file.name, f"is damaged: {problem}", place=place, remedy=remedy)
 
 
-def _find_problem(file: OpenFile, chunk: pq.ColumnChunkMetaData, leaf: int) -> str | None:
+def _find_problem(headers: _Headers, chunk: pq.ColumnChunkMetaData, leaf: int) -> str | None:
     values = 0
-    encodings = {number for name in chunk.encodings for number in _ENCODINGS.get(name, ())}
+    encodings = _number_encodings(chunk.encodings)
     try:
-        for version, page in _read_data_pages(file, chunk):
+        for version, page in headers.read_data_pages(chunk):
             values += page.get(_VALUES, 0)
             # Some old writers list none.
             if encodings and page.get(version.encoding) not in encodings:
                 return "a page claims an encoding that its column does not have"
-            if any(page.get(field) for field in version.level_bytes) and not _has_levels(file, leaf):
+            if any(page.get(field) for field in version.level_bytes) and not headers.has_levels(leaf):
                 return "a page claims levels that its column does not have"
     except (IndexError, RecursionError):
         # pyarrow reads no further than the last value either.
@@ -90,31 +90,48 @@ def _find_problem(file: OpenFile, chunk: pq.ColumnChunkMetaData, leaf: int) -> s
     return None
 
 
-def _has_levels(file: OpenFile, leaf: int) -> bool:
-    column = file.parquet.schema.column(leaf)
-    return bool(column.max_definition_level or column.max_repetition_level)
+@cache
+def _number_encodings(names: tuple[str, ...]) -> frozenset[int]:
+    return frozenset(number for name in names for number in _ENCODINGS.get(name, ()))
 
 
-def _read_data_pages(
-    file: OpenFile, chunk: pq.ColumnChunkMetaData
-) -> Iterator[tuple[_Version, dict[int, int]]]:
-    """Yield the numbers in the header of each data page; `IndexError` where there is no header."""
-    place = chunk.data_page_offset
-    end = min(place, chunk.dictionary_page_offset or place) + chunk.total_compressed_size
-    while place < end:
-        header, header_bytes = _read_header(file, place)
-        for version in _VERSIONS:
-            if version.header in header.structs:
-                yield version, header.structs[version.header].numbers
-        stored_bytes = header.numbers.get(_STORED_BYTES, -1)
-        if stored_bytes < 0:
-            raise IndexError
-        place += header_bytes + stored_bytes
+class _Headers:
+    """The headers in a file; what is read for one serves for those that lie near."""
 
+    def __init__(self, file: OpenFile) -> None:
+        self._file = file
+        self._window = b""
+        self._start = 0
 
-def _read_header(file: OpenFile, place: int) -> tuple[Struct, int]:
-    for size in _HEADER_BYTES:
-        reader = ThriftReader(file.read_at(place, size))
-        with suppress(IndexError):
-            return reader.read_struct(), reader.place
-    raise IndexError
+    def has_levels(self, leaf: int) -> bool:
+        """Tell whether the values of a column have levels: whether it may have nulls or lists."""
+        column = self._file.parquet.schema.column(leaf)
+        return bool(column.max_definition_level or column.max_repetition_level)
+
+    def read_data_pages(self, chunk: pq.ColumnChunkMetaData) -> Iterator[tuple[_Version, dict[int, int]]]:
+        """Yield the numbers in the header of each data page; `IndexError` where there is no header."""
+        place = chunk.data_page_offset
+        end = min(place, chunk.dictionary_page_offset or place) + chunk.total_compressed_size
+        while place < end:
+            header, header_bytes = self._read(place)
+            for version in _VERSIONS:
+                if version.header in header.structs:
+                    yield version, header.structs[version.header].numbers
+            stored_bytes = header.numbers.get(_STORED_BYTES, -1)
+            if stored_bytes < 0:
+                raise IndexError
+            place += header_bytes + stored_bytes
+
+    def _read(self, place: int) -> tuple[Struct, int]:
+        """Return a header and its size in bytes."""
+        sizes = iter(_WINDOW_BYTES)
+        while True:
+            if 0 <= place - self._start < len(self._window):
+                reader = ThriftReader(self._window, place - self._start)
+                try:
+                    return reader.read_struct(), self._start + reader.place - place
+                except IndexError:
+                    pass
+            if (size := next(sizes, None)) is None:
+                raise IndexError
+            self._window, self._start = self._file.read_at(place, size), place

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _LEAST_FRAGMENTS = 16
 """What a file has at least, where its row groups allow: for all threads to have enough to do."""
+_JOINED_BYTES = 1 << 20
+"""What batches of small row groups are joined up to; more would not be faster."""
 
 
 class ParquetSource(Source):
@@ -250,12 +252,12 @@ class ParquetFragment(Fragment):
                 check_pages(file, group.index, leaves)
 
     def _join(self, batches: Iterable[pa.RecordBatch], pace: _Pace) -> Iterator[pa.RecordBatch]:
-        """Yield batches of several small row groups joined, as long as half a block holds them."""
+        """Yield batches of several small row groups joined."""
         waiting: list[pa.RecordBatch] = []
         waiting_bytes = 0
         for batch in batches:
             size = batch.get_total_buffer_size()
-            if waiting and 2 * (waiting_bytes + size) > self._limits.block_bytes:
+            if waiting and waiting_bytes + size > min(_JOINED_BYTES, self._limits.block_bytes // 2):
                 yield concat_batches(waiting)
                 waiting, waiting_bytes = [], 0
             waiting.append(batch)

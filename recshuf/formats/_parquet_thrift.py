@@ -23,26 +23,30 @@ class Struct:
 class ThriftReader:
     """Bytes in the compact protocol, and how far they have been read.
 
-    Every method raises `IndexError` where the bytes end too early, and `RecursionError` where they nest too deep.
+    Every method raises `IndexError` where the bytes end too early or a type is unknown, and `RecursionError` where they
+    nest too deep.
     """
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, place: int = 0) -> None:
         self._data = data
-        self.place = 0
+        self.place = place
         """Of the next byte."""
 
     def read_struct(self) -> Struct:
         """Read the fields of a struct up to its end."""
         found = Struct()
-        field, kind = self.read_field(0)
-        while kind:
+        field = 0
+        # As `read_field`, without its calls: there is a header for each page, and row groups may be tiny.
+        while kind := (head := self._data[self.place]) & 15:
+            self.place += 1
+            field = field + (head >> 4) if head > 15 else self._read_number()
             if INT16 <= kind <= INT64:
                 found.numbers[field] = self._read_number()
             elif kind == STRUCT:
                 found.structs[field] = self.read_struct()
             else:
                 self.skip(kind)
-            field, kind = self.read_field(field)
+        self.place += 1
         return found
 
     def read_field(self, before: int) -> tuple[int, int]:
@@ -78,6 +82,8 @@ class ThriftReader:
             self._skip_map()
         elif kind == STRUCT:
             self.read_struct()
+        elif kind not in (TRUE, FALSE):
+            raise IndexError
 
     def _skip_map(self) -> None:
         count = self._read_varint()
@@ -94,7 +100,12 @@ class ThriftReader:
             self.skip(kind)
 
     def _read_number(self) -> int:
-        number = self._read_varint()
+        byte = self._data[self.place]
+        if byte < 0x80:
+            self.place += 1
+            number = byte
+        else:
+            number = self._read_varint()
         return number >> 1 ^ -(number & 1)
 
     def _read_varint(self) -> int:

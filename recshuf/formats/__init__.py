@@ -62,8 +62,10 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
     """
     first: tuple[str, str] | None = None
     for file in inputs:
-        name = name_by_suffix(file.name) or _name_by_content(file)
-        _check_plain(file, name)
+        name = name_by_suffix(file.name)
+        if name in _LINES:
+            _check_plain(file, name)
+        name = name or _name_by_content(file)
         if first is not None and name != first[1]:
             raise InputError(
                 file.name,
@@ -78,9 +80,7 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
 
 def _check_plain(file: InputFile, name: str) -> None:
     """Refuse a file that is named like plain lines and holds something else: its lines mean nothing."""
-    if name not in _LINES or file.path is None or split_compression(file.name)[1] is not None:
-        return
-    if name_by_suffix(file.name) is None or not file.path.is_file():
+    if split_compression(file.name)[1] is not None or file.path is None or not file.path.is_file():
         return
     head = _read_head(file, 16)
     found = recognise_compression(head)

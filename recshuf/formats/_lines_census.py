@@ -143,8 +143,7 @@ class Census:
             if given.stream is None:
                 raise InputError(given.name, "is neither a file nor a stream")
             return self._look_at_stream(given.name, given.stream, owned=False)
-        descriptor = open_descriptor(given.name, given.path)
-        status = os.fstat(descriptor)
+        descriptor, status = open_descriptor(given.name, given.path)
         if not stat.S_ISREG(status.st_mode):
             return self._look_at_stream(given.name, os.fdopen(descriptor, "rb"), owned=True)
         try:
@@ -155,7 +154,10 @@ class Census:
             close_read(descriptor)
         compression = self._choose_compression(given.path, head)
         file = LineFile(given.name, given.path, status.st_size, status.st_mtime_ns)
-        return self._look_at_file(file, compression, rates.get(compression))
+        rate = rates.get(compression)
+        if rate and compression == "none" and not self.options.header_lines:
+            return _judge_by_size(file, rate)
+        return self._look_at_file(file, compression, rate)
 
     def _choose_compression(self, path: Path, head: bytes) -> str:
         stem, compression = split_compression(str(path))
@@ -296,6 +298,20 @@ class _Sample:
 
     def join(self, other: _Sample) -> _Sample:
         return _Sample(self.size + other.size, self.separator_count + other.separator_count, None)
+
+
+def _judge_by_size(file: LineFile, rate: Rate) -> LineInput:
+    """Return what is known of a plain file without a header of which nothing more has to be read."""
+    return LineInput(
+        name=file.name,
+        compression="none",
+        header=b"" if file.size else None,
+        data_begin=0,
+        window_bytes=0,
+        summary=rate.estimate(file),
+        file=file,
+        stream=None,
+    )
 
 
 def _scale(file: LineFile, data_bytes: int, sample: _Sample) -> InputSummary:

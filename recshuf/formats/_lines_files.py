@@ -34,8 +34,7 @@ class LineFile:
         InputError
             When the file cannot be opened, or is not the one that the census saw.
         """
-        descriptor = open_descriptor(self.name, self.path)
-        status = os.fstat(descriptor)
+        descriptor, status = open_descriptor(self.name, self.path)
         if (status.st_size, status.st_mtime_ns) != (self.size, self.modified_ns):
             os.close(descriptor)
             raise self.changed()
@@ -69,8 +68,8 @@ def close_read(descriptor: int) -> None:
         os.close(descriptor)
 
 
-def open_descriptor(name: str, path: Path) -> int:
-    """Return a descriptor of the file or pipe at `path`.
+def open_descriptor(name: str, path: Path) -> tuple[int, os.stat_result]:
+    """Return a descriptor of the file or pipe at `path`, and what it is.
 
     Raises
     ------
@@ -82,10 +81,11 @@ def open_descriptor(name: str, path: Path) -> int:
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) else None
         raise InputError(name, problem or str(error)) from error
-    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+    status = os.fstat(descriptor)
+    if stat.S_ISDIR(status.st_mode):
         os.close(descriptor)
         raise InputError(name, "is a folder")
-    return descriptor
+    return descriptor, status
 
 
 class FileSource:

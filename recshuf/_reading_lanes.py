@@ -5,35 +5,27 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from recshuf.errors import Stopped
 from recshuf.ledger import RowLedger
 from recshuf.records import concat_batches
 from recshuf.sizes import count_bytes
+from recshuf.spans import Span, join_spans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
     from recshuf.interfaces import Fragment
 
 
-class Piece(NamedTuple):
-    """A batch and where it is from."""
-
-    batch: pa.RecordBatch
-    input_index: int
-    first_row: int
-
-
 @dataclass(slots=True)
 class Lane:
-    """One input being read: its fragments are taken one by one, by any thread."""
+    """One input being read, or several at once: its fragments are taken one by one, by any thread."""
 
-    input_index: int
+    inputs: Sequence[int]
     fragments: Iterator[Fragment]
     ledger: RowLedger = field(default_factory=RowLedger)
     taken: int = 0
@@ -64,27 +56,26 @@ class Lane:
 
 
 class Load:
-    """Batches that directly follow each other, to be visited together. Each holds its lane.
+    """Batches that directly follow each other, to be visited together.
 
     Parameters
     ----------
-    batches
-        Lane, first row and batch.
+    lanes
+        Those that are held until the batches have been visited, once for each time they are given.
+    batches, spans
+        The batches, and where their rows are from.
     """
 
-    def __init__(self, batches: list[tuple[Lane, int, pa.RecordBatch]]) -> None:
+    def __init__(self, lanes: Sequence[Lane], batches: list[pa.RecordBatch], spans: Sequence[Span]) -> None:
+        self.lanes = lanes
         self._batches = batches
-        self.lanes = [lane for lane, _, _ in batches]
-        """The lane of each batch."""
+        self._spans = spans
 
-    def take_pieces(self) -> list[Piece]:
-        """Return the batches, those of one input joined, and forget them."""
-        found = []
-        for index, group in groupby(self._batches, key=lambda entry: entry[0].input_index):
-            _, rows, batches = zip(*group, strict=True)
-            found.append(Piece(concat_batches(batches), index, rows[0]))
+    def take(self) -> tuple[pa.RecordBatch, list[Span]]:
+        """Return the batches as one, with a span for each input, and forget them."""
+        batch = concat_batches(self._batches)
         self._batches.clear()
-        return found
+        return batch, join_spans(self._spans)
 
 
 class Loader:
@@ -101,16 +92,20 @@ class Loader:
     def __init__(self, hand_on: Callable[[Load], None], most_bytes: int) -> None:
         self._hand_on = hand_on
         self._most_bytes = most_bytes
-        self._waiting: list[tuple[Lane, int, pa.RecordBatch]] = []
+        self._lanes: list[Lane] = []
+        self._batches: list[pa.RecordBatch] = []
+        self._spans: list[Span] = []
         self._bytes = 0
 
-    def add(self, lane: Lane, row: int, batch: pa.RecordBatch) -> None:
+    def add(self, lane: Lane, span: Span, batch: pa.RecordBatch) -> None:
         """Take a batch that directly follows the one before it."""
         size = count_bytes(batch)
         if self._bytes + size > self._most_bytes:
             self.flush()
         lane.hold()
-        self._waiting.append((lane, row, batch))
+        self._lanes.append(lane)
+        self._spans.append(span)
+        self._batches.append(batch)
         self._bytes += size
         del batch
         if self._bytes + size > self._most_bytes:
@@ -118,8 +113,9 @@ class Loader:
 
     def flush(self) -> None:
         """Hand on what waits."""
-        if self._waiting:
-            load, self._waiting, self._bytes = Load(self._waiting), [], 0
+        if self._batches:
+            load = Load(self._lanes, self._batches, self._spans)
+            self._lanes, self._batches, self._spans, self._bytes = [], [], [], 0
             self._hand_on(load)
 
 

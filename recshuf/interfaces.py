@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -207,6 +207,26 @@ class SupportsTrust(Protocol):
         `observe` then only makes sure of the outer form of the others. `decode` raises `Unforeseen` where one is
         different; another decoder must then observe all records. Where none is, the schema is the same as if all
         had been observed.
+        """
+        ...
+
+
+class Joined(NamedTuple):
+    """The records of several inputs, one after the other."""
+
+    batch: pa.RecordBatch
+    rows: list[int]
+    """Of each of the inputs."""
+
+
+@runtime_checkable
+class SupportsJoining(Protocol):
+    """A source that can read several small inputs at once."""
+
+    def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
+        """Return all records of inputs that follow each other; None where `Source.fragments` have to be read.
+
+        These need no more memory than a fragment does. What is wrong with an input is left to `fragments` to tell.
         """
         ...
 

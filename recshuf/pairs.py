@@ -21,6 +21,7 @@ from recshuf.sides import (
     options_of_inputs,
     options_of_output,
 )
+from recshuf.spans import split_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from recshuf._reading_lanes import Piece
     from recshuf._verify_manifest import Manifest
     from recshuf.interfaces import InputFile
     from recshuf.job import Job
     from recshuf.progress import Progress
+    from recshuf.spans import Span
 
     VisitHashes = Callable[[NDArray[np.uint64], int, int], None]
     """Takes hashes of shape ``(n, 2)``, the index of their file, and the first one's row; called in many threads."""
@@ -94,10 +95,10 @@ class SideReader:
         total = None if None in counts else sum(count or 0 for count in counts)
         self._progress.start(f"{verb} {self.side.name}", total, None)
 
-        def visit_and_tell(pieces: list[Piece]) -> None:
-            for piece in pieces:
-                visit(*piece)
-                self._progress.advance(piece.batch.num_rows, int(piece.batch.nbytes))
+        def visit_and_tell(batch: pa.RecordBatch, spans: list[Span]) -> None:
+            for part, file, row in split_spans(batch, spans):
+                visit(part, file, row)
+                self._progress.advance(part.num_rows, int(part.nbytes))
 
         source = self.side.source
         Reading(source, self._plan, range(len(source.inputs)), visit_and_tell).run("verify")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from recshuf.interfaces import BadRecords
+    from recshuf.spans import Span
 
 FILE_COLUMN, ROW_COLUMN = "source_file", "source_row"
 """The columns that say where a record was read: the input's name, and the record's place in it, from 0."""
@@ -34,11 +35,13 @@ def extend_schema(schema: pa.Schema) -> pa.Schema:
     return schema.append(_PLACE)
 
 
-def add_places(batch: pa.RecordBatch, input_index: int, first_row: int) -> pa.RecordBatch:
-    """Return a native batch, whose first record is row `first_row` of an input, with the place of each record."""
-    places = np.arange(first_row, first_row + batch.num_rows, dtype=np.uint64)
-    places |= np.uint64(input_index) << FILE_SHIFT
-    column = pa.Array.from_buffers(_PLACE.type, batch.num_rows, [None, pa.py_buffer(places)])
+def add_places(batch: pa.RecordBatch, spans: Sequence[Span]) -> pa.RecordBatch:
+    """Return a native batch with the place of each record, which the spans tell."""
+    places = [
+        np.arange(first_row, first_row + rows, dtype=np.uint64) | np.uint64(index) << FILE_SHIFT
+        for index, first_row, rows in spans
+    ]
+    column = pa.Array.from_buffers(_PLACE.type, batch.num_rows, [None, pa.py_buffer(np.concatenate(places))])
     return pa.RecordBatch.from_arrays([*batch.columns, column], schema=extend_schema(batch.schema))
 
 

@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING
 
 from recshuf._reading_lanes import Handover, Lane, Load, Loader
 from recshuf.errors import MemoryLimitError, Stopped
+from recshuf.interfaces import SupportsJoining
 from recshuf.memory import format_size
 from recshuf.pools import Pool
+from recshuf.spans import Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
-    from recshuf._reading_lanes import Piece
     from recshuf.interfaces import Fragment, Source
     from recshuf.ledger import RowLedger
 
-    Visit = Callable[[list[Piece]], None]
-    """Takes batches that directly follow each other, one of each input; called in many threads."""
+    Visit = Callable[[pa.RecordBatch, list[Span]], None]
+    """Takes a batch and where its rows are from, which directly follow each other; called in many threads."""
 
 
 LARGEST_BLOCK = 8 << 20
@@ -119,6 +120,7 @@ class Reading:
         self._finish = finish
         self._waiting = deque(group_inputs(source, inputs, plan.block_bytes, plan.workers))
         self._lanes: dict[int, Lane] = {}
+        self._joined_rows: dict[int, int] = {}
         self._open: list[Lane] = []
         self._handover = Handover(plan.workers)
         self._lock = threading.Lock()
@@ -155,7 +157,7 @@ class Reading:
     def rows_of(self, input_index: int) -> int:
         """Return how many rows of an input have been read so far."""
         lane = self._lanes.get(input_index)
-        return 0 if lane is None else lane.ledger.rows
+        return self._joined_rows.get(input_index, 0) if lane is None else lane.ledger.rows
 
     def _stop(self) -> None:
         with self._lock:
@@ -193,7 +195,26 @@ class Reading:
             with self._lock:
                 self._open.append(lane)
             self._read_shared(lane)
-            return
+        elif not self._read_joined(run):
+            self._read_in_turn(run)
+
+    def _read_joined(self, run: list[int]) -> bool:
+        """Read small inputs at once, if they can be; return whether."""
+        if not isinstance(self._source, SupportsJoining):
+            return False
+        joined = self._source.read_joined(run, self._plan.block_bytes, self._plan.max_record_bytes)
+        if joined is None:
+            return False
+        if self._stopped.is_set():
+            raise Stopped
+        lane = Lane(run, iter(()))
+        self._joined_rows.update(zip(run, joined.rows, strict=True))
+        spans = [Span(index, 0, rows) for index, rows in zip(run, joined.rows, strict=True)]
+        self._hand_on(Load([lane], [joined.batch], spans))
+        return True
+
+    def _read_in_turn(self, run: list[int]) -> None:
+        """Read small inputs one after the other, and hand on together what fits a block."""
         loader = self._make_loader()
         for index in run:
             lane = self._open_lane(index)
@@ -215,7 +236,7 @@ class Reading:
 
     def _open_lane(self, index: int) -> Lane:
         fragments = self._source.fragments(index, self._plan.block_bytes, self._plan.max_record_bytes)
-        lane = Lane(index, iter(fragments))
+        lane = Lane([index], iter(fragments))
         with self._lock:
             self._lanes[index] = lane
             if self._stopped.is_set():
@@ -236,14 +257,15 @@ class Reading:
     def _release(self, lane: Lane) -> None:
         """Note that something of a lane is done."""
         if lane.release() and self._finish is not None:
-            self._finish(lane.input_index)
+            for index in lane.inputs:
+                self._finish(index)
 
     def _hand_on(self, load: Load) -> None:
         if not self._handover.offer(load):
             self._visit_load(load)
 
     def _visit_load(self, load: Load) -> None:
-        self._visit(load.take_pieces())
+        self._visit(*load.take())
         for lane in load.lanes:
             self._release(lane)
 
@@ -253,7 +275,7 @@ class Reading:
         for row, batch in numbered(lane.ledger, number, fragment):
             if self._stopped.is_set():
                 raise Stopped
-            loader.add(lane, row, batch)
+            loader.add(lane, Span(lane.inputs[0], row, batch.num_rows), batch)
 
     @staticmethod
     def _number_counted(

@@ -127,8 +127,11 @@ class RecordCodec(ABC):
         """Return the bytes each record takes in a slice, its key included, shape ``(n,)``; an estimate."""
 
     @abstractmethod
-    def count_bytes(self, batch: pa.RecordBatch) -> int:
-        """Return the bytes of the records themselves: without keys and, in the flat layout, without offsets."""
+    def count_bytes(self, batch: pa.RecordBatch, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the bytes of the records themselves in each range ``edges[k]:edges[k + 1]``.
+
+        That is without keys and, in the flat layout, without offsets.
+        """
 
     @abstractmethod
     def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
@@ -166,16 +169,13 @@ class FlatCodec(RecordCodec):
                 sizes += np.diff(_offsets(column)) + LENGTH_BYTES
         return sizes
 
-    def count_bytes(self, batch: pa.RecordBatch) -> int:
+    def count_bytes(self, batch: pa.RecordBatch, edges: NDArray[np.int64]) -> NDArray[np.int64]:
         """See `RecordCodec`."""
-        total = 0
+        counts = np.zeros(len(edges) - 1, np.int64)
         for column in batch.columns:
-            if pa.types.is_fixed_size_binary(column.type):
-                total += column.type.byte_width * len(column)
-            else:
-                offsets = _offsets(column)
-                total += int(offsets[-1] - offsets[0])
-        return total
+            is_fixed = pa.types.is_fixed_size_binary(column.type)
+            counts += np.diff(edges * column.type.byte_width if is_fixed else _offsets(column)[edges])
+        return counts
 
     def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
         """See `RecordCodec`."""
@@ -263,9 +263,9 @@ class IpcCodec(RecordCodec):
         mean = KEY_BYTES + count_bytes(batch) // max(1, batch.num_rows)
         return np.full(batch.num_rows, mean, np.int64)
 
-    def count_bytes(self, batch: pa.RecordBatch) -> int:
+    def count_bytes(self, batch: pa.RecordBatch, edges: NDArray[np.int64]) -> NDArray[np.int64]:
         """See `RecordCodec`."""
-        return count_bytes(batch)
+        return np.diff(count_bytes_before(batch, edges))
 
     def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
         """See `RecordCodec`."""

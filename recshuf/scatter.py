@@ -15,17 +15,19 @@ from recshuf.errors import CheckError
 from recshuf.order import draw_keys, find_piles, sort_by_pile
 from recshuf.provenance import add_places
 from recshuf.reading import Reading, ReadingPlan
-from recshuf.records import Records, concat_records
+from recshuf.records import Records
+from recshuf.spans import split_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import pyarrow as pa
+    from numpy.typing import NDArray
 
-    from recshuf._reading_lanes import Piece
     from recshuf.interfaces import BadRecords, Decoder, Source
     from recshuf.plans import Plan
     from recshuf.progress import Progress
+    from recshuf.spans import Span
     from recshuf.store import PileStore
 
 
@@ -94,7 +96,7 @@ class Scatter:
         self._lock = threading.Lock()
         reading = ReadingPlan(plan.scatter_workers, plan.block_bytes, plan.max_record_bytes)
         chosen = [index for index in inputs if must_see or index not in self._finished]
-        self._reading = Reading(source, reading, chosen, self._scatter_pieces, self._finish_input)
+        self._reading = Reading(source, reading, chosen, self._scatter, self._finish_input)
 
     def run(self) -> list[InputCount]:
         """Read everything and return what was read of each input.
@@ -138,52 +140,69 @@ class Scatter:
         inputs = [i for i, one in enumerate(self._plan.set_of_input) if one == set_index]
         self._store.complete(set_index, sum_digests(self._counts[i].digest for i in inputs))
 
-    def _scatter_pieces(self, pieces: list[Piece]) -> None:
-        """Put batches that directly follow each other onto the piles, together where they go to one pile set."""
-        received = [(piece, records) for piece in pieces if len(records := self._receive(piece))]
-        for set_index, group in groupby(
-            received, key=lambda one: self._plan.set_of_input[one[0].input_index]
-        ):
-            self._throw(set_index, list(group))
-        for piece in pieces:
-            self._progress.advance(piece.batch.num_rows, self._store.codec.count_bytes(piece.batch))
+    def _scatter(self, batch: pa.RecordBatch, spans: list[Span]) -> None:
+        """Put records that directly follow each other onto the piles, together where they go to one pile set."""
+        bad = self._observe(batch, spans)
+        edges = np.cumsum([0, *(span.rows for span in spans)])
+        byte_count = int(self._store.codec.count_bytes(batch, edges[[0, -1]])[0])
+        records = self._make_records(batch, spans)
+        if bad.size:
+            # They had keys, too.
+            records = records.take(np.delete(np.arange(batch.num_rows), bad))
+            edges -= np.searchsorted(bad, edges)
+        for set_index, group in groupby(range(len(spans)), key=lambda i: self._set_of(spans[i])):
+            chosen = list(group)
+            part = edges[chosen[0] : chosen[-1] + 2]
+            if part[0] < part[-1]:
+                inside = [spans[index] for index in chosen]
+                self._throw(set_index, inside, records.slice(part[0], part[-1]), part - part[0])
+        self._progress.advance(batch.num_rows, byte_count)
 
-    def _receive(self, piece: Piece) -> Records:
-        """Return the records of a batch that go onto piles: not the bad ones, but those had keys, too."""
-        batch, input_index, first_row = piece
-        bad = self._observe(piece)
-        if input_index in self._finished:
-            return Records(np.zeros(0, np.uint64), batch.slice(0, 0))
-        if self._adds_places:
-            batch = add_places(batch, input_index, first_row)
-        records = Records(draw_keys(self._seed, input_index, first_row, batch.num_rows), batch)
-        return records if bad is None else records.take(np.delete(np.arange(batch.num_rows), bad.index))
+    def _set_of(self, span: Span) -> int:
+        return self._plan.set_of_input[span.input_index]
 
-    def _observe(self, piece: Piece) -> BadRecords | None:
-        """Show a batch to the decoder, if there is one, set aside what is bad in it, and return that."""
-        if self._decoder is None or not piece.batch.num_rows:
-            return None
-        bad = self._decoder.observe(*piece)
-        if bad is not None:
-            if self._set_aside is None:
-                raise RuntimeError("a decoder has set records aside unasked")
-            self._set_aside(piece.input_index, piece.first_row, bad, piece.batch)
-            with self._lock:
-                self._aside[piece.input_index] += len(bad.index)
-        return bad
+    def _make_records(self, batch: pa.RecordBatch, spans: list[Span]) -> Records:
+        keys = [draw_keys(self._seed, *span) for span in spans]
+        batch = add_places(batch, spans) if self._adds_places else batch
+        return Records(keys[0] if len(keys) == 1 else np.concatenate(keys), batch)
 
-    def _throw(self, set_index: int, received: list[tuple[Piece, Records]]) -> None:
-        """Throw records that directly follow each other onto the piles of a set, as one batch."""
+    def _observe(self, batch: pa.RecordBatch, spans: list[Span]) -> NDArray[np.int64]:
+        """Return the ascending positions of what goes onto no pile: bad records, and those whose piles are there already."""
+        found = [np.zeros(0, np.int64)]
+        if self._decoder is None and not self._finished:
+            return found[0]
+        start = 0
+        for part, input_index, first_row in split_spans(batch, spans):
+            bad = self._judge(part, input_index, first_row)
+            if input_index in self._finished:
+                bad = np.arange(part.num_rows)
+            found.append(bad + start)
+            start += part.num_rows
+        return np.concatenate(found)
+
+    def _judge(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> NDArray[np.int64]:
+        """Show records to the decoder, if there is one, set aside what is bad among them, and return where it is."""
+        bad = None
+        if self._decoder is not None and batch.num_rows:
+            bad = self._decoder.observe(batch, input_index, first_row)
+        if bad is None:
+            return np.zeros(0, np.int64)
+        if self._set_aside is None:
+            raise RuntimeError("a decoder has set records aside unasked")
+        self._set_aside(input_index, first_row, bad, batch)
+        with self._lock:
+            self._aside[input_index] += len(bad.index)
+        return bad.index
+
+    def _throw(self, set_index: int, spans: list[Span], records: Records, edges: NDArray[np.int64]) -> None:
+        """Throw records, of which each span has ``edges[k]:edges[k + 1]``, onto the piles of a set."""
         store = self._store
-        first = received[0][0]
-        edges = np.cumsum([0, *(len(records) for _, records in received)])
-        records = concat_records([records for _, records in received])
         digests = digest_parts(records, edges)
+        sizes = store.codec.count_bytes(records.batch, edges).tolist()
         piles = find_piles(records.keys, store.pile_count, store.key_range)
         index, bounds = sort_by_pile(piles, store.pile_count)
-        store.add(set_index, first.input_index, first.first_row, records.take(index), bounds)
+        store.add(set_index, spans[0].input_index, spans[0].first_row, records.take(index), bounds)
         with self._lock:
-            for (piece, own), digest in zip(received, digests, strict=True):
-                count = self._counts[piece.input_index]
-                byte_count = count.byte_count + store.codec.count_bytes(own.batch)
-                self._counts[piece.input_index] = InputCount(byte_count, count.digest + digest)
+            for span, size, digest in zip(spans, sizes, digests, strict=True):
+                count = self._counts[span.input_index]
+                self._counts[span.input_index] = InputCount(count.byte_count + size, count.digest + digest)

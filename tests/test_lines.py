@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from recshuf.errors import InputError
 from recshuf.formats import _lines_cut
 from recshuf.formats._lines_cut import find_ends, find_first, find_last_end
-from recshuf.interfaces import InputFile
+from recshuf.interfaces import InputFile, SupportsJoining
 from tests._format_tools import LONGEST, OneWayReader, find_open_files, read_input
 from tests._line_tools import (
     HOSTILE,
@@ -95,6 +95,38 @@ def test_hostile_bytes_come_through(
     monkeypatch.setattr("recshuf.formats._lines_range._SEARCH_BYTES", 64)
     for content in (HOSTILE, HOSTILE + b"\n", HOSTILE * 3, b"\n", b"\n\n", b"", b"x", b"x" * 300):
         assert read(give(tmp_path / "in.txt", content), block_bytes) == split_records(content)
+
+
+@same_folder
+@given(data=st.data(), separator=st.sampled_from([b"\n", b"\0", b"\xff"]), header_lines=st.integers(0, 1))
+def test_small_files_read_at_once_hold_what_each_does(
+    small_pieces: None, tmp_path: Path, data: st.DataObject, separator: bytes, header_lines: int
+) -> None:
+    header = b"header" + separator
+    contents = data.draw(st.lists(texts(separator), min_size=1, max_size=6))
+    files = [give(tmp_path / f"{i}.txt", header * header_lines + one) for i, one in enumerate(contents)]
+    source = open_text(files, separator=separator, header_lines=header_lines)
+    assert isinstance(source, SupportsJoining)
+    joined = source.read_joined(range(len(files)), 1 << 20, LONGEST)
+    assert joined is not None
+    expected = [split_records(content, separator) for content in contents]
+    assert joined.rows == [len(records) for records in expected]
+    assert records_in([joined.batch]) == [record for records in expected for record in records]
+
+
+def test_what_is_wrong_with_a_small_file_is_told_by_reading_it_alone(tmp_path: Path) -> None:
+    files = [give(tmp_path / name, b"a\n" * 1000) for name in ("1.txt", "2.txt")]
+    source = open_text(files)
+    assert isinstance(source, SupportsJoining)
+    assert source.read_joined([0, 1], 1 << 20, 2) is not None
+    assert source.read_joined([0, 1], 1 << 20, 1) is None, "a record is too long"
+    assert source.read_joined([0, 1], 1 << 14, 2) is None, "so many records take more memory than a block"
+    compressed = open_text([give(tmp_path / "3.txt.zst", zstandard.compress(b"a\n")), files[0]])
+    assert isinstance(compressed, SupportsJoining)
+    assert compressed.read_joined([0, 1], 1 << 20, 2) is None
+    long_separator = open_text(files, separator=b"\n\n")
+    assert isinstance(long_separator, SupportsJoining)
+    assert long_separator.read_joined([0, 1], 1 << 20, LONGEST) is None
 
 
 def test_every_line_is_in_one_range_only_however_long(tmp_path: Path) -> None:

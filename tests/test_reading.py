@@ -10,18 +10,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recshuf.errors import Stopped
+from recshuf.interfaces import Joined
 from recshuf.ledger import RowLedger
 from recshuf.reading import Reading, ReadingPlan
+from recshuf.records import concat_batches
 from tests.fake_format import FakeFragment, FakeSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
-    from recshuf._reading_lanes import Piece
+    from recshuf.spans import Span
+
+    Load = tuple[pa.RecordBatch, list[Span]]
 
 ROWS = [[b"%d" % row for row in range(40)], [], [b"a", b"b"]]
+
+
+class JoiningSource(FakeSource):
+    """Reads inputs at once, unless one of them has five records."""
+
+    def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
+        """See `SupportsJoining`."""
+        batches = [
+            batch
+            for index in inputs
+            for fragment in self.fragments(index, block_bytes, max_record_bytes)
+            for batch in fragment.batches()
+        ]
+        rows = [len(self.rows[index]) for index in inputs]
+        return None if 5 in rows or not batches else Joined(concat_batches(batches), rows)
 
 
 def read(source: FakeSource, workers: int) -> tuple[dict[tuple[int, int], bytes], list[tuple[int, int]]]:
@@ -30,10 +49,10 @@ def read(source: FakeSource, workers: int) -> tuple[dict[tuple[int, int], bytes]
     finished: list[tuple[int, int]] = []
     lock = threading.Lock()
 
-    def visit(pieces: list[Piece]) -> None:
+    def visit(batch: pa.RecordBatch, spans: list[Span]) -> None:
+        places = [(file, row + i) for file, row, rows in spans for i in range(rows)]
         with lock:
-            for batch, file, row in pieces:
-                found.update({(file, row + i): record for i, record in enumerate(source.shape.unwrap(batch))})
+            found.update(zip(places, source.shape.unwrap(batch), strict=True))
 
     def finish(file: int) -> None:
         with lock:
@@ -56,14 +75,19 @@ def test_every_row_is_visited_once_before_its_input_is_finished(
     assert sorted(finished) == [(file, len(rows)) for file, rows in enumerate(ROWS)]
 
 
-def list_loads(source: FakeSource, workers: int, block_bytes: int = 1 << 20) -> list[list[Piece]]:
+def list_loads(source: FakeSource, workers: int, block_bytes: int = 1 << 20) -> list[Load]:
     """Return what is visited together."""
-    loads: list[list[Piece]] = []
+    loads: list[Load] = []
     inputs = range(len(source.inputs))
-    Reading(source, ReadingPlan(workers, block_bytes, 1 << 20), inputs, loads.append).run("read")
+
+    def visit(batch: pa.RecordBatch, spans: list[Span]) -> None:
+        loads.append((batch, spans))
+
+    Reading(source, ReadingPlan(workers, block_bytes, 1 << 20), inputs, visit).run("read")
     return loads
 
 
+@pytest.mark.parametrize("kind", [FakeSource, JoiningSource])
 @pytest.mark.parametrize("workers", [1, 3])
 @given(
     counts=st.lists(st.integers(0, 60), min_size=1, max_size=30),
@@ -72,19 +96,35 @@ def list_loads(source: FakeSource, workers: int, block_bytes: int = 1 << 20) -> 
     counted=st.booleans(),
 )
 def test_what_is_visited_together_follows_each_other(
-    workers: int, counts: list[int], batch_rows: int, block_bytes: int, *, counted: bool
+    kind: type[FakeSource],
+    workers: int,
+    counts: list[int],
+    batch_rows: int,
+    block_bytes: int,
+    *,
+    counted: bool,
 ):
     rows = [[b"%d" % row for row in range(count)] for count in counts]
-    source = FakeSource(rows, fragment_rows=3 * batch_rows, batch_rows=batch_rows, counted=counted)
+    source = kind(rows, fragment_rows=3 * batch_rows, batch_rows=batch_rows, counted=counted)
     places = []
-    for load in list_loads(source, workers, block_bytes):
-        inputs = [piece.input_index for piece in load]
+    for batch, spans in list_loads(source, workers, block_bytes):
+        inputs = [span.input_index for span in spans]
         assert inputs == sorted(set(inputs))
+        assert batch.num_rows == sum(span.rows for span in spans)
         whole = [(i, row) for i in range(inputs[0], inputs[-1] + 1) for row in range(counts[i])]
-        found = [(i, first + k) for batch, i, first in load for k in range(batch.num_rows)]
+        found = [(i, first + k) for i, first, count in spans for k in range(count)]
         assert found == whole[whole.index(found[0]) :][: len(found)] if found else not whole
         places += found
     assert sorted(places) == [(i, row) for i, count in enumerate(counts) for row in range(count)]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@given(counts=st.lists(st.integers(0, 9), min_size=40, max_size=80))
+def test_inputs_read_at_once_are_finished_after_all_of_their_records(workers: int, counts: list[int]):
+    rows = [[b"%d %d" % (index, row) for row in range(count)] for index, count in enumerate(counts)]
+    found, finished = read(JoiningSource(rows), workers)
+    assert found == {(file, row): one for file, ones in enumerate(rows) for row, one in enumerate(ones)}
+    assert sorted(finished) == list(enumerate(counts))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -93,7 +133,8 @@ def test_small_inputs_and_small_batches_are_visited_together(workers: int):
     assert 8 * workers <= len(list_loads(source, workers)) <= 8 * workers + 1
     large = FakeSource([[b"0123456789"] * 1000], fragment_rows=1000, batch_rows=5)
     loads = list_loads(large, workers, block_bytes=8000)
-    assert all(6000 < sum(piece.batch.nbytes for piece in load) <= 8000 for load in loads[:-1])
+    sizes = sorted(batch.nbytes for batch, _ in loads)
+    assert all(6000 < size <= 8000 for size in sizes[1:]), "only what is left at the end is smaller"
 
 
 class LongFragment(FakeFragment):
@@ -119,7 +160,7 @@ def test_batches_of_one_fragment_are_visited_by_others_than_who_reads_it(
     long.visitors = set()
     monkeypatch.setattr(source, "fragments", lambda *_: iter([long]))
 
-    def visit(_: list[Piece]) -> None:
+    def visit(_: pa.RecordBatch, __: list[Span]) -> None:
         long.visitors.add(threading.get_ident())
 
     Reading(source, ReadingPlan(workers, 1 << 14, 1 << 20), [0], visit).run("read")
@@ -130,8 +171,8 @@ def test_batches_of_one_fragment_are_visited_by_others_than_who_reads_it(
 def test_an_error_in_a_visit_ends_the_reading(workers: int):
     source = FakeSource(ROWS[:1], fragment_rows=40, batch_rows=1)
 
-    def visit(pieces: list[Piece]) -> None:
-        if any(row <= 17 < row + batch.num_rows for batch, _, row in pieces):
+    def visit(_: pa.RecordBatch, spans: list[Span]) -> None:
+        if any(row <= 17 < row + rows for _, row, rows in spans):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

@@ -162,8 +162,13 @@ def test_the_sizes_of_flat_records_are_exact(data: st.DataObject, name: str):
     records = with_keys(data.draw(flat_batches(FLAT[name])))
     ((piece, _),) = pack(codec, records, [0, len(records)])
     assert codec.measure(records.batch).sum() + codec.overhead_bytes() == len(piece)
-    content = sum(len(value) for column in records.batch.columns for value in column.to_pylist())
-    assert codec.count_bytes(records.batch) == content
+    contents = [
+        sum(len(value) for column in row.columns for value in column.to_pylist())
+        for row in (records.batch.slice(i, 1) for i in range(len(records)))
+    ]
+    cut = data.draw(st.integers(0, len(records)))
+    edges = np.array([0, cut, cut, len(records)])
+    assert codec.count_bytes(records.batch, edges).tolist() == [sum(contents[:cut]), 0, sum(contents[cut:])]
 
 
 @pytest.mark.parametrize("name", OTHER)

@@ -89,6 +89,10 @@ def test_what_grouping_by_pile_gets_wrong_is_found(
         def take(self, index: Any) -> Records:
             return fault(Records(self.keys, self.batch).take(index))
 
+        def slice(self, start: int, stop: int) -> Records:
+            whole = Records(self.keys, self.batch).slice(start, stop)
+            return Faulty(whole.keys, whole.batch)
+
     monkeypatch.setattr(scatter, "Records", Faulty)
     if fault is lose_one:  # the bounds then no longer fit, and the last pile is short
         run_and_fail(tmp_path, name, r"scatter: pile set [01]: ")

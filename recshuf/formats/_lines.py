@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import InputError, UsageError
 from recshuf.formats._lines_census import Census
 from recshuf.formats._lines_cut import OFFSET_BYTES, PIECE_BYTES, SCHEMA
+from recshuf.formats._lines_joined import read_files
 from recshuf.formats._lines_limit import RecordLimit
 from recshuf.formats._lines_range import READ_ON_BYTES, RangeFragment
 from recshuf.formats._lines_stream import BlockFragment, BlockReader, skip_bytes
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from recshuf.formats._lines_census import LineInput
-    from recshuf.interfaces import Fragment, InputFile, ReadOptions
+    from recshuf.interfaces import Fragment, InputFile, Joined, ReadOptions
 
 _SAMPLES_BYTES = 64 << 20
 _MIN_SAMPLE_BYTES, _MAX_SAMPLE_BYTES = 1 << 16, 1 << 20
@@ -89,6 +90,19 @@ class LineSource(Source):
             return self._ranges(lines, block_bytes, limit)
         window_bytes = max(max_record_bytes, lines.window_bytes, _MIN_WINDOW_BYTES)
         return self._blocks(lines, block_bytes, limit, window_bytes)
+
+    def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
+        """See `SupportsJoining`."""
+        chosen = [self._lines[index] for index in inputs]
+        if len(self.options.separator) > 1 or any(
+            not one.file or one.compression != "none" for one in chosen
+        ):
+            return None
+        max_records = _count_batch_records(block_bytes)
+        max_record_bytes = min(max_record_bytes, self.options.max_record_bytes)
+        return read_files(
+            chosen, self.options.separator, max_records, max_record_bytes, forgets=self.options.forgets
+        )
 
     def _ranges(self, lines: LineInput, block_bytes: int, limit: RecordLimit) -> Iterator[Fragment]:
         assert lines.file is not None  # noqa: S101 # ranges are those of files

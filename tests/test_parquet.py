@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError, InputError, UsageError
-from recshuf.formats import _parquet_file, _parquet_layout, _parquet_read
+from recshuf.formats import _parquet_file, _parquet_fragment, _parquet_layout
 from recshuf.formats._parquet_schema import FieldClash, unify_types
 from recshuf.formats._parquet_types import conform, dense_type
 from recshuf.formats.parquet import FORMAT
@@ -197,7 +197,7 @@ def test_batches_of_expanding_dictionaries_stay_small(
         decoded.append(array.nbytes)
         return conform(array, kind)
 
-    monkeypatch.setattr(_parquet_read, "conform", watched)
+    monkeypatch.setattr(_parquet_fragment, "conform", watched)
     words = pa.array(["x" * 50_000, "y" * 10])
     indices = pa.array([0, 1, 1, 0] * 500, pa.int32())
     store(tmp_path / "in.parquet", {"w": words.take(indices)}, compression="zstd")

@@ -45,7 +45,7 @@ def read_files(
         if count > max_records:
             return None
     offsets = np.concatenate(found)
-    if count and int(np.diff(offsets).max()) > max_record_bytes:
+    if edges[-1] > max_record_bytes and int(np.diff(offsets).max()) > max_record_bytes:
         return None
     rows = np.diff(np.searchsorted(offsets, edges))
     return Joined(make_batch(data, offsets), rows.tolist())

@@ -8,12 +8,15 @@ import io
 import os
 import shutil
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.memory import format_size
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from _typeshed import ReadableBuffer
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -67,6 +70,13 @@ def forget_file(path: Path) -> None:
             os.close(descriptor)
 
 
+@cache
+def _find_call(name: str) -> Callable[..., object] | None:
+    """Return a function of the C library; None where it has none of that name."""
+    found: Callable[..., object] | None = getattr(ctypes.CDLL(None), name, None)
+    return found
+
+
 class WriteBehind:
     """Has the system begin to write a file to its device while more is appended, so that a sync has little to wait for.
 
@@ -83,7 +93,7 @@ class WriteBehind:
         self._forgets = forgets
         self._begun = 0
         self._forgotten = 0
-        self._call = getattr(ctypes.CDLL(None), "sync_file_range", None)
+        self._call = _find_call("sync_file_range")
 
     def reach(self, byte_count: int) -> None:
         """Hear that so many bytes of the file have been written. Failures show when the file is synced."""

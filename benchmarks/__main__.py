@@ -42,6 +42,12 @@ RIVALS = sorted({contender.name for case in CASES for contender in case.contende
 @click.option("--memory", type=parse_size, help="Limit of the cases that have one, in place of theirs.")
 @click.option("--limit", default=900.0, show_default=True, help="Seconds after which a run is ended.")
 @click.option("--patience", default=60.0, show_default=True, help="Who takes longer runs one round only.")
+@click.option(
+    "--touch",
+    type=parse_size,
+    default="0",
+    help="Memory to touch and give back before each run: a host takes what is free from a virtual machine.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Where the results go; else into FOLDER.")
 def main(
     folder: Path,
@@ -52,11 +58,12 @@ def main(
     memory: int | None,
     limit: float,
     patience: float,
+    touch: int,
     out: Path | None,
 ) -> None:
     """Run the cases and save what was found after each."""
     workers = len(os.sched_getaffinity(0))
-    settings = Settings(folder.resolve(), size, rounds, limit, patience, workers)
+    settings = Settings(folder.resolve(), size, rounds, limit, patience, workers, touch)
     found = []
     for name in cases or NAMES:
         case = limit_memory(NAMES[name], memory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from benchmarks.cases import fill_in, make_job
 from benchmarks.data import count_rows
@@ -38,6 +41,8 @@ class Settings:
     """A contender that takes longer runs in the first round alone."""
     workers: int
     """Cores that everybody may use."""
+    touched_bytes: int = 0
+    """Memory that is touched, and free again, before each run."""
 
 
 @dataclass(slots=True)
@@ -130,6 +135,7 @@ def run_once(
         memory = case.find_memory(settings.size)
         filled = fill_in(contender, given, make_job(case, given, output, temp, memory, settings.workers))
         os.sync()  # nobody pays for what was written before
+        touch_memory(settings.touched_bytes)
         try:
             usage = run_filled(filled, given, output, Path(work), settings)
             usage = replace(usage, sync_seconds=sync_output(output))
@@ -224,6 +230,16 @@ def run_module(*arguments: str) -> str:
     if ended.returncode:
         raise WrongOutputError(f"unreadable: {ended.stderr.strip().splitlines()[-1]}")
     return ended.stdout
+
+
+def touch_memory(byte_count: int) -> None:
+    """Touch each page of so much memory, and give it back.
+
+    The host of a virtual machine may take back what is free in it. Whoever touches a page first then pays for it.
+    """
+    if byte_count:
+        memory = np.empty(byte_count, np.uint8)
+        memory[:: resource.getpagesize()] = 1
 
 
 def warm_up(given: Path) -> None:

@@ -318,6 +318,28 @@ def test_rivals_that_are_not_here_end_as_lines(folder: Path, tmp_path: Path) -> 
     assert find_contender(report, OURSELVES)["problem"] == ""
 
 
+# What is done before a run
+
+
+def test_memory_is_touched_before_each_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touched: list[int] = []
+    monkeypatch.setattr(suite, "touch_memory", touched.append)
+    run_fakes(folder, SORT, name_shell("other", 'cp "$1" "$2"'), rounds=2, touched_bytes=12345)
+    assert touched == [12345] * 4
+
+
+def test_touched_memory_is_given_back() -> None:
+    script = (
+        "from benchmarks.suite import touch_memory; from recshuf.memory import peak_bytes, resident_bytes;"
+        "before = resident_bytes(); touch_memory(10**9);"
+        "print(peak_bytes() - before, resident_bytes() - before)"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    peak, left = map(int, ended.stdout.split())
+    assert peak > 0.95 * 10**9
+    assert left < 10**8
+
+
 # Growth
 
 

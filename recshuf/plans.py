@@ -4,7 +4,7 @@ Memory of the two passes, each at most `Limits.memory_bytes`:
 
     scatter:  workers * (reading a fragment + block * GROUPING)      + what piles stay resident
     gather:   writers * sink + piles in flight * pile * ORDERING     + what piles stay resident
-              + piles ready beside them * pile * WAITING
+              + piles ready beside them * pile * WAITING             (piles more, where they are decoded)
 """
 
 from __future__ import annotations

@@ -286,6 +286,13 @@ def test_headers_of_pages_may_be_long(tmp_path: Path) -> None:
     assert read_all(open_source(path))["t"].to_pylist() == text.to_pylist()
 
 
+def test_a_record_that_is_too_long_is_named_where_small_row_groups_are_read_together(tmp_path: Path) -> None:
+    text = pa.array(["x" * (5000 if row == 57 else 10) for row in range(200)])
+    path = store(tmp_path / "in.parquet", {"t": text}, row_group_size=10)
+    with pytest.raises(InputError, match="row group 5, row 57"):
+        read_all(open_source(path), longest=1000)
+
+
 @pytest.mark.parametrize("group", [0, 7, 199])
 def test_of_small_row_groups_the_damaged_one_is_named(tmp_path: Path, group: int) -> None:
     columns = {"a": np.arange(2000, dtype=np.int64), "b": np.arange(2000) % 7}

@@ -74,6 +74,7 @@ class ParquetFragment(Fragment):
         self._limits = limits
         self._stored = sorted({column for column in columns if isinstance(column, int)})
         self._footer = groups[0].footer
+        self._starts = [group.first_row - groups[0].first_row for group in groups]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the row groups in order."""
@@ -149,9 +150,8 @@ class ParquetFragment(Fragment):
 
     def _place(self, row: int) -> str:
         """Return where a row of the fragment is."""
-        starts = [group.first_row - self._groups[0].first_row for group in self._groups]
-        index = bisect_right(starts, row) - 1
-        return self._groups[index].place(row - starts[index])
+        index = bisect_right(self._starts, row) - 1
+        return self._groups[index].place(row - self._starts[index])
 
     def _cut(self, batch: pa.RecordBatch, size: int, first_row: int) -> Iterator[pa.RecordBatch]:
         """Yield a batch of `size` bytes in slices that fit a block, down to single records."""

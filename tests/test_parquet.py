@@ -287,9 +287,9 @@ def test_headers_of_pages_may_be_long(tmp_path: Path) -> None:
 
 
 def test_a_record_that_is_too_long_is_named_where_small_row_groups_are_read_together(tmp_path: Path) -> None:
-    text = pa.array(["x" * (1200 if row == 1577 else 10) for row in range(4000)])
+    text = pa.array(["x" * (1200 if row == 25 else 10) for row in range(4000)])
     path = store(tmp_path / "in.parquet", {"t": text}, row_group_size=10)
-    with pytest.raises(InputError, match="row group 157, row 1577"):
+    with pytest.raises(InputError, match="row group 2, row 25"):
         read_all(open_source(path), longest=1000)
 
 

@@ -195,15 +195,17 @@ class OpenFile:
         content: bytes = self._handle.read_at(most_bytes, place)
         return content
 
-    def batches(self, group: int, leaves: Sequence[int], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the columns with these leaf indices of one row group, `rows` rows at a time.
+    def batches(self, groups: Sequence[int], leaves: Sequence[int], rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the columns with these leaf indices of row groups that follow each other, `rows` rows at a time.
 
-        `set_batch_rows` changes the number for the batches after the next ``next``.
+        Over several, pyarrow takes what a column lacks in one from the next, and leaves what it has too much for the next,
+        so that rows come apart without an error. `set_batch_rows` changes the number for the batches after the next
+        ``next``.
         """
         iterator = self.parquet.reader.iter_batches(
-            rows, row_groups=[group], column_indices=list(leaves), use_threads=False
+            rows, row_groups=groups, column_indices=list(leaves), use_threads=False
         )
-        place = f"row group {group}"
+        place = name_groups(groups)
         while True:
             with explained(self.name, place):
                 batch = next(iterator, None)
@@ -214,3 +216,12 @@ class OpenFile:
     def set_batch_rows(self, rows: int) -> None:
         """Change how many rows the following batches hold."""
         self.parquet.reader.set_batch_size(rows)
+
+
+def name_groups(groups: Sequence[int]) -> str:
+    """Return row groups that follow each other in words.
+
+    >>> name_groups([3]), name_groups([3, 4, 6])
+    ('row group 3', 'row groups 3 to 6')
+    """
+    return f"row group {groups[0]}" if len(groups) == 1 else f"row groups {groups[0]} to {groups[-1]}"

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from recshuf.errors import InputError
-from recshuf.formats._parquet_file import explained
+from recshuf.formats._parquet_entries import EntryCount, is_countable
+from recshuf.formats._parquet_file import explained, name_groups
+from recshuf.formats._parquet_group import join_groups
 from recshuf.formats._parquet_int96 import Int96Watch
 from recshuf.formats._parquet_pages import check_pages
 from recshuf.formats._parquet_sample import GROWTH, first_batch_rows
 from recshuf.formats._parquet_types import conform
 from recshuf.interfaces import Fragment
-from recshuf.records import concat_batches
 from recshuf.sizes import count_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
+    from recshuf.formats._parquet_file import OpenFile
     from recshuf.formats._parquet_group import Group
 
 _JOINED_BYTES = 1 << 20
-"""What batches of small row groups are joined up to; more would not be faster."""
+"""What row groups that are read together hold before compression, at most; more would not be faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,9 @@ class ParquetFragment(Fragment):
         self._limits = limits
         self._stored = sorted({column for column in columns if isinstance(column, int)})
         self._footer = groups[0].footer
+        self._is_countable = all(
+            is_countable(self._footer.schema.field(column).type) for column in self._stored
+        )
         self._starts = [group.first_row - groups[0].first_row for group in groups]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -81,8 +87,7 @@ class ParquetFragment(Fragment):
         block_bytes = self._limits.block_bytes
         pace = _Pace(first_batch_rows(self._footer, self._groups[0].index, block_bytes), block_bytes)
         done = 0
-        raw = self._read(pace)
-        for stored in self._join(raw, pace) if self._is_dense() else raw:
+        for stored in self._read(pace):
             batch = self._conform(stored, done)
             size = count_bytes(batch)
             pace.learn(batch.num_rows, size)
@@ -90,44 +95,38 @@ class ParquetFragment(Fragment):
             done += batch.num_rows
 
     def _read(self, pace: _Pace) -> Iterator[pa.RecordBatch]:
-        """Yield what is stored, each row group read by itself.
-
-        Over several, pyarrow takes what a column lacks in one from the next, and leaves what it has too much for the next,
-        so that rows come apart without an error.
-        """
-        leaves = self._footer.leaves(self._stored)
+        """Yield what is stored, small row groups together where that can be seen to keep them apart."""
+        is_safe = self._is_countable and not self._footer.int96_columns
         with self._groups[0].open() as file:
-            for group in self._groups:
-                done = 0
-                with Int96Watch(group, self._stored, pace.rows) as watch:
-                    for stored in file.batches(group.index, leaves, pace.rows):
-                        watch.check(stored, done)
-                        done += stored.num_rows
-                        yield stored
-                        file.set_batch_rows(pace.rows)
-                        watch.set_batch_rows(pace.rows)
-                if done != group.rows:
-                    problem = f"row group {group.index} holds {done} rows, but its footer says {group.rows}"
-                    raise InputError(self._footer.name, f"is damaged: {problem}")
-                check_pages(file, group.index, leaves)
+            for run in join_groups(self._groups, _JOINED_BYTES if is_safe else 0):
+                try:
+                    yield from self._read_run(file, run, pace)
+                except InputError:
+                    if len(run) > 1:
+                        # One by one, to name the row group.
+                        for group in run:
+                            deque(self._read_run(file, [group], pace), maxlen=0)
+                    raise
 
-    def _join(self, batches: Iterable[pa.RecordBatch], pace: _Pace) -> Iterator[pa.RecordBatch]:
-        """Yield batches of several small row groups joined."""
-        waiting: list[pa.RecordBatch] = []
-        waiting_bytes = 0
-        for batch in batches:
-            size = batch.get_total_buffer_size()
-            if waiting and waiting_bytes + size > min(_JOINED_BYTES, self._limits.block_bytes // 2):
-                yield concat_batches(waiting)
-                waiting, waiting_bytes = [], 0
-            waiting.append(batch)
-            waiting_bytes += size
-            # As many rows as were asked for: there may be more in the row group, to be read at the pace that these teach.
-            if batch.num_rows >= pace.rows:
-                yield concat_batches(waiting)
-                waiting, waiting_bytes = [], 0
-        if waiting:
-            yield concat_batches(waiting)
+    def _read_run(self, file: OpenFile, run: list[Group], pace: _Pace) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of row groups that are read together."""
+        leaves = self._footer.leaves(self._stored)
+        indices = [group.index for group in run]
+        entries = EntryCount([group.rows for group in run], len(leaves)) if self._is_countable else None
+        done = 0
+        with Int96Watch(run[0], self._stored, pace.rows) as watch:
+            for stored in file.batches(indices, leaves, pace.rows):
+                watch.check(stored, done)
+                if entries is not None:
+                    entries.add(stored)
+                done += stored.num_rows
+                yield stored
+                file.set_batch_rows(pace.rows)
+                watch.set_batch_rows(pace.rows)
+        if done != (rows := sum(group.rows for group in run)):
+            problem = f"{name_groups(indices)} holds {done} rows, but its footer says {rows}"
+            raise InputError(self._footer.name, f"is damaged: {problem}")
+        check_pages(file, indices, leaves, entries)
 
     def _conform(self, stored: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         places = {column: index for index, column in enumerate(self._stored)}
@@ -139,14 +138,6 @@ class ParquetFragment(Fragment):
                 for field, column in zip(self._schema, self._columns, strict=True)
             ]
             return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-    def _is_dense(self) -> bool:
-        """Tell whether batches stay as they are stored, so that none of them grows."""
-        return all(
-            self._footer.schema.field(column).type == field.type
-            for field, column in zip(self._schema, self._columns, strict=True)
-            if isinstance(column, int)
-        )
 
     def _place(self, row: int) -> str:
         """Return where a row of the fragment is."""

@@ -41,7 +41,7 @@ class Int96Watch:
     def _open(self, rows: int) -> Iterator[pa.RecordBatch]:
         if self._file is None:
             return iter(())
-        return self._file.batches(self._group.index, self._group.footer.leaves(self._columns), rows)
+        return self._file.batches([self._group.index], self._group.footer.leaves(self._columns), rows)
 
     def __enter__(self) -> Self:
         return self

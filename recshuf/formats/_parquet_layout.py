@@ -97,7 +97,7 @@ class CategoryOrder:
         """Take in the dictionaries of one column of a file: each row group has its own."""
         for group, rows in enumerate(footer.group_rows):
             if rows:
-                batch = next(file.batches(group, footer.leaves([column]), 1))
+                batch = next(file.batches([group], footer.leaves([column]), 1))
                 self._merge(batch.column(0).dictionary)
 
     def _merge(self, dictionary: pa.Array) -> None:

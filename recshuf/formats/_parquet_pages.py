@@ -14,10 +14,11 @@ from recshuf.formats._parquet_file import explained
 from recshuf.formats._parquet_thrift import ThriftReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow.parquet as pq
 
+    from recshuf.formats._parquet_entries import EntryCount
     from recshuf.formats._parquet_file import OpenFile
     from recshuf.formats._parquet_thrift import Struct
 
@@ -49,28 +50,39 @@ class _Version(NamedTuple):
 _VERSIONS = (_Version(5, 2, ()), _Version(8, 4, (5, 6)))  # as structs of `PageHeader` in parquet.thrift
 
 
-def check_pages(file: OpenFile, group: int, leaves: Iterable[int]) -> None:
-    """Check the page headers of one row group in the columns with these leaf indices.
+def check_pages(
+    file: OpenFile, groups: Sequence[int], leaves: Sequence[int], entries: EntryCount | None
+) -> None:
+    """Check the page headers of row groups in the columns with these leaf indices.
 
-    Rows of the group must have been read before: pyarrow ends the process over metadata that it cannot parse.
+    Their rows must have been read before: pyarrow ends the process over metadata that it cannot parse.
+
+    Parameters
+    ----------
+    entries
+        Those of the rows that have been read; None where they could not be counted.
 
     Raises
     ------
     InputError
-        When the pages of a column are not what the footer says.
+        When the pages of a column, or its rows, are not what the footer says.
     """
-    row_group = file.metadata.row_group(group)
     headers = _Headers(file)
-    with explained(file.name, f"row group {group}"):
-        for leaf in leaves:
-            chunk = row_group.column(leaf)
-            if problem := _find_problem(headers, chunk, leaf):
-                place = f"row group {group}, column {chunk.path_in_schema!r}"
-                remedy = "fetch or write the file again"
-                raise InputError(file.name, f"is damaged: {problem}", place=place, remedy=remedy)
+    for index, group in enumerate(groups):
+        counts = [None] * len(leaves) if entries is None else entries.of(index)
+        with explained(file.name, f"row group {group}"):
+            row_group = file.metadata.row_group(group)
+            for leaf, count in zip(leaves, counts, strict=True):
+                chunk = row_group.column(leaf)
+                if problem := _find_problem(headers, chunk, leaf, count):
+                    place = f"row group {group}, column {chunk.path_in_schema!r}"
+                    remedy = "fetch or write the file again"
+                    raise InputError(file.name, f"is damaged: {problem}", place=place, remedy=remedy)
 
 
-def _find_problem(headers: _Headers, chunk: pq.ColumnChunkMetaData, leaf: int) -> str | None:
+def _find_problem(
+    headers: _Headers, chunk: pq.ColumnChunkMetaData, leaf: int, entries: int | None
+) -> str | None:
     values = 0
     encodings = _number_encodings(chunk.encodings)
     try:
@@ -87,6 +99,8 @@ def _find_problem(headers: _Headers, chunk: pq.ColumnChunkMetaData, leaf: int) -
             return "the header of a page cannot be read"
     if values != chunk.num_values:
         return f"its pages claim {values} values, and the footer {chunk.num_values}"
+    if entries is not None and entries != chunk.num_values:
+        return f"its rows have {entries} values, and the footer claims {chunk.num_values}"
     return None
 
 

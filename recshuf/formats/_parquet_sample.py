@@ -135,7 +135,7 @@ class GroupSample:
     def _read(self, file: OpenFile) -> None:
         first = first_batch_rows(self._footer, self._group, _SAMPLE_BYTES)
         rows = size = 0
-        for batch in file.batches(self._group, self._footer.leaves(self._columns), first):
+        for batch in file.batches([self._group], self._footer.leaves(self._columns), first):
             with explained(self._footer.name, f"row group {self._group}"):
                 size += self._add(batch)
             rows += batch.num_rows

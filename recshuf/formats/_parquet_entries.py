@@ -1,0 +1,98 @@
+"""Entries of decoded rows, counted to be held against the footer.
+
+A column chunk holds one entry for each value, null and empty list, and only their repetition levels tell which row they
+belong to. Rows that have moved from one row group into another have the wrong number of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from recshuf.sizes import find_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+
+def is_countable(kind: pa.DataType) -> bool:
+    """Tell whether the entries of a column can be counted, and row groups of it be read together.
+
+    A list of a fixed size is padded where it is null. pyarrow cannot read nested dictionaries over several row groups.
+    """
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return is_countable(kind.storage_type)
+    if not types.is_nested(kind):
+        return True
+    members = [kind.field(index).type for index in range(kind.num_fields)]
+    if any(map(types.is_dictionary, members)):
+        return False
+    if types.is_fixed_size_list(kind):
+        return kind.list_size > 0 and not types.is_nested(members[0])
+    is_list = types.is_map(kind) or types.is_list(kind) or types.is_large_list(kind)
+    return (is_list or types.is_struct(kind)) and all(map(is_countable, members))
+
+
+class EntryCount:
+    """The entries of row groups that are read together, counted batch by batch.
+
+    Parameters
+    ----------
+    rows
+        Rows of each row group.
+    leaf_count
+        Parquet columns that are read of them.
+    """
+
+    def __init__(self, rows: Sequence[int], leaf_count: int) -> None:
+        self._edges = np.cumsum([0, *rows])
+        self._counts = np.zeros((leaf_count, len(rows)), np.int64)
+        self._done = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count the entries of the next rows, whose columns must all be of types that are countable."""
+        edges = np.clip(self._edges - self._done, 0, batch.num_rows)
+        counts = [found for column in batch.columns for found in count_entries(column, edges)]
+        self._counts += np.array(counts, np.int64).reshape(self._counts.shape)
+        self._done += batch.num_rows
+
+    def of(self, index: int) -> list[int]:
+        """Return the entries of each Parquet column in one of the row groups."""
+        found: list[int] = self._counts[:, index].tolist()
+        return found
+
+
+def count_entries(column: pa.Array, edges: NDArray[Any]) -> Iterator[NDArray[np.int64]]:
+    """Yield, for each Parquet column below a column, the entries of the rows between each two edges.
+
+    >>> [found.tolist() for found in count_entries(pa.array([[1, 2], [], None, [3]]), np.array([0, 1, 4]))]
+    [[2, 3]]
+    """
+    kind, types = column.type, pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from count_entries(column.storage, edges)
+    elif types.is_struct(kind):
+        for index in range(kind.num_fields):
+            yield from count_entries(column.field(index), edges)
+    elif types.is_fixed_size_list(kind):
+        nulls = (
+            _count_between(column.is_null().to_numpy(zero_copy_only=False), edges) if column.null_count else 0
+        )
+        yield (np.diff(edges) - nulls) * kind.list_size + nulls
+    elif types.is_nested(kind) and (offsets := find_offsets(column)) is not None:
+        empty = _count_between(offsets[1:] == offsets[:-1], edges)
+        for found in count_entries(column.values, offsets[edges]):
+            yield found + empty
+    else:
+        yield np.diff(edges)
+
+
+def _count_between(flags: NDArray[np.bool_], edges: NDArray[Any]) -> NDArray[np.int64]:
+    """Return how many flags are set between each two edges."""
+    found: NDArray[np.int64] = np.diff(np.cumsum(np.concatenate(([False], flags)))[edges])
+    return found

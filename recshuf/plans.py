@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from recshuf.errors import MemoryLimitError
@@ -34,6 +35,9 @@ REGION_BYTES = 512 << 10
 """A region smaller than this costs more to find than to read."""
 LARGEST_BLOCK = 32 << 20
 SMALLEST_BLOCK = 1 << 20
+SLICE_BYTES = 16 << 10
+"""What a block adds to a pile on disk should have, even if the block has to be larger for it: below this, the call that
+writes it costs more than the bytes."""
 SMALLEST_PILE = 1 << 20
 MAX_SETS = 64
 MAX_PLANNED_PILES = 8192
@@ -182,17 +186,18 @@ def make_plan(
     record_count = _sum_known([size.record_count for size in inputs])
     byte_count = _sum_known([size.byte_count for size in inputs])
     kept_bytes = _expect_kept(byte_count, record_count, output_count)
-    scatter_workers, block_bytes, scatter_bytes = _choose_scatter(limits, costs, kept_bytes)
     shard_count = count_shards(cut, _least(record_count, output_count), _output_bytes(inputs))
     writers, threads, in_flight, pile_share, sink_bytes = _fit_gather(limits, costs, shard_count)
+    given_count = piles.pile_count if piles else limits.pile_count
+    spilled_pile_bytes = min(int(pile_share / UNEVEN), _choose_spilled_bytes(byte_count or 0))
+    spilled_count = given_count or _count_piles(byte_count, spilled_pile_bytes)
+    scatter_workers, block_bytes, scatter_bytes = _choose_scatter(limits, costs, kept_bytes, spilled_count)
     fits = kept_bytes is not None and kept_bytes <= limits.memory_bytes - _spare(limits) - max(
         scatter_bytes, _gather_bytes(writers, in_flight, min(CACHE_PILE_BYTES, pile_share), sink_bytes, costs)
     )
     # Some come out larger than planned, and what is larger than the share is split.
-    pile_bytes = min(
-        int(pile_share / UNEVEN), CACHE_PILE_BYTES if fits else _choose_spilled_bytes(byte_count or 0)
-    )
-    pile_count = piles.pile_count if piles else limits.pile_count or _count_piles(byte_count, pile_bytes)
+    pile_bytes = min(int(pile_share / UNEVEN), CACHE_PILE_BYTES) if fits else spilled_pile_bytes
+    pile_count = given_count or _count_piles(byte_count, pile_bytes)
     if byte_count is not None and (piles or not limits.pile_count):
         # Piles that come out larger than planned, for want of a larger count, are not split if they fit.
         pile_bytes = min(pile_share, max(pile_bytes, math.ceil(UNEVEN * byte_count / pile_count)))
@@ -277,29 +282,38 @@ def region_bytes(record_count: float, mean_bytes: float, mean_square_bytes: floa
     return math.ceil(record_count * mean_bytes + 6 * math.sqrt(record_count * mean_square_bytes))
 
 
-def _choose_scatter(limits: Limits, costs: Costs, kept_bytes: int | None) -> tuple[int, int, int]:
-    """Return the workers, block size and memory of the scatter, which takes more where no piles are to stay."""
-    chosen = _fit_scatter(limits, costs, STAYING_SHARE)
+def _choose_scatter(
+    limits: Limits, costs: Costs, kept_bytes: int | None, spilled_count: int
+) -> tuple[int, int, int]:
+    """Return the workers, block size and memory of the scatter, which takes more where no piles are to stay.
+
+    `spilled_count` is how many piles there are then.
+    """
+    halves = [LARGEST_BLOCK >> power for power in range(LARGEST_BLOCK.bit_length())]
+    chosen = _fit_scatter(limits, costs, STAYING_SHARE, halves)
     room = limits.memory_bytes - _spare(limits) - chosen[2]
     if kept_bytes is None or kept_bytes <= MISJUDGED * room:
         return chosen
-    return _fit_scatter(limits, costs, SPILLING_SHARE)
+    largest = max(LARGEST_BLOCK, spilled_count * SLICE_BYTES)
+    blocks = range(largest // SMALLEST_BLOCK * SMALLEST_BLOCK, 0, -SMALLEST_BLOCK)
+    return _fit_scatter(limits, costs, SPILLING_SHARE, blocks)
 
 
-def _fit_scatter(limits: Limits, costs: Costs, share: float) -> tuple[int, int, int]:
-    """Return workers, block size and memory of the scatter, at most a share of all: large blocks first, then many workers."""
+def _fit_scatter(limits: Limits, costs: Costs, share: float, blocks: Sequence[int]) -> tuple[int, int, int]:
+    """Return workers, block size and memory of the scatter, at most a share of all: large blocks first, then many workers.
+
+    `blocks` are the sizes to choose from, descending to the smallest; none below that is taken.
+    """
     most_bytes = share * limits.memory_bytes
     for workers in range(limits.workers, 0, -1):
-        block = LARGEST_BLOCK
         # With few workers left, small blocks cost more than idle cores.
         smallest = SMALLEST_BLOCK if workers == 1 else 4 * SMALLEST_BLOCK
-        while block >= smallest:
+        for block in takewhile(smallest.__le__, blocks):
             needed = workers * (costs.reading_bytes(block) + int(GROUPING * block))
             if needed <= most_bytes or (
                 workers == 1 and block == SMALLEST_BLOCK and needed <= limits.memory_bytes
             ):
                 return workers, block, needed
-            block //= 2
     needed = costs.reading_bytes(SMALLEST_BLOCK) + int(GROUPING * SMALLEST_BLOCK)
     raise _too_small("reading the inputs", needed, limits)
 

@@ -294,7 +294,7 @@ def _choose_scatter(
     room = limits.memory_bytes - _spare(limits) - chosen[2]
     if kept_bytes is None or kept_bytes <= MISJUDGED * room:
         return chosen
-    largest = max(LARGEST_BLOCK, spilled_count * SLICE_BYTES)
+    largest = max(LARGEST_BLOCK, min(spilled_count, MAX_PLANNED_PILES) * SLICE_BYTES)
     blocks = range(largest // SMALLEST_BLOCK * SMALLEST_BLOCK, 0, -SMALLEST_BLOCK)
     return _fit_scatter(limits, costs, SPILLING_SHARE, blocks)
 

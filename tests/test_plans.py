@@ -164,8 +164,18 @@ def test_blocks_are_larger_where_no_piles_stay_in_memory(count: int):
     plan = make_plan([InputSize(count, 100 * count, None)], Limits(256 * MB, 2, GB), costs, Cut(shards=1))
     scatter_bytes = plan.scatter_workers * 5 * plan.block_bytes
     assert scatter_bytes <= (0.6 if plan.resident_bytes else 0.8) * 256 * MB
-    assert scatter_bytes > (0.3 if plan.resident_bytes else 0.6) * 256 * MB
+    assert scatter_bytes > (0.3 if plan.resident_bytes else 0.75) * 256 * MB
     assert (plan.resident_bytes > 0) == (count == 10**6)
+
+
+@pytest.mark.parametrize(
+    ("pile_count", "block_bytes"), [(100, 32 << 20), (4096, 64 << 20), (10**6, 128 << 20)]
+)
+def test_blocks_are_larger_where_there_are_many_piles_to_spill_to(pile_count: int, block_bytes: int):
+    limits = Limits(16 * GB, 4, GB, pile_count)
+    size = InputSize(10**9, 10**12, None)
+    plan = make_plan([size], limits, Costs(lambda block: 2 * block, lambda _: MB), Cut(shards=1))
+    assert plan.block_bytes == block_bytes
 
 
 def test_a_stream_leaves_memory_rather_than_have_piles_wait():

@@ -169,7 +169,7 @@ def test_blocks_are_larger_where_no_piles_stay_in_memory(count: int):
 
 
 @pytest.mark.parametrize(
-    ("pile_count", "block_bytes"), [(100, 32 << 20), (4096, 64 << 20), (10**6, 128 << 20)]
+    ("pile_count", "block_bytes"), [(100, 32 << 20), (4096, 64 << 20), (1 << 16, 128 << 20)]
 )
 def test_blocks_are_larger_where_there_are_many_piles_to_spill_to(pile_count: int, block_bytes: int):
     limits = Limits(16 * GB, 4, GB, pile_count)

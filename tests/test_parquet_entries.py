@@ -118,7 +118,7 @@ def test_entries_are_those_that_the_writer_counted(
     metadata = pq.read_metadata(path)
     leaves = range(metadata.num_columns)
     assert is_countable(column.type)
-    entries = EntryCount([GROUP_ROWS] * (ROWS // GROUP_ROWS), len(leaves))
+    entries = EntryCount([GROUP_ROWS] * (ROWS // GROUP_ROWS), [column.type])
     for batch in pq.read_table(path).combine_chunks().to_batches(max_chunksize=cut):
         entries.add(batch)
     for group in range(metadata.num_row_groups):

@@ -45,26 +45,39 @@ class EntryCount:
     ----------
     rows
         Rows of each row group.
-    leaf_count
-        Parquet columns that are read of them.
+    kinds
+        Types of the columns, all of them countable.
     """
 
-    def __init__(self, rows: Sequence[int], leaf_count: int) -> None:
+    def __init__(self, rows: Sequence[int], kinds: Sequence[pa.DataType]) -> None:
+        self._rows = rows
         self._edges = np.cumsum([0, *rows])
-        self._counts = np.zeros((leaf_count, len(rows)), np.int64)
+        self._nested = [index for index, kind in enumerate(kinds) if _is_nested(kind)]
+        self._column_count = len(kinds)
+        # Of each nested column, the entries of each Parquet column in each row group.
+        self._counts: list[list[Any]] = [[] for _ in self._nested]
         self._done = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Count the entries of the next rows, whose columns must all be of types that are countable."""
-        edges = np.clip(self._edges - self._done, 0, batch.num_rows)
-        counts = [found for column in batch.columns for found in count_entries(column, edges)]
-        self._counts += np.array(counts, np.int64).reshape(self._counts.shape)
+        """Count the entries of the next rows."""
+        if self._nested:
+            edges = np.clip(self._edges - self._done, 0, batch.num_rows)
+            for place, index in enumerate(self._nested):
+                found = list(count_entries(batch.column(index), edges))
+                counts = self._counts[place]
+                self._counts[place] = list(map(np.add, counts, found)) if counts else found
         self._done += batch.num_rows
 
-    def of(self, index: int) -> list[int]:
+    def of(self, group: int) -> list[int]:
         """Return the entries of each Parquet column in one of the row groups."""
-        found: list[int] = self._counts[:, index].tolist()
-        return found
+        counts = [[self._rows[group]]] * self._column_count
+        for index, leaves in zip(self._nested, self._counts, strict=True):
+            counts[index] = [int(leaf[group]) for leaf in leaves]
+        return [count for leaves in counts for count in leaves]
+
+
+def _is_nested(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind))
 
 
 def count_entries(column: pa.Array, edges: NDArray[Any]) -> Iterator[NDArray[np.int64]]:
@@ -94,5 +107,7 @@ def count_entries(column: pa.Array, edges: NDArray[Any]) -> Iterator[NDArray[np.
 
 def _count_between(flags: NDArray[np.bool_], edges: NDArray[Any]) -> NDArray[np.int64]:
     """Return how many flags are set between each two edges."""
+    if len(edges) == 2:
+        return np.array([np.count_nonzero(flags[edges[0] : edges[1]])])
     found: NDArray[np.int64] = np.diff(np.cumsum(np.concatenate(([False], flags)))[edges])
     return found

@@ -77,9 +77,8 @@ class ParquetFragment(Fragment):
         self._limits = limits
         self._stored = sorted({column for column in columns if isinstance(column, int)})
         self._footer = groups[0].footer
-        self._is_countable = all(
-            is_countable(self._footer.schema.field(column).type) for column in self._stored
-        )
+        self._kinds = [self._footer.schema.field(column).type for column in self._stored]
+        self._is_countable = all(map(is_countable, self._kinds))
         self._starts = [group.first_row - groups[0].first_row for group in groups]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -112,7 +111,7 @@ class ParquetFragment(Fragment):
         """Yield the rows of row groups that are read together."""
         leaves = self._footer.leaves(self._stored)
         indices = [group.index for group in run]
-        entries = EntryCount([group.rows for group in run], len(leaves)) if self._is_countable else None
+        entries = EntryCount([group.rows for group in run], self._kinds) if self._is_countable else None
         done = 0
         with Int96Watch(run[0], self._stored, pace.rows) as watch:
             for stored in file.batches(indices, leaves, pace.rows):

@@ -104,6 +104,14 @@ def _reuse_blocks(kept_bytes: int) -> None:
         libc.mallopt(_M_MMAP_THRESHOLD, kept_bytes)
 
 
+def release_freed() -> None:
+    """Give the system back what the C library has kept of freed memory, which Arrow's allocators cannot use."""
+    import ctypes
+
+    with suppress(AttributeError, OSError):  # not the GNU C library
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def keep_ms(memory_bytes: int) -> int:
     """Return for how many milliseconds freed memory may be kept.
 

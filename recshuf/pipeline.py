@@ -27,7 +27,7 @@ from recshuf.gather import Gather
 from recshuf.inputs import check_unchanged
 from recshuf.interfaces import Sink, SupportsStream
 from recshuf.manifest import make_manifest
-from recshuf.memory import peak_bytes, resident_bytes
+from recshuf.memory import peak_bytes, release_freed, resident_bytes
 from recshuf.opening import Opened, find_destination, open_job
 from recshuf.order import ORDER_VERSION
 from recshuf.plans import shard_bounds
@@ -256,6 +256,9 @@ class _Run:
             check_unchanged(opened.stamps)
             raise
         check_unchanged(opened.stamps)
+        if opened.converts:
+            # What reads takes its memory from another allocator than what writes, so that both would be held.
+            release_freed()
         return counts
 
     def _forget_input(self, index: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 
@@ -37,6 +38,21 @@ print(own.backend_name, kept)
 """
 
 
+HELD = """
+from recshuf.memory import choose_allocators, release_freed, resident_bytes
+
+choose_allocators(10**9)
+# Between those that are freed lie small ones that stay, so that none is at the end of the heap.
+held = [(bytearray(1_000_000), bytearray(2000)) for _ in range(200)]
+kept = [small for _, small in held]
+full = resident_bytes()
+held.clear()
+freed = resident_bytes()
+release_freed()
+print(full - freed < 50_000_000, freed - resident_bytes() > 150_000_000)
+"""
+
+
 def try_in_child(memory_bytes: int, **environment: str) -> list[str]:
     """Return which allocator Arrow has, and whether it keeps most of what is freed."""
     code = CODE.format(memory_bytes=memory_bytes)
@@ -57,3 +73,9 @@ def test_freed_memory_is_kept_the_longer_the_larger_the_limit(memory_bytes: int,
 
 def test_the_allocator_of_the_user_is_left_alone():
     assert try_in_child(10**9, ARROW_DEFAULT_MEMORY_POOL="system")[0] == "system"
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library has its own ways")
+def test_what_the_c_library_keeps_of_freed_memory_is_given_back():
+    done = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True"]

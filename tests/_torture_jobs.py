@@ -117,7 +117,7 @@ MIDDLE = tuple(
         Recipe("parquet", "parquet", options=("--shards", "5"), least_memory=200),
         Recipe("hdf5", "hdf5", options=("--shards", "2")),
         Recipe("text.zst", "text", options=("--shards", "5"), temp_dir=True, most_workers=2),
-        Recipe("jsonl to one parquet file", "jsonl", "out.parquet", resources=ROOMY, least_memory=200),
+        Recipe("jsonl to one parquet file", "jsonl", "out.parquet", resources=ROOMY, least_memory=220),
     )
 )
 """Jobs of some tenths of a second."""

@@ -175,3 +175,19 @@ def test_damage_in_one_row_group_moves_no_rows_of_others(tmp_path: Path, name: s
                 assert got.slice(start, GROUP_ROWS).equals(expected.slice(start, GROUP_ROWS))
             found["read"] += 1
     assert min(found["refused"], found["read"]) > 20
+
+
+def test_rows_that_are_missing_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"a": range(ROWS)}), path, row_group_size=GROUP_ROWS)
+
+    def batches(file: OpenFile, *args: Any) -> Iterator[pa.RecordBatch]:
+        for batch in given_batches(file, *args):
+            yield batch.slice(1)
+
+    given_batches = OpenFile.batches
+    monkeypatch.setattr(OpenFile, "batches", batches)
+    with pytest.raises(
+        InputError, match="row group 0: is damaged: 9 rows can be read, and the footer says 10;"
+    ):
+        read(path)

@@ -123,8 +123,11 @@ class ParquetFragment(Fragment):
                 file.set_batch_rows(pace.rows)
                 watch.set_batch_rows(pace.rows)
         if done != (rows := sum(group.rows for group in run)):
-            problem = f"{name_groups(indices)} holds {done} rows, but its footer says {rows}"
-            raise InputError(self._footer.name, f"is damaged: {problem}")
+            problem = f"{done} rows can be read, and the footer says {rows}"
+            remedy = "fetch or write the file again"
+            raise InputError(
+                self._footer.name, f"is damaged: {problem}", place=name_groups(indices), remedy=remedy
+            )
         check_pages(file, indices, leaves, entries)
 
     def _conform(self, stored: pa.RecordBatch, first_row: int) -> pa.RecordBatch:

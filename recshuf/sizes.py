@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     Places = NDArray[np.int64] | int
 
 
+_NARROW_OFFSETS = (pa.binary(), pa.string(), pa.list_(pa.int8()), pa.map_(pa.int8(), pa.int8()))
+_WIDE_OFFSETS = (pa.large_binary(), pa.large_string(), pa.large_list(pa.int8()))
+# By the id of a type: batches may be small, and a type takes a call for each question.
+_OFFSETS: dict[int, np.dtype[Any]] = {
+    **{kind.id: np.dtype(np.int32) for kind in _NARROW_OFFSETS},
+    **{kind.id: np.dtype(np.int64) for kind in _WIDE_OFFSETS},
+}
+
+
 def count_bytes(batch: pa.RecordBatch) -> int:
     """Return the bytes that the rows of a batch take, values, offsets and validity."""
     rows = int(batch.num_rows)
@@ -37,17 +46,13 @@ def count_bytes_before(batch: pa.RecordBatch, places: NDArray[np.int64]) -> NDAr
 
 def find_offsets(column: pa.Array) -> NDArray[Any] | None:
     """Return where each value of a column begins and the last one ends, as a view; None for a type without offsets."""
-    kind, types = column.type, pa.types
-    if types.is_large_binary(kind) or types.is_large_string(kind) or types.is_large_list(kind):
-        width: type = np.int64
-    elif types.is_binary(kind) or types.is_string(kind) or types.is_list(kind) or types.is_map(kind):
-        width = np.int32
-    else:
+    kind = _OFFSETS.get(column.type.id)
+    if kind is None:
         return None
     buffer = column.buffers()[1]
     if buffer is None or not len(column):
-        return np.zeros(len(column) + 1, width)
-    return np.frombuffer(buffer, width)[column.offset : column.offset + len(column) + 1]
+        return np.zeros(len(column) + 1, kind)
+    return np.frombuffer(buffer, kind)[column.offset : column.offset + len(column) + 1]
 
 
 def _bits_before(column: pa.Array, places: Places) -> Places:
@@ -65,12 +70,19 @@ def _bits_before(column: pa.Array, places: Places) -> Places:
     offsets = find_offsets(column)
     if offsets is None:
         return places * _value_bits(column) + validity
-    inner = np.subtract(offsets[places], offsets[0], dtype=np.int64)
+    inner = _from_first(offsets, places)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
         content = _bits_before(column.values.slice(int(offsets[0])), inner)
     else:
         content = inner * 8
     return content + places * (8 * offsets.itemsize) + validity
+
+
+def _from_first(offsets: NDArray[Any], places: Places) -> Places:
+    if isinstance(places, int):
+        return int(offsets[places]) - int(offsets[0])
+    distances: NDArray[np.int64] = np.subtract(offsets[places], offsets[0], dtype=np.int64)
+    return distances
 
 
 def _value_bits(column: pa.Array) -> int:

@@ -111,10 +111,11 @@ def test_wide_and_nested_schemas_are_no_bombs(tmp_path: Path) -> None:
             leaf("a"),
         ]
         (tmp_path / "deep.parquet").write_bytes(wrap(b"", footer(chain, [], rows=0)))
-        with pytest.raises(InputError, match="levels deep") if is_refused else contextlib.nullcontext():
-            check_nesting(
-                "deep.parquet", tmp_path / "deep.parquet", (tmp_path / "deep.parquet").stat().st_size
-            )
+        with (
+            pytest.raises(InputError, match="levels deep") if is_refused else contextlib.nullcontext(),
+            (tmp_path / "deep.parquet").open("rb") as stream,
+        ):
+            check_nesting("deep.parquet", stream, (tmp_path / "deep.parquet").stat().st_size)
 
 
 HEADER: hostile.Struct = {

@@ -22,14 +22,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError, InputError, UsageError
-from recshuf.formats import _parquet_file, _parquet_fragment, _parquet_layout
+from recshuf.formats import _parquet_file, _parquet_layout
 from recshuf.formats._parquet_schema import FieldClash, unify_types
 from recshuf.formats._parquet_types import conform, dense_type
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, ReadOptions, Source, WriteOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 BLOCK = 1 << 20
@@ -193,16 +193,18 @@ def test_batches_of_expanding_dictionaries_stay_small(
 ) -> None:
     decoded: list[int] = []
 
-    def watched(array: pa.Array, kind: pa.DataType) -> pa.Array:
-        decoded.append(array.nbytes)
-        return conform(array, kind)
+    def watched(*args: Any) -> Iterator[pa.RecordBatch]:
+        for batch in read_batches(*args):
+            decoded.append(batch.nbytes)
+            yield batch
 
-    monkeypatch.setattr(_parquet_fragment, "conform", watched)
+    read_batches = _parquet_file.OpenFile.batches
     words = pa.array(["x" * 50_000, "y" * 10])
     indices = pa.array([0, 1, 1, 0] * 500, pa.int32())
     store(tmp_path / "in.parquet", {"w": words.take(indices)}, compression="zstd")
     assert (tmp_path / "in.parquet").stat().st_size < 20_000
     source = open_source(tmp_path / "in.parquet")
+    monkeypatch.setattr(_parquet_file.OpenFile, "batches", watched)
     sizes = [b.nbytes for f in source.fragments(0, BLOCK, LONGEST) for b in f.batches()]
     assert max(sizes) <= BLOCK
     assert max(decoded) <= 2 * BLOCK
@@ -307,8 +309,11 @@ def test_of_small_row_groups_the_damaged_one_is_named(tmp_path: Path, group: int
         read_all(open_source(path))
 
 
-def test_footers_that_were_read_do_not_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = store(tmp_path / "in.parquet", {"a": np.arange(5000)}, row_group_size=10)
+@pytest.mark.parametrize("column", [np.arange(5000), np.arange(5000).astype("datetime64[us]")])
+def test_footers_that_were_read_do_not_add_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: np.ndarray
+) -> None:
+    path = store(tmp_path / "in.parquet", {"a": column}, row_group_size=10)
     monkeypatch.setattr(_parquet_file, "_BIN_BYTES", 3 * pq.read_metadata(path).serialized_size)
     gc.collect()
     gc.disable()
@@ -319,6 +324,29 @@ def test_footers_that_were_read_do_not_add_up(tmp_path: Path, monkeypatch: pytes
     finally:
         gc.enable()
     assert alive <= 6
+
+
+def test_a_footer_is_read_once_for_all_row_groups_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A footer may be larger than a row group by far."""
+    path = store(
+        tmp_path / "in.parquet", {"t": ["x" * 1000] * 9000}, row_group_size=1000, use_dictionary=False
+    )
+    source = open_source(path)
+    given: list[bool] = []
+    parquet_file = pq.ParquetFile
+
+    def watched(*args: Any, metadata: pq.FileMetaData | None, **options: Any) -> pq.ParquetFile:
+        given.append(metadata is not None)
+        return parquet_file(*args, metadata=metadata, **options)
+
+    monkeypatch.setattr(pq, "ParquetFile", watched)
+    fragments = list(source.fragments(0, BLOCK, LONGEST))
+    assert not given
+    assert sum(batch.num_rows for fragment in fragments for batch in fragment.batches()) == 9000
+    assert given == [False] + [True] * (len(fragments) - 1)
+    assert len(fragments) > 1
 
 
 def test_the_memory_of_a_large_footer_is_planned_for(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ belong to. Rows that have moved from one row group into another have the wrong n
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +52,7 @@ class EntryCount:
 
     def __init__(self, rows: Sequence[int], kinds: Sequence[pa.DataType]) -> None:
         self._rows = rows
-        self._edges = np.cumsum([0, *rows])
+        self._edges = np.array([0, *accumulate(rows)])
         self._nested = [index for index, kind in enumerate(kinds) if _is_nested(kind)]
         self._column_count = len(kinds)
         # Of each nested column, the entries of each Parquet column in each row group.
@@ -61,7 +62,7 @@ class EntryCount:
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the entries of the next rows."""
         if self._nested:
-            edges = np.clip(self._edges - self._done, 0, batch.num_rows)
+            edges = np.minimum(np.maximum(self._edges - self._done, 0), batch.num_rows)
             for place, index in enumerate(self._nested):
                 found = list(count_entries(batch.column(index), edges))
                 counts = self._counts[place]
@@ -96,13 +97,13 @@ def count_entries(column: pa.Array, edges: NDArray[Any]) -> Iterator[NDArray[np.
         nulls = (
             _count_between(column.is_null().to_numpy(zero_copy_only=False), edges) if column.null_count else 0
         )
-        yield (np.diff(edges) - nulls) * kind.list_size + nulls
+        yield (edges[1:] - edges[:-1] - nulls) * kind.list_size + nulls
     elif types.is_nested(kind) and (offsets := find_offsets(column)) is not None:
         empty = _count_between(offsets[1:] == offsets[:-1], edges)
         for found in count_entries(column.values, offsets[edges]):
             yield found + empty
     else:
-        yield np.diff(edges)
+        yield edges[1:] - edges[:-1]
 
 
 def _count_between(flags: NDArray[np.bool_], edges: NDArray[Any]) -> NDArray[np.int64]:

@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from recshuf.errors import InputError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+    from typing import BinaryIO
 
     from recshuf.interfaces import InputFile
 
@@ -82,7 +84,7 @@ def explain(error: BaseException, name: str, place: str | None = None) -> InputE
     return InputError(name, f"cannot be read as Parquet: {text[:300]}", place=place)
 
 
-def check_magic(name: str, path: Path) -> int:
+def check_magic(name: str, stream: BinaryIO) -> int:
     """Return the size of the file in bytes.
 
     Raises
@@ -90,35 +92,27 @@ def check_magic(name: str, path: Path) -> int:
     InputError
         When the file does not end as a Parquet file does.
     """
-    with explained(name), path.open("rb") as stream:
-        head = stream.read(4)
-        size = stream.seek(0, os.SEEK_END)
-        stream.seek(max(0, size - 4))
-        tail = stream.read(4)
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, size - 4))
+    tail = stream.read(4)
     if tail == _MAGIC_ENCRYPTED:
         raise InputError(name, _KEYLESS, remedy="decrypt it first")
     if tail == _MAGIC and size >= 12:
         return size
     if size == 0:
         raise InputError(name, "is empty (0 bytes), not a Parquet file")
-    if head == _MAGIC:
+    stream.seek(0)
+    if stream.read(4) == _MAGIC:
         remedy = "fetch or write the file again"
         raise InputError(name, "is cut off: a Parquet file ends with PAR1", remedy=remedy)
     raise InputError(name, "is not a Parquet file (no PAR1 at its end)")
 
 
-def _schema_of(parquet: pq.ParquetFile) -> pa.Schema:
-    """Return the Arrow schema with all key-value metadata of the file; pyarrow's lacks what others added."""
-    metadata = dict(parquet.metadata.metadata or {})
-    metadata.pop(b"ARROW:schema", None)
-    return parquet.schema_arrow.with_metadata(metadata or None)
-
-
 class _FooterBin:
     """Has the memory of footers given back in time.
 
-    A footer and its schema refer to each other inside pyarrow, so that only the collector of such cycles frees them. It
-    counts objects, and these are two, of 50 MB in a file of 10,000 row groups.
+    A footer and its Parquet schema refer to each other inside pyarrow, so that once that schema has been asked for, only
+    the collector of such cycles frees them. It counts objects, and these are two, of 50 MB in a file of 10,000 row groups.
     """
 
     def __init__(self) -> None:
@@ -172,9 +166,6 @@ class OpenFile:
                     page_checksum_verification=True,
                 )
                 self.metadata: pq.FileMetaData = self.parquet.metadata
-                self.schema = _schema_of(self.parquet)
-            if metadata is None:
-                _bin.add(self.metadata.serialized_size)
         except BaseException:
             self.close()
             raise
@@ -189,6 +180,20 @@ class OpenFile:
         """Close the file. Idempotent."""
         with suppress(OSError):  # it was only read
             self._handle.close()
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema with all key-value metadata of the file; pyarrow's lacks what others added."""
+        with explained(self.name):
+            metadata = dict(self.metadata.metadata or {})
+            metadata.pop(b"ARROW:schema", None)
+            return self.parquet.schema_arrow.with_metadata(metadata or None)
+
+    @cached_property
+    def columns(self) -> pq.ParquetSchema:
+        """The Parquet schema. To ask for it costs a collection of garbage every few thousand files; see `_FooterBin`."""
+        _bin.add(self.metadata.serialized_size)
+        return self.parquet.schema
 
     def read_at(self, place: int, most_bytes: int) -> bytes:
         """Return the bytes from a place on, fewer at the end of the file."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import InputError
 from recshuf.formats._parquet_file import BUFFER_BYTES, OpenFile, check_magic, explained
 from recshuf.formats._parquet_nesting import check_nesting
-from recshuf.formats._parquet_types import leaf_types
+from recshuf.formats._parquet_types import is_time_stamp, leaf_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -91,8 +91,9 @@ def open_footer(name: str, path: Path) -> tuple[OpenFile, Footer]:
     InputError
         When it cannot be read, or is none that holds records.
     """
-    file_bytes = check_magic(name, path)
-    check_nesting(name, path, file_bytes)
+    with explained(name), path.open("rb", buffering=0) as stream:
+        file_bytes = check_magic(name, stream)
+        check_nesting(name, stream, file_bytes)
     file = OpenFile(name, path)
     try:
         with explained(name):
@@ -121,8 +122,7 @@ def _read_footer(file: OpenFile, path: Path, file_bytes: int) -> Footer:
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     rows = tuple(group.num_rows for group in groups)
     _check_holds_records(file.name, path, rows, metadata.num_columns)
-    physical = [file.parquet.schema.column(leaf).physical_type for leaf in range(starts[-1])]
-    int96 = tuple(i for i, (start, stop) in enumerate(pairwise(starts)) if "INT96" in physical[start:stop])
+    int96 = _find_int96(file, starts)
     # Spark counts microseconds, and its times may lie outside the range of nanoseconds; others store these.
     unit = "us" if int96 and b"org.apache.spark.version" in (metadata.metadata or {}) else "ns"
     sizes = tuple(group.total_byte_size for group in groups)
@@ -130,6 +130,16 @@ def _read_footer(file: OpenFile, path: Path, file_bytes: int) -> Footer:
     parsed_bytes = _PARSED * metadata.serialized_size
     return Footer(
         file.name, path, file_bytes, schema, starts, rows, sizes, int96, unit, is_paged, parsed_bytes
+    )
+
+
+def _find_int96(file: OpenFile, starts: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the Arrow columns that hold INT96, which the library always makes time stamps of."""
+    return tuple(
+        index
+        for index, (start, stop) in enumerate(pairwise(starts))
+        if any(map(is_time_stamp, leaf_types(file.schema.field(index).type)))
+        and any(file.columns.column(leaf).physical_type == "INT96" for leaf in range(start, stop))
     )
 
 

@@ -96,7 +96,7 @@ class ParquetFragment(Fragment):
     def _read(self, pace: _Pace) -> Iterator[pa.RecordBatch]:
         """Yield what is stored, small row groups together where that can be seen to keep them apart."""
         is_safe = self._is_countable and not self._footer.int96_columns
-        with self._groups[0].open() as file:
+        with self._groups[0].opener.open() as file:
             for run in join_groups(self._groups, _JOINED_BYTES if is_safe else 0):
                 try:
                     yield from self._read_run(file, run, pace)
@@ -131,6 +131,8 @@ class ParquetFragment(Fragment):
         check_pages(file, indices, leaves, entries)
 
     def _conform(self, stored: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        if stored.schema.equals(self._schema, check_metadata=True):
+            return stored
         places = {column: index for index, column in enumerate(self._stored)}
         with explained(self._footer.name, self._place(first_row)):
             arrays = [

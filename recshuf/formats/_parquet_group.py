@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recshuf.formats._parquet_file import OpenFile
+from recshuf.errors import InputError
+from recshuf.formats._parquet_file import OpenFile, explained
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -15,43 +17,85 @@ if TYPE_CHECKING:
     from recshuf.formats._parquet_footer import Footer
 
 
+class Opener:
+    """Opens one file, in any thread: its footer is read and looked at the first time, and serves for the others.
+
+    Parameters
+    ----------
+    footer
+        What the census found.
+    """
+
+    def __init__(self, footer: Footer) -> None:
+        self.footer = footer
+        self._metadata: pq.FileMetaData | None = None
+        self._lock = threading.Lock()
+
+    def open(self, int96_unit: str | None = None) -> OpenFile:
+        """Open the file; the caller closes it.
+
+        Raises
+        ------
+        InputError
+            When it cannot be read, or its footer is not what the census found.
+        """
+        with self._lock:
+            if self._metadata is None:
+                file = self._open(None)
+                try:
+                    self._check(file)
+                except BaseException:
+                    file.close()
+                    raise
+                self._metadata = file.metadata
+                if int96_unit is None:
+                    return file
+                file.close()
+        return self._open(int96_unit)
+
+    def _open(self, int96_unit: str | None) -> OpenFile:
+        footer = self.footer
+        unit = int96_unit or footer.int96_unit
+        return OpenFile(footer.name, footer.path, metadata=self._metadata, int96_unit=unit)
+
+    def _check(self, file: OpenFile) -> None:
+        with explained(file.name):
+            metadata = file.metadata
+            rows = tuple(metadata.row_group(index).num_rows for index in range(metadata.num_row_groups))
+            if rows != self.footer.group_rows or not file.schema.equals(self.footer.schema):
+                raise InputError(file.name, "was changed while it was being read")
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """One row group of one file."""
 
-    footer: Footer
-    metadata: pq.FileMetaData
-    """The footer as it was read, shared by all of a file: it spares reading it again."""
+    opener: Opener
+    """Of its file."""
     index: int
     first_row: int
     """Row of the file that is the first in here."""
+    rows: int
+    stored_bytes: int
+    """Bytes before compression, every column."""
 
     @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return self.footer.group_rows[self.index]
-
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes before compression, every column."""
-        return self.footer.group_bytes[self.index]
-
-    def open(self, int96_unit: str | None = None) -> OpenFile:
-        """Open the file; the caller closes it."""
-        unit = int96_unit or self.footer.int96_unit
-        return OpenFile(self.footer.name, self.footer.path, metadata=self.metadata, int96_unit=unit)
+    def footer(self) -> Footer:
+        """The footer of its file."""
+        return self.opener.footer
 
     def place(self, row: int) -> str:
         """Return in words where a row of the group is."""
         return f"row group {self.index}, row {self.first_row + row}"
 
 
-def list_groups(footer: Footer, metadata: pq.FileMetaData) -> Iterator[Group]:
+def list_groups(opener: Opener) -> Iterator[Group]:
     """Yield each row group that has rows."""
     first_row = 0
-    for index, rows in enumerate(footer.group_rows):
+    footer = opener.footer
+    for index, (rows, stored_bytes) in enumerate(zip(footer.group_rows, footer.group_bytes, strict=True)):
         if rows:
-            yield Group(footer, metadata, index, first_row)
+            yield Group(opener, index, first_row, rows, stored_bytes)
         first_row += rows
 
 

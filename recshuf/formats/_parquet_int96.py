@@ -35,7 +35,7 @@ class Int96Watch:
         self._group = group
         self._columns = [column for column in group.footer.int96_columns if column in stored]
         self._places = [list(stored).index(column) for column in self._columns]
-        self._file = group.open("ms") if self._columns else None
+        self._file = group.opener.open("ms") if self._columns else None
         self._batches = self._open(rows)
 
     def _open(self, rows: int) -> Iterator[pa.RecordBatch]:

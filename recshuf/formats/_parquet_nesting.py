@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError
-from recshuf.formats._parquet_file import explained
 from recshuf.formats._parquet_thrift import LIST, ThriftReader
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from typing import BinaryIO
 
 _MOST_LEVELS = 100
 _FEW_ELEMENTS = 1000
@@ -22,7 +21,7 @@ _HEAD_BYTES = 32
 _SCHEMA, _CHILDREN = 2, 5
 
 
-def check_nesting(name: str, path: Path, file_bytes: int) -> None:
+def check_nesting(name: str, stream: BinaryIO, file_bytes: int) -> None:
     """Refuse a file whose schema nests too deep; what cannot be followed is left to the library to refuse.
 
     Raises
@@ -30,17 +29,16 @@ def check_nesting(name: str, path: Path, file_bytes: int) -> None:
     InputError
         When the schema has more than 100 levels.
     """
-    with explained(name), path.open("rb") as stream:
-        stream.seek(file_bytes - 8)
-        footer_bytes = int.from_bytes(stream.read(4), "little")
-        stream.seek(max(0, file_bytes - 8 - footer_bytes))
-        try:
-            if _find_schema(ThriftReader(stream.read(min(footer_bytes, _HEAD_BYTES)))) <= _FEW_ELEMENTS:
-                return
-            stream.seek(max(0, file_bytes - 8 - footer_bytes))
-            depth = _find_depth(ThriftReader(stream.read(footer_bytes)))
-        except (IndexError, RecursionError):
+    stream.seek(file_bytes - 8)
+    footer_bytes = int.from_bytes(stream.read(4), "little")
+    stream.seek(max(0, file_bytes - 8 - footer_bytes))
+    try:
+        if _find_schema(ThriftReader(stream.read(min(footer_bytes, _HEAD_BYTES)))) <= _FEW_ELEMENTS:
             return
+        stream.seek(max(0, file_bytes - 8 - footer_bytes))
+        depth = _find_depth(ThriftReader(stream.read(footer_bytes)))
+    except (IndexError, RecursionError):
+        return
     if depth > _MOST_LEVELS:
         raise InputError(name, f"its schema nests more than {_MOST_LEVELS} levels deep")
 

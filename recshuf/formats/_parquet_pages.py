@@ -119,7 +119,7 @@ class _Headers:
 
     def has_levels(self, leaf: int) -> bool:
         """Tell whether the values of a column have levels: whether it may have nulls or lists."""
-        column = self._file.parquet.schema.column(leaf)
+        column = self._file.columns.column(leaf)
         return bool(column.max_definition_level or column.max_repetition_level)
 
     def read_data_pages(self, chunk: pq.ColumnChunkMetaData) -> Iterator[tuple[_Version, dict[int, int]]]:

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from recshuf.errors import InputError
 from recshuf.formats._parquet_census import ParquetCensus
-from recshuf.formats._parquet_file import OpenFile, explained
 from recshuf.formats._parquet_fragment import Limits, ParquetFragment
-from recshuf.formats._parquet_group import join_groups, list_groups
+from recshuf.formats._parquet_group import Opener, join_groups, list_groups
 from recshuf.formats._parquet_types import dense_schema
 from recshuf.interfaces import Decoder, Source
 
@@ -57,16 +55,11 @@ class ParquetSource(Source):
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         """Yield the row groups that have rows, small ones together."""
-        footer = self._census.footers[input_index]
-        with OpenFile(footer.name, footer.path, int96_unit=footer.int96_unit) as file, explained(footer.name):
-            metadata = file.metadata
-            rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
-            if rows != footer.group_rows or not file.schema.equals(footer.schema):
-                raise InputError(footer.name, "was changed while it was being read")
+        opener = Opener(self._census.footers[input_index])
         columns = self._columns_of(input_index)
         limits = Limits(min(block_bytes, max_record_bytes), max_record_bytes)
         share = min(block_bytes, (self.inputs[input_index].native_bytes or 0) // _LEAST_FRAGMENTS)
-        for run in join_groups(list_groups(footer, metadata), share):
+        for run in join_groups(list_groups(opener), share):
             yield ParquetFragment(run, self.schema, columns, limits)
 
     def _columns_of(self, input_index: int) -> list[int | pa.Scalar]:

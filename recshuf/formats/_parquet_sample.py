@@ -96,9 +96,13 @@ class GroupSample:
         with explained(footer.name):
             group = file.metadata.row_group(self._group)
             self._chunks = {leaf: group.column(leaf) for leaf in footer.leaves(self._columns)}
-            self._lengths = {leaf: file.parquet.schema.column(leaf).length for leaf in self._chunks}
+            self._lengths = {leaf: file.columns.column(leaf).length for leaf in self._chunks}
             self.scratch_row_bytes = scratch_row_bytes(self._chunks.values(), self._rows)
             """What writing a row takes beside the row itself."""
+            widths = [_fixed_bytes(footer.schema.field(column).type) for column in self._columns]
+            self._fixed = sum(width for width in widths if width is not None)
+            varying = [column for column, width in zip(self._columns, widths, strict=True) if width is None]
+            self._varying = sum(map(self._varying_bytes, varying))
 
     def storage(self, column: int) -> tuple[LeafStorage, ...]:
         """Return how the Parquet columns below one Arrow column are stored."""
@@ -124,13 +128,10 @@ class GroupSample:
 
         Columns of fixed width are exact; the others are taken to be to the stored bytes as they are here.
         """
-        widths = {column: _fixed_bytes(footer.schema.field(column).type) for column in self._columns}
-        fixed = sum(width for width in widths.values() if width is not None)
-        varying = sum(self._varying_bytes(column) for column, width in widths.items() if width is None)
         here = self._footer.group_bytes[self._group]
         if here <= 0:
-            return int(footer.row_count * (fixed + varying / max(1, self._rows)))
-        return int(footer.row_count * fixed + varying / here * sum(footer.group_bytes))
+            return int(footer.row_count * (self._fixed + self._varying / max(1, self._rows)))
+        return int(footer.row_count * self._fixed + self._varying / here * sum(footer.group_bytes))
 
     def _read(self, file: OpenFile) -> None:
         first = first_batch_rows(self._footer, self._group, _SAMPLE_BYTES)

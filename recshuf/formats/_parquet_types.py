@@ -29,6 +29,13 @@ def is_extension(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.BaseExtensionType)
 
 
+def is_time_stamp(kind: pa.DataType) -> bool:
+    """Tell whether a type is a time stamp, also in a dictionary or as the storage of an extension type."""
+    if pa.types.is_dictionary(kind):
+        return is_time_stamp(kind.value_type)
+    return is_time_stamp(kind.storage_type) if is_extension(kind) else bool(pa.types.is_timestamp(kind))
+
+
 def with_value_field(kind: pa.DataType, field: pa.Field) -> pa.DataType:
     """Return the list type like `kind` (list, large list, their views, fixed size) with this value field."""
     if pa.types.is_fixed_size_list(kind):

@@ -62,12 +62,34 @@ def find_ends(data: Bytes, begin: int, separator: bytes) -> Iterator[Positions]:
     if len(separator) > 1:
         yield from _find_long_ends(data, begin, separator)
         return
-    mask = np.empty(PIECE_BYTES, np.bool_)
+    mask = np.empty(-(-PIECE_BYTES // 8) * 8, np.bool_)
     for at in range(begin, data.size, PIECE_BYTES):
         piece = data[at : at + PIECE_BYTES]
-        ends = np.flatnonzero(np.equal(piece, separator[0], out=mask[: piece.size]))
+        np.equal(piece, separator[0], out=mask[: piece.size])
+        mask[piece.size :] = False
+        ends = find_set(mask)
         ends += at + 1
         yield ends
+
+
+def find_set(mask: NDArray[np.bool_]) -> Positions:
+    """Return where a mask is set, ascending; it has a multiple of eight places.
+
+    Eight places are looked at as one number: where only one of them is set, eight times the places before it are the bits
+    below that bit. ``flatnonzero`` takes up to three times as long, unless records are so short that this has to be left.
+
+    >>> find_set(np.array([0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0], np.bool_)).tolist()
+    [2, 8, 9]
+    """
+    numbers = mask.view("<u8")
+    places = np.flatnonzero(numbers != 0)
+    bits = np.bitwise_count(numbers[places] - np.uint64(1))
+    if (bits & 7).any():
+        return np.flatnonzero(mask)
+    bits >>= 3
+    places <<= 3
+    places += bits
+    return places
 
 
 def _find_long_ends(data: Bytes, begin: int, separator: bytes) -> Iterator[Positions]:

@@ -30,7 +30,7 @@ from benchmarks.cases import (
     Data,
     name_recshuf,
 )
-from benchmarks.data import count_rows
+from benchmarks.data import FILE_BYTES, count_rows
 from benchmarks.markdown import format_circumstances, format_ratio, format_table
 from benchmarks.report import make_contender, make_head, save_report
 from benchmarks.suite import Settings, run_case
@@ -88,7 +88,8 @@ def plan_cores(size: int) -> Iterator[Step]:
 def plan_shapes(size: int, groups: int) -> Iterator[Step]:
     """Yield a step for each shape of input, output and plan; the first of a series is what it is compared with."""
     cores = len(os.sched_getaffinity(0))
-    files = Data(LINES.kind, options=("--file-bytes", str(size // FILES)))
+    small_files = ("--file-bytes", str(size // FILES))
+    files = Data(LINES.kind, options=small_files)
     rows = max(1, count_rows("parquet", size) // groups)
     many, large = (
         replace(TABLE_CASE.data, options=("--group-rows", str(count))) for count in (rows, LARGE_GROUP_ROWS)
@@ -104,12 +105,18 @@ def plan_shapes(size: int, groups: int) -> Iterator[Step]:
         (f"{PILES:,} piles", LINES_CASE, name_recshuf("--piles", str(PILES))),
     ]:
         yield Step("shapes", LINES_CASE.name, name, 0, case, (contender,), size, cores)
-    for name, case in [
-        ("row groups of 50,000", TABLE_CASE),
-        (f"{groups:,} row groups", replace(TABLE_CASE, data=many)),
-        (f"row groups of {LARGE_GROUP_ROWS:,}", replace(TABLE_CASE, data=large)),
+    shards = -(-size // FILE_BYTES)
+    for name, case, contender in [
+        ("row groups of 50,000", TABLE_CASE, PARQUET),
+        (f"{groups:,} row groups", replace(TABLE_CASE, data=many), PARQUET),
+        (f"row groups of {LARGE_GROUP_ROWS:,}", replace(TABLE_CASE, data=large), PARQUET),
+        (
+            f"{FILES:,} files into {shards}",
+            replace(TABLE_CASE, data=replace(TABLE_CASE.data, options=small_files)),
+            name_recshuf("--format", "parquet", "--shards", str(shards)),
+        ),
     ]:
-        yield Step("shapes", TABLE_CASE.name, name, 0, case, (PARQUET,), size, cores)
+        yield Step("shapes", TABLE_CASE.name, name, 0, case, (contender,), size, cores)
 
 
 def plan(parts: tuple[str, ...], most: int, size: int, groups: int) -> list[Step]:

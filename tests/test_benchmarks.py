@@ -352,6 +352,7 @@ def test_sizes_keep_the_ratio_of_data_to_memory() -> None:
 def test_shapes_are_made_as_named(tmp_path: Path) -> None:
     steps = {step.name: step for step in plan(("shapes",), 10**9, 50_000_000, 20)}
     assert int(steps["10,000 files into one"].case.data.options[1]) == 5000
+    assert int(steps["10,000 files into 1"].case.data.options[1]) == 5000
     rows = int(steps["20 row groups"].case.data.options[1])
     make_data("parquet", 50_000_000, tmp_path, group_rows=rows)
     assert pq.ParquetFile(tmp_path / "part-00000.parquet").num_row_groups == 20

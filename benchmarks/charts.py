@@ -46,8 +46,10 @@ def draw_case(panel: Axes, case: dict[str, Any]) -> None:
     names = [contender["name"] for contender in contenders]
     seconds = [contender["median"]["seconds"] if contender["median"] else 0 for contender in contenders]
     panel.barh(names, seconds, color=[COLOURS.get(name, RIVAL_COLOUR) for name in names])
+    longest = max(seconds, default=0)
     for place, contender in enumerate(contenders):
         times = [usage["seconds"] for usage in contender["rounds"]] if contender["median"] else []
+        longest = max([longest, *times])
         panel.plot(times, [place] * len(times), ".", color="black", markersize=3)
         panel.annotate(
             describe(contender),
@@ -60,9 +62,9 @@ def draw_case(panel: Axes, case: dict[str, Any]) -> None:
     shown = [each for each in seconds if each]
     if shown and max(shown) > SPREAD_FOR_LOG * min(shown):
         panel.set_xscale("log")
-        panel.set_xlim(min(shown) / 2, max(shown) * 6)
+        panel.set_xlim(min(shown) / 2, longest * 6)
     else:
-        panel.set_xlim(0, 1.3 * max(shown, default=1))
+        panel.set_xlim(0, 1.3 * longest or 1)
     panel.set_title(case["name"], fontsize=10)
     panel.tick_params(labelsize=8)
     panel.spines[["top", "right"]].set_visible(False)

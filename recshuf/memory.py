@@ -115,12 +115,13 @@ def release_freed() -> None:
 def keep_ms(memory_bytes: int) -> int:
     """Return for how many milliseconds freed memory may be kept.
 
-    A pass asks for the same sizes again and again, so that little is held beyond what it was planned with.
+    What a thread's arena keeps in that time comes on top of what a pass was planned with: 4 GB of Parquet at 250 MB
+    peak at 400 to 490 MB when it is four times as long.
 
     >>> keep_ms(500 * 10**6)
-    2000
+    500
     """
-    return memory_bytes // (250 * 10**3)
+    return memory_bytes // 10**6
 
 
 def _bundles_arrow() -> bool:

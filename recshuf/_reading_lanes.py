@@ -31,16 +31,19 @@ class Lane:
     taken: int = 0
     left: int = 1
     """Fragments taken and not yet read, batches not yet visited, and one for the iterator as long as it has more."""
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a fragment is made, which may take as long as to unpack it."""
     lock: threading.Lock = field(default_factory=threading.Lock)
+    """Of `left`."""
 
     def take(self) -> tuple[int, Fragment] | None:
         """Return the next fragment and its number; None when there is none left."""
-        with self.lock:
+        with self.turn:
             fragment = next(self.fragments, None)
             if fragment is None:
                 return None
+            self.hold()
             self.taken += 1
-            self.left += 1
             return self.taken - 1, fragment
 
     def hold(self) -> None:

@@ -328,7 +328,8 @@ def _fit_gather(limits: Limits, costs: Costs, shard_count: int | None) -> tuple[
         sink_bytes = costs.sink_bytes(threads)
         rest = limits.memory_bytes - writers * sink_bytes
         pile_share = int(rest / (writers * in_flight * _ordering_factor(costs)))
-        if pile_share >= (SMALLEST_PILE if writers == 1 else 4 * SMALLEST_PILE):
+        # More of either is not worth piles so small.
+        if pile_share >= (SMALLEST_PILE if writers == threads == 1 else 4 * SMALLEST_PILE):
             return writers, threads, in_flight, pile_share, sink_bytes
     needed = costs.sink_bytes(1) + int((limits.workers + 1) * _ordering_factor(costs) * SMALLEST_PILE)
     raise _too_small("writing a shard", needed, limits)

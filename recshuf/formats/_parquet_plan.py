@@ -54,13 +54,14 @@ class WritePlan:
     """Whether the values of lists keep the name that the inputs give them; else they become ``element``."""
 
     def open_writer(self, stream: BinaryIO, dictionaries: list[str] | bool) -> pq.ParquetWriter:
-        """Return a writer of this plan, with these dictionary columns."""
+        """Return a writer of this plan, with these dictionary columns and without page index."""
         options: dict[str, Any] = {
             "compression": self.codecs,
             "compression_level": self.level,
             "use_dictionary": dictionaries,
             "version": "2.6",
             "write_page_checksum": True,
+            "write_page_index": False,
             "use_compliant_nested_type": not self.keeps_list_names,
             "store_schema": self.native.equals(self.declared),
         }

@@ -39,9 +39,9 @@ class ThriftReader:
         # As `read_field`, without its calls: there is a header for each page, and row groups may be tiny.
         while kind := (head := self._data[self.place]) & 15:
             self.place += 1
-            field = field + (head >> 4) if head > 15 else self._read_number()
+            field = field + (head >> 4) if head > 15 else self.read_number()
             if INT16 <= kind <= INT64:
-                found.numbers[field] = self._read_number()
+                found.numbers[field] = self.read_number()
             elif kind == STRUCT:
                 found.structs[field] = self.read_struct()
             else:
@@ -55,13 +55,23 @@ class ThriftReader:
         step, kind = head >> 4, head & 15
         if not kind:
             return 0, 0
-        return before + step if step else self._read_number(), kind
+        return before + step if step else self.read_number(), kind
 
     def read_list(self) -> tuple[int, int]:
         """Read how many items a list has, and their type."""
         head = self._read_byte()
         count = head >> 4
         return (self._read_varint() if count == 15 else count), head & 15
+
+    def read_number(self) -> int:
+        """Read the value of a field that is a whole number."""
+        byte = self._data[self.place]
+        if byte < 0x80:
+            self.place += 1
+            number = byte
+        else:
+            number = self._read_varint()
+        return number >> 1 ^ -(number & 1)
 
     def skip(self, kind: int) -> None:
         """Go past the value of a field of that type."""
@@ -99,15 +109,6 @@ class ThriftReader:
         else:
             self.skip(kind)
 
-    def _read_number(self) -> int:
-        byte = self._data[self.place]
-        if byte < 0x80:
-            self.place += 1
-            number = byte
-        else:
-            number = self._read_varint()
-        return number >> 1 ^ -(number & 1)
-
     def _read_varint(self) -> int:
         byte = self._data[self.place]
         self.place += 1
@@ -123,3 +124,31 @@ class ThriftReader:
         byte = self._data[self.place]
         self.place += 1
         return byte
+
+
+def encode_number(number: int) -> bytes:
+    r"""Return the value of a field that is a whole number.
+
+    >>> encode_number(-1), encode_number(150)
+    (b'\x01', b'\xac\x02')
+    """
+    return encode_varint(number << 1 if number >= 0 else ~number << 1 | 1)
+
+
+def encode_list(count: int, kind: int) -> bytes:
+    r"""Return what the items of a list come behind.
+
+    >>> encode_list(2, STRUCT), encode_list(15, STRUCT)
+    (b',', b'\xfc\x0f')
+    """
+    return bytes((count << 4 | kind,)) if count < 15 else bytes((0xF0 | kind,)) + encode_varint(count)
+
+
+def encode_varint(number: int) -> bytes:
+    """Return a number that is not negative, seven bits a byte, the lowest first."""
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)

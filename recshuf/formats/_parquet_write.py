@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -11,16 +12,20 @@ import pyarrow as pa
 
 from recshuf.disk import BehindFile
 from recshuf.errors import ConversionError
+from recshuf.formats._parquet_assembly import Assembly, encode_group
 from recshuf.formats._parquet_plan import FirstRows
 from recshuf.formats._parquet_types import conform
 from recshuf.formats._rows import RowBuffer
 from recshuf.interfaces import Sink, Target
+from recshuf.pools import Pool
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
     from pathlib import Path
 
     import pyarrow.parquet as pq
 
+    from recshuf.formats._parquet_assembly import EncodedGroup
     from recshuf.formats._parquet_plan import WritePlan
 
 _FILE_BUFFER_BYTES = 1 << 20
@@ -46,16 +51,21 @@ class ParquetTarget(Target):
         self._plan = plan
         self._forgets = forgets
 
-    def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - the writer is single-threaded
-        """Return what a row group takes before and while it is written."""
-        return self._plan.sink_bytes + 2 * _FILE_BUFFER_BYTES
+    def sink_bytes(self, threads: int) -> int:
+        """Return what the row groups take before and while they are written."""
+        return _count_encoders(threads) * self._plan.sink_bytes + 2 * _FILE_BUFFER_BYTES
 
-    def open(self, path: Path, threads: int) -> Sink:  # noqa: ARG002 - the writer is single-threaded
+    def open(self, path: Path, threads: int) -> Sink:
         """Create the file; a link in its place is refused like a file."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = BehindFile(os.open(path, flags, 0o666), "wb", forgets=self._forgets)
         stream = io.BufferedWriter(file, _FILE_BUFFER_BYTES)
-        return ParquetSink(stream, self._schema, self._plan)
+        return ParquetSink(stream, self._schema, self._plan, _count_encoders(threads))
+
+
+def _count_encoders(threads: int) -> int:
+    """Return how many of the threads encode: it takes about half of the time, and each holds a row group."""
+    return 1 + threads // 2
 
 
 class ParquetSink(Sink):
@@ -69,21 +79,25 @@ class ParquetSink(Sink):
         Schema of the batches.
     plan
         How to write them.
+    encoders
+        How many row groups are encoded at once, each by a thread of its own.
     """
 
-    def __init__(self, stream: BinaryIO, schema: pa.Schema, plan: WritePlan) -> None:
+    def __init__(self, stream: BinaryIO, schema: pa.Schema, plan: WritePlan, encoders: int) -> None:
         self._stream = stream
         self._plan = plan
+        self._encoders = encoders
+        self._pool = Pool(encoders, "encode") if encoders > 1 else None
+        self._encoded: deque[Future[EncodedGroup]] = deque()
+        self._assembly = Assembly(stream)
         self._first_rows = FirstRows() if plan.row_group_rows is None else None
         self._buffer = RowBuffer(schema, plan.row_group_rows or FirstRows.rows)
-        self._writer: pq.ParquetWriter | None = None
         self._is_open = True
-        self._record_count = 0
 
     @property
     def record_count(self) -> int:
         """Number of records by the footer."""
-        return self._record_count
+        return self._assembly.record_count
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append the records of a batch, and write each row group that is full."""
@@ -110,11 +124,10 @@ class ParquetSink(Sink):
             if self._is_learning:
                 self._learn(rest.columns)
             # A file without any row group is more than some readers can bear.
-            if rest.num_rows or self._writer is None:
+            if rest.num_rows or not (self._encoded or len(self._assembly)):
                 self._write_group(rest.columns)
-            writer = self._opened_writer()
-            writer.close()
-            self._record_count = writer.writer.metadata.num_rows
+            self._write_encoded(0)
+            self._assembly.finish()
             self._stream.close()
         finally:
             self.abort()
@@ -122,12 +135,10 @@ class ParquetSink(Sink):
     def abort(self) -> None:
         """Close the file as it is."""
         self._is_open = False
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
         with suppress(OSError, ValueError):
             self._stream.close()
-        if self._writer is not None:
-            # Else its finaliser would try to complete the file.
-            self._writer.is_open = False
-            self._writer = None
 
     @property
     def _is_learning(self) -> bool:
@@ -136,17 +147,29 @@ class ParquetSink(Sink):
     def _learn(self, columns: list[pa.ChunkedArray]) -> int:
         return self._first_rows.learn(self._prepared_table(columns)) if self._first_rows else 0
 
-    def _opened_writer(self) -> pq.ParquetWriter:
-        if self._writer is None:
-            learned = self._first_rows.dictionaries if self._first_rows else []
-            known = self._plan.dictionaries
-            self._writer = self._plan.open_writer(self._stream, learned if known is None else known)
-        return self._writer
+    def _open_writer(self, stream: BinaryIO) -> pq.ParquetWriter:
+        learned = self._first_rows.dictionaries if self._first_rows else []
+        known = self._plan.dictionaries
+        return self._plan.open_writer(stream, learned if known is None else known)
 
     def _write_group(self, columns: list[pa.ChunkedArray]) -> None:
+        """Have a row group encoded, and write those that are; the list is used up."""
+        if self._pool is None:
+            self._assembly.append(self._encode(columns))
+            return
+        self._encoded.append(self._pool.submit(self._encode, columns))
+        # The next is collected meanwhile, and takes as much.
+        self._write_encoded(self._encoders - 1)
+
+    def _write_encoded(self, left: int) -> None:
+        """Write row groups in their order, until so many are left."""
+        while len(self._encoded) > left:
+            self._assembly.append(self._encoded.popleft().result())
+
+    def _encode(self, columns: list[pa.ChunkedArray]) -> EncodedGroup:
         table = self._prepared_table(columns)
         try:
-            self._opened_writer().write_table(table, row_group_size=max(1, table.num_rows))
+            return encode_group(self._open_writer, table)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise ConversionError("", f"a row group cannot be written as Parquet: {error}") from error
 

@@ -31,6 +31,8 @@ MOST_SPILLED_PILE_BYTES = 32 << 20
 SPILLED_PILES, MOST_SPILLED_PILES = 128, 512
 """Piles on disk, where memory allows larger ones: the fewer, the longer is what a block adds to each, which costs a call
 each time. Beyond 32 MB that is worth less than memory that is touched first."""
+LEAST_CONVERTED_PILE_BYTES = 2 << 20
+"""A pile on disk that is converted need not be larger, even if a few more calls come with it."""
 REGION_BYTES = 512 << 10
 """A region smaller than this costs more to find than to read."""
 LARGEST_BLOCK = 32 << 20
@@ -190,6 +192,10 @@ def make_plan(
     writers, threads, in_flight, pile_share, sink_bytes = _fit_gather(limits, costs, shard_count)
     given_count = piles.pile_count if piles else limits.pile_count
     spilled_pile_bytes = min(int(pile_share / UNEVEN), _choose_spilled_bytes(byte_count or 0))
+    if costs.decoding_factor > 1 and writers < limits.workers:
+        waiting_room = limits.memory_bytes - _spare(limits) - 2 * writers * sink_bytes
+        most_bytes = int(waiting_room / (writers * in_flight * _ordering_factor(costs)))
+        spilled_pile_bytes = min(spilled_pile_bytes, _limit_converted(byte_count or 0, most_bytes))
     spilled_count = given_count or _count_piles(byte_count, spilled_pile_bytes)
     scatter_workers, block_bytes, scatter_bytes = _choose_scatter(limits, costs, kept_bytes, spilled_count)
     fits = kept_bytes is not None and kept_bytes <= limits.memory_bytes - _spare(limits) - max(
@@ -381,6 +387,14 @@ def _choose_spilled_bytes(byte_count: int) -> int:
     """Return how large piles on disk should be."""
     several = min(byte_count // SPILLED_PILES, MOST_SPILLED_PILE_BYTES)
     return max(SPILLED_PILE_BYTES, several, byte_count // MOST_SPILLED_PILES)
+
+
+def _limit_converted(byte_count: int, most_bytes: int) -> int:
+    """Return how large a pile that is converted may be, so that many can wait while a sink writes.
+
+    `most_bytes` is what leaves memory for as much as the sink takes.
+    """
+    return max(LEAST_CONVERTED_PILE_BYTES, most_bytes, byte_count // MOST_SPILLED_PILES)
 
 
 def _count_piles(byte_count: int | None, pile_bytes: int) -> int:

@@ -150,12 +150,21 @@ def test_piles_that_wait_for_a_sink_take_only_memory_that_is_left(inputs, limits
     assert decoding * waiting * plan.pile_bytes <= sink_bytes
 
 
+@pytest.mark.parametrize("decoding", [1.0, 1.5])
 @pytest.mark.parametrize(("memory", "fits"), [(5 * GB, True), (500 * MB, False)])
-def test_a_sink_that_writes_much_at_once_has_as_much_ready(memory: int, fits: bool):
-    costs = Costs(lambda block: 2 * block, lambda _: 160 * MB)
+def test_a_sink_that_writes_much_at_once_has_as_much_ready(memory: int, fits: bool, decoding: float):
+    costs = Costs(lambda block: 2 * block, lambda _: 160 * MB, decoding)
     plan = make_plan([InputSize(10**7, GB, GB)], Limits(memory, 2, GB), costs, Cut(shards=1))
     assert (plan.spilled_bytes == 0) == fits
     assert (plan.units_in_flight - 3) * plan.pile_bytes >= 64 * MB
+
+
+@pytest.mark.parametrize(("memory", "threads"), [(5 * GB, 4), (1000 * MB, 4), (830 * MB, 3), (300 * MB, 1)])
+def test_a_sink_gets_threads_as_far_as_piles_stay_large(memory: int, threads: int):
+    costs = Costs(lambda block: 2 * block, lambda count: 200 * MB * count)
+    plan = make_plan([InputSize(10**8, 10 * GB, 10 * GB)], Limits(memory, 4, GB), costs, Cut(shards=1))
+    assert plan.sink_threads == threads
+    assert plan.pile_bytes >= (3 * MB if threads > 1 else MB)
 
 
 @pytest.mark.parametrize("count", [10**6, 10**8])

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError, InputError, UsageError
-from recshuf.formats import _parquet_file, _parquet_layout
+from recshuf.formats import _parquet_file, _parquet_group, _parquet_layout
 from recshuf.formats._parquet_schema import FieldClash, unify_types
 from recshuf.formats._parquet_types import conform, dense_type
 from recshuf.formats.parquet import FORMAT
@@ -347,6 +347,26 @@ def test_a_footer_is_read_once_for_all_row_groups_of_a_file(
     assert sum(batch.num_rows for fragment in fragments for batch in fragment.batches()) == 9000
     assert given == [False] + [True] * (len(fragments) - 1)
     assert len(fragments) > 1
+
+
+def test_a_footer_is_thrown_away_once_for_all_row_groups_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Levels in pages of version 2 have every fragment ask for the Parquet schema."""
+    path = store(
+        tmp_path / "in.parquet",
+        {"t": [["x" * 1000]] * 9000},
+        row_group_size=1000,
+        use_dictionary=False,
+        data_page_version="2.0",
+    )
+    source = open_source(path)
+    thrown: list[int] = []
+    monkeypatch.setattr(_parquet_group.BIN, "add", thrown.append)
+    fragments = list(source.fragments(0, BLOCK, LONGEST))
+    assert len(fragments) > 1
+    assert sum(batch.num_rows for fragment in fragments for batch in fragment.batches()) == 9000
+    assert thrown == [pq.read_metadata(path).serialized_size]
 
 
 def test_the_memory_of_a_large_footer_is_planned_for(tmp_path: Path) -> None:

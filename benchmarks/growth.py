@@ -94,7 +94,8 @@ def plan_shapes(size: int, groups: int) -> Iterator[Step]:
     many, large = (
         replace(TABLE_CASE.data, options=("--group-rows", str(count))) for count in (rows, LARGE_GROUP_ROWS)
     )
-    for name, case, contender in [
+    shards = -(-size // FILE_BYTES)
+    shapes = [
         ("one file into one", LINES_CASE, TEXT),
         (f"{FILES:,} files into one", replace(LINES_CASE, data=files), name_recshuf("--format", "jsonl")),
         (
@@ -103,10 +104,6 @@ def plan_shapes(size: int, groups: int) -> Iterator[Step]:
             name_recshuf("--shards", str(SHARDS)),
         ),
         (f"{PILES:,} piles", LINES_CASE, name_recshuf("--piles", str(PILES))),
-    ]:
-        yield Step("shapes", LINES_CASE.name, name, 0, case, (contender,), size, cores)
-    shards = -(-size // FILE_BYTES)
-    for name, case, contender in [
         ("row groups of 50,000", TABLE_CASE, PARQUET),
         (f"{groups:,} row groups", replace(TABLE_CASE, data=many), PARQUET),
         (f"row groups of {LARGE_GROUP_ROWS:,}", replace(TABLE_CASE, data=large), PARQUET),
@@ -115,8 +112,9 @@ def plan_shapes(size: int, groups: int) -> Iterator[Step]:
             replace(TABLE_CASE, data=replace(TABLE_CASE.data, options=small_files)),
             name_recshuf("--format", "parquet", "--shards", str(shards)),
         ),
-    ]:
-        yield Step("shapes", TABLE_CASE.name, name, 0, case, (contender,), size, cores)
+    ]
+    for name, case, contender in shapes:
+        yield Step("shapes", case.name, name, 0, case, (contender,), size, cores)
 
 
 def plan(parts: tuple[str, ...], most: int, size: int, groups: int) -> list[Step]:

@@ -54,7 +54,7 @@ class ParquetTarget(Target):
     def sink_bytes(self, threads: int) -> int:
         """Return what the row groups take before and while they are written."""
         # Each encoder beside the first counts twice, as its allocator keeps something of what it has freed: with one for
-        # each, 1 GB of incompressible rows at 300 MB and two workers peaked at 508 MB.
+        # each, 1 GB of incompressible rows at 300 MB and two workers peaked at 465 to 532 MB.
         groups = 2 * _count_encoders(threads) - 1
         return groups * self._plan.sink_bytes + 2 * _FILE_BUFFER_BYTES
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recshuf._reading_lanes import Lane
 from recshuf.errors import Stopped
 from recshuf.interfaces import Joined
 from recshuf.ledger import RowLedger
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from recshuf.interfaces import Fragment
     from recshuf.spans import Span
 
     Load = tuple[pa.RecordBatch, list[Span]]
@@ -204,3 +206,22 @@ def test_a_stopped_ledger_lets_nobody_wait():
     ledger.stop()
     with pytest.raises(Stopped):
         ledger.claim(3, 1)
+
+
+def test_nobody_waits_to_count_while_a_fragment_is_made() -> None:
+    """A stream may take long to unpack what the next fragment holds."""
+    is_free: list[bool] = []
+
+    def make() -> Iterator[Fragment]:
+        is_free.append(lane.lock.acquire(blocking=False))
+        if is_free[-1]:
+            lane.lock.release()
+        yield from FakeSource([ROWS[0]]).fragments(0, 1 << 20, 1 << 20)
+
+    lane = Lane([0], make())
+    taken = 0
+    while lane.take() is not None:
+        taken += 1
+    assert is_free == [True]
+    assert taken > 0
+    assert [lane.release() for _ in range(taken + 1)] == [False] * taken + [True]

@@ -132,7 +132,7 @@ def encode_number(number: int) -> bytes:
     >>> encode_number(-1), encode_number(150)
     (b'\x01', b'\xac\x02')
     """
-    return encode_varint(number << 1 if number >= 0 else ~number << 1 | 1)
+    return _encode_varint(number << 1 if number >= 0 else ~number << 1 | 1)
 
 
 def encode_list(count: int, kind: int) -> bytes:
@@ -141,10 +141,10 @@ def encode_list(count: int, kind: int) -> bytes:
     >>> encode_list(2, STRUCT), encode_list(15, STRUCT)
     (b',', b'\xfc\x0f')
     """
-    return bytes((count << 4 | kind,)) if count < 15 else bytes((0xF0 | kind,)) + encode_varint(count)
+    return bytes((count << 4 | kind,)) if count < 15 else bytes((0xF0 | kind,)) + _encode_varint(count)
 
 
-def encode_varint(number: int) -> bytes:
+def _encode_varint(number: int) -> bytes:
     """Return a number that is not negative, seven bits a byte, the lowest first."""
     encoded = bytearray()
     while number > 0x7F:

@@ -224,9 +224,9 @@ class SupportsJoining(Protocol):
     """A source that can read several small inputs at once."""
 
     def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
-        """Return all records of inputs that follow each other; None where `Source.fragments` have to be read.
+        """Return all records of the first few of some inputs that follow each other; None if not even one can be read so.
 
-        These need no more memory than a fragment does. What is wrong with an input is left to `fragments` to tell.
+        They need no more memory than a fragment does. What is wrong with an input is left to `Source.fragments` to tell.
         """
         ...
 

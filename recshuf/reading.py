@@ -195,23 +195,25 @@ class Reading:
             with self._lock:
                 self._open.append(lane)
             self._read_shared(lane)
-        elif not self._read_joined(run):
-            self._read_in_turn(run)
+            return
+        while run and (joined := self._read_joined(run)):
+            run = run[joined:]
+        self._read_in_turn(run)
 
-    def _read_joined(self, run: list[int]) -> bool:
-        """Read small inputs at once, if they can be; return whether."""
+    def _read_joined(self, run: list[int]) -> int:
+        """Read as many small inputs at once as can be; return how many."""
         if not isinstance(self._source, SupportsJoining):
-            return False
+            return 0
         joined = self._source.read_joined(run, self._plan.block_bytes, self._plan.max_record_bytes)
         if joined is None:
-            return False
+            return 0
         if self._stopped.is_set():
             raise Stopped
-        lane = Lane(run, iter(()))
-        self._joined_rows.update(zip(run, joined.rows, strict=True))
-        spans = [Span(index, 0, rows) for index, rows in zip(run, joined.rows, strict=True)]
-        self._hand_on(Load([lane], [joined.batch], spans))
-        return True
+        rows = dict(zip(run, joined.rows, strict=False))
+        self._joined_rows.update(rows)
+        spans = [Span(index, 0, count) for index, count in rows.items()]
+        self._hand_on(Load([Lane([*rows], iter(()))], [joined.batch], spans))
+        return len(rows)
 
     def _read_in_turn(self, run: list[int]) -> None:
         """Read small inputs one after the other, and hand on together what fits a block."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,18 +32,20 @@ ROWS = [[b"%d" % row for row in range(40)], [], [b"a", b"b"]]
 
 
 class JoiningSource(FakeSource):
-    """Reads inputs at once, unless one of them has five records."""
+    """Reads inputs at once, up to one that has five records, and no more than seven."""
 
     def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
         """See `SupportsJoining`."""
+        chosen = list(takewhile(lambda index: len(self.rows[index]) != 5, inputs))[:7]
         batches = [
             batch
-            for index in inputs
+            for index in chosen
             for fragment in self.fragments(index, block_bytes, max_record_bytes)
             for batch in fragment.batches()
         ]
-        rows = [len(self.rows[index]) for index in inputs]
-        return None if 5 in rows or not batches else Joined(concat_batches(batches), rows)
+        return (
+            Joined(concat_batches(batches), [len(self.rows[index]) for index in chosen]) if batches else None
+        )
 
 
 def read(source: FakeSource, workers: int) -> tuple[dict[tuple[int, int], bytes], list[tuple[int, int]]]:

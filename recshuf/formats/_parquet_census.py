@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from recshuf.errors import UsageError
 from recshuf.fields import dotted, split_path
+from recshuf.formats._parquet_declared import DeclaredSchemas
 from recshuf.formats._parquet_file import path_of
 from recshuf.formats._parquet_footer import open_footer
 from recshuf.formats._parquet_layout import CategoryOrder, ParquetLayout, RowCost, choose_row_group_rows
@@ -20,6 +21,7 @@ from recshuf.interfaces import InputSummary
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from recshuf.formats._parquet_declared import Declared
     from recshuf.formats._parquet_file import OpenFile
     from recshuf.formats._parquet_footer import Footer
     from recshuf.formats._parquet_sample import LeafStorage
@@ -53,8 +55,8 @@ class ParquetCensus:
         self._names = names
         self._path = path
         self._native_bytes: list[int] = []
-        self._schemas: list[pa.Schema] = []
-        self._samples: dict[int, GroupSample] = {}
+        self._schemas = DeclaredSchemas()
+        self._samples: dict[Declared, GroupSample] = {}
         self._union = SchemaUnion()
         self._storage: dict[str, tuple[LeafStorage, ...]] = {}
         self._categories: dict[str, CategoryOrder] = {}
@@ -113,28 +115,18 @@ class ParquetCensus:
         return [pick if isinstance(pick, str) else columns[pick] for pick in self._picks]
 
     def _read(self, input_file: InputFile) -> None:
-        file, footer = open_footer(input_file.name, path_of(input_file))
+        file, footer = open_footer(input_file.name, path_of(input_file), self._schemas)
         with file:
-            known = self._intern(footer.schema)
-            footer = footer.with_schema(self._schemas[known])
             self._union.add(footer.schema, footer.name)
             self.footers.append(footer)
             columns = [i for i, name in enumerate(footer.schema.names) if self._is_kept(name)]
-            if known not in self._samples and footer.first_group is not None:
-                self._samples[known] = GroupSample(file, footer, columns)
-            sample = self._samples.get(known)
+            sample = self._samples.get(footer.declared)
+            if sample is None and footer.first_group is not None:
+                sample = self._samples[footer.declared] = GroupSample(file, footer, columns)
             self._native_bytes.append(sample.native_bytes(footer) if sample else 0)
             if sample and not self._storage:
                 self._storage = {footer.schema.field(i).name: sample.storage(i) for i in columns}
             self._learn_categories(file, footer, columns)
-
-    def _intern(self, schema: pa.Schema) -> int:
-        """Return the index of an equal schema: what is kept for each of thousands of files has to be small."""
-        for index, known in enumerate(self._schemas):
-            if known.equals(schema, check_metadata=True):
-                return index
-        self._schemas.append(schema)
-        return len(self._schemas) - 1
 
     def _is_kept(self, name: str) -> bool:
         is_wanted = self._path is None or name in (self._path, dotted(self._path).split(".")[0])

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError
 from recshuf.formats._parquet_file import BUFFER_BYTES, OpenFile, check_magic, explained
 from recshuf.formats._parquet_nesting import check_nesting
-from recshuf.formats._parquet_types import is_time_stamp, leaf_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     import pyarrow as pa
+
+    from recshuf.formats._parquet_declared import Declared, DeclaredSchemas
 
 _PAGED_WRITERS = ("parquet-cpp", "parquet-mr", "parquet-rs", "parquet-go", "Polars", "impala")
 _PARSED = 6
@@ -33,10 +33,8 @@ class Footer:
     name: str
     path: Path
     file_bytes: int
-    schema: pa.Schema
-    """As the file declares it, every column."""
-    leaf_starts: tuple[int, ...]
-    """Index of the first Parquet column of each Arrow column, and the number of all."""
+    declared: Declared
+    """The schema that the file declares, every column."""
     group_rows: tuple[int, ...]
     """Rows of each row group."""
     group_bytes: tuple[int, ...]
@@ -51,6 +49,11 @@ class Footer:
     """Memory that it takes while the file is open, about."""
 
     @property
+    def schema(self) -> pa.Schema:
+        """The schema that the file declares."""
+        return self.declared.schema
+
+    @property
     def row_count(self) -> int:
         """Rows of the file, from the row groups: the count for the whole file is wrong in some."""
         return sum(self.group_rows)
@@ -62,7 +65,7 @@ class Footer:
 
     def leaves(self, columns: Iterable[int]) -> list[int]:
         """Return the indices of the Parquet columns below these Arrow columns."""
-        starts = self.leaf_starts
+        starts = self.declared.leaf_starts
         return [leaf for column in sorted(columns) for leaf in range(starts[column], starts[column + 1])]
 
     def page_bytes(self, columns: Sequence[int]) -> int:
@@ -78,12 +81,8 @@ class Footer:
         pages = min(whole, 3 * _PAGE_BYTES * leaf_count + long_pages) if self.is_paged else whole
         return pages + min(group_bytes, BUFFER_BYTES * leaf_count)
 
-    def with_schema(self, schema: pa.Schema) -> Footer:
-        """Return the same with an equal schema, so that the own one can be forgotten."""
-        return replace(self, schema=schema)
 
-
-def open_footer(name: str, path: Path) -> tuple[OpenFile, Footer]:
+def open_footer(name: str, path: Path, schemas: DeclaredSchemas) -> tuple[OpenFile, Footer]:
     """Open a file and read what is needed of its footer; the caller closes the file.
 
     Raises
@@ -97,49 +96,49 @@ def open_footer(name: str, path: Path) -> tuple[OpenFile, Footer]:
     file = OpenFile(name, path)
     try:
         with explained(name):
-            footer = _read_footer(file, path, file_bytes)
+            footer = _read_footer(file, path, file_bytes, schemas)
         if footer.int96_unit != "ns":
             metadata = file.metadata
             file.close()
             file = OpenFile(name, path, metadata=metadata, int96_unit=footer.int96_unit)
-            footer = footer.with_schema(file.schema)
+            footer = replace(footer, declared=schemas.find(file.schema))
     except BaseException:
         file.close()
         raise
     return file, footer
 
 
-def _read_footer(file: OpenFile, path: Path, file_bytes: int) -> Footer:
-    metadata, schema = file.metadata, file.schema
+def _read_footer(file: OpenFile, path: Path, file_bytes: int, schemas: DeclaredSchemas) -> Footer:
+    metadata = file.metadata
     if metadata.num_columns > _MOST_COLUMNS:
         raise InputError(
             file.name, f"has {metadata.num_columns} columns, more than the {_MOST_COLUMNS} that are read"
         )
-    counts = [sum(1 for _ in leaf_types(field.type)) for field in schema]
-    starts = tuple(accumulate(counts, initial=0))
-    if starts[-1] != metadata.num_columns:
+    declared = schemas.find(file.schema)
+    if declared.leaf_starts[-1] != metadata.num_columns:
         raise InputError(file.name, f"its {metadata.num_columns} columns do not match its Arrow schema")
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     rows = tuple(group.num_rows for group in groups)
     _check_holds_records(file.name, path, rows, metadata.num_columns)
-    int96 = _find_int96(file, starts)
+    int96 = _find_int96(file, declared)
     # Spark counts microseconds, and its times may lie outside the range of nanoseconds; others store these.
     unit = "us" if int96 and b"org.apache.spark.version" in (metadata.metadata or {}) else "ns"
     sizes = tuple(group.total_byte_size for group in groups)
     is_paged = str(metadata.created_by).startswith(_PAGED_WRITERS)
     parsed_bytes = _PARSED * metadata.serialized_size
-    return Footer(
-        file.name, path, file_bytes, schema, starts, rows, sizes, int96, unit, is_paged, parsed_bytes
-    )
+    return Footer(file.name, path, file_bytes, declared, rows, sizes, int96, unit, is_paged, parsed_bytes)
 
 
-def _find_int96(file: OpenFile, starts: tuple[int, ...]) -> tuple[int, ...]:
+def _find_int96(file: OpenFile, declared: Declared) -> tuple[int, ...]:
     """Return the Arrow columns that hold INT96, which the library always makes time stamps of."""
+    starts = declared.leaf_starts
     return tuple(
         index
-        for index, (start, stop) in enumerate(pairwise(starts))
-        if any(map(is_time_stamp, leaf_types(file.schema.field(index).type)))
-        and any(file.columns.column(leaf).physical_type == "INT96" for leaf in range(start, stop))
+        for index in declared.time_columns
+        if any(
+            file.columns.column(leaf).physical_type == "INT96"
+            for leaf in range(starts[index], starts[index + 1])
+        )
     )
 
 

@@ -7,24 +7,24 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from recshuf.errors import InputError
-from recshuf.formats._parquet_entries import EntryCount, is_countable
+from recshuf.formats._parquet_entries import EntryCount
 from recshuf.formats._parquet_file import explained, name_groups
 from recshuf.formats._parquet_group import join_groups
 from recshuf.formats._parquet_int96 import Int96Watch
-from recshuf.formats._parquet_pages import check_pages
+from recshuf.formats._parquet_pages import check_entries, check_pages
 from recshuf.formats._parquet_sample import GROWTH, first_batch_rows
-from recshuf.formats._parquet_types import conform
 from recshuf.interfaces import Fragment
 from recshuf.sizes import count_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pyarrow as pa
+
     from recshuf.formats._parquet_file import OpenFile
     from recshuf.formats._parquet_group import Group
+    from recshuf.formats._parquet_projection import Projection
 
 _JOINED_BYTES = 1 << 20
 """What row groups that are read together hold before compression, at most; more would not be faster."""
@@ -38,11 +38,17 @@ class Limits:
     max_record_bytes: int
 
 
-class _Pace:
-    """How many rows to read at once: what fits a block, but never suddenly many more."""
+class Pace:
+    """How many rows to read at once: what fits a block, but never suddenly many more.
 
-    def __init__(self, rows: int, block_bytes: int) -> None:
-        self.rows = rows
+    Parameters
+    ----------
+    group
+        Where reading begins.
+    """
+
+    def __init__(self, group: Group, block_bytes: int) -> None:
+        self.rows = first_batch_rows(group.footer, group.index, block_bytes)
         self._room = block_bytes - (block_bytes >> 4)
         self._most = 0
 
@@ -59,43 +65,36 @@ class ParquetFragment(Fragment):
     ----------
     groups
         Where they lie, at least one.
-    schema
-        Schema of the batches.
-    columns
-        For each column of `schema` its place in the file, or the value that it has in every record.
+    projection
+        Of their file.
     limits
         Sizes of batches and records.
     """
 
-    def __init__(
-        self, groups: list[Group], schema: pa.Schema, columns: list[int | pa.Scalar], limits: Limits
-    ) -> None:
+    def __init__(self, groups: list[Group], projection: Projection, limits: Limits) -> None:
         self.record_count = sum(group.rows for group in groups)
         self._groups = groups
-        self._schema = schema
-        self._columns = columns
+        self._projection = projection
         self._limits = limits
-        self._stored = sorted({column for column in columns if isinstance(column, int)})
         self._footer = groups[0].footer
-        self._kinds = [self._footer.schema.field(column).type for column in self._stored]
-        self._is_countable = all(map(is_countable, self._kinds))
         self._starts = [group.first_row - groups[0].first_row for group in groups]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the row groups in order."""
         block_bytes = self._limits.block_bytes
-        pace = _Pace(first_batch_rows(self._footer, self._groups[0].index, block_bytes), block_bytes)
+        pace = Pace(self._groups[0], block_bytes)
         done = 0
         for stored in self._read(pace):
-            batch = self._conform(stored, done)
+            with explained(self._footer.name, self._place(done)):
+                batch = self._projection.conform(stored)
             size = count_bytes(batch)
             pace.learn(batch.num_rows, size)
             yield from self._cut(batch, size, done)
             done += batch.num_rows
 
-    def _read(self, pace: _Pace) -> Iterator[pa.RecordBatch]:
+    def _read(self, pace: Pace) -> Iterator[pa.RecordBatch]:
         """Yield what is stored, small row groups together where that can be seen to keep them apart."""
-        is_safe = self._is_countable and not self._footer.int96_columns
+        is_safe = self._projection.is_countable and not self._footer.int96_columns
         with self._groups[0].opener.open() as file:
             for run in join_groups(self._groups, _JOINED_BYTES if is_safe else 0):
                 try:
@@ -107,14 +106,14 @@ class ParquetFragment(Fragment):
                             deque(self._read_run(file, [group], pace), maxlen=0)
                     raise
 
-    def _read_run(self, file: OpenFile, run: list[Group], pace: _Pace) -> Iterator[pa.RecordBatch]:
+    def _read_run(self, file: OpenFile, run: list[Group], pace: Pace) -> Iterator[pa.RecordBatch]:
         """Yield the rows of row groups that are read together."""
-        leaves = self._footer.leaves(self._stored)
+        columns = self._projection
         indices = [group.index for group in run]
-        entries = EntryCount([group.rows for group in run], self._kinds) if self._is_countable else None
+        entries = EntryCount([group.rows for group in run], columns.kinds) if columns.is_countable else None
         done = 0
-        with Int96Watch(run[0], self._stored, pace.rows) as watch:
-            for stored in file.batches(indices, leaves, pace.rows):
+        with Int96Watch(run[0], columns.columns, pace.rows) as watch:
+            for stored in file.batches(indices, columns.leaves, pace.rows):
                 watch.check(stored, done)
                 if entries is not None:
                     entries.add(stored)
@@ -128,20 +127,9 @@ class ParquetFragment(Fragment):
             raise InputError(
                 self._footer.name, f"is damaged: {problem}", place=name_groups(indices), remedy=remedy
             )
-        check_pages(file, indices, leaves, entries)
-
-    def _conform(self, stored: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        if stored.schema.equals(self._schema, check_metadata=True):
-            return stored
-        places = {column: index for index, column in enumerate(self._stored)}
-        with explained(self._footer.name, self._place(first_row)):
-            arrays = [
-                conform(stored.column(places[column]), field.type)
-                if isinstance(column, int)
-                else _repeated(column, stored.num_rows)
-                for field, column in zip(self._schema, self._columns, strict=True)
-            ]
-            return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        claims = check_pages(file, indices, columns.leaves)
+        if entries is not None:
+            check_entries(file, indices, columns.leaves, claims, entries)
 
     def _place(self, row: int) -> str:
         """Return where a row of the fragment is."""
@@ -163,7 +151,3 @@ class ParquetFragment(Fragment):
                 remedy="raise --memory",
             )
         yield batch
-
-
-def _repeated(value: pa.Scalar, rows: int) -> pa.Array:
-    return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, value.type)

@@ -50,39 +50,58 @@ class _Version(NamedTuple):
 _VERSIONS = (_Version(5, 2, ()), _Version(8, 4, (5, 6)))  # as structs of `PageHeader` in parquet.thrift
 
 
-def check_pages(
-    file: OpenFile, groups: Sequence[int], leaves: Sequence[int], entries: EntryCount | None
-) -> None:
+def check_pages(file: OpenFile, groups: Sequence[int], leaves: Sequence[int]) -> list[list[int]]:
     """Check the page headers of row groups in the columns with these leaf indices.
 
     Their rows must have been read before: pyarrow ends the process over metadata that it cannot parse.
 
-    Parameters
-    ----------
-    entries
-        Those of the rows that have been read; None where they could not be counted.
+    Returns
+    -------
+    list[list[int]]
+        For each row group how many values the footer claims for each of the columns.
 
     Raises
     ------
     InputError
-        When the pages of a column, or its rows, are not what the footer says.
+        When the pages of a column are not what the footer says.
     """
     headers = _Headers(file)
-    for index, group in enumerate(groups):
-        counts = [None] * len(leaves) if entries is None else entries.of(index)
+    claims = []
+    for group in groups:
         with explained(file.name, f"row group {group}"):
             row_group = file.metadata.row_group(group)
-            for leaf, count in zip(leaves, counts, strict=True):
-                chunk = row_group.column(leaf)
-                if problem := _find_problem(headers, chunk, leaf, count):
-                    place = f"row group {group}, column {chunk.path_in_schema!r}"
-                    remedy = "fetch or write the file again"
-                    raise InputError(file.name, f"is damaged: {problem}", place=place, remedy=remedy)
+            chunks = [row_group.column(leaf) for leaf in leaves]
+            for leaf, chunk in zip(leaves, chunks, strict=True):
+                if problem := _find_problem(headers, chunk, leaf):
+                    raise _damaged(file, group, chunk, problem)
+            claims.append([chunk.num_values for chunk in chunks])
+    return claims
 
 
-def _find_problem(
-    headers: _Headers, chunk: pq.ColumnChunkMetaData, leaf: int, entries: int | None
-) -> str | None:
+def check_entries(
+    file: OpenFile, groups: Sequence[int], leaves: Sequence[int], claims: list[list[int]], entries: EntryCount
+) -> None:
+    """Check that rows have as many entries as `check_pages` has returned.
+
+    Raises
+    ------
+    InputError
+        When they have not.
+    """
+    for index, group in enumerate(groups):
+        for leaf, claim, count in zip(leaves, claims[index], entries.of(index), strict=True):
+            if count != claim:
+                problem = f"its rows have {count} values, and the footer claims {claim}"
+                raise _damaged(file, group, file.metadata.row_group(group).column(leaf), problem)
+
+
+def _damaged(file: OpenFile, group: int, chunk: pq.ColumnChunkMetaData, problem: str) -> InputError:
+    place = f"row group {group}, column {chunk.path_in_schema!r}"
+    remedy = "fetch or write the file again"
+    return InputError(file.name, f"is damaged: {problem}", place=place, remedy=remedy)
+
+
+def _find_problem(headers: _Headers, chunk: pq.ColumnChunkMetaData, leaf: int) -> str | None:
     values = 0
     encodings = _number_encodings(chunk.encodings)
     try:
@@ -99,8 +118,6 @@ def _find_problem(
             return "the header of a page cannot be read"
     if values != chunk.num_values:
         return f"its pages claim {values} values, and the footer {chunk.num_values}"
-    if entries is not None and entries != chunk.num_values:
-        return f"its rows have {entries} values, and the footer claims {chunk.num_values}"
     return None
 
 

@@ -55,6 +55,10 @@ class PartitionColumns:
         kind = self._types[key]
         return pa.scalar(int(value) if value is not None and kind == pa.int64() else value, kind)
 
+    def are_equal(self, first_input: int, second_input: int) -> bool:
+        """Tell whether two inputs have the same values in all columns."""
+        return self._values[first_input] == self._values[second_input]
+
 
 def _type_of(values: list[str | None]) -> pa.DataType:
     known = [value for value in values if value is not None]

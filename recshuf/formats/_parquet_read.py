@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -9,13 +10,15 @@ import pyarrow as pa
 from recshuf.formats._parquet_census import ParquetCensus
 from recshuf.formats._parquet_fragment import Limits, ParquetFragment
 from recshuf.formats._parquet_group import Opener, join_groups, list_groups
+from recshuf.formats._parquet_joined import read_files
+from recshuf.formats._parquet_projection import Projection
 from recshuf.formats._parquet_types import dense_schema
 from recshuf.interfaces import Decoder, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recshuf.interfaces import Fragment, InputFile
+    from recshuf.interfaces import Fragment, InputFile, Joined
 
 _LEAST_FRAGMENTS = 16
 """What a file has at least, where its row groups allow: for all threads to have enough to do."""
@@ -56,14 +59,27 @@ class ParquetSource(Source):
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         """Yield the row groups that have rows, small ones together."""
         opener = Opener(self._census.footers[input_index])
-        columns = self._columns_of(input_index)
+        projection = self._project(input_index)
         limits = Limits(min(block_bytes, max_record_bytes), max_record_bytes)
         share = min(block_bytes, (self.inputs[input_index].native_bytes or 0) // _LEAST_FRAGMENTS)
         for run in join_groups(list_groups(opener), share):
-            yield ParquetFragment(run, self.schema, columns, limits)
+            yield ParquetFragment(run, projection, limits)
 
-    def _columns_of(self, input_index: int) -> list[int | pa.Scalar]:
-        """Return for each column its place in the file, or the value that it has in every record."""
+    def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
+        """See `SupportsJoining`."""
+        footers, partitions = self._census.footers, self._census.partitions
+        first = inputs[0]
+        alike = takewhile(
+            lambda index: (
+                footers[index].declared is footers[first].declared and partitions.are_equal(first, index)
+            ),
+            inputs,
+        )
+        chosen = [footers[index] for index in alike]
+        return read_files(chosen, self._project(first), min(block_bytes, max_record_bytes))
+
+    def _project(self, input_index: int) -> Projection:
+        """Return what is read of one input."""
         partitions = self._census.partitions
         columns: list[int | pa.Scalar] = []
         for field, column in zip(self.schema, self._census.columns_of(input_index), strict=True):
@@ -71,7 +87,7 @@ class ParquetSource(Source):
                 columns.append(partitions.scalar(input_index, column))
             else:
                 columns.append(pa.scalar(None, field.type) if column is None else column)
-        return columns
+        return Projection(self._census.footers[input_index], self.schema, columns)
 
     def reading_bytes(self, block_bytes: int) -> int:
         """Return a batch and what decoding adds to it, a footer, and the pages of the largest row group."""

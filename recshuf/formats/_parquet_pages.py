@@ -6,48 +6,36 @@ encoding, the same bytes make other values. Neither is an error to the library.
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from recshuf.errors import InputError
-from recshuf.formats._parquet_file import explained
+from recshuf.formats._parquet_file import explained, name_groups
+from recshuf.formats._parquet_headers import (
+    STORED_BYTES,
+    VALUES,
+    VERSIONS,
+    allowed_encodings,
+    find_start,
+    read_headers,
+)
 from recshuf.formats._parquet_thrift import ThriftReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow.parquet as pq
 
     from recshuf.formats._parquet_entries import EntryCount
     from recshuf.formats._parquet_file import OpenFile
+    from recshuf.formats._parquet_headers import PageVersion
     from recshuf.formats._parquet_thrift import Struct
 
 _WINDOW_BYTES = (1 << 12, 1 << 16, 1 << 24)
 """What is read from the beginning of a page, until its header is whole: the statistics may hold long values."""
-_STORED_BYTES = 3  # a field of every header
-_VALUES = 1  # of that of a data page
-_ENCODINGS = {
-    "PLAIN": (0,),
-    "PLAIN_DICTIONARY": (2, 8),  # two names of the same
-    "RLE": (3,),
-    "BIT_PACKED": (4,),
-    "DELTA_BINARY_PACKED": (5,),
-    "DELTA_LENGTH_BYTE_ARRAY": (6,),
-    "DELTA_BYTE_ARRAY": (7,),
-    "RLE_DICTIONARY": (2, 8),
-    "BYTE_STREAM_SPLIT": (9,),
-}
-
-
-class _Version(NamedTuple):
-    """Where the header of a data page says what."""
-
-    header: int
-    encoding: int
-    level_bytes: tuple[int, ...]
-
-
-_VERSIONS = (_Version(5, 2, ()), _Version(8, 4, (5, 6)))  # as structs of `PageHeader` in parquet.thrift
+_MANY = 64
+"""So many column chunks are worth looking at together."""
 
 
 def check_pages(file: OpenFile, groups: Sequence[int], leaves: Sequence[int]) -> list[list[int]]:
@@ -65,17 +53,46 @@ def check_pages(file: OpenFile, groups: Sequence[int], leaves: Sequence[int]) ->
     InputError
         When the pages of a column are not what the footer says.
     """
-    headers = _Headers(file)
-    claims = []
-    for group in groups:
+    columns = [list_chunks(file, group, leaves) for group in groups]
+    chunks = [chunk for row in columns for chunk in row]
+    single = _Headers(file)
+    with explained(file.name, name_groups(groups)):
+        doubtful = _find_doubtful(file, chunks, leaves, single)
+    for index in doubtful:
+        group, leaf = groups[index // len(leaves)], leaves[index % len(leaves)]
         with explained(file.name, f"row group {group}"):
-            row_group = file.metadata.row_group(group)
-            chunks = [row_group.column(leaf) for leaf in leaves]
-            for leaf, chunk in zip(leaves, chunks, strict=True):
-                if problem := _find_problem(headers, chunk, leaf):
-                    raise _damaged(file, group, chunk, problem)
-            claims.append([chunk.num_values for chunk in chunks])
-    return claims
+            if problem := _find_problem(single, chunks[index], leaf):
+                raise _damaged(file, group, chunks[index], problem)
+    return [[chunk.num_values for chunk in row] for row in columns]
+
+
+def list_chunks(file: OpenFile, group: int, leaves: Sequence[int]) -> list[pq.ColumnChunkMetaData]:
+    """Return the column chunks of a row group with these leaf indices.
+
+    Raises
+    ------
+    InputError
+        When the footer cannot be parsed there.
+    """
+    with explained(file.name, f"row group {group}"):
+        row_group = file.metadata.row_group(group)
+        return [row_group.column(leaf) for leaf in leaves]
+
+
+def _find_doubtful(
+    file: OpenFile, chunks: Sequence[pq.ColumnChunkMetaData], leaves: Sequence[int], single: _Headers
+) -> Iterable[int]:
+    """Return which chunks of row groups have to be looked at one by one."""
+    found = read_headers(file, chunks) if len(chunks) >= _MANY else None
+    if found is None:
+        return range(len(chunks))
+    doubtful = ~found.are_sound
+    for column, leaf in enumerate(leaves):
+        has_levels = found.have_levels[column :: len(leaves)]
+        if has_levels.any() and not single.has_levels(leaf):
+            doubtful[column :: len(leaves)] |= has_levels
+    indices: list[int] = np.flatnonzero(doubtful).tolist()
+    return indices
 
 
 def check_entries(
@@ -103,12 +120,13 @@ def _damaged(file: OpenFile, group: int, chunk: pq.ColumnChunkMetaData, problem:
 
 def _find_problem(headers: _Headers, chunk: pq.ColumnChunkMetaData, leaf: int) -> str | None:
     values = 0
-    encodings = _number_encodings(chunk.encodings)
+    allowed = allowed_encodings(chunk)
     try:
         for version, page in headers.read_data_pages(chunk):
-            values += page.get(_VALUES, 0)
+            values += page.get(VALUES, 0)
+            encoding = page.get(version.encoding, -1)
             # Some old writers list none.
-            if encodings and page.get(version.encoding) not in encodings:
+            if allowed and (encoding < 0 or not allowed >> encoding & 1):
                 return "a page claims an encoding that its column does not have"
             if any(page.get(field) for field in version.level_bytes) and not headers.has_levels(leaf):
                 return "a page claims levels that its column does not have"
@@ -119,11 +137,6 @@ def _find_problem(headers: _Headers, chunk: pq.ColumnChunkMetaData, leaf: int) -
     if values != chunk.num_values:
         return f"its pages claim {values} values, and the footer {chunk.num_values}"
     return None
-
-
-@cache
-def _number_encodings(names: tuple[str, ...]) -> frozenset[int]:
-    return frozenset(number for name in names for number in _ENCODINGS.get(name, ()))
 
 
 class _Headers:
@@ -139,16 +152,16 @@ class _Headers:
         column = self._file.columns.column(leaf)
         return bool(column.max_definition_level or column.max_repetition_level)
 
-    def read_data_pages(self, chunk: pq.ColumnChunkMetaData) -> Iterator[tuple[_Version, dict[int, int]]]:
+    def read_data_pages(self, chunk: pq.ColumnChunkMetaData) -> Iterator[tuple[PageVersion, dict[int, int]]]:
         """Yield the numbers in the header of each data page; `IndexError` where there is no header."""
         place = chunk.data_page_offset
-        end = min(place, chunk.dictionary_page_offset or place) + chunk.total_compressed_size
+        end = find_start(chunk) + chunk.total_compressed_size
         while place < end:
             header, header_bytes = self._read(place)
-            for version in _VERSIONS:
+            for version in VERSIONS:
                 if version.header in header.structs:
                     yield version, header.structs[version.header].numbers
-            stored_bytes = header.numbers.get(_STORED_BYTES, -1)
+            stored_bytes = header.numbers.get(STORED_BYTES, -1)
             if stored_bytes < 0:
                 raise IndexError
             place += header_bytes + stored_bytes

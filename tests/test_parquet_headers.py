@@ -1,0 +1,243 @@
+"""Page headers that are read in step find what each does that is read alone."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recshuf.errors import InputError
+from recshuf.formats import _parquet_headers, _parquet_pages
+from recshuf.formats._parquet_file import OpenFile
+from recshuf.formats._parquet_headers import read_headers
+from recshuf.formats._parquet_pages import check_pages, list_chunks
+from tests._hostile_parquet import I32, LIST, PLAIN, RLE, STRUCT, data_page, encode_struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+GROUPS = 20
+GROUP_ROWS = 7
+LEAVES = range(5)
+
+
+def store(path: Path, **options: Any) -> Path:
+    """Store row groups of five columns, some of which are null throughout one of them."""
+    rows = range(GROUPS * GROUP_ROWS)
+    table = pa.table(
+        {
+            "number": pa.array(rows, pa.int64()),
+            "text": pa.array([f"{row}" * (row % 60) for row in rows]),
+            "label": pa.array([str(row % 3) for row in rows]),
+            "lists": pa.array([[row] * (row % 4) for row in rows]),
+            "gaps": pa.array([None if row // GROUP_ROWS % 3 else row / 7 for row in rows]),
+        }
+    )
+    pq.write_table(table, path, row_group_size=GROUP_ROWS, **options)
+    return path
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Places of the column chunks that are looked at by themselves, as it happens."""
+    found: list[int] = []
+
+    def find_problem(headers: Any, chunk: pq.ColumnChunkMetaData, leaf: int) -> str | None:
+        found.append(chunk.data_page_offset)
+        return given(headers, chunk, leaf)
+
+    given = _parquet_pages._find_problem
+    monkeypatch.setattr(_parquet_pages, "_find_problem", find_problem)
+    return found
+
+
+FORMS = [
+    {"compression": "snappy"},
+    {"compression": "none", "data_page_version": "2.0"},
+    {"compression": "zstd", "write_statistics": False, "use_dictionary": False},
+    {"write_page_checksum": True, "store_decimal_as_integer": True},
+    {"data_page_size": 1, "write_batch_size": 2},
+    {"data_page_size": 1, "write_batch_size": 3, "data_page_version": "2.0", "use_dictionary": False},
+]
+
+
+@pytest.mark.parametrize("options", FORMS)
+def test_pages_of_sound_files_need_no_look_of_their_own(
+    tmp_path: Path, looked_at: list[int], options: dict[str, Any]
+) -> None:
+    path = store(tmp_path / "in.parquet", **options)
+    metadata = pq.read_metadata(path)
+    with OpenFile("in.parquet", path) as file:
+        claims = check_pages(file, range(GROUPS), LEAVES)
+    assert claims == [
+        [metadata.row_group(group).column(leaf).num_values for leaf in LEAVES] for group in range(GROUPS)
+    ]
+    many_shapes = "data_page_size" in options  # of the last pages there are few of a kind
+    assert len(looked_at) <= (GROUPS * len(LEAVES) // 2 if many_shapes else 0)
+
+
+def find_problem(path: Path) -> str | None:
+    """Return the first problem of column chunks that are each given by themselves, and so never read in step."""
+    for group in range(GROUPS):
+        for leaf in LEAVES:
+            with OpenFile("in.parquet", path) as file:
+                try:
+                    check_pages(file, [group], [leaf])
+                except InputError as error:
+                    return str(error)
+    return None
+
+
+def check_equal(path: Path) -> str | None:
+    """Make sure that all column chunks together have the problem that they have by themselves, and return it."""
+    problem = find_problem(path)
+    with OpenFile("in.parquet", path) as file:
+        if problem is None:
+            check_pages(file, range(GROUPS), LEAVES)
+        else:
+            with pytest.raises(InputError) as error:
+                check_pages(file, range(GROUPS), LEAVES)
+            assert str(error.value) == problem
+    return problem
+
+
+@pytest.mark.parametrize("options", FORMS)
+def test_of_damaged_headers_the_same_ones_are_found(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = store(tmp_path / "in.parquet", **options)
+    content = path.read_bytes()
+    metadata = pq.read_metadata(path)
+    chunks = [metadata.row_group(group).column(leaf) for group in range(GROUPS) for leaf in LEAVES]
+    rng = random.Random(7)
+    problems = []
+    for _ in range(100):
+        changed = bytearray(content)
+        chunk = rng.choice(chunks)
+        place = chunk.data_page_offset + rng.randrange(min(24, chunk.total_compressed_size))
+        changed[place] ^= 1 << rng.randrange(8)
+        path.write_bytes(changed)
+        problems.append(check_equal(path))
+    assert sum(problem is not None for problem in problems) > 20
+
+
+class _Chunk:
+    """A column chunk as pyarrow describes it."""
+
+    dictionary_page_offset = None
+
+    def __init__(self, place: int, size: int, values: int, encodings: tuple[str, ...]) -> None:
+        self.data_page_offset = place
+        self.total_compressed_size = size
+        self.num_values = values
+        self.encodings = encodings
+
+
+class _Bytes:
+    """A file as far as its bytes go."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def read_at(self, place: int, most_bytes: int) -> bytes:
+        return self._content[place : place + most_bytes]
+
+
+def look(
+    pages: list[bytes], values: int = 3, encodings: tuple[str, ...] = ("PLAIN",), size: int = 0
+) -> list[bool]:
+    """Return which of column chunks, each of one of these pages, are sound."""
+    places = [sum(map(len, pages[:index])) for index in range(len(pages))]
+    chunks = [
+        _Chunk(place, len(page) + size, values, encodings) for place, page in zip(places, pages, strict=True)
+    ]
+    found = read_headers(_Bytes(b"".join(pages)), chunks)
+    assert found is not None
+    assert not found.have_levels.any()
+    return [bool(one) for one in found.are_sound]
+
+
+def page(values: int = 3, **claims: int) -> bytes:
+    return data_page(b"12345678" * 3, values=values, **{"size": 24} | claims)
+
+
+def test_only_the_odd_one_of_many_is_doubtful() -> None:
+    for odd in (page(4), page(-3), page(1 << 50), page(stored=25), page(encoding=RLE)):
+        assert look([*[page()] * 9, odd]) == [True] * 9 + [False]
+    for broken in (page(stored=-1), page()[:9]):
+        assert not look([*[page()] * 9, broken])[-1]
+    assert look([page(encoding=3)] * 9, encodings=("PLAIN", "RLE")) == [True] * 9
+    assert look([page(encoding=3)] * 9, encodings=()) == [True] * 9, "the footer lists none"
+    assert look([page(encoding=64)] * 9, encodings=("PLAIN",)) == [False] * 9
+
+
+def test_numbers_of_pages_never_wrap_around() -> None:
+    many = page(1 << 39)
+    parts = data_page(b"", values=1 << 54, size=0) * (1 << 10)
+    assert look([many] * 9, values=1 << 39) == [True] * 9
+    assert look([parts + page()] * 9) == [False] * 9
+
+
+def test_a_page_never_ends_before_its_header() -> None:
+    head_bytes = len(page(stored=-30)) - 24
+    assert look([page(stored=-head_bytes)] * 9) == [False] * 9
+
+
+def test_a_header_with_two_of_a_kind_is_left() -> None:
+    fields = {1: (I32, 3), 2: (I32, PLAIN)}
+    once = encode_struct({1: (I32, 0), 3: (I32, 0), 5: (STRUCT, fields)})
+    twice = once[:-1] + bytes([STRUCT, 5 << 1]) + encode_struct({1: (I32, 3)}) + b"\0"
+    assert look([once] * 9) == [True] * 9
+    assert look([twice] * 9) == [False] * 9
+
+
+def test_headers_of_other_shapes_are_read_in_step_with_each_other_or_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fields = {1: (I32, 3), 2: (I32, PLAIN), 3: (I32, RLE), 4: (I32, RLE)}
+    checked = encode_struct({1: (I32, 0), 2: (I32, 24), 3: (I32, 24), 4: (I32, 77), 5: (STRUCT, fields)})
+    long_step = encode_struct({1: (I32, 0), 3: (I32, 24), 5: (STRUCT, fields), 30: (I32, 9)})
+    listed = encode_struct({1: (I32, 0), 3: (I32, 24), 5: (STRUCT, fields), 9: (LIST, (I32, [1]))})
+    body = b"x" * 24
+    assert look([page(), checked + body, long_step + body] * 9) == [True] * 27
+    assert look([page()] * 9 + [listed + body] * 9) == [True] * 9 + [False] * 9
+    assert look([page()] * 9 + [checked + body] * 3) == [True] * 9 + [False] * 3, "too few to pay"
+    monkeypatch.setattr(_parquet_headers, "_MOST_SHAPES", 2)
+    assert look([page(), checked + body, long_step + body] * 9) == [True, True, False] * 9
+
+
+def test_chunks_that_lie_far_apart_or_claim_to_are_left(tmp_path: Path) -> None:
+    content = _Bytes(page() * 9)
+    size = len(page())
+
+    def chunks() -> Iterator[_Chunk]:
+        return (_Chunk(index * size, size, 3, ("PLAIN",)) for index in range(9))
+
+    assert read_headers(content, list(chunks())) is not None
+    for place, total in ((1 << 40, size), (-9, size), (8 * size, -(1 << 63) + 1), (8 * size, 1 << 62)):
+        assert read_headers(content, [*chunks(), _Chunk(place, total, 3, ("PLAIN",))]) is None
+
+
+def test_levels_are_sound_only_where_a_column_may_have_them(tmp_path: Path, looked_at: list[int]) -> None:
+    rows = range(GROUPS * GROUP_ROWS)
+    fields = [pa.field(name, pa.int64(), nullable=name == "b") for name in "abcde"]
+    table = pa.table([pa.array(rows, pa.int64())] * 5, pa.schema(fields))
+    path = tmp_path / "in.parquet"
+    pq.write_table(table, path, row_group_size=GROUP_ROWS, data_page_version="2.0", compression="none")
+    with OpenFile("in.parquet", path) as file:
+        check_pages(file, range(GROUPS), LEAVES)
+        assert not looked_at
+        chunks = [chunk for group in range(GROUPS) for chunk in list_chunks(file, group, LEAVES)]
+        found = read_headers(file, chunks)
+    assert found is not None
+    assert found.have_levels.reshape(GROUPS, 5).tolist() == [[False, True, False, False, False]] * GROUPS
+    content = path.read_bytes()
+    problems = []
+    for place in range(chunks[50].data_page_offset, chunks[50].data_page_offset + 24):
+        changed = bytearray(content)
+        changed[place] ^= 2
+        path.write_bytes(changed)
+        problems.append(check_equal(path))
+    assert any("claims levels" in str(problem) for problem in problems)

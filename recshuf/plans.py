@@ -37,15 +37,16 @@ REGION_BYTES = 512 << 10
 """A region smaller than this costs more to find than to read."""
 LARGEST_BLOCK = 32 << 20
 SMALLEST_BLOCK = 1 << 20
-SLICE_BYTES = 16 << 10
-"""What a block adds to a pile on disk should have, even if the block has to be larger for it: below this, the call that
-writes it costs more than the bytes."""
+SLICE_BYTES = 32 << 10
+"""What a block adds to a pile on disk should have, even if the block has to be larger for it: of 16 KiB, the calls that
+write and read it cost as much as the bytes."""
 SMALLEST_PILE = 1 << 20
 MAX_SETS = 64
 MAX_PLANNED_PILES = 8192
 """With more, a block's slices get so short that writing them costs more than splitting piles later."""
-STREAM_PILES = 1024
-"""Piles for inputs of unknown size: fine enough for 8 GB of them; more is split."""
+STREAM_BYTES = 1 << 33
+"""Inputs of unknown size: so much of them is not split, or more."""
+LEAST_STREAM_PILES, MOST_STREAM_PILES = 512, 1024
 
 GROUPING = 2.0
 """Memory of grouping a batch by pile, as a multiple of the batch: the copy in pile order, keys and indices."""
@@ -203,6 +204,10 @@ def make_plan(
     )
     # Some come out larger than planned, and what is larger than the share is split.
     pile_bytes = min(int(pile_share / UNEVEN), CACHE_PILE_BYTES) if fits else spilled_pile_bytes
+    if byte_count is None and not given_count:
+        # As large as makes no difference to what may stay in memory.
+        free_bytes = int((scatter_bytes // writers - sink_bytes) / (in_flight * _ordering_factor(costs)))
+        pile_bytes = max(pile_bytes, min(int(pile_share / UNEVEN), MOST_SPILLED_PILE_BYTES, free_bytes))
     pile_count = given_count or _count_piles(byte_count, pile_bytes)
     if byte_count is not None and (piles or not limits.pile_count):
         # Piles that come out larger than planned, for want of a larger count, are not split if they fit.
@@ -295,14 +300,18 @@ def _choose_scatter(
 
     `spilled_count` is how many piles there are then.
     """
+    if kept_bytes is None:
+        return _fit_scatter(limits, costs, STAYING_SHARE, _list_blocks(LARGEST_BLOCK))
     halves = [LARGEST_BLOCK >> power for power in range(LARGEST_BLOCK.bit_length())]
     chosen = _fit_scatter(limits, costs, STAYING_SHARE, halves)
-    room = limits.memory_bytes - _spare(limits) - chosen[2]
-    if kept_bytes is None or kept_bytes <= MISJUDGED * room:
+    if kept_bytes <= MISJUDGED * (limits.memory_bytes - _spare(limits) - chosen[2]):
         return chosen
     largest = max(LARGEST_BLOCK, min(spilled_count, MAX_PLANNED_PILES) * SLICE_BYTES)
-    blocks = range(largest // SMALLEST_BLOCK * SMALLEST_BLOCK, 0, -SMALLEST_BLOCK)
-    return _fit_scatter(limits, costs, SPILLING_SHARE, blocks)
+    return _fit_scatter(limits, costs, SPILLING_SHARE, _list_blocks(largest))
+
+
+def _list_blocks(largest: int) -> range:
+    return range(largest // SMALLEST_BLOCK * SMALLEST_BLOCK, 0, -SMALLEST_BLOCK)
 
 
 def _fit_scatter(limits: Limits, costs: Costs, share: float, blocks: Sequence[int]) -> tuple[int, int, int]:
@@ -399,7 +408,7 @@ def _limit_converted(byte_count: int, most_bytes: int) -> int:
 
 def _count_piles(byte_count: int | None, pile_bytes: int) -> int:
     if byte_count is None:
-        return STREAM_PILES
+        return max(LEAST_STREAM_PILES, min(MOST_STREAM_PILES, STREAM_BYTES // pile_bytes))
     return max(1, min(MAX_PLANNED_PILES, MAX_PILES, -(-byte_count // pile_bytes)))
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from recshuf import piles as pile_sets
 from recshuf.errors import DiskFullError, OutputError, PileError
 from recshuf.order import find_piles, sort_by_key, sort_by_pile
 from recshuf.plans import SPILL_COMPRESSIONS
@@ -132,6 +133,28 @@ def test_a_long_record_is_not_compressed(scratch: Scratch):
     store.add(0, 0, 0, Records(np.zeros(1, np.uint64), batch), np.array([0, 1]))
     assert store.spilled_bytes > 9 << 20
     assert load_rows(store) == [bytes(9 << 20)]
+    store.close()
+
+
+@pytest.mark.parametrize(("record_bytes", "in_turn"), [(100, True), (40_000, False)])
+def test_only_short_slices_are_written_by_one_thread_at_a_time(
+    scratch: Scratch, monkeypatch: pytest.MonkeyPatch, record_bytes: int, *, in_turn: bool
+):
+    """Long ones are, by any number of threads at once; short ones would have them wait for each other at each call."""
+    seen = []
+
+    def write(*args: Any) -> None:
+        (pile_set,) = store._sets.values()
+        seen.append(pile_set._turn.locked())
+        given(*args)
+
+    given = pile_sets._write_fully
+    monkeypatch.setattr(pile_sets, "_write_fully", write)
+    store = make_store(scratch)
+    column = pa.array([bytes(record_bytes)] * 8, pa.large_binary())
+    batch = pa.RecordBatch.from_arrays([column], schema=SCHEMA)
+    store.add(0, 0, 0, Records(np.arange(8, dtype=np.uint64) << np.uint64(61), batch), np.arange(9))
+    assert seen == [in_turn] * 8
     store.close()
 
 

@@ -178,13 +178,41 @@ def test_blocks_are_larger_where_no_piles_stay_in_memory(count: int):
 
 
 @pytest.mark.parametrize(
-    ("pile_count", "block_bytes"), [(100, 32 << 20), (4096, 64 << 20), (1 << 16, 128 << 20)]
+    ("pile_count", "block_bytes"), [(100, 32 << 20), (4096, 128 << 20), (1 << 16, 256 << 20)]
 )
 def test_blocks_are_larger_where_there_are_many_piles_to_spill_to(pile_count: int, block_bytes: int):
     limits = Limits(16 * GB, 4, GB, pile_count)
     size = InputSize(10**9, 10**12, None)
     plan = make_plan([size], limits, Costs(lambda block: 2 * block, lambda _: MB), Cut(shards=1))
     assert plan.block_bytes == block_bytes
+
+
+@settings(max_examples=200, deadline=None)
+@given(limits=limits, sink_bytes=st.integers(0, 100 * MB), decoding=st.sampled_from([1.0, 1.5]))
+def test_piles_of_a_stream_are_as_large_as_reading_it_leaves_room_for(
+    limits: Limits, sink_bytes: int, decoding: float
+) -> None:
+    """The fewer they are, the longer is what a block adds to each; the smaller, the more stays in memory."""
+    limits = dataclasses.replace(limits, pile_count=None)
+    costs = Costs(lambda block: 2 * block, lambda _: sink_bytes, decoding)
+    plan = plan_or_skip([InputSize(None, None, None)], limits, costs, Cut(shards=1))
+    assert 512 <= plan.pile_count <= 1024
+    assert plan.pile_count == 1024 or plan.pile_count * plan.pile_bytes >= 8 * GB
+    given = plan_or_skip(
+        [InputSize(None, None, None)],
+        dataclasses.replace(limits, pile_count=1024),
+        costs,
+        Cut(shards=1),
+    )
+    assert plan.pile_bytes >= given.pile_bytes
+    assert plan.resident_bytes == given.resident_bytes, "no pile is larger at the cost of what stays"
+
+
+def test_blocks_of_a_stream_take_the_memory_they_may() -> None:
+    costs = Costs(lambda block: 2 * block, lambda _: MB)
+    plan = make_plan([InputSize(None, None, None)], Limits(256 * MB, 2, GB), costs, Cut(shards=1))
+    assert 0.55 * 256 * MB < 2 * 4 * plan.block_bytes <= 0.6 * 256 * MB
+    assert plan.pile_count < 1024
 
 
 def test_a_stream_leaves_memory_rather_than_have_piles_wait():

@@ -13,11 +13,10 @@ from recshuf.errors import InputError
 from recshuf.formats import _parquet_headers, _parquet_pages
 from recshuf.formats._parquet_file import OpenFile
 from recshuf.formats._parquet_headers import read_headers
-from recshuf.formats._parquet_pages import check_pages, list_chunks
+from recshuf.formats._parquet_pages import check_pages
 from tests._hostile_parquet import I32, LIST, PLAIN, RLE, STRUCT, data_page, encode_struct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 GROUPS = 20
@@ -39,6 +38,12 @@ def store(path: Path, **options: Any) -> Path:
     )
     pq.write_table(table, path, row_group_size=GROUP_ROWS, **options)
     return path
+
+
+@pytest.fixture(autouse=True)
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read in step also where it would not pay."""
+    monkeypatch.setattr(_parquet_headers, "MANY", 9)
 
 
 @pytest.fixture
@@ -78,6 +83,19 @@ def test_pages_of_sound_files_need_no_look_of_their_own(
     ]
     many_shapes = "data_page_size" in options  # of the last pages there are few of a kind
     assert len(looked_at) <= (GROUPS * len(LEAVES) // 2 if many_shapes else 0)
+
+
+@pytest.mark.parametrize("groups", [range(GROUPS), range(3, 17, 2)])
+@pytest.mark.parametrize("leaves", [LEAVES, [1, 3], []])
+def test_claims_are_those_of_the_footer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: range, leaves: list[int]
+) -> None:
+    monkeypatch.setattr(_parquet_pages, "_GROUPS_AT_ONCE", 13)
+    path = store(tmp_path / "in.parquet")
+    rows = [pq.read_metadata(path).row_group(group) for group in groups]
+    with OpenFile("in.parquet", path) as file:
+        claims = check_pages(file, groups, leaves)
+    assert claims == [[row.column(leaf).num_values for leaf in leaves] for row in rows]
 
 
 def find_problem(path: Path) -> str | None:
@@ -153,8 +171,7 @@ def look(
     chunks = [
         _Chunk(place, len(page) + size, values, encodings) for place, page in zip(places, pages, strict=True)
     ]
-    found = read_headers(_Bytes(b"".join(pages)), chunks)
-    assert found is not None
+    found = read_headers(_Bytes(b"".join(pages)), chunks, 1)
     assert not found.have_levels.any()
     return [bool(one) for one in found.are_sound]
 
@@ -208,16 +225,26 @@ def test_headers_of_other_shapes_are_read_in_step_with_each_other_or_left(
     assert look([page(), checked + body, long_step + body] * 9) == [True, True, False] * 9
 
 
-def test_chunks_that_lie_far_apart_or_claim_to_are_left(tmp_path: Path) -> None:
-    content = _Bytes(page() * 9)
-    size = len(page())
-
-    def chunks() -> Iterator[_Chunk]:
-        return (_Chunk(index * size, size, 3, ("PLAIN",)) for index in range(9))
-
-    assert read_headers(content, list(chunks())) is not None
-    for place, total in ((1 << 40, size), (-9, size), (8 * size, -(1 << 63) + 1), (8 * size, 1 << 62)):
-        assert read_headers(content, [*chunks(), _Chunk(place, total, 3, ("PLAIN",))]) is None
+@pytest.mark.parametrize("columns", [1, 2])
+def test_chunks_that_lie_far_apart_or_claim_to_are_left(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    size, count = len(page()), 4 * columns * _parquet_headers.MANY
+    content = _Bytes(page() * count)
+    half = count // 2
+    usual = [_Chunk(index * size, size, 3, ("PLAIN",)) for index in range(count)]
+    assert read_headers(content, usual, columns).are_sound.all()
+    far = [*usual[half:], *usual[:half]]  # the second half lies before the first
+    assert read_headers(content, far, columns).are_sound.all()
+    for place, total in ((1 << 62, size), (-9, size), (size, -(1 << 63)), (size, (1 << 63) - 1), (0, 0)):
+        odd = _Chunk(place, total, 3, ("PLAIN",))
+        for index in (0, half, count - 1):
+            found = read_headers(content, [*usual[:index], odd, *usual[index + 1 :]], columns)
+            assert not found.are_sound[index]
+    monkeypatch.setattr(_parquet_headers, "_MOST_BYTES", 2 * _parquet_headers.MANY * size)
+    assert read_headers(content, usual, columns).are_sound.all(), "part by part"
+    monkeypatch.setattr(_parquet_headers, "_MOST_BYTES", size - 1)
+    assert not read_headers(content, usual, columns).are_sound.any()
 
 
 def test_levels_are_sound_only_where_a_column_may_have_them(tmp_path: Path, looked_at: list[int]) -> None:
@@ -229,9 +256,9 @@ def test_levels_are_sound_only_where_a_column_may_have_them(tmp_path: Path, look
     with OpenFile("in.parquet", path) as file:
         check_pages(file, range(GROUPS), LEAVES)
         assert not looked_at
-        chunks = [chunk for group in range(GROUPS) for chunk in list_chunks(file, group, LEAVES)]
-        found = read_headers(file, chunks)
-    assert found is not None
+        groups = [file.metadata.row_group(group) for group in range(GROUPS)]
+        chunks = [group.column(leaf) for group in groups for leaf in LEAVES]
+        found = read_headers(file, chunks, len(LEAVES))
     assert found.have_levels.reshape(GROUPS, 5).tolist() == [[False, True, False, False, False]] * GROUPS
     content = path.read_bytes()
     problems = []

@@ -8,7 +8,6 @@ other, and what cannot be told so is left to be looked at alone.
 from __future__ import annotations
 
 from functools import cache
-from operator import gt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from recshuf.formats._parquet_thrift import BINARY, BYTE, DOUBLE, FALSE, INT16, INT64, STRUCT, TRUE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 4 << 20
 """Beyond this, to read all that lies between the headers takes longer than to look at them one by one."""
+MANY = 64
+"""So many column chunks are worth looking at together."""
 _FEW = 8
 """So many headers are not worth reading in step."""
 _MOST_SHAPES = 8
@@ -69,18 +70,40 @@ class Findings(NamedTuple):
     """Whether a page claims levels beside its values."""
 
 
-def read_headers(file: OpenFile, chunks: Sequence[pq.ColumnChunkMetaData]) -> Findings | None:
-    """Return what the page headers of column chunks say; None where these do not lie near each other."""
-    starts = [find_start(chunk) for chunk in chunks]
-    ends = [start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True)]
-    first, size = min(starts), max(ends) - min(starts)
-    if first < 0 or not 0 < size <= _MOST_BYTES or any(map(gt, starts, ends)):
-        return None
-    data = np.frombuffer(file.read_at(first, size), np.uint8)
-    places = np.array([chunk.data_page_offset for chunk in chunks], np.int64) - first
+def read_headers(file: OpenFile, chunks: Sequence[pq.ColumnChunkMetaData], columns: int) -> Findings:
+    """Return what the page headers of row groups say, each of so many column chunks, in the order of the file.
+
+    Nothing is known of those that are few or lie far apart.
+    """
+    sizes = np.array([chunk.total_compressed_size for chunk in chunks], np.int64)
+    places = np.array([chunk.data_page_offset for chunk in chunks], np.int64)
+    starts = np.array([chunk.dictionary_page_offset or 0 for chunk in chunks], np.int64)
+    starts = np.where(starts, np.minimum(starts, places), places)
+    ends = starts + np.minimum(sizes, _MOST)
     values = np.array([chunk.num_values for chunk in chunks], np.int64)
     encodings = np.array([allowed_encodings(chunk) for chunk in chunks], np.int64)
-    return _look(data, places, np.array(ends, np.int64) - first, values, encodings)
+    found = Findings(np.zeros(len(chunks), np.bool_), np.zeros(len(chunks), np.bool_))
+    firsts, lasts = starts.reshape(-1, columns).min(axis=1), ends.reshape(-1, columns).max(axis=1)
+    for run in _list_runs(firsts.tolist(), lasts.tolist()):
+        part = slice(run.start * columns, run.stop * columns)
+        if part.stop - part.start < MANY or (sizes[part] < 0).any():
+            continue
+        first, last = int(firsts[run.start]), int(lasts[run.start : run.stop].max())
+        if first >= 0 and 0 < last - first <= _MOST_BYTES:
+            data = np.frombuffer(file.read_at(first, last - first), np.uint8)
+            read = _look(data, places[part] - first, ends[part] - first, values[part], encodings[part])
+            found.are_sound[part], found.have_levels[part] = read
+    return found
+
+
+def _list_runs(firsts: list[int], lasts: list[int]) -> Iterator[range]:
+    """Yield runs of row groups, of which each begins and ends here, that can be read in one go."""
+    begin = 0
+    for index, (first, last) in enumerate(zip(firsts, lasts, strict=True)):
+        if first < firsts[begin] or last - firsts[begin] > _MOST_BYTES:
+            yield range(begin, index)
+            begin = index
+    yield range(begin, len(firsts))
 
 
 def _look(
@@ -115,12 +138,6 @@ def _look(
             left = np.delete(left, pages.rows)
         known[left] = False
     return Findings(known & (values == 0), levels)
-
-
-def find_start(chunk: pq.ColumnChunkMetaData) -> int:
-    """Return where the first page of a column chunk begins."""
-    place = int(chunk.data_page_offset)
-    return min(place, chunk.dictionary_page_offset or place)
 
 
 def allowed_encodings(chunk: pq.ColumnChunkMetaData) -> int:

@@ -6,6 +6,7 @@ encoding, the same bytes make other values. Neither is an error to the library.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,11 +14,11 @@ import numpy as np
 from recshuf.errors import InputError
 from recshuf.formats._parquet_file import explained, name_groups
 from recshuf.formats._parquet_headers import (
+    MANY,
     STORED_BYTES,
     VALUES,
     VERSIONS,
     allowed_encodings,
-    find_start,
     read_headers,
 )
 from recshuf.formats._parquet_thrift import ThriftReader
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
 _WINDOW_BYTES = (1 << 12, 1 << 16, 1 << 24)
 """What is read from the beginning of a page, until its header is whole: the statistics may hold long values."""
-_MANY = 64
-"""So many column chunks are worth looking at together."""
+_GROUPS_AT_ONCE = 1024
+"""What is known of a column chunk takes a KB, once it is asked for."""
 
 
 def check_pages(file: OpenFile, groups: Sequence[int], leaves: Sequence[int]) -> list[list[int]]:
@@ -53,43 +54,38 @@ def check_pages(file: OpenFile, groups: Sequence[int], leaves: Sequence[int]) ->
     InputError
         When the pages of a column are not what the footer says.
     """
-    columns = [list_chunks(file, group, leaves) for group in groups]
-    chunks = [chunk for row in columns for chunk in row]
-    single = _Headers(file)
+    claims = []
+    for start in range(0, len(groups), _GROUPS_AT_ONCE):
+        claims += _check_pages(file, groups[start : start + _GROUPS_AT_ONCE], leaves)
+    return claims
+
+
+def _check_pages(file: OpenFile, groups: Sequence[int], leaves: Sequence[int]) -> list[list[int]]:
     with explained(file.name, name_groups(groups)):
-        doubtful = _find_doubtful(file, chunks, leaves, single)
+        rows = [file.metadata.row_group(group) for group in groups]
+        chunks = [row.column(leaf) for row in rows for leaf in leaves]
+        headers = _Headers(file)
+        doubtful = _find_doubtful(file, chunks, leaves, headers)
     for index in doubtful:
         group, leaf = groups[index // len(leaves)], leaves[index % len(leaves)]
         with explained(file.name, f"row group {group}"):
-            if problem := _find_problem(single, chunks[index], leaf):
+            if problem := _find_problem(headers, chunks[index], leaf):
                 raise _damaged(file, group, chunks[index], problem)
-    return [[chunk.num_values for chunk in row] for row in columns]
-
-
-def list_chunks(file: OpenFile, group: int, leaves: Sequence[int]) -> list[pq.ColumnChunkMetaData]:
-    """Return the column chunks of a row group with these leaf indices.
-
-    Raises
-    ------
-    InputError
-        When the footer cannot be parsed there.
-    """
-    with explained(file.name, f"row group {group}"):
-        row_group = file.metadata.row_group(group)
-        return [row_group.column(leaf) for leaf in leaves]
+    values = iter([chunk.num_values for chunk in chunks])
+    return [list(islice(values, len(leaves))) for _ in groups]
 
 
 def _find_doubtful(
-    file: OpenFile, chunks: Sequence[pq.ColumnChunkMetaData], leaves: Sequence[int], single: _Headers
+    file: OpenFile, chunks: Sequence[pq.ColumnChunkMetaData], leaves: Sequence[int], headers: _Headers
 ) -> Iterable[int]:
     """Return which chunks of row groups have to be looked at one by one."""
-    found = read_headers(file, chunks) if len(chunks) >= _MANY else None
-    if found is None:
+    if len(chunks) < MANY:
         return range(len(chunks))
+    found = read_headers(file, chunks, len(leaves))
     doubtful = ~found.are_sound
     for column, leaf in enumerate(leaves):
         has_levels = found.have_levels[column :: len(leaves)]
-        if has_levels.any() and not single.has_levels(leaf):
+        if has_levels.any() and not headers.has_levels(leaf):
             doubtful[column :: len(leaves)] |= has_levels
     indices: list[int] = np.flatnonzero(doubtful).tolist()
     return indices
@@ -155,7 +151,7 @@ class _Headers:
     def read_data_pages(self, chunk: pq.ColumnChunkMetaData) -> Iterator[tuple[PageVersion, dict[int, int]]]:
         """Yield the numbers in the header of each data page; `IndexError` where there is no header."""
         place = chunk.data_page_offset
-        end = find_start(chunk) + chunk.total_compressed_size
+        end = min(place, chunk.dictionary_page_offset or place) + chunk.total_compressed_size
         while place < end:
             header, header_bytes = self._read(place)
             for version in VERSIONS:

@@ -160,6 +160,8 @@ class _Bytes:
         self._content = content
 
     def read_at(self, place: int, most_bytes: int) -> bytes:
+        assert place >= 0
+        assert most_bytes > 0
         return self._content[place : place + most_bytes]
 
 
@@ -230,19 +232,22 @@ def test_chunks_that_lie_far_apart_or_claim_to_are_left(
     monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     size, count = len(page()), 4 * columns * _parquet_headers.MANY
-    content = _Bytes(page() * count)
     half = count // 2
-    usual = [_Chunk(index * size, size, 3, ("PLAIN",)) for index in range(count)]
+    content = _Bytes(page(3) * half + page(5) * half)
+    usual = [_Chunk(index * size, size, 3 if index < half else 5, ("PLAIN",)) for index in range(count)]
     assert read_headers(content, usual, columns).are_sound.all()
-    far = [*usual[half:], *usual[:half]]  # the second half lies before the first
-    assert read_headers(content, far, columns).are_sound.all()
-    for place, total in ((1 << 62, size), (-9, size), (size, -(1 << 63)), (size, (1 << 63) - 1), (0, 0)):
-        odd = _Chunk(place, total, 3, ("PLAIN",))
+    assert read_headers(content, [*usual[half:], *usual[:half]], columns).are_sound.all(), "later ones first"
+    claims = [(1 << 62, size, 3), (-9, size, 3), (size, -(1 << 63), 3), (size, (1 << 63) - 1, 0), (0, 0, 3)]
+    for place, total, values in claims:
+        odd = _Chunk(place, total, values, ("PLAIN",))
         for index in (0, half, count - 1):
             found = read_headers(content, [*usual[:index], odd, *usual[index + 1 :]], columns)
             assert not found.are_sound[index]
+    nothing = [_Chunk(0, 0, 3, ("PLAIN",))] * count
+    assert not read_headers(content, nothing, columns).are_sound.any()
     monkeypatch.setattr(_parquet_headers, "_MOST_BYTES", 2 * _parquet_headers.MANY * size)
     assert read_headers(content, usual, columns).are_sound.all(), "part by part"
+    assert not read_headers(content, usual, count).are_sound.any(), "a row group of many columns"
     monkeypatch.setattr(_parquet_headers, "_MOST_BYTES", size - 1)
     assert not read_headers(content, usual, columns).are_sound.any()
 

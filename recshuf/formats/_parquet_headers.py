@@ -86,7 +86,7 @@ def read_headers(file: OpenFile, chunks: Sequence[pq.ColumnChunkMetaData], colum
     firsts, lasts = starts.reshape(-1, columns).min(axis=1), ends.reshape(-1, columns).max(axis=1)
     for run in _list_runs(firsts.tolist(), lasts.tolist()):
         part = slice(run.start * columns, run.stop * columns)
-        if part.stop - part.start < MANY or (sizes[part] < 0).any():
+        if part.stop - part.start < MANY:
             continue
         first, last = int(firsts[run.start]), int(lasts[run.start : run.stop].max())
         if first >= 0 and 0 < last - first <= _MOST_BYTES:

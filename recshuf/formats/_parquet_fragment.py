@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from recshuf.formats._parquet_group import Group
     from recshuf.formats._parquet_projection import Projection
 
-_JOINED_BYTES = 1 << 20
+_JOINED_BYTES = 4 << 20
 """What row groups that are read together hold before compression, at most; more would not be faster."""
 
 

@@ -41,18 +41,20 @@ class _File(NamedTuple):
 def read_files(footers: Sequence[Footer], columns: Projection, block_bytes: int) -> Joined | None:
     """Return the records of the first files, as many as fit a block and are read without an error; None for none.
 
+    It ends before one that holds INT96 times, which `ParquetFragment` reads twice.
+
     Parameters
     ----------
     footers
         What the census found in each file, all with the same schema.
     """
-    if footers[0].int96_columns or not columns.is_countable:
+    if not columns.is_countable:
         return None
     reader = _Reader(columns, block_bytes)
     files: list[_File] = []
     with suppress(InputError):
         for footer in footers:
-            if (file := reader.read(footer)) is None:
+            if footer.int96_columns or (file := reader.read(footer)) is None:
                 break
             files.append(file)
     return _join(files, columns)

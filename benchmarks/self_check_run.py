@@ -6,7 +6,7 @@ import sys
 from itertools import pairwise
 from typing import Any
 
-from recshuf import gather, piles, pipeline, resume, scatter, store
+from recshuf import gather, keeper, piles, resume, scatter, store
 from recshuf.cli import run
 from recshuf.digests import Digest, PileDigests
 
@@ -47,7 +47,7 @@ def leave_out(names: set[str]) -> None:
         piles.xxhash = NoChecksums  # type: ignore[assignment]
         resume.find_checksum = lambda _: ""
     if "syncs" in names:
-        pipeline.sync = lambda _: None
+        keeper.sync = lambda _: None
 
 
 if __name__ == "__main__":

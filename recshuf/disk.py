@@ -70,6 +70,19 @@ def forget_file(path: Path) -> None:
             os.close(descriptor)
 
 
+def begin_writing(path: Path) -> None:
+    """Have the system begin to write what it holds of a file to its device. Failures show when the file is synced."""
+    call = _find_call("sync_file_range")
+    if call is None:
+        return
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            call(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE)
+        finally:
+            os.close(descriptor)
+
+
 @cache
 def _find_call(name: str) -> Callable[..., object] | None:
     """Return a function of the C library; None where it has none of that name."""

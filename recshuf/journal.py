@@ -24,6 +24,8 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
+        self._ends_well = False
+        """Whether the last entry is known to have its end."""
 
     def append(self, entry: Entry) -> None:
         """Write one entry.
@@ -36,10 +38,12 @@ class Journal:
         text = json.dumps(entry, ensure_ascii=True, sort_keys=True).encode()
         with self._lock, self.path.open("ab", buffering=0) as file:
             # What an earlier run was writing when it was killed may lack its end.
-            start = b"" if not file.tell() or self._ends_in_newline() else b"\n"
+            start = b"" if self._ends_well or not file.tell() or self._ends_in_newline() else b"\n"
             line = memoryview(start + b"%016x %s\n" % (xxhash.xxh3_64_intdigest(text), text))
+            self._ends_well = False
             while line:
                 line = line[file.write(line) :]
+            self._ends_well = True
 
     def _ends_in_newline(self) -> bool:
         with self.path.open("rb") as file:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections import deque
-from concurrent.futures import Future, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -26,15 +24,14 @@ from recshuf.errors import (
 from recshuf.gather import Gather
 from recshuf.inputs import check_unchanged
 from recshuf.interfaces import Sink, SupportsStream
+from recshuf.keeper import FinishedShard, ShardKeeper
 from recshuf.manifest import make_manifest
 from recshuf.memory import peak_bytes, release_freed, resident_bytes
 from recshuf.opening import Opened, find_destination, open_job
 from recshuf.order import ORDER_VERSION
 from recshuf.plans import shard_bounds
-from recshuf.pools import Pool
-from recshuf.renames import sync
 from recshuf.report import FileReport, PassReport, ShuffleReport
-from recshuf.resume import Earlier, describe_job, describe_set, describe_shard
+from recshuf.resume import Earlier, describe_job, describe_set
 from recshuf.scatter import InputCount, Scatter
 from recshuf.shards import write_error
 from recshuf.space import check_space
@@ -43,7 +40,7 @@ from recshuf.store import set_name
 from recshuf.workspace import make_store, open_quarantine, open_scratch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
     from typing import BinaryIO
 
@@ -166,10 +163,6 @@ class _Run:
         self._quarantine = open_quarantine(opened, staging, scratch.parent, cleanup)
         self.store = make_store(opened, scratch, self._note_set if can_resume else None)
         cleanup.callback(self.store.close)
-        self._sync_pool = Pool(1, "sync")
-        # Whether parts are finished, and left for a later run, is known when no thread notes one any more.
-        cleanup.callback(self._sync_pool.shutdown, cancel_futures=True)
-        self._syncs: deque[Future[None]] = deque()
 
     @property
     def bad_counts(self) -> list[int]:
@@ -300,7 +293,6 @@ class _Run:
         plan, self.opened = self.opened.plan, self.opened.distrust()
         self._progress.start("observe", plan.record_count, plan.byte_count)
         self._read_inputs(dict(enumerate(counts)))
-        wait(self._syncs)
         if self._staging is not None:
             self._staging.keep_only(set())
 
@@ -313,18 +305,17 @@ class _Run:
         target = opened.open_target()
         finished = self._find_finished(bounds, target)
         try:
-            Gather(
-                self.store,
-                opened.plan,
-                bounds,
-                self._sink_opener(target),
-                opened.decoder,
-                self._progress,
-                lambda shard, digest: self._note_shard(shard, target, digest, is_only=len(bounds) == 2),
-                finished,
-            ).run()
-            for done in self._syncs:
-                done.result()
+            with self._keep_shards(target, is_only=len(bounds) == 2) as on_shard:
+                Gather(
+                    self.store,
+                    opened.plan,
+                    bounds,
+                    self._sink_opener(target),
+                    opened.decoder,
+                    self._progress,
+                    on_shard,
+                    finished,
+                ).run()
         except BrokenPipeError:
             raise  # whoever reads has had enough, which is no failure
         except OSError as error:
@@ -351,23 +342,25 @@ class _Run:
         self._staging.keep_only({paths[shard].name for shard in finished})
         return finished
 
-    def _note_shard(self, shard: int, target: Target, digest: Digest, *, is_only: bool) -> None:
-        """Have a shard synced and noted while the next ones are written."""
-        if self._staging is None:
+    @contextmanager
+    def _keep_shards(
+        self, target: Target, *, is_only: bool
+    ) -> Iterator[Callable[[int, Digest], None] | None]:
+        """Give what is to hear of each shard that is written; all of them are kept at the end, unless there is an error."""
+        staging = self._staging
+        if staging is None:
+            yield None
             return
-        staging, path = self._staging, self._staging.path_of(shard, target.suffix)
         schema = self.opened.find_table_schema()
-
-        def keep() -> None:
-            sync(path)
-            if not is_only:
-                staging.note(describe_shard(shard, path, digest, schema))
-            if self.opened.forgets:
-                forget_file(path)
-
-        while self._syncs and self._syncs[0].done():
-            self._syncs.popleft().result()
-        self._syncs.append(self._sync_pool.submit(keep))
+        keeper = ShardKeeper(staging, notes=not is_only, forgets=self.opened.forgets)
+        try:
+            yield lambda shard, digest: keeper.add(
+                FinishedShard(shard, staging.path_of(shard, target.suffix), digest, schema)
+            )
+            keeper.finish()
+        finally:
+            # Whether parts are finished, and left for a later run, is known when no thread notes one any more.
+            keeper.close()
 
     def commit(self, inputs: list[FileReport], shard_sizes: list[int]) -> tuple[list[FileReport], PassReport]:
         """Put the shards in place, and return them."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _OWN_NAMES = frozenset(("journal.jsonl", "shards", "piles", "old", "quarantine"))
 PILES_PREFIX = "recshuf-piles-"
 """What a folder of pile sets outside the work folder begins with."""
-_READ_BYTES = 1 << 20
+_READ_BYTES = 128 << 10
 
 
 class Staging:

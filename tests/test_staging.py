@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import threading
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import recshuf
-import recshuf.pipeline as pipeline
+import recshuf.keeper as keeper
 import recshuf.staging as staging_module
 from recshuf.errors import OutputError
+from recshuf.gather import Gather
 from recshuf.journal import Journal, read_journal
 from recshuf.shards import MANIFEST_NAME, Destination
 from recshuf.staging import Staging
@@ -22,6 +24,8 @@ from tests.test_shards import read_tree, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from _typeshed import ReadableBuffer
 
 
 def open_staging(destination: Destination, *, resumes: bool = False) -> Staging:
@@ -145,14 +149,19 @@ def test_a_signal_right_after_a_rename_puts_everything_back(
 def test_the_work_folder_is_left_when_no_thread_notes_anything_in_it_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The sync of one shard fails; that of the next ends when the work folder has been left, or soon."""
-    left, ended = threading.Event(), []
+    """A run fails while a shard is synced, which ends when the work folder has been left, or soon."""
+    left, syncing, ended = threading.Event(), threading.Event(), []
+    run = Gather.run
 
     def sync_late(path: Path) -> None:
+        syncing.set()
         left.wait(0.3)
         ended.append(path.name)
-        if len(ended) == 1:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    def fail(gather: Gather) -> None:
+        run(gather)
+        assert syncing.wait(60)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def leave(staging: Staging) -> None:
         ended.append("the run")
@@ -160,11 +169,12 @@ def test_the_work_folder_is_left_when_no_thread_notes_anything_in_it_any_more(
 
     monkeypatch.setattr(Staging, "remove", leave)
     monkeypatch.setattr(Staging, "release", leave)
-    monkeypatch.setattr(pipeline, "sync", sync_late)
+    monkeypatch.setattr(keeper, "sync", sync_late)
+    monkeypatch.setattr(Gather, "run", fail)
     (tmp_path / "in.txt").write_text("a\nb\nc\n")
     with pytest.raises(OutputError):
         recshuf.shuffle([tmp_path / "in.txt"], tmp_path / "out", shards=3)
-    assert len(ended) > 2
+    assert len(ended) > 1
     assert ended[-1] == "the run"
 
 
@@ -387,6 +397,25 @@ def test_long_names_are_fine(tmp_path: Path):
 
 
 # The journal
+
+
+def test_a_journal_goes_on_on_a_new_line_after_a_write_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    class Full(io.FileIO):
+        def write(self, data: ReadableBuffer) -> int:
+            super().write(memoryview(data)[:5])
+            raise OSError(errno.ENOSPC, "full")
+
+    path = tmp_path / "journal"
+    journal = Journal(path)
+    journal.append({"entry": 0})
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", lambda path, *_, **__: Full(path, "ab"))
+        with pytest.raises(OSError, match="full"):
+            journal.append({"entry": 1})
+    journal.append({"entry": 2})
+    assert read_journal(path) == [{"entry": 0}, {"entry": 2}]
 
 
 def test_a_journal_returns_what_was_written(tmp_path: Path):

@@ -1,0 +1,107 @@
+"""Keeps the shards that are finished: each is synced, and noted in the journal, while the next ones are written."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recshuf.disk import begin_writing, forget_file
+from recshuf.pools import Pool
+from recshuf.renames import sync
+from recshuf.resume import describe_shard
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from recshuf.digests import Digest
+    from recshuf.staging import Staging
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedShard:
+    """A shard whose file has been closed."""
+
+    number: int
+    path: Path
+    digest: Digest
+    schema: pa.Schema | None
+    """Table form of its records; None where they were not converted."""
+
+
+class ShardKeeper:
+    """Syncs and notes shards in one thread.
+
+    All that wait at once are begun before the first of them is synced, so that what the file system writes down of them
+    at that sync holds for the others, too.
+
+    Parameters
+    ----------
+    notes
+        Whether shards are noted in the journal; a single one is not, since the run ends with it.
+    forgets
+        Whether the system is to give up in memory what it holds of a shard.
+    """
+
+    def __init__(self, staging: Staging, *, notes: bool, forgets: bool) -> None:
+        self._staging = staging
+        self._notes = notes
+        self._forgets = forgets
+        self._pool = Pool(1, "sync")
+        self._waiting: deque[FinishedShard] = deque()
+        self._problem: BaseException | None = None
+        self._is_closed = False
+
+    def add(self, shard: FinishedShard) -> None:
+        """Have a shard kept. Many threads may.
+
+        Raises
+        ------
+        OSError, OutputError
+            When an earlier one could not be.
+        """
+        self._raise_problem()
+        self._waiting.append(shard)
+        self._pool.submit(self._keep_waiting)
+
+    def finish(self) -> None:
+        """Wait until all shards are kept; no more are taken then.
+
+        Raises
+        ------
+        OSError, OutputError
+            When one could not be.
+        """
+        self._pool.shutdown()
+        self._raise_problem()
+
+    def close(self) -> None:
+        """Keep no more shards, and wait for the one that is being kept. Idempotent."""
+        self._is_closed = True
+        self._pool.shutdown()
+
+    def _raise_problem(self) -> None:
+        if self._problem is not None:
+            raise self._problem
+
+    def _keep_waiting(self) -> None:
+        shards = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        try:
+            for shard in shards:
+                begin_writing(shard.path)
+            for shard in shards:
+                if self._is_closed:
+                    return
+                self._keep(shard)
+        except BaseException as error:  # raised again in the thread that adds or finishes
+            self._is_closed = True
+            self._problem = error
+
+    def _keep(self, shard: FinishedShard) -> None:
+        sync(shard.path)
+        if self._notes:
+            self._staging.note(describe_shard(shard.number, shard.path, shard.digest, shard.schema))
+        if self._forgets:
+            forget_file(shard.path)

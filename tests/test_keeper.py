@@ -1,0 +1,177 @@
+"""Finished shards: synced and noted behind the writers, all that wait at once together."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import recshuf
+import recshuf.keeper as keeper_module
+from recshuf.digests import Digest
+from recshuf.journal import read_journal
+from recshuf.keeper import FinishedShard, ShardKeeper
+from recshuf.pools import Pool
+from recshuf.resume import Earlier
+from recshuf.shards import Destination
+from tests.test_staging import open_staging
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from recshuf.staging import Staging
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Iterator[Staging]:
+    staging = open_staging(Destination(tmp_path / "out", is_directory=True))
+    staging.begin({"piles": None})
+    yield staging
+    staging.remove()
+
+
+def make_shard(staging: Staging, number: int) -> FinishedShard:
+    path = staging.path_of(number, ".txt")
+    path.write_bytes(b"%d\n" % number)
+    return FinishedShard(number, path, Digest(number, 2, 3), None)
+
+
+def list_noted(staging: Staging) -> list[int]:
+    earlier = Earlier.of(read_journal(staging.journal.path))
+    assert earlier
+    return list(earlier.shards)
+
+
+class Syncs:
+    """Stands in for what begins and syncs: says what was done in which order, and waits with some until they may go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *held: int) -> None:
+        self.steps: list[str] = []
+        self.is_entered = {number: threading.Event() for number in held}
+        self.may_go = {number: threading.Event() for number in held}
+        monkeypatch.setattr(
+            keeper_module, "begin_writing", lambda path: self.steps.append(f"begin {number_of(path)}")
+        )
+        monkeypatch.setattr(keeper_module, "sync", self._sync)
+
+    def _sync(self, path: Path) -> None:
+        number = number_of(path)
+        if number in self.may_go:
+            self.is_entered[number].set()
+            assert self.may_go[number].wait(60)
+        self.steps.append(f"sync {number}")
+
+
+def number_of(path: Path) -> int:
+    return int(path.stem.removeprefix("shard-"))
+
+
+def test_shards_are_synced_and_then_noted(staging: Staging, monkeypatch: pytest.MonkeyPatch):
+    synced = []
+
+    def sync(path: Path) -> None:
+        synced.append(path.name)
+        assert list_noted(staging) == list(range(len(synced) - 1))
+
+    monkeypatch.setattr(keeper_module, "sync", sync)
+    keeper = ShardKeeper(staging, notes=True, forgets=False)
+    for number in range(3):
+        keeper.add(make_shard(staging, number))
+    keeper.finish()
+    keeper.close()
+    assert synced == ["shard-00000.txt", "shard-00001.txt", "shard-00002.txt"]
+    assert list_noted(staging) == [0, 1, 2]
+
+
+def test_a_noted_shard_is_found_again(staging: Staging):
+    shard = make_shard(staging, 7)
+    keeper = ShardKeeper(staging, notes=True, forgets=True)
+    keeper.add(shard)
+    keeper.finish()
+    earlier = Earlier.of(read_journal(staging.journal.path))
+    assert earlier
+    found, damaged = earlier.find_shards([0] * 8 + [7], {7: shard.path}, None)
+    assert found == {7: shard.digest}
+    assert not damaged
+
+
+def test_the_only_shard_of_a_run_is_synced_and_not_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    syncs, noted = Syncs(monkeypatch), []
+    monkeypatch.setattr(keeper_module, "describe_shard", lambda number, *_: noted.append(number) or {})
+    (tmp_path / "in.txt").write_text("a\nb\nc\n")
+    for count in (1, 2):
+        recshuf.shuffle([tmp_path / "in.txt"], f"{tmp_path}/out{count}/", shards=count)
+        assert syncs.steps.count("sync 0") == count
+        assert noted == [0, 1][: 2 * (count - 1)]
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_shard_is_given_up_in_memory_where_that_is_wanted(
+    staging: Staging, monkeypatch: pytest.MonkeyPatch, *, forgets: bool
+):
+    forgotten: list[Path] = []
+    monkeypatch.setattr(keeper_module, "forget_file", forgotten.append)
+    keeper = ShardKeeper(staging, notes=True, forgets=forgets)
+    shard = make_shard(staging, 0)
+    keeper.add(shard)
+    keeper.finish()
+    assert forgotten == [shard.path] * forgets
+
+
+def test_what_waits_at_once_is_begun_before_it_is_synced(staging: Staging, monkeypatch: pytest.MonkeyPatch):
+    syncs = Syncs(monkeypatch, 0)
+    keeper = ShardKeeper(staging, notes=True, forgets=False)
+    keeper.add(make_shard(staging, 0))
+    assert syncs.is_entered[0].wait(60)
+    for number in (1, 2, 3):
+        keeper.add(make_shard(staging, number))
+    syncs.may_go[0].set()
+    keeper.finish()
+    assert syncs.steps == ["begin 0", "sync 0", "begin 1", "begin 2", "begin 3", "sync 1", "sync 2", "sync 3"]
+
+
+def test_after_close_only_the_shard_in_progress_is_kept(staging: Staging, monkeypatch: pytest.MonkeyPatch):
+    """Neither one that was begun together with it, nor one that waits behind them."""
+    syncs, shutting = Syncs(monkeypatch, 0, 1), threading.Event()
+    shutdown = Pool.shutdown
+
+    def shut_down(pool: Pool, *args: bool, **options: bool) -> None:
+        shutting.set()
+        shutdown(pool, *args, **options)
+
+    monkeypatch.setattr(Pool, "shutdown", shut_down)
+    keeper = ShardKeeper(staging, notes=True, forgets=False)
+    keeper.add(make_shard(staging, 0))
+    assert syncs.is_entered[0].wait(60)
+    for number in (1, 2):
+        keeper.add(make_shard(staging, number))
+    syncs.may_go[0].set()
+    assert syncs.is_entered[1].wait(60)
+    keeper.add(make_shard(staging, 3))
+    closing = threading.Thread(target=keeper.close)
+    closing.start()
+    assert shutting.wait(60)
+    syncs.may_go[1].set()
+    closing.join(60)
+    assert [step for step in syncs.steps if step.startswith("sync")] == ["sync 0", "sync 1"]
+    assert list_noted(staging) == [0, 1]
+
+
+@pytest.mark.parametrize("raising", ["add", "finish"])
+def test_an_error_reaches_who_adds_and_who_finishes(
+    staging: Staging, monkeypatch: pytest.MonkeyPatch, raising: str
+):
+    def fail(_: Path) -> None:
+        raise OSError(5, "broken")
+
+    monkeypatch.setattr(keeper_module, "sync", fail)
+    keeper = ShardKeeper(staging, notes=True, forgets=False)
+    keeper.add(make_shard(staging, 0))
+    with pytest.raises(OSError, match="broken"):
+        keeper.finish()
+    if raising == "add":
+        with pytest.raises(OSError, match="broken"):
+            keeper.add(make_shard(staging, 1))
+    assert not list_noted(staging)

@@ -209,7 +209,7 @@ def make_plan(
         free_bytes = int((scatter_bytes // writers - sink_bytes) / (in_flight * _ordering_factor(costs)))
         pile_bytes = max(pile_bytes, min(int(pile_share / UNEVEN), MOST_SPILLED_PILE_BYTES, free_bytes))
     pile_count = given_count or _count_piles(byte_count, pile_bytes)
-    if byte_count is not None and (piles or not limits.pile_count):
+    if byte_count is not None:
         # Piles that come out larger than planned, for want of a larger count, are not split if they fit.
         pile_bytes = min(pile_share, max(pile_bytes, math.ceil(UNEVEN * byte_count / pile_count)))
     gather_bytes = _gather_bytes(writers, in_flight, pile_bytes, sink_bytes, costs)

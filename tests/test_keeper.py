@@ -102,7 +102,7 @@ def test_the_only_shard_of_a_run_is_synced_and_not_noted(tmp_path: Path, monkeyp
     monkeypatch.setattr(keeper_module, "describe_shard", lambda number, *_: noted.append(number) or {})
     (tmp_path / "in.txt").write_text("a\nb\nc\n")
     for count in (1, 2):
-        recshuf.shuffle([tmp_path / "in.txt"], f"{tmp_path}/out{count}/", shards=count)
+        recshuf.shuffle([tmp_path / "in.txt"], f"{tmp_path}/out{count}/", shards=count, workers=1)
         assert syncs.steps.count("sync 0") == count
         assert noted == [0, 1][: 2 * (count - 1)]
 

@@ -155,12 +155,10 @@ class PileDigests:
         self.byte_counts += other.byte_counts
         self.fingerprints += other.fingerprints
 
-    def pile(self, pile: int) -> Digest:
-        """Return the digest of one pile."""
-        return Digest(int(self.counts[pile]), int(self.byte_counts[pile]), int(self.fingerprints[pile]))
-
-    def total(self) -> Digest:
-        """Return the digest of all piles."""
+    def sum(self, piles: slice = slice(None)) -> Digest:
+        """Return the digest of some piles, or of all."""
         return Digest(
-            int(self.counts.sum()), int(self.byte_counts.sum()), int(self.fingerprints.sum(dtype=np.uint64))
+            int(self.counts[piles].sum()),
+            int(self.byte_counts[piles].sum()),
+            int(self.fingerprints[piles].sum(dtype=np.uint64)),
         )

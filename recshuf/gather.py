@@ -137,18 +137,18 @@ def _iterate_piles(
 ) -> Iterator[Unit | PileStore]:
     """Yield what `iterate_units` does, without joining piles of this store."""
     ends = place + np.cumsum(store.counts)
-    for pile in range(int(np.searchsorted(ends, first, side="right")), store.pile_count):
-        count = int(store.counts[pile])
-        begin = int(ends[pile]) - count
+    for piles in store.runs(int(np.searchsorted(ends, first, side="right"))):
+        begin = int(ends[piles.start] - store.counts[piles.start])
+        count = int(ends[piles.stop - 1]) - begin
         if begin >= stop:
             return
         if not count:
             continue
-        size = store.pile_bytes(pile)
+        size = store.run_bytes(piles)
         if size <= largest_bytes or count == 1 or not store.key_range.shift:
-            yield Unit(store, range(pile, pile + 1), begin, count, size)
+            yield Unit(store, piles, begin, count, size)
             continue
-        parts = store.split(pile, min(MAX_PILES, max(2, -(-2 * size // largest_bytes))))
+        parts = store.split(piles, min(MAX_PILES, max(2, -(-2 * size // largest_bytes))))
         yield from iterate_units(parts, first, stop, largest_bytes, joined_bytes, begin)
         yield parts
 
@@ -204,8 +204,9 @@ class Gather:
         Exception
             The first error of any thread, after all threads have ended; open sinks have been aborted.
         """
-        pile_count = int(np.count_nonzero(self._store.counts))
-        tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, pile_count, self._written)
+        counts = self._store.counts
+        runs = sum(bool(counts[piles.start : piles.stop].any()) for piles in self._store.runs())
+        tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, runs, self._written)
         with (
             Pool(self._plan.gather_workers, "order") as loaders,
             Pool(self._plan.shard_writers, "write") as writers,
@@ -231,7 +232,7 @@ class Gather:
         if self._bounds[-1] != self._store.counts.sum():
             return
         found = sum_digests(self._written.values())
-        given = sum_digests(self._store.digest(pile) for pile in range(self._store.pile_count))
+        given = self._store.digest(range(self._store.pile_count))
         if found != given:
             raise CheckError(
                 f"gather: all shards: {found.compare(given)}; run again, and report this as a fault"
@@ -308,18 +309,18 @@ def _find_edges(unit: Unit, bounds: Sequence[int]) -> list[int]:
 
 
 def plan_tasks(
-    shard_count: int, writers: int, pile_count: int, finished: Container[int] = frozenset()
+    shard_count: int, writers: int, run_count: int, finished: Container[int] = frozenset()
 ) -> list[range]:
     """Return ranges of consecutive shards, one for each task, of about the same number of records.
 
-    More tasks than writers even out their ends; tasks of less than a few piles would load piles repeatedly.
+    More tasks than writers even out their ends; tasks of less than a few runs of piles would load them repeatedly.
 
     >>> plan_tasks(4, 2, 1000)
     [range(0, 1), range(1, 2), range(2, 3), range(3, 4)]
     >>> plan_tasks(5, 1, 8, finished={2})
     [range(0, 2), range(3, 5)]
     """
-    count = max(1, min(shard_count, max(writers, pile_count // 8)))
+    count = max(1, min(shard_count, max(writers, run_count // 8)))
     edges = [shard_count * task // count for task in range(count + 1)]
     cuts = {*edges, *(shard for shard in range(shard_count) if shard in finished)}
     cuts |= {shard + 1 for shard in range(shard_count) if shard in finished}

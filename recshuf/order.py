@@ -49,14 +49,14 @@ class KeyRange:
     low: int = 0
     shift: int = 32
 
-    def part(self, pile: int, pile_count: int) -> KeyRange:
-        """Return a range that covers pile number `pile` of `pile_count` in this range, hardly larger.
+    def part(self, piles: range, pile_count: int) -> KeyRange:
+        """Return a range that covers some of `pile_count` piles in this range, hardly larger.
 
-        >>> KeyRange().part(1, 4) == KeyRange(low=2**62, shift=30)
+        >>> KeyRange().part(range(1, 2), 4) == KeyRange(low=2**62, shift=30)
         True
         """
-        first = -(-(pile << 32) // pile_count)
-        end = -(-((pile + 1) << 32) // pile_count)
+        first = -(-(piles.start << 32) // pile_count)
+        end = -(-(piles.stop << 32) // pile_count)
         units = (end - first) << self.shift
         return KeyRange(self.low + (first << self.shift), max(0, (units - 1).bit_length() - 32))
 

@@ -1,16 +1,16 @@
 """Piles: where records wait between the passes.
 
-A pile set is one file of M regions, one for each pile, each with room for what is expected to fall into it and
-six standard deviations more. A region holds slices one behind the other.
+A pile set is one file of R regions. Each is for one pile, or for several small ones that follow each other, with room
+for what is expected to fall into them and six standard deviations more. A region holds slices one behind the other.
 
-A slice is what one batch contributes to one pile, its records in their old order; its first row is that of the
-batch, so that slices sorted by (input, first row) hold a pile's records in the order of the inputs. A region
-that is full goes on in an extent at the end of the file. A set that is complete gets an index of all its parts at
-the end, by which a later run can take it over:
+A slice is what one batch contributes to one region, its records grouped by pile and else in their old order; its first
+row is that of the batch, so that slices sorted by (input, first row) hold a pile's records in the order of the inputs.
+A region that is full goes on in an extent at the end of the file. A set that is complete gets an index of all its parts
+at the end, by which a later run can take it over:
 
-    magic (8) | piles M (8) | parts n (8) | compression (8) | n x (pile, start, bytes) (24 n) | records of each region
-    (8 M) | bytes of its slices before compression (8 M) | records, bytes and fingerprints of each pile (24 M) | xxh3 of all
-    of it (8)
+    magic (8) | regions R (8) | piles M (8) | parts n (8) | compression (8) | n x (region, start, bytes) (24 n) | records
+    of each region (8 R) | bytes of its slices before compression (8 R) | records, bytes and fingerprints of each pile
+    (24 M) | xxh3 of all of it (8)
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ import xxhash
 from recshuf.digests import PileDigests
 from recshuf.errors import CheckError, PileError
 from recshuf.plans import SPILL_COMPRESSIONS
-from recshuf.slices import ALIGNMENT, PREFIX_BYTES, SliceFormat, damaged
+from recshuf.regions import RegionSpace
+from recshuf.slices import PREFIX_BYTES, SliceFormat, damaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,72 +39,12 @@ if TYPE_CHECKING:
     from recshuf.scratch import Scratch
     from recshuf.slices import Origin, Slice
 
-EXTENT_BYTES = 64 << 10
-"""Least room that a region gets when it must go on elsewhere."""
 _SHORT_BYTES = 32 << 10
 """A slice that takes less time to copy than the call that writes it."""
 _MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
-_INDEX = struct.Struct("<8sQQQ")
+_INDEX = struct.Struct("<8sQQQQ")
 _CHECKSUM = struct.Struct("<Q")
-_MAGIC = b"rspiles2"
-
-
-class _Regions:
-    """Where in the file each region's bytes are, and where its next ones go.
-
-    Parameters
-    ----------
-    capacities
-        Bytes set aside for each region, shape ``(M,)``.
-    """
-
-    def __init__(self, capacities: NDArray[np.int64]) -> None:
-        capacities = -(-capacities // ALIGNMENT) * ALIGNMENT
-        ends = np.cumsum(capacities)
-        self.end = int(ends[-1])
-        # Lists: what is looked up is one number at a time.
-        self._capacities: list[int] = capacities.tolist()
-        self._starts: list[int] = (ends - capacities).tolist()
-        self._used = [0] * len(capacities)
-        self._full: dict[int, list[tuple[int, int]]] = {}
-        self._lock = threading.Lock()
-
-    @classmethod
-    def restore(cls, pile_count: int, parts: NDArray[np.int64]) -> _Regions:
-        """Return regions that hold given parts, rows of pile, start and bytes, and have no room for more."""
-        regions = cls(np.zeros(pile_count, np.int64))
-        for pile, start, used in parts.tolist():
-            regions._full.setdefault(pile, []).append((start, used))
-        return regions
-
-    def reserve(self, pile: int, size: int) -> int:
-        """Return the place of a new slice."""
-        with self._lock:
-            if self._used[pile] + size > self._capacities[pile]:
-                self._extend(pile, size)
-            place = self._starts[pile] + self._used[pile]
-            self._used[pile] += size
-            return place
-
-    def _extend(self, pile: int, size: int) -> None:
-        """Let a full region go on at the end of the file."""
-        used = self._used[pile]
-        if used:
-            self._full.setdefault(pile, []).append((self._starts[pile], used))
-        capacity = max(size, used // 2, EXTENT_BYTES)
-        self._starts[pile], self._capacities[pile], self._used[pile] = self.end, capacity, 0
-        self.end += capacity
-
-    def parts(self, pile: int) -> list[tuple[int, int]]:
-        """Return start and bytes of everything that was written to a region."""
-        own = (self._starts[pile], self._used[pile])
-        return [*self._full.get(pile, []), *([own] if own[1] else [])]
-
-    def to_array(self) -> NDArray[np.int64]:
-        """Return the parts of all regions, shape ``(n, 3)``: pile, start and bytes."""
-        piles = sorted({*self._full, *np.flatnonzero(self._used).tolist()})
-        rows = [(pile, *part) for pile in piles for part in self.parts(pile)]
-        return np.array(rows, np.int64).reshape(-1, 3)
+_MAGIC = b"rspiles3"
 
 
 class PileSet:
@@ -116,7 +57,7 @@ class PileSet:
     compression
         How slices are compressed, one of `SPILL_COMPRESSIONS`.
     sums
-        Records in each region, and bytes of its slices before compression, shape ``(2, M)``.
+        Records in each region, and bytes of its slices before compression, shape ``(2, R)``.
     """
 
     def __init__(
@@ -124,7 +65,7 @@ class PileSet:
         scratch: Scratch,
         descriptor: int,
         path: Path,
-        regions: _Regions,
+        regions: RegionSpace,
         compression: str,
         sums: NDArray[np.int64],
     ) -> None:
@@ -155,7 +96,7 @@ class PileSet:
             When the file cannot be created.
         """
         sums = np.zeros((2, len(capacities)), np.int64)
-        return cls(scratch, *scratch.create(name), _Regions(capacities), compression, sums)
+        return cls(scratch, *scratch.create(name), RegionSpace(capacities), compression, sums)
 
     @classmethod
     def adopt(cls, scratch: Scratch, name: str, index_place: int) -> tuple[PileSet, PileDigests]:
@@ -172,7 +113,7 @@ class PileSet:
             raise PileError(f"{name}: cannot be opened: {error.strerror}") from error
         try:
             compression, parts, sums, digests = _read_index(descriptor, path, index_place)
-            regions = _Regions.restore(sums.shape[1], parts)
+            regions = RegionSpace.restore(sums.shape[1], parts)
             found = cls(scratch, descriptor, path, regions, compression, sums)
             found.check()
         except PileError:
@@ -188,12 +129,12 @@ class PileSet:
         PileError
             When something differs.
         """
-        for pile, count in enumerate(self._counts.tolist()):
-            if sum(piece.record_count for piece in self.read(pile)) != count:
-                raise damaged(self._path, pile)
+        for region, count in enumerate(self._counts.tolist()):
+            if sum(piece.record_count for piece in self.read(region)) != count:
+                raise damaged(self._path, region)
 
     def write(
-        self, piles: list[int], slices: list[list[memoryview]], counts: list[int], origin: Origin
+        self, regions: list[int], slices: list[list[memoryview]], counts: list[int], origin: Origin
     ) -> int:
         """Append one slice to each of these regions and return the bytes written.
 
@@ -206,42 +147,44 @@ class PileSet:
         written = 0
         try:
             with self._turn if sum(sizes) < len(sizes) * _SHORT_BYTES else nullcontext():
-                for pile, buffers, count in zip(piles, slices, counts, strict=True):
+                for region, buffers, count in zip(regions, slices, counts, strict=True):
                     # One at a time: memory has no room for a whole batch that is compressed.
                     framed = self._format.frame(buffers, count, origin)
                     size = sum(map(len, framed))
-                    _write_fully(self._descriptor, framed, self._regions.reserve(pile, size), size)
+                    _write_fully(self._descriptor, framed, self._regions.reserve(region, size), size)
                     written += size
         except OSError as error:
             raise self._scratch.explain(error) from error
         with self._lock:
-            self._counts[piles] += counts
-            self._byte_counts[piles] += sizes
+            self._counts[regions] += counts
+            self._byte_counts[regions] += sizes
         return written
 
-    def seal(self, digests: PileDigests, wanted: int, number: int) -> int:
+    def seal(self, digests: PileDigests, given: NDArray[np.int64], number: int) -> int:
         """Write the index of a set that is complete, and return where it lies.
 
         Parameters
         ----------
         digests
-            What was thrown on each pile. Piles from `wanted` on may have been dropped.
+            What was thrown on each pile.
+        given
+            Records thrown on the piles of each region. Regions beyond these may have been dropped.
         number
             What errors call the set.
 
         Raises
         ------
         CheckError
-            When a region does not hold as many records as were thrown on its pile.
+            When a region does not hold as many records as were thrown on its piles.
         OutputError
             When the index cannot be written.
         """
-        wrong = np.flatnonzero(self._counts[:wanted] != digests.counts[:wanted])
+        wrong = np.flatnonzero(self._counts[: len(given)] != given)
         if wrong.size:
-            pile = int(wrong[0])
+            region = int(wrong[0])
             raise CheckError(
-                f"scatter: pile {pile} of pile set {number}: {self._counts[pile]:,} records spilled, "
-                f"{digests.counts[pile]:,} given; run again, and report this as a fault"
+                f"scatter: region {region} of pile set {number}: {self._counts[region]:,} records spilled, "
+                f"{given[region]:,} given; run again, and report this as a fault"
             )
         sums = np.stack((self._counts, self._byte_counts))
         index = _pack_index(self._format.compression, self._regions.to_array(), sums, digests)
@@ -251,11 +194,11 @@ class PileSet:
             raise self._scratch.explain(error) from error
         return self._regions.end
 
-    def region_bytes(self, pile: int) -> int:
+    def region_bytes(self, region: int) -> int:
         """Return the bytes of a region's slices, as they are before compression."""
-        return int(self._byte_counts[pile])
+        return int(self._byte_counts[region])
 
-    def read(self, pile: int) -> Iterator[Slice]:
+    def read(self, region: int) -> Iterator[Slice]:
         """Yield the slices of a region, in no particular order.
 
         Raises
@@ -263,9 +206,9 @@ class PileSet:
         PileError
             When a slice does not read back as it was written.
         """
-        for start, used in self._regions.parts(pile):
-            region = _read_fully(self._descriptor, start, used, self._path)
-            yield from self._format.parse(region, self._path, pile)
+        for start, used in self._regions.parts(region):
+            content = _read_fully(self._descriptor, start, used, self._path)
+            yield from self._format.parse(content, self._path, region)
 
     def close(self) -> None:
         """Close the file; it is gone then, unless it has a name. Idempotent."""
@@ -276,7 +219,8 @@ def _pack_index(
     compression: str, parts: NDArray[np.int64], sums: NDArray[np.int64], digests: PileDigests
 ) -> bytes:
     arrays = (parts, sums, digests.counts, digests.byte_counts, digests.fingerprints)
-    head = _INDEX.pack(_MAGIC, sums.shape[1], len(parts), SPILL_COMPRESSIONS.index(compression))
+    counts = (sums.shape[1], len(digests.counts), len(parts))
+    head = _INDEX.pack(_MAGIC, *counts, SPILL_COMPRESSIONS.index(compression))
     content = head + b"".join(array.tobytes() for array in arrays)
     return content + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(content))
 
@@ -284,25 +228,26 @@ def _pack_index(
 def _read_index(
     descriptor: int, path: Path, place: int
 ) -> tuple[str, NDArray[np.int64], NDArray[np.int64], PileDigests]:
-    """Return compression, parts (shape ``(n, 3)``) and sums (shape ``(2, M)``) of a set, and its piles' digests."""
+    """Return compression, parts (shape ``(n, 3)``) and sums (shape ``(2, R)``) of a set, and its piles' digests."""
     size = os.fstat(descriptor).st_size - place
     if place < 0 or size < _INDEX.size + _CHECKSUM.size:
         raise PileError(f"{path}: is cut short")
     index = _read_fully(descriptor, place, size, path).data
     content = index[: -_CHECKSUM.size]
-    magic, pile_count, part_count, compression = _INDEX.unpack_from(content)
+    magic, region_count, pile_count, part_count, compression = _INDEX.unpack_from(content)
     if (
         _CHECKSUM.unpack_from(index, len(content))[0] != xxhash.xxh3_64_intdigest(content)
         or magic != _MAGIC
-        or len(content) != _INDEX.size + 24 * part_count + 40 * pile_count
+        or len(content) != _INDEX.size + 24 * part_count + 16 * region_count + 24 * pile_count
     ):
         raise PileError(f"{path}: its index does not read back as it was written")
     numbers = np.frombuffer(content, np.int64, offset=_INDEX.size)
+    parts, sums, rows = np.split(numbers, np.cumsum([3 * part_count, 2 * region_count]))
     digests = PileDigests(pile_count)
-    rows = numbers[3 * part_count :].reshape(5, -1).copy()
-    digests.counts, digests.byte_counts = rows[2:4]
-    digests.fingerprints = rows[4].view(np.uint64)
-    return SPILL_COMPRESSIONS[compression], numbers[: 3 * part_count].reshape(-1, 3), rows[:2], digests
+    digests.counts, digests.byte_counts, fingerprints = rows.reshape(3, -1).copy()
+    digests.fingerprints = fingerprints.view(np.uint64)
+    sums = sums.reshape(2, -1).copy()
+    return SPILL_COMPRESSIONS[compression], parts.reshape(-1, 3), sums, digests
 
 
 def _write_fully(descriptor: int, buffers: Sequence[bytes | memoryview], place: int, size: int) -> None:

@@ -33,6 +33,10 @@ SPILLED_PILES, MOST_SPILLED_PILES = 128, 512
 each time. Beyond 32 MB that is worth less than memory that is touched first."""
 LEAST_CONVERTED_PILE_BYTES = 2 << 20
 """A pile on disk that is converted need not be larger, even if a few more calls come with it."""
+SHARED_BYTES = 4 << 20
+LEAST_SHARED_REGIONS = 128
+"""Piles on disk that are smaller share a region up to this size, unless there are few of them: what a block adds to it is
+one slice then, not several short ones, and they are loaded together."""
 REGION_BYTES = 512 << 10
 """A region smaller than this costs more to find than to read."""
 LARGEST_BLOCK = 32 << 20
@@ -117,6 +121,7 @@ class PileLayout:
     """How an earlier run divided its records, which a run that goes on from it must keep."""
 
     pile_count: int
+    region_piles: int
     set_of_input: tuple[int, ...]
 
 
@@ -134,6 +139,8 @@ class Plan:
     pile_count: int
     pile_bytes: int
     """Size above which a pile is split."""
+    region_piles: int
+    """How many piles share a region of a pile set on disk; 1 unless they are small."""
     set_of_input: tuple[int, ...]
     """The pile set that each input's records go to."""
     block_bytes: int
@@ -198,7 +205,11 @@ def make_plan(
         most_bytes = int(waiting_room / (writers * in_flight * _ordering_factor(costs)))
         spilled_pile_bytes = min(spilled_pile_bytes, _limit_converted(byte_count or 0, most_bytes))
     spilled_count = given_count or _count_piles(byte_count, spilled_pile_bytes)
-    scatter_workers, block_bytes, scatter_bytes = _choose_scatter(limits, costs, kept_bytes, spilled_count)
+    region_piles = (
+        piles.region_piles if piles else _share_regions(byte_count, spilled_count, spilled_pile_bytes)
+    )
+    region_count = -(-spilled_count // region_piles)
+    scatter_workers, block_bytes, scatter_bytes = _choose_scatter(limits, costs, kept_bytes, region_count)
     fits = kept_bytes is not None and kept_bytes <= limits.memory_bytes - _spare(limits) - max(
         scatter_bytes, _gather_bytes(writers, in_flight, min(CACHE_PILE_BYTES, pile_share), sink_bytes, costs)
     )
@@ -223,7 +234,9 @@ def make_plan(
         resident_bytes = 0
     spilled_bytes = max(0, (kept_bytes or 0) - resident_bytes)
     same_inputs = piles is not None and len(piles.set_of_input) == len(inputs)
-    set_of_input = piles.set_of_input if piles and same_inputs else _assign_sets(inputs, pile_count)
+    set_of_input = (
+        piles.set_of_input if piles and same_inputs else _assign_sets(inputs, pile_count // region_piles)
+    )
     output_bytes = _output_bytes(inputs) or 0
     return Plan(
         record_count=record_count,
@@ -232,6 +245,7 @@ def make_plan(
         output_count=output_count,
         pile_count=pile_count,
         pile_bytes=pile_bytes,
+        region_piles=region_piles,
         set_of_input=set_of_input,
         block_bytes=block_bytes,
         max_record_bytes=min(limits.max_record_bytes, _longest_record(limits, scatter_bytes, block_bytes)),
@@ -294,11 +308,11 @@ def region_bytes(record_count: float, mean_bytes: float, mean_square_bytes: floa
 
 
 def _choose_scatter(
-    limits: Limits, costs: Costs, kept_bytes: int | None, spilled_count: int
+    limits: Limits, costs: Costs, kept_bytes: int | None, region_count: int
 ) -> tuple[int, int, int]:
     """Return the workers, block size and memory of the scatter, which takes more where no piles are to stay.
 
-    `spilled_count` is how many piles there are then.
+    `region_count` is how many regions of piles there are then.
     """
     if kept_bytes is None:
         return _fit_scatter(limits, costs, STAYING_SHARE, _list_blocks(LARGEST_BLOCK))
@@ -306,7 +320,7 @@ def _choose_scatter(
     chosen = _fit_scatter(limits, costs, STAYING_SHARE, halves)
     if kept_bytes <= MISJUDGED * (limits.memory_bytes - _spare(limits) - chosen[2]):
         return chosen
-    largest = max(LARGEST_BLOCK, min(spilled_count, MAX_PLANNED_PILES) * SLICE_BYTES)
+    largest = max(LARGEST_BLOCK, min(region_count, MAX_PLANNED_PILES) * SLICE_BYTES)
     return _fit_scatter(limits, costs, SPILLING_SHARE, _list_blocks(largest))
 
 
@@ -412,10 +426,18 @@ def _count_piles(byte_count: int | None, pile_bytes: int) -> int:
     return max(1, min(MAX_PLANNED_PILES, MAX_PILES, -(-byte_count // pile_bytes)))
 
 
-def _assign_sets(inputs: Sequence[InputSize], pile_count: int) -> tuple[int, ...]:
+def _share_regions(byte_count: int | None, pile_count: int, most_bytes: int) -> int:
+    """Return how many piles share a region, which is no larger than a pile may be that is not split."""
+    if not byte_count:
+        return 1
+    fitting = int(min(SHARED_BYTES, most_bytes / UNEVEN) * pile_count / byte_count)
+    return max(1, min(fitting, pile_count // LEAST_SHARED_REGIONS))
+
+
+def _assign_sets(inputs: Sequence[InputSize], region_count: int) -> tuple[int, ...]:
     """Return the pile set of each input: consecutive inputs share one until its regions are large enough."""
     total = sum(size.byte_count or 0 for size in inputs)
-    set_bytes = max(pile_count * REGION_BYTES, -(-total // MAX_SETS))
+    set_bytes = max(region_count * REGION_BYTES, -(-total // MAX_SETS))
     sets, filled, current = [], 0, 0
     for size in inputs:
         if filled >= set_bytes and current < MAX_SETS - 1:

@@ -88,7 +88,8 @@ class Earlier:
     @property
     def piles(self) -> PileLayout:
         """The piles and their sets."""
-        return PileLayout(self.header["pile_count"], tuple(self.header["set_of_input"]))
+        header = self.header
+        return PileLayout(header["pile_count"], header["region_piles"], tuple(header["set_of_input"]))
 
     @property
     def seed(self) -> int:
@@ -178,6 +179,7 @@ def describe_job(opened: Opened, seed: int, piles: Path | None) -> Entry:
         "options": options,
         "inputs": [[stamp.name, stamp.size, stamp.mtime_ns] for stamp in opened.stamps],
         "pile_count": opened.plan.pile_count,
+        "region_piles": opened.plan.region_piles,
         "set_of_input": list(opened.plan.set_of_input),
         "piles": None if piles is None else str(piles),
     }

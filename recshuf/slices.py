@@ -1,4 +1,4 @@
-"""Slices: what one batch contributes to one pile, as bytes in a file.
+"""Slices: what one batch contributes to one region, as bytes in a file.
 
     input (4) | records (4) | first row (8) | payload bytes (8) | bytes before compression (8) | xxh3 of these and the
     payload (8) | payload | 0-7 zeros
@@ -38,7 +38,7 @@ _ZSTD_LEVEL = 1
 
 
 class Slice(NamedTuple):
-    """What one batch contributes to one pile, as bytes."""
+    """What one batch contributes to one region, as bytes."""
 
     input_index: int
     first_row: int
@@ -84,30 +84,30 @@ class SliceFormat:
         prefix = header + _CHECKSUM.pack(digest.intdigest())
         return [prefix, *buffers, _ZEROS[: -payload_bytes % ALIGNMENT]]
 
-    def parse(self, region: NDArray[np.uint8], path: Path, pile: int) -> Iterator[Slice]:
+    def parse(self, content: NDArray[np.uint8], path: Path, region: int) -> Iterator[Slice]:
         """Yield the slices of a region, their payloads as they were before compression.
 
         Raises
         ------
         PileError
-            When one does not read back as it was written; it names file and pile.
+            When one does not read back as it was written; it names file and region.
         """
-        view, place = region.data, 0
-        while place < len(region):
+        view, place = content.data, 0
+        while place < len(content):
             start = place + PREFIX_BYTES
-            if start > len(region):
-                raise damaged(path, pile)
+            if start > len(content):
+                raise damaged(path, region)
             header = view[place : place + _HEADER.size]
             input_index, count, first_row, payload_bytes, plain_bytes = _HEADER.unpack(header)
             end = start + payload_bytes
             digest = xxhash.xxh3_64(header)
             digest.update(view[start:end])
             if (
-                end > len(region)
+                end > len(content)
                 or _CHECKSUM.unpack_from(view, start - _CHECKSUM.size)[0] != digest.intdigest()
             ):
-                raise damaged(path, pile)
-            payload = region[start:end]
+                raise damaged(path, region)
+            payload = content[start:end]
             if plain_bytes != payload_bytes and self._codec is not None:
                 payload = np.frombuffer(self._codec.decompress(payload, plain_bytes), np.uint8)
             yield Slice(input_index, first_row, count, payload)
@@ -121,9 +121,9 @@ def _compress(codec: pa.Codec, buffers: list[memoryview], plain_bytes: int) -> l
     return [memoryview(packed)] if len(packed) < plain_bytes else buffers
 
 
-def damaged(path: Path, pile: int) -> PileError:
+def damaged(path: Path, region: int) -> PileError:
     """Return the error for a region that does not read back as it was written."""
     return PileError(
-        f"{path}: pile {pile} does not read back as it was written: the disk or its memory is faulty; "
+        f"{path}: region {region} does not read back as it was written: the disk or its memory is faulty; "
         "run again with another --temp-dir"
     )

@@ -16,9 +16,10 @@ import numpy as np
 from recshuf.digests import Digest, PileDigests, digest_records, sum_digests
 from recshuf.errors import CheckError
 from recshuf.order import KeyRange, find_piles, sort_by_pile
-from recshuf.piles import EXTENT_BYTES, PileSet
+from recshuf.piles import PileSet
 from recshuf.plans import region_bytes
 from recshuf.records import Records, concat_records
+from recshuf.regions import EXTENT_BYTES, RegionLayout
 from recshuf.slices import PREFIX_BYTES, Origin
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class PileStore:
         What errors call the store, where it is a part of another.
     compression
         How spilled slices are compressed, one of `SPILL_COMPRESSIONS`.
+    region_piles
+        How many piles share a region of a pile set.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class PileStore:
         on_sealed: Callable[[int, int], None] | None = None,
         name: str = "",
         compression: str = "none",
+        region_piles: int = 1,
     ) -> None:
         self.codec = codec
         self.pile_count = pile_count
@@ -90,6 +94,7 @@ class PileStore:
         self.spilled_bytes = 0
         self._scratch = scratch
         self._compression = compression
+        self._layout = RegionLayout(pile_count, region_piles)
         self._set_sizes = set_sizes
         self._sets: dict[int, PileSet] = {}
         self._digests: dict[int, PileDigests] = {}
@@ -144,7 +149,7 @@ class PileStore:
             When they are not.
         """
         with self._lock:
-            found = self._digests_of(set_index).total()
+            found = self._digests_of(set_index).sum()
             if found != given:
                 raise _disagreement(f"scatter: pile set {set_index}", found, given)
             self._unsealed.add(set_index)
@@ -167,26 +172,35 @@ class PileStore:
             self.counts += digests.counts
             self._drop_unwanted()
 
-    def digest(self, pile: int) -> Digest:
-        """Return the digest of everything that was thrown on a pile."""
-        return sum_digests(digests.pile(pile) for digests in self._digests.values())
+    def digest(self, piles: range) -> Digest:
+        """Return the digest of everything that was thrown on piles that follow each other."""
+        chosen = slice(piles.start, piles.stop)
+        return sum_digests(digests.sum(chosen) for digests in self._digests.values())
 
     def set_digest(self, set_index: int) -> Digest:
         """Return the digest of everything that was added to a pile set."""
-        return self._digests_of(set_index).total()
+        return self._digests_of(set_index).sum()
 
     def is_resident(self, pile: int) -> bool:
         """Tell whether a pile is in memory."""
         return pile < self._resident_count
 
-    def pile_bytes(self, pile: int) -> int:
-        """Return the bytes that the records of a pile take."""
-        if self.is_resident(pile):
-            return int(self._pile_bytes[pile])
-        return sum(pile_set.region_bytes(pile) for pile_set in self._sets.values())
+    def runs(self, first: int = 0) -> Iterator[range]:
+        """Yield the least that can be loaded, from pile `first` on: piles in memory one by one, others by region."""
+        for pile in range(first, self._resident_count):
+            yield range(pile, pile + 1)
+        spilled = range(max(first, self._resident_count), self.pile_count)
+        yield from map(self._layout.piles, self._layout.find(spilled))
+
+    def run_bytes(self, piles: range) -> int:
+        """Return the bytes that the records of a run take."""
+        if self.is_resident(piles.start):
+            return int(self._pile_bytes[piles.start])
+        (region,) = self._layout.find(piles)
+        return sum(pile_set.region_bytes(region) for pile_set in self._sets.values())
 
     def load(self, piles: range) -> Records | None:
-        """Return the records of piles that follow each other, all in memory or none, in the order of the inputs.
+        """Return the records of runs that follow each other, all in memory or none, in the order of the inputs.
 
         Returns
         -------
@@ -208,47 +222,49 @@ class PileStore:
             packed = [(piece.payload, piece.record_count) for piece in slices]
             records = self.codec.unpack(packed) if packed else None
         found = Digest() if records is None else digest_records(records)
-        if found != sum_digests(map(self.digest, piles)):
+        if found != self.digest(piles):
             raise self._blame(piles)
         return records
 
     def _blame(self, piles: range) -> CheckError:
-        """Return the error for piles that do not hold what they should, naming the pile and, if it is one, the set."""
-        for pile in piles:
+        """Return the error for runs that do not hold what they should, naming the run and, if it is one, the set."""
+        for run in self.runs(piles.start):
+            if run.start >= piles.stop:
+                break
             by_set: dict[int, Digest] = {}
-            for set_index, _, _, records in self._parts(pile):
+            for set_index, _, _, records in self._parts(run):
                 by_set[set_index] = by_set.get(set_index, Digest()) + digest_records(records)
             found = sum_digests(by_set.values())
-            if found != self.digest(pile):
-                return self._blame_pile(pile, by_set, found)
-        return CheckError(
-            f"gather: piles {piles.start} to {piles.stop - 1}{self._name} were read wrongly once; run again"
-        )
+            if found != self.digest(run):
+                return self._blame_run(run, by_set, found)
+        return CheckError(f"gather: {_name(piles)}{self._name} were read wrongly once; run again")
 
-    def _blame_pile(self, pile: int, by_set: dict[int, Digest], found: Digest) -> CheckError:
-        given = {set_index: digests.pile(pile) for set_index, digests in self._digests.items()}
+    def _blame_run(self, piles: range, by_set: dict[int, Digest], found: Digest) -> CheckError:
+        chosen = slice(piles.start, piles.stop)
+        given = {set_index: digests.sum(chosen) for set_index, digests in self._digests.items()}
         wrong = [set_index for set_index in given if by_set.get(set_index, Digest()) != given[set_index]]
-        place = f"gather: pile {pile}{self._name}"
+        place = f"gather: {_name(piles)}{self._name}"
         if len(wrong) == 1:
             (index,) = wrong
             return _disagreement(f"{place} of pile set {index}", by_set.get(index, Digest()), given[index])
-        return _disagreement(place, found, self.digest(pile))
+        return _disagreement(place, found, self.digest(piles))
 
-    def _parts(self, pile: int) -> Iterator[tuple[int, int, int, Records]]:
-        """Yield (pile set, input, first row, records) of each slice of a pile, one after the other."""
-        if self.is_resident(pile):
-            for kept, part in self._resident_parts(range(pile, pile + 1)):
+    def _parts(self, piles: range) -> Iterator[tuple[int, int, int, Records]]:
+        """Yield (pile set, input, first row, records) of each slice of a run, one after the other."""
+        if self.is_resident(piles.start):
+            for kept, part in self._resident_parts(piles):
                 yield kept.set_index, kept.origin.input_index, kept.origin.first_row, part
             return
+        (region,) = self._layout.find(piles)
         for set_index, pile_set in self._sets.items():
-            for piece in pile_set.read(pile):
+            for piece in pile_set.read(region):
                 records = self.codec.unpack([(piece.payload, piece.record_count)])
                 yield set_index, piece.input_index, piece.first_row, records
 
-    def split(self, pile: int, part_count: int) -> PileStore:
-        """Return a new store that holds the records of one pile in `part_count` finer piles.
+    def split(self, piles: range, part_count: int) -> PileStore:
+        """Return a new store that holds the records of a run in `part_count` finer piles.
 
-        A pile in memory is split in memory, one on disk on disk. The pile itself stays as it is.
+        A pile in memory is split in memory, one on disk on disk. The run itself stays as it is.
 
         Raises
         ------
@@ -259,17 +275,17 @@ class PileStore:
             self.codec,
             part_count,
             self._scratch,
-            set_sizes=(float(self.counts[pile]),),
-            resident_bytes=self._resident_limit if self.is_resident(pile) else 0,
-            key_range=self.key_range.part(pile, self.pile_count),
-            name=f" of pile {pile}{self._name}",
+            set_sizes=(float(self.counts[piles.start : piles.stop].sum()),),
+            resident_bytes=self._resident_limit if self.is_resident(piles.start) else 0,
+            key_range=self.key_range.part(piles, self.pile_count),
+            name=f" of {_name(piles)}{self._name}",
             compression=self._compression,
         )
-        for _, input_index, first_row, records in self._parts(pile):
+        for _, input_index, first_row, records in self._parts(piles):
             index, bounds = sort_by_pile(find_piles(records.keys, part_count, parts.key_range), part_count)
             parts.add(0, input_index, first_row, records.take(index), bounds)
-        if parts.set_digest(0) != self.digest(pile):
-            raise self._blame(range(pile, pile + 1))
+        if parts.set_digest(0) != self.digest(piles):
+            raise self._blame(piles)
         return parts
 
     def close(self) -> None:
@@ -292,7 +308,10 @@ class PileStore:
 
     def _read_slices(self, piles: range) -> list[Slice]:
         slices = [
-            piece for pile_set in self._sets.values() for pile in piles for piece in pile_set.read(pile)
+            piece
+            for pile_set in self._sets.values()
+            for region in self._layout.find(piles)
+            for piece in pile_set.read(region)
         ]
         slices.sort(key=attrgetter("input_index", "first_row"))
         return slices
@@ -302,7 +321,7 @@ class PileStore:
         if self._output_count is None:
             return
         reached = int(np.searchsorted(np.cumsum(self.counts), self._output_count))
-        wanted = min(self._wanted_count, max(1, reached + 1))
+        wanted = min(self._wanted_count, self._layout.round_up(max(1, min(reached + 1, self.pile_count))))
         if wanted <= self._wanted_count // 2 and self._resident_count > wanted:
             self._trim(wanted)
         self._wanted_count = wanted
@@ -317,7 +336,7 @@ class PileStore:
         self._pile_bytes += np.diff(before)
         before += np.arange(1, len(bounds) + 1) * bounds.itemsize  # of many small batches, the most by far
         while resident and self._resident_bytes + int(before[resident]) > self._resident_limit:
-            self._evict(resident * 3 // 4)
+            self._evict(self._layout.round_down(resident * 3 // 4))
             resident = self._resident_count
         stop = int(bounds[resident])
         if stop:
@@ -351,7 +370,9 @@ class PileStore:
                     kept.is_saved = True
             if set_index in self._sets:
                 digests = self._digests_of(set_index)
-                place = self._sets[set_index].seal(digests, self._wanted_count, set_index)
+                wanted = self._layout.find(range(self._wanted_count))
+                given = self._layout.sum(digests.counts)[: wanted.stop]
+                place = self._sets[set_index].seal(digests, given, set_index)
                 self._on_sealed(set_index, place)
 
     def _trim(self, wanted_count: int) -> None:
@@ -377,15 +398,17 @@ class PileStore:
         first: int,
         end: int,
     ) -> None:
-        """Write the slices of piles ``first`` to ``end`` that are not empty."""
-        counts = np.diff(bounds[first : end + 1])
+        """Write the slices of the regions of piles ``first`` to ``end`` that are not empty."""
+        piles = range(first, end)
+        bounds = self._layout.cut(bounds, piles)
+        counts = np.diff(bounds)
         filled = np.flatnonzero(counts)
         if not filled.size:
             return
-        edges = [int(bounds[first]), *bounds[first + 1 + filled].tolist()]
-        slices = self.codec.pack(records, edges)
+        slices = self.codec.pack(records, [int(bounds[0]), *bounds[1 + filled].tolist()])
+        regions = (filled + self._layout.find(piles).start).tolist()
         pile_set = self._open_set(set_index, records)
-        written = pile_set.write((filled + first).tolist(), slices, counts[filled].tolist(), origin)
+        written = pile_set.write(regions, slices, counts[filled].tolist(), origin)
         with self._lock:
             self.spilled_bytes += written
 
@@ -399,15 +422,15 @@ class PileStore:
 
     def _plan_regions(self, set_index: int, sample: Records) -> NDArray[np.int64]:
         """Return the capacity of each region of a set, from the sizes of the records of a first batch."""
-        expected = self._set_sizes[set_index]
+        expected, region_count = self._set_sizes[set_index], self._layout.count
         if expected is None:
-            return np.full(self.pile_count, EXTENT_BYTES, np.int64)
+            return np.full(region_count, EXTENT_BYTES, np.int64)
         sizes = self.codec.measure(sample.batch).astype(np.float64)
         headers = PREFIX_BYTES + self.codec.overhead_bytes()
-        batch_share = max(1.0, len(sample) / self.pile_count)
+        batch_share = max(1.0, len(sample) / region_count)
         mean = sizes.mean() + headers / batch_share
-        capacity = region_bytes(expected / self.pile_count, mean, float(np.square(sizes).mean()))
-        return np.full(self.pile_count, capacity, np.int64)
+        capacity = region_bytes(expected / region_count, mean, float(np.square(sizes).mean()))
+        return np.full(region_count, capacity, np.int64)
 
 
 def set_name(set_index: int) -> str:
@@ -417,3 +440,8 @@ def set_name(set_index: int) -> str:
 
 def _disagreement(place: str, found: Digest, given: Digest) -> CheckError:
     return CheckError(f"{place}: {found.compare(given)}; run again, and report this as a fault")
+
+
+def _name(piles: range) -> str:
+    """Return what errors call piles that follow each other."""
+    return f"pile {piles.start}" if len(piles) == 1 else f"piles {piles.start} to {piles.stop - 1}"

@@ -112,4 +112,5 @@ def make_store(opened: Opened, scratch: Scratch, on_sealed: Callable[[int, int],
         plan.output_count,
         on_sealed=on_sealed,
         compression=plan.spill_compression,
+        region_piles=plan.region_piles,
     )

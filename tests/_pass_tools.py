@@ -44,6 +44,7 @@ class Knobs:
     sets: int = 1
     block_bytes: int = 1 << 20
     joined_bytes: int = 0
+    region_piles: int = 1
 
 
 def make_plan(source: Source, knobs: Knobs, output_count: int | None = None) -> Plan:
@@ -54,6 +55,7 @@ def make_plan(source: Source, knobs: Knobs, output_count: int | None = None) -> 
         output_count=output_count,
         pile_count=knobs.piles,
         pile_bytes=knobs.pile_bytes,
+        region_piles=knobs.region_piles,
         set_of_input=tuple(index % knobs.sets for index in range(len(source.inputs))),
         block_bytes=knobs.block_bytes,
         max_record_bytes=1 << 20,
@@ -91,6 +93,7 @@ def fill_store(
         (expected if is_known else None,) * plan.set_count,
         knobs.resident_bytes,
         output_count,
+        region_piles=knobs.region_piles,
     )
     return store, Scatter(source, plan, seed, store, decoder, SilentProgress()).run()
 

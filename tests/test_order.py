@@ -123,7 +123,7 @@ def test_a_pile_splits_into_ranges_of_its_own_keys(keys: NDArray[np.uint64], pil
             return
         pile = int(piles[0])
         keys = keys[piles == pile]
-        part = key_range.part(pile, pile_count)
+        part = key_range.part(range(pile, pile + 1), pile_count)
         assert part.shift <= key_range.shift
         assert part.low <= int(keys.min())
         assert int(keys.max()) < part.low + (1 << 32 + part.shift)
@@ -133,7 +133,7 @@ def test_a_pile_splits_into_ranges_of_its_own_keys(keys: NDArray[np.uint64], pil
 def test_splitting_divides_evenly() -> None:
     keys = draw_keys(7, 0, 0, 400_000)
     inside = keys[find_piles(keys, 4) == 3]
-    counts = np.bincount(find_piles(inside, 10, KeyRange().part(3, 4)), minlength=10)
+    counts = np.bincount(find_piles(inside, 10, KeyRange().part(range(3, 4), 4)), minlength=10)
     assert ((counts - 10_000) ** 2 / 10_000).sum() < 9 + 6 * np.sqrt(2 * 9)
 
 

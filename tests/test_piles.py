@@ -61,12 +61,14 @@ def fill(
 
 
 def load_rows(store: PileStore, piles: range | None = None) -> list[bytes]:
-    """Return the records of the piles, each pile sorted."""
+    """Return the records of runs of piles, each run sorted."""
     rows: list[bytes] = []
-    for pile in piles or range(store.pile_count):
-        records = store.load(range(pile, pile + 1))
+    for run in store.runs():
+        if piles is not None and (run.start < piles.start or run.start >= piles.stop):
+            continue
+        records = store.load(run)
         if records is not None:
-            assert len(records) == store.counts[pile]
+            assert len(records) == store.counts[run.start : run.stop].sum()
             rows += records.batch.take(pa.array(sort_by_key(records.keys))).column(0).to_pylist()
     return rows
 
@@ -98,7 +100,9 @@ def test_regions_overflow_into_extents_again_and_again(scratch: Scratch):
     (pile_set,) = store._sets.values()
     assert min(len(pile_set._regions.parts(pile)) for pile in range(2)) >= 3
     assert load_rows(store) == sort_rows(keys, rows)
-    assert sum(map(store.pile_bytes, range(2))) == pytest.approx(store.spilled_bytes, rel=0.01)  # and padding
+    assert sum(map(store.run_bytes, store.runs())) == pytest.approx(
+        store.spilled_bytes, rel=0.01
+    )  # and padding
     store.close()
 
 
@@ -108,8 +112,8 @@ def test_compression_makes_the_files_smaller_and_no_other_number(scratch: Scratc
     for store in (plain, packed):
         fill(store, [1000] * 3)
     assert packed.spilled_bytes < 0.8 * plain.spilled_bytes
-    assert [packed.pile_bytes(pile) for pile in range(8)] == [plain.pile_bytes(pile) for pile in range(8)]
-    parts = [store.split(0, 2) for store in (plain, packed)]
+    assert [*map(packed.run_bytes, packed.runs())] == [*map(plain.run_bytes, plain.runs())]
+    parts = [store.split(range(1), 2) for store in (plain, packed)]
     assert parts[1].spilled_bytes < 0.8 * parts[0].spilled_bytes
     for store in (*parts, plain, packed):
         store.close()
@@ -121,7 +125,7 @@ def test_what_cannot_be_compressed_is_stored_as_it_is(scratch: Scratch, compress
     noise = np.random.default_rng(1).bytes(3000)
     batch = pa.RecordBatch.from_arrays([pa.array([noise], pa.large_binary())], schema=SCHEMA)
     store.add(0, 0, 0, Records(np.zeros(1, np.uint64), batch), np.array([0, 1]))
-    assert store.spilled_bytes - 8 < store.pile_bytes(0) <= store.spilled_bytes
+    assert store.spilled_bytes - 8 < store.run_bytes(range(1)) <= store.spilled_bytes
     assert load_rows(store) == [noise]
     store.close()
 
@@ -192,7 +196,7 @@ def test_a_split_pile_holds_the_same_records(
     store = make_store(scratch, resident_bytes=resident_bytes, pile_count=3, compression=compression)
     fill(store, [400, 100])
     for pile in range(3):
-        parts = store.split(pile, part_count)
+        parts = store.split(range(pile, pile + 1), part_count)
         assert parts.counts.sum() == store.counts[pile]
         assert np.count_nonzero(parts.counts) > 1
         assert load_rows(parts) == load_rows(store, range(pile, pile + 1))
@@ -250,7 +254,7 @@ def test_a_flipped_byte_of_a_record_is_found(scratch: Scratch, where: str, compr
     place = {"first": start + PREFIX_BYTES, "middle": start + used // 2, "last": start + used - 8}[where]
     content[place] ^= 0x10
     path.write_bytes(content)
-    with pytest.raises(PileError, match="pile 3 does not read back as it was written"):
+    with pytest.raises(PileError, match="region 3 does not read back as it was written"):
         store.load(range(3, 4))
     assert store.load(range(2, 3)) is not None
     store.close()
@@ -263,7 +267,7 @@ def test_a_flipped_byte_of_a_header_is_found(scratch: Scratch, place: int):
     ((start, _),) = store._sets[0]._regions.parts(3)
     content[start + place] ^= 0x01
     path.write_bytes(content)
-    with pytest.raises(PileError, match="pile 3"):
+    with pytest.raises(PileError, match="region 3"):
         store.load(range(3, 4))
     store.close()
 

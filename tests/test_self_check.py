@@ -116,7 +116,7 @@ def test_a_slice_that_is_not_written_is_found(tmp_path: Path, name: str, monkeyp
         return whole(self, piles, slices, counts, origin)
 
     monkeypatch.setattr(PileSet, "write", write_less)
-    run_and_fail(tmp_path, name, r"scatter: pile \d of pile set \d: 0 records spilled, \d+ given")
+    run_and_fail(tmp_path, name, r"scatter: region \d of pile set \d: 0 records spilled, \d+ given")
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -258,8 +258,8 @@ def test_piles_are_digested_like_their_records(rows: list[tuple[int, bytes]], pi
         digests.add(PileDigests.find(as_records(rows), bounds))
     for pile in range(piles):
         part = digest_records(as_records(rows[bounds[pile] : bounds[pile + 1]]))
-        assert digests.pile(pile) == part + part
-    assert digests.total() == sum_digests(digests.pile(pile) for pile in range(piles))
+        assert digests.sum(slice(pile, pile + 1)) == part + part
+    assert digests.sum() == sum_digests(digests.sum(slice(pile, pile + 1)) for pile in range(piles))
 
 
 @pytest.mark.parametrize(

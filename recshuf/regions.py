@@ -1,0 +1,124 @@
+"""Regions of a pile set: which piles share one, and where in the file its bytes are."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recshuf.slices import ALIGNMENT
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+EXTENT_BYTES = 64 << 10
+"""Least room that a region gets when it must go on elsewhere."""
+
+
+class RegionLayout:
+    """Which of M piles share a region: always as many that follow each other, in the last maybe fewer.
+
+    Parameters
+    ----------
+    pile_count
+        Number M of piles.
+    region_piles
+        How many share a region.
+    """
+
+    def __init__(self, pile_count: int, region_piles: int) -> None:
+        self.region_piles = region_piles
+        self._bounds = np.minimum(np.arange(0, pile_count + region_piles, region_piles), pile_count)
+
+    @property
+    def count(self) -> int:
+        """Number R of regions."""
+        return len(self._bounds) - 1
+
+    def find(self, piles: range) -> range:
+        """Return the regions that hold these piles."""
+        start = piles.start // self.region_piles
+        return range(start, -(-piles.stop // self.region_piles) if piles else start)
+
+    def piles(self, region: int) -> range:
+        """Return the piles of a region."""
+        return range(int(self._bounds[region]), int(self._bounds[region + 1]))
+
+    def round_down(self, pile_count: int) -> int:
+        """Return how many of the first piles fill whole regions."""
+        return pile_count - pile_count % self.region_piles
+
+    def round_up(self, pile_count: int) -> int:
+        """Return how many piles the regions of the first piles have."""
+        return int(self._bounds[-(-pile_count // self.region_piles)])
+
+    def cut(self, bounds: NDArray[np.int64], piles: range) -> NDArray[np.int64]:
+        """Return where records that are grouped by pile, pile j at ``bounds[j]:bounds[j + 1]``, are cut into regions.
+
+        `piles` are all of some regions.
+        """
+        regions = self.find(piles)
+        return bounds[self._bounds[regions.start : regions.stop + 1]]
+
+    def sum(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sum over the piles of each region, shape ``(R,)``, of numbers of shape ``(M,)``."""
+        return np.add.reduceat(numbers, self._bounds[:-1])
+
+
+class RegionSpace:
+    """Where in the file each region's bytes are, and where its next ones go.
+
+    Parameters
+    ----------
+    capacities
+        Bytes set aside for each region, shape ``(R,)``.
+    """
+
+    def __init__(self, capacities: NDArray[np.int64]) -> None:
+        capacities = -(-capacities // ALIGNMENT) * ALIGNMENT
+        ends = np.cumsum(capacities)
+        self.end = int(ends[-1])
+        # Lists: what is looked up is one number at a time.
+        self._capacities: list[int] = capacities.tolist()
+        self._starts: list[int] = (ends - capacities).tolist()
+        self._used = [0] * len(capacities)
+        self._full: dict[int, list[tuple[int, int]]] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def restore(cls, region_count: int, parts: NDArray[np.int64]) -> RegionSpace:
+        """Return regions that hold given parts, rows of region, start and bytes, and have no room for more."""
+        spaces = cls(np.zeros(region_count, np.int64))
+        for region, start, used in parts.tolist():
+            spaces._full.setdefault(region, []).append((start, used))
+        return spaces
+
+    def reserve(self, region: int, size: int) -> int:
+        """Return the place of a new slice."""
+        with self._lock:
+            if self._used[region] + size > self._capacities[region]:
+                self._extend(region, size)
+            place = self._starts[region] + self._used[region]
+            self._used[region] += size
+            return place
+
+    def _extend(self, region: int, size: int) -> None:
+        """Let a full region go on at the end of the file."""
+        used = self._used[region]
+        if used:
+            self._full.setdefault(region, []).append((self._starts[region], used))
+        capacity = max(size, used // 2, EXTENT_BYTES)
+        self._starts[region], self._capacities[region], self._used[region] = self.end, capacity, 0
+        self.end += capacity
+
+    def parts(self, region: int) -> list[tuple[int, int]]:
+        """Return start and bytes of everything that was written to a region."""
+        own = (self._starts[region], self._used[region])
+        return [*self._full.get(region, []), *([own] if own[1] else [])]
+
+    def to_array(self) -> NDArray[np.int64]:
+        """Return the parts of all regions, shape ``(n, 3)``: region, start and bytes."""
+        regions = sorted({*self._full, *np.flatnonzero(self._used).tolist()})
+        rows = [(region, *part) for region in regions for part in self.parts(region)]
+        return np.array(rows, np.int64).reshape(-1, 3)

@@ -51,6 +51,9 @@ WAYS = {
     "split-on-disk": SPLIT,
     "evicted-midway": Knobs(piles=9, resident_bytes=3000),
     "many-piles": Knobs(piles=1000, resident_bytes=2000),
+    "shared-regions": Knobs(piles=50, region_piles=8, resident_bytes=2000, sets=2),
+    "shared-regions-split": Knobs(piles=50, region_piles=8, resident_bytes=0, pile_bytes=100),
+    "one-region": Knobs(piles=7, region_piles=9, resident_bytes=0),
     "many-sets": Knobs(piles=5, sets=3, resident_bytes=0),
     "parallel": Knobs(piles=7, workers=4, shard_writers=3, resident_bytes=2500),
     "one-at-a-time": Knobs(piles=7, units_in_flight=1, pile_bytes=100, resident_bytes=1500),
@@ -65,6 +68,7 @@ knobs = st.builds(
     shard_writers=st.integers(1, 3),
     units_in_flight=st.integers(1, 5),
     sets=st.integers(1, 3),
+    region_piles=st.integers(1, 12),
     block_bytes=st.sampled_from([1, 50, 1 << 20]),
 )
 inputs = st.lists(st.lists(st.binary(max_size=40), max_size=60), min_size=1, max_size=4)
@@ -151,6 +155,30 @@ def test_spilling_happens_exactly_where_it_must(tmp_path: Path, resident_bytes: 
     assert (store.spilled_bytes > 0) == (resident_bytes < UNLIMITED)
     assert store.is_resident(0) == (resident_bytes > 0)
     assert not store.is_resident(7) or resident_bytes == UNLIMITED
+    store.close()
+
+
+@pytest.mark.parametrize("resident_bytes", [0, 3000, UNLIMITED])
+def test_piles_that_share_a_region_are_one_unit_and_those_in_memory_are_not(
+    tmp_path: Path, resident_bytes: int
+):
+    source = FakeSource(number_rows(300), batch_rows=20)
+    knobs = Knobs(piles=50, region_piles=8, resident_bytes=resident_bytes)
+    store, _ = fill_store(source, Scratch(tmp_path), knobs, 3)
+    runs = list(store.runs())
+    resident = sum(store.is_resident(pile) for pile in range(50))
+    assert resident == 50 or not resident % 8
+    assert (resident == 0) == (not resident_bytes)
+    assert runs[:resident] == [range(pile, pile + 1) for pile in range(resident)]
+    assert runs[resident:] == [range(first, min(first + 8, 50)) for first in range(resident, 50, 8)]
+    for first in range(51):
+        found = list(store.runs(first))
+        assert [pile for run in found for pile in run if pile >= first] == list(range(first, 50))
+        assert all(run.stop > first for run in found)
+    units = list(iterate_units(store, 0, 300, 1 << 20, 0))
+    assert [unit.piles for unit in units if isinstance(unit, Unit)] == [
+        run for run in runs if store.counts[run.start : run.stop].any()
+    ]
     store.close()
 
 
@@ -241,6 +269,16 @@ def test_a_sample_among_equal_keys_takes_the_first_rows(monkeypatch: pytest.Monk
 
 
 # Shards
+
+
+def test_shards_do_not_have_regions_loaded_again_and_again(monkeypatch: pytest.MonkeyPatch):
+    """Tasks are of a few regions each, however many piles there are in them."""
+    load, loaded = PileStore.load, []
+    monkeypatch.setattr(PileStore, "load", lambda store, piles: loaded.append(piles) or load(store, piles))
+    source = FakeSource(number_rows(300), batch_rows=20)
+    shuffle_rows(source, 5, Knobs(piles=64, region_piles=16, resident_bytes=0, shard_writers=2), shards=20)
+    assert 4 <= len(loaded) <= 6
+    assert set(loaded) == {range(first, first + 16) for first in range(0, 64, 16)}
 
 
 def test_empty_shards_are_written_too():

@@ -13,6 +13,7 @@ import pytest
 from recshuf import piles as pile_sets
 from recshuf.errors import DiskFullError, OutputError, PileError
 from recshuf.order import find_piles, sort_by_key, sort_by_pile
+from recshuf.piles import PileSet
 from recshuf.plans import SPILL_COMPRESSIONS
 from recshuf.records import FlatCodec, Records
 from recshuf.scratch import Scratch
@@ -73,6 +74,12 @@ def load_rows(store: PileStore, piles: range | None = None) -> list[bytes]:
     return rows
 
 
+def count_parts(store: PileStore) -> int:
+    """Return into how many places the slices of a region had to go at most."""
+    (pile_set,) = store._sets.values()
+    return max(len(pile_set._regions.parts(region)) for region in range(store._layout.count))
+
+
 def sort_rows(keys: np.ndarray, rows: list[bytes]) -> list[bytes]:
     return [rows[place] for place in np.argsort(keys, kind="stable")]
 
@@ -83,22 +90,41 @@ SIZES = {"unknown": (None, None), "right": (500.0, 500.0), "low": (3.0, 0.0), "h
 @pytest.mark.parametrize("compression", SPILL_COMPRESSIONS)
 @pytest.mark.parametrize("expected", SIZES)
 @pytest.mark.parametrize("resident_bytes", [0, 5_000, 30_000, UNLIMITED])
+@pytest.mark.parametrize("region_piles", [1, 3, 8])
 def test_everything_comes_back_in_order(
-    scratch: Scratch, expected: str, resident_bytes: int, compression: str
+    scratch: Scratch, expected: str, resident_bytes: int, compression: str, region_piles: int
 ):
     store = make_store(
-        scratch, set_sizes=SIZES[expected], resident_bytes=resident_bytes, compression=compression
+        scratch,
+        set_sizes=SIZES[expected],
+        resident_bytes=resident_bytes,
+        compression=compression,
+        region_piles=region_piles,
     )
     keys, rows = fill(store, [100, 1, 300, 7, 592], sets=2)
     assert load_rows(store) == sort_rows(keys, rows)
     store.close()
 
 
+def test_piles_that_share_a_region_are_written_as_one_slice(scratch: Scratch):
+    stores = [
+        make_store(scratch, pile_count=60, region_piles=count, set_sizes=(6000,)) for count in (1, 6, 60)
+    ]
+    for store in stores:
+        fill(store, [3000, 3000])
+        assert count_parts(store) == 1
+    saved = stores[0].spilled_bytes - stores[1].spilled_bytes
+    # Two batches, 60 and 10 slices of each; what a slice has before its payload, and behind it up to 7 bytes.
+    assert 2 * (60 - 10) * (PREFIX_BYTES - 7) < saved < 2 * (60 - 10) * (PREFIX_BYTES + 7)
+    assert stores[2].spilled_bytes < stores[1].spilled_bytes
+    for store in stores:
+        store.close()
+
+
 def test_regions_overflow_into_extents_again_and_again(scratch: Scratch):
     store = make_store(scratch, pile_count=2, set_sizes=(1.0,))
     keys, rows = fill(store, [2000] * 12)
-    (pile_set,) = store._sets.values()
-    assert min(len(pile_set._regions.parts(pile)) for pile in range(2)) >= 3
+    assert count_parts(store) >= 3
     assert load_rows(store) == sort_rows(keys, rows)
     assert sum(map(store.run_bytes, store.runs())) == pytest.approx(
         store.spilled_bytes, rel=0.01
@@ -204,10 +230,42 @@ def test_a_split_pile_holds_the_same_records(
     store.close()
 
 
-@pytest.mark.parametrize("resident_bytes", [0, 3_000, UNLIMITED])
-@pytest.mark.parametrize("wanted", [0, 1, 50, 700, 5000])
-def test_a_sample_keeps_the_records_of_the_smallest_keys(scratch: Scratch, resident_bytes: int, wanted: int):
-    store = make_store(scratch, pile_count=50, resident_bytes=resident_bytes, output_count=wanted)
+@pytest.mark.parametrize("part_count", [2, 3, 1000])
+def test_a_split_region_holds_the_records_of_its_piles(
+    scratch: Scratch, part_count: int, monkeypatch: pytest.MonkeyPatch
+):
+    create, capacities = PileSet.create, []
+
+    def create_noted(scratch: Scratch, room: np.ndarray, *options: Any) -> PileSet:
+        capacities.append(room)
+        return create(scratch, room, *options)
+
+    monkeypatch.setattr(PileSet, "create", create_noted)
+    store = make_store(scratch, pile_count=11, region_piles=4)
+    fill(store, [400, 100])
+    for run in store.runs():
+        parts = store.split(run, part_count)
+        assert parts.counts.sum() == store.counts[run.start : run.stop].sum() > 0
+        assert np.count_nonzero(parts.counts) > 1
+        assert load_rows(parts) == load_rows(store, run)
+        assert capacities[-1].sum() > store.run_bytes(run)
+        parts.close()
+    store.close()
+
+
+@pytest.mark.parametrize("resident_bytes", [0, 2_000, 10_000, UNLIMITED])
+@pytest.mark.parametrize("wanted", [0, 1, 50, 100, 700, 5000])
+@pytest.mark.parametrize("region_piles", [1, 7])
+def test_a_sample_keeps_the_records_of_the_smallest_keys(
+    scratch: Scratch, resident_bytes: int, wanted: int, region_piles: int
+):
+    store = make_store(
+        scratch,
+        pile_count=50,
+        resident_bytes=resident_bytes,
+        output_count=wanted,
+        region_piles=region_piles,
+    )
     keys, rows = fill(store, [100] * 10)
     reached = int(np.searchsorted(np.cumsum(store.counts), min(wanted, 1000)))
     assert load_rows(store, range(reached + 1))[:wanted] == sort_rows(keys, rows)[:wanted]

@@ -14,12 +14,15 @@ from recshuf.errors import MemoryLimitError
 from recshuf.memory import parse_size
 from recshuf.order import MAX_PILES
 from recshuf.plans import (
+    LEAST_SHARED_REGIONS,
     MAX_PLANNED_PILES,
     MAX_SETS,
+    SHARED_BYTES,
     Costs,
     Cut,
     InputSize,
     Limits,
+    PileLayout,
     Plan,
     make_plan,
     region_bytes,
@@ -114,6 +117,46 @@ def test_piles_are_not_so_large_that_chance_splits_them(byte_count: int, limits:
     )
     if plan.pile_count < MAX_PLANNED_PILES:
         assert plan.pile_bytes >= 1.2 * byte_count / plan.pile_count
+
+
+@settings(max_examples=300, deadline=None)
+@given(byte_count=st.integers(1, 200 * GB), limits=limits, costs=costs)
+def test_small_piles_share_regions_that_are_not_split(byte_count: int, limits: Limits, costs: Costs):
+    plan = plan_or_skip(
+        [InputSize(byte_count // 100 + 1, byte_count, byte_count)], limits, costs, Cut(shards=1)
+    )
+    region_bytes = plan.region_piles * byte_count / plan.pile_count
+    if plan.region_piles > 1:
+        assert region_bytes <= SHARED_BYTES
+        assert plan.pile_count // plan.region_piles >= LEAST_SHARED_REGIONS
+        assert 1.2 * region_bytes <= plan.pile_bytes or not plan.spilled_bytes
+
+
+def test_what_piles_take_on_disk_does_not_depend_on_their_number():
+    costs, cut = Costs(lambda block: 2 * block, lambda _: MB), Cut(shards=1)
+    inputs = [InputSize(10**6, 10**7, 10**7)] * 400
+    plans = [make_plan(inputs, Limits(GB, 2, GB, count), costs, cut) for count in (1024, 8192, MAX_PILES)]
+    assert [plan.pile_count // plan.region_piles for plan in plans] == pytest.approx([1000] * 3, rel=0.1)
+    assert len({plan.block_bytes for plan in plans}) == 1
+    assert [plan.set_count for plan in plans] == pytest.approx([plans[0].set_count] * 3, abs=1)
+    assert plans[0].set_count > 3
+
+
+def test_a_run_that_goes_on_keeps_piles_regions_and_sets():
+    costs, cut = Costs(lambda block: 2 * block, lambda _: MB), Cut(shards=1)
+    inputs = [InputSize(10**6, 10**8, 10**8)] * 3
+    layout = PileLayout(4096, 7, (0, 1, 2))
+    plan = make_plan(inputs, Limits(256 * MB, 2, GB), costs, cut, piles=layout)
+    assert PileLayout(plan.pile_count, plan.region_piles, plan.set_of_input) == layout
+
+
+def test_piles_that_a_user_insists_on_are_split_only_where_memory_has_no_room():
+    costs, cut = Costs(lambda block: 2 * block, lambda _: MB), Cut(shards=1)
+    inputs = [InputSize(10**7, GB, GB)]
+    plan = make_plan(inputs, Limits(256 * MB, 2, GB, 64), costs, cut)
+    assert plan.pile_bytes >= 1.2 * GB / 64
+    plan = make_plan(inputs, Limits(256 * MB, 2, GB, 1), costs, cut)
+    assert plan.pile_bytes < 256 * MB
 
 
 def test_what_fits_is_not_spilled_and_what_does_not_is():

@@ -122,6 +122,20 @@ def test_a_continued_run_gives_the_same_bytes(tmp_path: Path, name: str, parts: 
     assert sorted(os.listdir(tmp_path)) == ["in", "out", "whole"]
 
 
+@pytest.mark.parametrize("parts", range(1, 7))
+def test_piles_that_share_regions_are_continued(tmp_path: Path, parts: int, monkeypatch: pytest.MonkeyPatch):
+    """Though the later run would not have had them share any."""
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    run(inputs, tmp_path / "whole")
+    plan = opening.make_plan
+    with monkeypatch.context() as patch:
+        patch.setattr(opening, "make_plan", lambda *given: replace(plan(*given), region_piles=3))
+        journal = run_until(parts, inputs, tmp_path / "out")
+    assert journal[0]["region_piles"] == 3
+    run(inputs, tmp_path / "out", resume=True)
+    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
+
+
 @pytest.mark.parametrize(("name", "to"), [("jsonl", "parquet"), ("parquet", "jsonl"), ("hdf5", "jsonl")])
 @pytest.mark.parametrize("parts", [1, 3, 5])
 def test_conversions_are_continued(tmp_path: Path, name: str, to: str, parts: int):

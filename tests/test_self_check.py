@@ -141,6 +141,14 @@ def test_slices_that_come_back_more_or_less_often_are_found(
     run_and_fail(tmp_path, name, r"gather: pile 2 of pile set 1: \d+ records, \d+ given")
 
 
+def test_of_piles_that_share_a_region_all_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    whole, plan = PileSet.read, opening.make_plan
+    changes = {"resident_bytes": 0, "set_of_input": (0, 1), "region_piles": 3}
+    monkeypatch.setattr(opening, "make_plan", lambda *given: replace(plan(*given), **changes))
+    monkeypatch.setattr(PileSet, "read", lambda self, region: list(whole(self, region))[region == 1 :])
+    run_and_fail(tmp_path, "text", r"gather: piles 3 to 4: \d+ records, \d+ given", piles=5)
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_records_that_get_lost_in_memory_are_found(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch

@@ -16,50 +16,35 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import MemoryLimitError
 from recshuf.memory import format_size
-from recshuf.order import MAX_PILES
+from recshuf.pile_sizes import (
+    CACHE_PILE_BYTES,
+    MAX_PLANNED_PILES,
+    MOST_SPILLED_PILE_BYTES,
+    UNEVEN,
+    assign_sets,
+    choose_spilled_bytes,
+    count_piles,
+    limit_converted,
+    share_regions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 MB = 10**6
 
-CACHE_PILE_BYTES = 4 << 20
-"""A pile that the processor's cache holds: in memory, smaller piles cost more calls, larger ones more misses."""
-SPILLED_PILE_BYTES = 8 << 20
-"""A pile on disk: large enough that the regions of a few sets are read in pieces of 0.5 MB and more."""
-MOST_SPILLED_PILE_BYTES = 32 << 20
-SPILLED_PILES, MOST_SPILLED_PILES = 128, 512
-"""Piles on disk, where memory allows larger ones: the fewer, the longer is what a block adds to each, which costs a call
-each time. Beyond 32 MB that is worth less than memory that is touched first."""
-LEAST_CONVERTED_PILE_BYTES = 2 << 20
-"""A pile on disk that is converted need not be larger, even if a few more calls come with it."""
-SHARED_BYTES = 4 << 20
-LEAST_SHARED_REGIONS = 128
-"""Piles on disk that are smaller share a region up to this size, unless there are few of them: what a block adds to it is
-one slice then, not several short ones, and they are loaded together."""
-REGION_BYTES = 512 << 10
-"""A region smaller than this costs more to find than to read."""
 LARGEST_BLOCK = 32 << 20
 SMALLEST_BLOCK = 1 << 20
 SLICE_BYTES = 32 << 10
-"""What a block adds to a pile on disk should have, even if the block has to be larger for it: of 16 KiB, the calls that
+"""What a block adds to a region on disk should have, even if the block has to be larger for it: of 16 KiB, the calls that
 write and read it cost as much as the bytes."""
 SMALLEST_PILE = 1 << 20
-MAX_SETS = 64
-MAX_PLANNED_PILES = 8192
-"""With more, a block's slices get so short that writing them costs more than splitting piles later."""
-STREAM_BYTES = 1 << 33
-"""Inputs of unknown size: so much of them is not split, or more."""
-LEAST_STREAM_PILES, MOST_STREAM_PILES = 512, 1024
-
 GROUPING = 2.0
 """Memory of grouping a batch by pile, as a multiple of the batch: the copy in pile order, keys and indices."""
 ORDERING = 2.75
 """Memory of ordering a pile, as a multiple of the pile: as loaded, as taken, keys, lengths and indices."""
 WAITING = 1.25
 """Memory of a pile that was ordered, as a multiple of the pile."""
-UNEVEN = 1.25
-"""How much larger than expected a pile may come out, and is not split."""
 STAYING_SHARE, SPILLING_SHARE = 0.6, 0.8
 """What the scatter may take of the memory limit where piles may stay there, and where none does: the larger the blocks,
 the fewer and longer the slices that are written."""
@@ -199,14 +184,14 @@ def make_plan(
     shard_count = count_shards(cut, _least(record_count, output_count), _output_bytes(inputs))
     writers, threads, in_flight, pile_share, sink_bytes = _fit_gather(limits, costs, shard_count)
     given_count = piles.pile_count if piles else limits.pile_count
-    spilled_pile_bytes = min(int(pile_share / UNEVEN), _choose_spilled_bytes(byte_count or 0))
+    spilled_pile_bytes = min(int(pile_share / UNEVEN), choose_spilled_bytes(byte_count or 0))
     if costs.decoding_factor > 1 and writers < limits.workers:
         waiting_room = limits.memory_bytes - _spare(limits) - 2 * writers * sink_bytes
         most_bytes = int(waiting_room / (writers * in_flight * _ordering_factor(costs)))
-        spilled_pile_bytes = min(spilled_pile_bytes, _limit_converted(byte_count or 0, most_bytes))
-    spilled_count = given_count or _count_piles(byte_count, spilled_pile_bytes)
+        spilled_pile_bytes = min(spilled_pile_bytes, limit_converted(byte_count or 0, most_bytes))
+    spilled_count = given_count or count_piles(byte_count, spilled_pile_bytes)
     region_piles = (
-        piles.region_piles if piles else _share_regions(byte_count, spilled_count, spilled_pile_bytes)
+        piles.region_piles if piles else share_regions(byte_count, spilled_count, spilled_pile_bytes)
     )
     region_count = -(-spilled_count // region_piles)
     scatter_workers, block_bytes, scatter_bytes = _choose_scatter(limits, costs, kept_bytes, region_count)
@@ -219,7 +204,7 @@ def make_plan(
         # As large as makes no difference to what may stay in memory.
         free_bytes = int((scatter_bytes // writers - sink_bytes) / (in_flight * _ordering_factor(costs)))
         pile_bytes = max(pile_bytes, min(int(pile_share / UNEVEN), MOST_SPILLED_PILE_BYTES, free_bytes))
-    pile_count = given_count or _count_piles(byte_count, pile_bytes)
+    pile_count = given_count or count_piles(byte_count, pile_bytes)
     if byte_count is not None:
         # Piles that come out larger than planned, for want of a larger count, are not split if they fit.
         pile_bytes = min(pile_share, max(pile_bytes, math.ceil(UNEVEN * byte_count / pile_count)))
@@ -235,7 +220,9 @@ def make_plan(
     spilled_bytes = max(0, (kept_bytes or 0) - resident_bytes)
     same_inputs = piles is not None and len(piles.set_of_input) == len(inputs)
     set_of_input = (
-        piles.set_of_input if piles and same_inputs else _assign_sets(inputs, pile_count // region_piles)
+        piles.set_of_input
+        if piles and same_inputs
+        else assign_sets([size.byte_count or 0 for size in inputs], pile_count // region_piles)
     )
     output_bytes = _output_bytes(inputs) or 0
     return Plan(
@@ -292,19 +279,6 @@ def shard_bounds(cut: Cut, record_count: int, output_bytes: int) -> list[int]:
         return [*range(0, max(1, record_count), cut.shard_records), record_count]
     share, longer = divmod(record_count, shards)
     return [shard * share + min(shard, longer) for shard in range(shards + 1)]
-
-
-def region_bytes(record_count: float, mean_bytes: float, mean_square_bytes: float) -> int:
-    """Return the bytes to set aside for the records that fall into one region, 6 sigma above the mean.
-
-    `record_count` is the mean number s of records in the region, itself nearly Poisson, so that the bytes
-    are a compound Poisson sum of mean ``s E[b]`` and variance ``s E[b^2]``. For records of one byte this is
-    ``s + 6 sqrt(s)``.
-
-    >>> region_bytes(100, 1, 1)
-    160
-    """
-    return math.ceil(record_count * mean_bytes + 6 * math.sqrt(record_count * mean_square_bytes))
 
 
 def _choose_scatter(
@@ -404,47 +378,6 @@ def _longest_record(limits: Limits, scatter_bytes: int, block_bytes: int) -> int
     Measured at 300 MB and two workers: records of 15 MB stay within the limit, of 30 MB exceed it by 90 MB.
     """
     return max(block_bytes, (limits.memory_bytes - scatter_bytes) // 12)
-
-
-def _choose_spilled_bytes(byte_count: int) -> int:
-    """Return how large piles on disk should be."""
-    several = min(byte_count // SPILLED_PILES, MOST_SPILLED_PILE_BYTES)
-    return max(SPILLED_PILE_BYTES, several, byte_count // MOST_SPILLED_PILES)
-
-
-def _limit_converted(byte_count: int, most_bytes: int) -> int:
-    """Return how large a pile that is converted may be, so that many can wait while a sink writes.
-
-    `most_bytes` is what leaves memory for as much as the sink takes.
-    """
-    return max(LEAST_CONVERTED_PILE_BYTES, most_bytes, byte_count // MOST_SPILLED_PILES)
-
-
-def _count_piles(byte_count: int | None, pile_bytes: int) -> int:
-    if byte_count is None:
-        return max(LEAST_STREAM_PILES, min(MOST_STREAM_PILES, STREAM_BYTES // pile_bytes))
-    return max(1, min(MAX_PLANNED_PILES, MAX_PILES, -(-byte_count // pile_bytes)))
-
-
-def _share_regions(byte_count: int | None, pile_count: int, most_bytes: int) -> int:
-    """Return how many piles share a region, which is no larger than a pile may be that is not split."""
-    if not byte_count:
-        return 1
-    fitting = int(min(SHARED_BYTES, most_bytes / UNEVEN) * pile_count / byte_count)
-    return max(1, min(fitting, pile_count // LEAST_SHARED_REGIONS))
-
-
-def _assign_sets(inputs: Sequence[InputSize], region_count: int) -> tuple[int, ...]:
-    """Return the pile set of each input: consecutive inputs share one until its regions are large enough."""
-    total = sum(size.byte_count or 0 for size in inputs)
-    set_bytes = max(region_count * REGION_BYTES, -(-total // MAX_SETS))
-    sets, filled, current = [], 0, 0
-    for size in inputs:
-        if filled >= set_bytes and current < MAX_SETS - 1:
-            current, filled = current + 1, 0
-        sets.append(current)
-        filled += size.byte_count or 0
-    return tuple(sets)
 
 
 def _expect_kept(byte_count: int | None, record_count: int | None, output_count: int | None) -> int | None:

@@ -16,8 +16,8 @@ import numpy as np
 from recshuf.digests import Digest, PileDigests, digest_records, sum_digests
 from recshuf.errors import CheckError
 from recshuf.order import KeyRange, find_piles, sort_by_pile
+from recshuf.pile_sizes import region_bytes
 from recshuf.piles import PileSet
-from recshuf.plans import region_bytes
 from recshuf.records import Records, concat_records
 from recshuf.regions import EXTENT_BYTES, RegionLayout
 from recshuf.slices import PREFIX_BYTES, Origin

@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 from recshuf.errors import MemoryLimitError
 from recshuf.memory import parse_size
 from recshuf.order import MAX_PILES
-from recshuf.plans import (
+from recshuf.pile_sizes import (
     LEAST_SHARED_REGIONS,
     MAX_PLANNED_PILES,
     MAX_SETS,
     SHARED_BYTES,
+    region_bytes,
+)
+from recshuf.plans import (
     Costs,
     Cut,
     InputSize,
@@ -25,7 +28,6 @@ from recshuf.plans import (
     PileLayout,
     Plan,
     make_plan,
-    region_bytes,
     shard_bounds,
 )
 

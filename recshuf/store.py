@@ -7,7 +7,6 @@ as well, and kept, so that a later run can take the set over as a whole.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -18,8 +17,9 @@ from recshuf.errors import CheckError
 from recshuf.order import KeyRange, find_piles, sort_by_pile
 from recshuf.pile_sizes import region_bytes
 from recshuf.piles import PileSet
-from recshuf.records import Records, concat_records
+from recshuf.records import concat_records
 from recshuf.regions import EXTENT_BYTES, RegionLayout
+from recshuf.residents import ResidentBatch, ResidentPiles
 from recshuf.slices import PREFIX_BYTES, Origin
 
 if TYPE_CHECKING:
@@ -27,26 +27,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.records import RecordCodec
+    from recshuf.records import RecordCodec, Records
     from recshuf.scratch import Scratch
     from recshuf.slices import Slice
-
-
-@dataclass(slots=True)
-class _ResidentBatch:
-    """Records of one batch, grouped by pile, of the piles that stay in memory."""
-
-    origin: Origin
-    records: Records
-    bounds: NDArray[np.int64]
-    set_index: int
-    is_saved: bool = False
-    """Whether all of it has been written to its set as well."""
-
-    @property
-    def byte_count(self) -> int:
-        """Bytes held; of many small batches, the bounds take more than the records."""
-        return self.records.byte_count + self.bounds.nbytes
 
 
 class PileStore:
@@ -101,11 +84,7 @@ class PileStore:
         self._unsealed: set[int] = set()
         self._on_sealed = on_sealed
         self._name = name
-        self._resident: list[_ResidentBatch] = []
-        self._resident_limit = resident_bytes
-        self._resident_count = pile_count
-        self._resident_bytes = 0
-        self._pile_bytes: NDArray[np.int64] = np.zeros(pile_count, np.int64)
+        self._resident = ResidentPiles(pile_count, resident_bytes)
         self._output_count = output_count
         self._wanted_count = pile_count
         self._lock = threading.RLock()
@@ -153,7 +132,7 @@ class PileStore:
             if found != given:
                 raise _disagreement(f"scatter: pile set {set_index}", found, given)
             self._unsealed.add(set_index)
-            if self._resident_count < self.pile_count:
+            if self._resident.pile_count < self.pile_count:
                 self._seal_complete()
 
     def adopt(self, set_index: int, name: str, index_place: int) -> None:
@@ -166,7 +145,7 @@ class PileStore:
         """
         pile_set, digests = PileSet.adopt(self._scratch, name, index_place)
         with self._lock:
-            self._resident_count = 0
+            self._resident.keep_first(0)
             self._sets[set_index] = pile_set
             self._digests[set_index] = digests
             self.counts += digests.counts
@@ -183,19 +162,19 @@ class PileStore:
 
     def is_resident(self, pile: int) -> bool:
         """Tell whether a pile is in memory."""
-        return pile < self._resident_count
+        return pile < self._resident.pile_count
 
     def runs(self, first: int = 0) -> Iterator[range]:
         """Yield the least that can be loaded, from pile `first` on: piles in memory one by one, others by region."""
-        for pile in range(first, self._resident_count):
+        for pile in range(first, self._resident.pile_count):
             yield range(pile, pile + 1)
-        spilled = range(max(first, self._resident_count), self.pile_count)
+        spilled = range(max(first, self._resident.pile_count), self.pile_count)
         yield from map(self._layout.piles, self._layout.find(spilled))
 
     def run_bytes(self, piles: range) -> int:
         """Return the bytes that the records of a run take."""
         if self.is_resident(piles.start):
-            return int(self._pile_bytes[piles.start])
+            return self._resident.pile_bytes(piles.start)
         (region,) = self._layout.find(piles)
         return sum(pile_set.region_bytes(region) for pile_set in self._sets.values())
 
@@ -215,7 +194,7 @@ class PileStore:
             When they do not read back as they were written.
         """
         if self.is_resident(piles.start):
-            parts = [part for _, part in self._resident_parts(piles)]
+            parts = [part for _, part in self._resident.parts(piles)]
             records = concat_records(parts) if parts else None
         else:
             slices = self._read_slices(piles)
@@ -252,7 +231,7 @@ class PileStore:
     def _parts(self, piles: range) -> Iterator[tuple[int, int, int, Records]]:
         """Yield (pile set, input, first row, records) of each slice of a run, one after the other."""
         if self.is_resident(piles.start):
-            for kept, part in self._resident_parts(piles):
+            for kept, part in self._resident.parts(piles):
                 yield kept.set_index, kept.origin.input_index, kept.origin.first_row, part
             return
         (region,) = self._layout.find(piles)
@@ -276,7 +255,7 @@ class PileStore:
             part_count,
             self._scratch,
             set_sizes=(float(self.counts[piles.start : piles.stop].sum()),),
-            resident_bytes=self._resident_limit if self.is_resident(piles.start) else 0,
+            resident_bytes=self._resident.most_bytes if self.is_resident(piles.start) else 0,
             key_range=self.key_range.part(piles, self.pile_count),
             name=f" of {_name(piles)}{self._name}",
             compression=self._compression,
@@ -294,14 +273,6 @@ class PileStore:
         for pile_set in self._sets.values():
             pile_set.close()
         self._sets.clear()
-
-    def _resident_parts(self, piles: range) -> list[tuple[_ResidentBatch, Records]]:
-        found = [kept for kept in self._resident if kept.bounds[piles.start] < kept.bounds[piles.stop]]
-        found.sort(key=lambda kept: (kept.origin.input_index, kept.origin.first_row))
-        return [
-            (kept, kept.records.slice(int(kept.bounds[piles.start]), int(kept.bounds[piles.stop])))
-            for kept in found
-        ]
 
     def _digests_of(self, set_index: int) -> PileDigests:
         return self._digests.setdefault(set_index, PileDigests(self.pile_count))
@@ -322,8 +293,8 @@ class PileStore:
             return
         reached = int(np.searchsorted(np.cumsum(self.counts), self._output_count))
         wanted = min(self._wanted_count, self._layout.round_up(max(1, min(reached + 1, self.pile_count))))
-        if wanted <= self._wanted_count // 2 and self._resident_count > wanted:
-            self._trim(wanted)
+        if wanted <= self._wanted_count // 2 and self._resident.pile_count > wanted:
+            self._resident.forget_from(wanted)
         self._wanted_count = wanted
 
     def _keep(self, set_index: int, origin: Origin, records: Records, bounds: NDArray[np.int64]) -> int:
@@ -331,30 +302,22 @@ class PileStore:
 
         Before they come to be too much, high piles of all batches are evicted.
         """
-        resident = min(self._resident_count, self._wanted_count)
-        before = records.bytes_before(bounds)
-        self._pile_bytes += np.diff(before)
-        before += np.arange(1, len(bounds) + 1) * bounds.itemsize  # of many small batches, the most by far
-        while resident and self._resident_bytes + int(before[resident]) > self._resident_limit:
-            self._evict(self._layout.round_down(resident * 3 // 4))
-            resident = self._resident_count
-        stop = int(bounds[resident])
-        if stop:
-            kept = records if stop == len(records) else records.copy_prefix(stop)
-            self._resident.append(_ResidentBatch(origin, kept, bounds[: resident + 1].copy(), set_index))
-            self._resident_bytes += self._resident[-1].byte_count
-        return resident
+        sizes = self._resident.measure(records, bounds)
+        wanted = min(self._resident.pile_count, self._wanted_count)
+        while wanted and not self._resident.has_room(int(sizes[wanted])):
+            self._evict(self._layout.round_down(wanted * 3 // 4))
+            wanted = self._resident.pile_count
+        self._resident.add(ResidentBatch(origin, records, bounds, set_index), wanted)
+        return wanted
 
-    def _evict(self, resident_count: int) -> None:
-        """Spill the piles from `resident_count` on, and keep only those below in memory."""
-        for kept in self._resident:
-            end = min(len(kept.bounds) - 1, self._wanted_count)
-            if resident_count < end and not kept.is_saved:
-                self._spill(kept.set_index, kept.origin, kept.records, kept.bounds, resident_count, end)
-            self._cut(kept, resident_count)
-        self._resident_count = resident_count
-        self._resident = [kept for kept in self._resident if len(kept.records)]
-        self._resident_bytes = sum(kept.byte_count for kept in self._resident)
+    def _evict(self, pile_count: int) -> None:
+        """Spill the piles from `pile_count` on, and keep only those below in memory."""
+        for kept in self._resident.batches:
+            end = min(kept.pile_count, self._wanted_count)
+            if pile_count < end and not kept.is_saved:
+                self._spill(kept.set_index, kept.origin, kept.records, kept.bounds, pile_count, end)
+            kept.cut(pile_count)
+        self._resident.keep_first(pile_count)
         self._seal_complete()
 
     def _seal_complete(self) -> None:
@@ -363,9 +326,9 @@ class PileStore:
             return
         while self._unsealed:
             set_index = self._unsealed.pop()
-            for kept in self._resident:
+            for kept in self._resident.batches:
                 if kept.set_index == set_index:
-                    end = min(len(kept.bounds) - 1, self._wanted_count)
+                    end = min(kept.pile_count, self._wanted_count)
                     self._spill(set_index, kept.origin, kept.records, kept.bounds, 0, end)
                     kept.is_saved = True
             if set_index in self._sets:
@@ -374,20 +337,6 @@ class PileStore:
                 given = self._layout.sum(digests.counts)[: wanted.stop]
                 place = self._sets[set_index].seal(digests, given, set_index)
                 self._on_sealed(set_index, place)
-
-    def _trim(self, wanted_count: int) -> None:
-        for kept in self._resident:
-            self._cut(kept, wanted_count)
-        self._resident_bytes = sum(kept.byte_count for kept in self._resident)
-
-    def _cut(self, kept: _ResidentBatch, pile_count: int) -> None:
-        """Free what a resident batch holds of the piles from `pile_count` on."""
-        if pile_count >= len(kept.bounds) - 1:
-            return
-        stop = int(kept.bounds[pile_count])
-        kept.bounds = kept.bounds[: pile_count + 1].copy()
-        if stop < len(kept.records):
-            kept.records = kept.records.copy_prefix(stop)
 
     def _spill(
         self,

@@ -286,8 +286,8 @@ def test_memory_of_resident_piles_stays_within_its_limit(scratch: Scratch):
     store = make_store(scratch, pile_count=64, resident_bytes=40_000)
     for number in range(20):
         fill(store, [200], seed=number)
-        held = sum(kept.records.byte_count + kept.bounds.nbytes for kept in store._resident)
-        assert store._resident_bytes == held <= 40_000
+        held = sum(kept.records.byte_count + kept.bounds.nbytes for kept in store._resident.batches)
+        assert store._resident._held_bytes == held <= 40_000
     assert store.is_resident(0)
     store.close()
 

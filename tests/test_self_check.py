@@ -32,6 +32,7 @@ from recshuf.formats._lines_write import LineSink
 from recshuf.formats._parquet_write import ParquetSink
 from recshuf.piles import PileSet
 from recshuf.records import Records
+from recshuf.residents import ResidentPiles
 from recshuf.store import PileStore
 from tests.test_shuffle import FORMATS, make_inputs
 
@@ -153,8 +154,8 @@ def test_of_piles_that_share_a_region_all_are_named(tmp_path: Path, monkeypatch:
 def test_records_that_get_lost_in_memory_are_found(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ):
-    whole = PileStore._resident_parts
-    monkeypatch.setattr(PileStore, "_resident_parts", lambda self, pile: whole(self, pile)[:-1])
+    whole = ResidentPiles.parts
+    monkeypatch.setattr(ResidentPiles, "parts", lambda self, pile: whole(self, pile)[:-1])
     run_and_fail(tmp_path, name, r"gather: pile \d of pile set [01]: \d+ records, \d+ given")
 
 

@@ -88,8 +88,8 @@ def _find_edges(gather: Any) -> list[tuple[int, int]]:
     """Return where each part of each spilled file begins and ends."""
     edges = set()
     for number, pile_set in enumerate(_spilled_files(gather)):
-        for pile in range(gather._store.pile_count):
-            for start, used in pile_set._regions.parts(pile):
+        for region in range(gather._store._layout.count):
+            for start, used in pile_set._regions.parts(region):
                 edges |= {(number, start), (number, start + used)}
     return sorted(edges)
 

@@ -89,7 +89,9 @@ class Earlier:
     def piles(self) -> PileLayout:
         """The piles and their sets."""
         header = self.header
-        return PileLayout(header["pile_count"], header["region_piles"], tuple(header["set_of_input"]))
+        # Journals of earlier checkouts do not say it: no piles shared a region then.
+        region_piles = header.get("region_piles", 1)
+        return PileLayout(header["pile_count"], region_piles, tuple(header["set_of_input"]))
 
     @property
     def seed(self) -> int:

@@ -13,7 +13,7 @@ import pytest
 import recshuf
 import recshuf.opening as opening
 from recshuf.errors import InputError, OutputError, UsageError
-from recshuf.journal import read_journal
+from recshuf.journal import Journal, read_journal
 from recshuf.piles import PileSet
 from recshuf.progress import SilentProgress
 from recshuf.staging import Staging
@@ -132,6 +132,20 @@ def test_piles_that_share_regions_are_continued(tmp_path: Path, parts: int, monk
         patch.setattr(opening, "make_plan", lambda *given: replace(plan(*given), region_piles=3))
         journal = run_until(parts, inputs, tmp_path / "out")
     assert journal[0]["region_piles"] == 3
+    run(inputs, tmp_path / "out", resume=True)
+    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("parts", [1, 5])
+def test_a_journal_that_tells_nothing_of_regions_is_continued(tmp_path: Path, parts: int):
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    run(inputs, tmp_path / "whole")
+    entries = run_until(parts, inputs, tmp_path / "out")
+    path = tmp_path / ".out.recshuf" / "journal.jsonl"
+    path.unlink()
+    del entries[0]["region_piles"]
+    for entry in entries:
+        Journal(path).append(entry)
     run(inputs, tmp_path / "out", resume=True)
     assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
 

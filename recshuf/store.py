@@ -316,7 +316,6 @@ class PileStore:
             end = min(kept.pile_count, self._wanted_count)
             if pile_count < end and not kept.is_saved:
                 self._spill(kept.set_index, kept.origin, kept.records, kept.bounds, pile_count, end)
-            kept.cut(pile_count)
         self._resident.keep_first(pile_count)
         self._seal_complete()
 

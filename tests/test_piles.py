@@ -282,13 +282,34 @@ def test_a_small_sample_spills_little(scratch: Scratch):
     assert spilled[100] < spilled[None] / 5
 
 
-def test_memory_of_resident_piles_stays_within_its_limit(scratch: Scratch):
-    store = make_store(scratch, pile_count=64, resident_bytes=40_000)
+@pytest.mark.parametrize(("piles", "count"), [(64, 200), (2000, 5)])
+def test_memory_of_resident_piles_stays_within_its_limit(scratch: Scratch, piles: int, count: int):
+    """Of many small batches, where each pile begins takes more than the records."""
+    store = make_store(scratch, pile_count=piles, resident_bytes=40_000)
     for number in range(20):
-        fill(store, [200], seed=number)
+        fill(store, [count], seed=number)
         held = sum(kept.records.byte_count + kept.bounds.nbytes for kept in store._resident.batches)
         assert store._resident._held_bytes == held <= 40_000
     assert store.is_resident(0)
+    store.close()
+
+
+def test_piles_that_leave_memory_after_their_set_was_sealed_are_not_written_again(scratch: Scratch):
+    sealed: list[int] = []
+    store = make_store(
+        scratch,
+        set_sizes=(None, None),
+        resident_bytes=20_000,
+        on_sealed=lambda number, _: sealed.append(number),
+    )
+    given = [fill(store, [500])]
+    store.complete(0, store.set_digest(0))
+    resident = sum(map(store.is_resident, range(8)))
+    given.append(fill(store, [0, 500], sets=2, seed=1))
+    assert sealed == [0]
+    assert 0 < sum(map(store.is_resident, range(8))) < resident
+    keys = np.concatenate([keys for keys, _ in given])
+    assert load_rows(store) == sort_rows(keys, [row for _, rows in given for row in rows])
     store.close()
 
 

@@ -62,23 +62,23 @@ def forget_pages(descriptor: int, place: int = 0, size: int = 0) -> None:
 
 def forget_file(path: Path) -> None:
     """Have the system give up what it keeps of a whole file in memory. Failures mean nothing."""
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            forget_pages(descriptor)
-        finally:
-            os.close(descriptor)
+    _apply(forget_pages, path)
 
 
 def begin_writing(path: Path) -> None:
     """Have the system begin to write what it holds of a file to its device. Failures show when the file is synced."""
     call = _find_call("sync_file_range")
-    if call is None:
-        return
+    if call is not None:
+        whole = (ctypes.c_int64(0), ctypes.c_int64(0))
+        _apply(lambda descriptor: call(descriptor, *whole, _SYNC_FILE_RANGE_WRITE), path)
+
+
+def _apply(call: Callable[[int], object], path: Path) -> None:
+    """Call a function with a descriptor of a file, if it can be opened."""
     with suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            call(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE)
+            call(descriptor)
         finally:
             os.close(descriptor)
 

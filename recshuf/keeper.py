@@ -89,15 +89,18 @@ class ShardKeeper:
     def _keep_waiting(self) -> None:
         shards = [self._waiting.popleft() for _ in range(len(self._waiting))]
         try:
-            for shard in shards:
-                begin_writing(shard.path)
-            for shard in shards:
-                if self._is_closed:
-                    return
-                self._keep(shard)
+            for step in (self._begin, self._keep):
+                for shard in shards:
+                    if self._is_closed:
+                        return
+                    step(shard)
         except BaseException as error:  # raised again in the thread that adds or finishes
             self._is_closed = True
             self._problem = error
+
+    @staticmethod
+    def _begin(shard: FinishedShard) -> None:
+        begin_writing(shard.path)
 
     def _keep(self, shard: FinishedShard) -> None:
         sync(shard.path)

@@ -48,6 +48,11 @@ class ResidentBatch:
             self.records = self.records.copy_prefix(stop)
 
 
+def measure_piles(records: Records, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the bytes that the first 0, 1, 2 ... piles of a batch would hold, shape ``(M + 1,)``."""
+    return records.bytes_before(bounds) + np.arange(1, len(bounds) + 1) * bounds.itemsize
+
+
 class ResidentPiles:
     """The first piles of all batches; used by one thread at a time.
 
@@ -66,12 +71,6 @@ class ResidentPiles:
         self._held_bytes = 0
         self._pile_bytes: NDArray[np.int64] = np.zeros(pile_count, np.int64)
 
-    def measure(self, records: Records, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Count the records of a batch for their piles, and return what its first 0, 1, 2 ... piles would hold."""
-        before = records.bytes_before(bounds)
-        self._pile_bytes += np.diff(before)
-        return before + np.arange(1, len(bounds) + 1) * bounds.itemsize
-
     def has_room(self, byte_count: int) -> bool:
         """Tell whether so much more may be held."""
         return self._held_bytes + byte_count <= self.most_bytes
@@ -82,6 +81,7 @@ class ResidentPiles:
             batch.cut(pile_count)
             self.batches.append(batch)
             self._held_bytes += batch.byte_count
+            self._pile_bytes[:pile_count] += np.diff(batch.records.bytes_before(batch.bounds))
 
     def parts(self, piles: range) -> list[tuple[ResidentBatch, Records]]:
         """Return the records of resident piles that follow each other, with their batches, in the order of the inputs."""
@@ -93,7 +93,7 @@ class ResidentPiles:
         ]
 
     def pile_bytes(self, pile: int) -> int:
-        """Return the bytes of the records of a pile."""
+        """Return the bytes of the records of a resident pile."""
         return int(self._pile_bytes[pile])
 
     def keep_first(self, pile_count: int) -> None:

@@ -19,7 +19,7 @@ from recshuf.pile_sizes import region_bytes
 from recshuf.piles import PileSet
 from recshuf.records import concat_records
 from recshuf.regions import EXTENT_BYTES, RegionLayout
-from recshuf.residents import ResidentBatch, ResidentPiles
+from recshuf.residents import ResidentBatch, ResidentPiles, measure_piles
 from recshuf.slices import PREFIX_BYTES, Origin
 
 if TYPE_CHECKING:
@@ -216,13 +216,13 @@ class PileStore:
             found = sum_digests(by_set.values())
             if found != self.digest(run):
                 return self._blame_run(run, by_set, found)
-        return CheckError(f"gather: {_name(piles)}{self._name} were read wrongly once; run again")
+        return CheckError(f"gather: {_name_piles(piles)}{self._name} were read wrongly once; run again")
 
     def _blame_run(self, piles: range, by_set: dict[int, Digest], found: Digest) -> CheckError:
         chosen = slice(piles.start, piles.stop)
         given = {set_index: digests.sum(chosen) for set_index, digests in self._digests.items()}
         wrong = [set_index for set_index in given if by_set.get(set_index, Digest()) != given[set_index]]
-        place = f"gather: {_name(piles)}{self._name}"
+        place = f"gather: {_name_piles(piles)}{self._name}"
         if len(wrong) == 1:
             (index,) = wrong
             return _disagreement(f"{place} of pile set {index}", by_set.get(index, Digest()), given[index])
@@ -257,7 +257,7 @@ class PileStore:
             set_sizes=(float(self.counts[piles.start : piles.stop].sum()),),
             resident_bytes=self._resident.most_bytes if self.is_resident(piles.start) else 0,
             key_range=self.key_range.part(piles, self.pile_count),
-            name=f" of {_name(piles)}{self._name}",
+            name=f" of {_name_piles(piles)}{self._name}",
             compression=self._compression,
         )
         for _, input_index, first_row, records in self._parts(piles):
@@ -302,7 +302,7 @@ class PileStore:
 
         Before they come to be too much, high piles of all batches are evicted.
         """
-        sizes = self._resident.measure(records, bounds)
+        sizes = measure_piles(records, bounds)
         wanted = min(self._resident.pile_count, self._wanted_count)
         while wanted and not self._resident.has_room(int(sizes[wanted])):
             self._evict(self._layout.round_down(wanted * 3 // 4))
@@ -390,6 +390,6 @@ def _disagreement(place: str, found: Digest, given: Digest) -> CheckError:
     return CheckError(f"{place}: {found.compare(given)}; run again, and report this as a fault")
 
 
-def _name(piles: range) -> str:
+def _name_piles(piles: range) -> str:
     """Return what errors call piles that follow each other."""
     return f"pile {piles.start}" if len(piles) == 1 else f"piles {piles.start} to {piles.stop - 1}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import recshuf
+import recshuf.disk as disk
 import recshuf.keeper as keeper_module
 from recshuf.digests import Digest
 from recshuf.journal import read_journal
@@ -15,11 +17,12 @@ from recshuf.keeper import FinishedShard, ShardKeeper
 from recshuf.pools import Pool
 from recshuf.resume import Earlier
 from recshuf.shards import Destination
+from tests._format_tools import find_open_files
 from tests.test_staging import open_staging
 
 if TYPE_CHECKING:
+    import ctypes
     from collections.abc import Iterator
-    from pathlib import Path
 
     from recshuf.staging import Staging
 
@@ -120,6 +123,24 @@ def test_a_shard_is_given_up_in_memory_where_that_is_wanted(
     assert forgotten == [shard.path] * forgets
 
 
+def test_a_shard_is_begun_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    calls = []
+
+    def call(descriptor: int, place: ctypes.c_int64, size: ctypes.c_int64, flags: int) -> None:
+        calls.append((Path(f"/proc/self/fd/{descriptor}").readlink(), place.value, size.value, flags))
+
+    (tmp_path / "shard").write_bytes(b"a")
+    monkeypatch.setattr(disk, "_find_call", lambda name: {"sync_file_range": call}[name])
+    disk.begin_writing(tmp_path / "shard")
+    disk.begin_writing(tmp_path / "none")
+    assert calls == [
+        (tmp_path / "shard", 0, 0, 2)
+    ]  # SYNC_FILE_RANGE_WRITE of linux/fs.h; size 0 is to the end
+    monkeypatch.setattr(disk, "_find_call", lambda _: None)
+    disk.begin_writing(tmp_path / "shard")
+    assert find_open_files(tmp_path) == []
+
+
 def test_what_waits_at_once_is_begun_before_it_is_synced(staging: Staging, monkeypatch: pytest.MonkeyPatch):
     syncs = Syncs(monkeypatch, 0)
     keeper = ShardKeeper(staging, notes=True, forgets=False)
@@ -155,7 +176,7 @@ def test_after_close_only_the_shard_in_progress_is_kept(staging: Staging, monkey
     assert shutting.wait(60)
     syncs.may_go[1].set()
     closing.join(60)
-    assert [step for step in syncs.steps if step.startswith("sync")] == ["sync 0", "sync 1"]
+    assert syncs.steps == ["begin 0", "sync 0", "begin 1", "begin 2", "sync 1"]
     assert list_noted(staging) == [0, 1]
 
 

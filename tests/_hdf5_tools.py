@@ -39,10 +39,14 @@ def read_all(source: Source, block_bytes: int = 1 << 20) -> list[pa.RecordBatch]
 
 
 def write_shard(
-    source: Source, path: Path, batches: Sequence[pa.RecordBatch], options: WriteOptions | None = None
+    source: Source,
+    path: Path,
+    batches: Sequence[pa.RecordBatch],
+    options: WriteOptions | None = None,
+    threads: int = 1,
 ) -> Path:
     target = FORMAT.open_target(source.schema, source.layout, options or WriteOptions())
-    with target.open(path, 1) as sink:
+    with target.open(path, threads) as sink:
         for batch in batches:
             sink.write(batch)
     return path

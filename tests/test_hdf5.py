@@ -336,6 +336,27 @@ def test_bytes_do_not_depend_on_cuts_with_variable_lengths(
         assert np.array_equal(after["x"][:].ravel(), np.arange(1400))
 
 
+def test_bytes_do_not_depend_on_cuts_and_threads_with_fixed_lengths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_hdf5_plan, "_STEP_BYTES", 6000)
+    values = np.arange(2100).reshape(-1, 3)
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file.create_dataset("a", data=values, chunks=(50, 3))
+        file.create_dataset("b", data=values, chunks=(8, 2))
+        file.create_dataset("c", data=values, chunks=(30, 3), compression=2)
+    source = open_source(tmp_path / "in.h5")
+    whole = merge_batches(source, read_all(source))
+    shards = [
+        write_shard(source, tmp_path / f"{seed}.h5", cut_batch(whole, pieces, seed), threads=1 + seed % 3)
+        for seed, pieces in enumerate([1, 2, 5, 50, 400])
+    ]
+    assert len({shard.read_bytes() for shard in shards}) == 1
+    with h5py.File(shards[0]) as after:
+        for name in "abc":
+            assert np.array_equal(after[name][:], values)
+
+
 def test_two_sources_of_the_same_file_give_the_same_bytes(tmp_path: Path) -> None:
     make_rich_file(tmp_path / "in.h5")
     shards = [copy_through(tmp_path / "in.h5", tmp_path / f"{k}.h5") for k in range(2)]

@@ -20,6 +20,7 @@ from recshuf.formats import _hdf5_plan, _hdf5_read
 from recshuf.formats._hdf5_checksum import has_right_checksum, make_checksum
 from recshuf.formats._hdf5_inflate import ChunkReader
 from recshuf.formats._hdf5_pipeline import find_pipeline
+from recshuf.formats._hdf5_shard import ShardFile
 from recshuf.formats._hdf5_write import TaskQueue
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import Sink, WriteOptions
@@ -453,3 +454,30 @@ def test_chunks_are_read_while_nobody_else_calls_the_library(tmp_path: Path) -> 
             range(100)
         )
     assert watched.was_open == [False] * 10
+
+
+@pytest.mark.parametrize("options", [{}, FILTERS["gzip"]], ids=["plain", "gzip"])
+def test_others_may_call_the_library_while_a_large_chunk_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    was_free: list[bool] = []
+
+    class WatchedShard(ShardFile):
+        def write(self, buffer: bytes) -> int:
+            before = self.tell()
+            count = super().write(buffer)
+            if self.tell() > before:
+                with ThreadPoolExecutor(1) as pool:
+                    was_free.append(pool.submit(is_lock_free).result())
+            return count
+
+    values = np.random.default_rng(9).integers(0, 255, (1000, 1000), np.uint8)
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file.create_dataset("large", data=values, chunks=(100, 1000), **options)
+        file.create_dataset("small", data=values, chunks=(20, 1000), **options)
+    monkeypatch.setattr("recshuf.formats._hdf5_sink.ShardFile", WatchedShard)
+    copy_through(tmp_path / "in.h5", tmp_path / "out.h5")
+    assert was_free.count(True) == 10 + 1  # large chunks, and the image before HDF5 has the file
+    with h5py.File(tmp_path / "out.h5") as after:
+        assert np.array_equal(after["large"][:], values)
+        assert np.array_equal(after["small"][:], values)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from recshuf.disk import BehindFile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -34,6 +38,8 @@ class ShardFile:
         self.error: OSError | None = None
         self._path = path
         self._pretends = False
+        self._held: memoryview | None = None
+        self._held_place: int | None = None
         self._file: io.RawIOBase | io.BytesIO = BehindFile(path, "x+b")
         try:
             self.write(image)
@@ -56,6 +62,25 @@ class ShardFile:
         self._file.close()
         self._file = io.BytesIO()
         self._pretends = True
+
+    @contextmanager
+    def holding(self, data: bytes | bytearray | memoryview) -> Iterator[None]:
+        """Write a buffer where HDF5 does inside, but in the end: one thread at a time is in HDF5, and would be for all of the write.
+
+        Parameters
+        ----------
+        data
+            Contiguous. Should HDF5 write a copy of it, that is written inside.
+        """
+        view = memoryview(data).cast("B")
+        self._held, self._held_place = view, None
+        try:
+            yield
+        finally:
+            self._held = None
+        if self._held_place is not None:
+            self.seek(self._held_place)
+            self.write(view)
 
     # What h5py calls, from inside the HDF5 library; nothing here may raise.
 
@@ -86,6 +111,9 @@ class ShardFile:
     def write(self, buffer: bytes | memoryview) -> int:
         """Write all of a buffer, or note down why not."""
         view = memoryview(buffer).cast("B")
+        if self._held is not None and _are_same(view, self._held):
+            self._held_place = self.tell()
+            return len(view)
         done = 0
         while done < len(view) and not self._pretends:
             try:
@@ -110,3 +138,13 @@ class ShardFile:
         error.filename = str(self._path)
         self.error = error
         self._pretends = True
+
+
+def _are_same(first: memoryview, second: memoryview) -> bool:
+    """Tell whether two views are of the same bytes in memory."""
+    return len(first) == len(second) and _address_of(first) == _address_of(second)
+
+
+def _address_of(view: memoryview) -> int:
+    address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
+    return address

@@ -19,7 +19,7 @@ from recshuf.formats._hdf5_write import ChunkWriter, LibraryWriter, RowWriter, T
 from recshuf.interfaces import Sink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from recshuf.formats._hdf5_plan import DatasetPlan, ShardPlan
@@ -116,7 +116,7 @@ class Hdf5Sink(Sink):
             self._file = h5py.File(self._shard, "r+")
             self._datasets = [self._open(self._file, each) for each in plan.datasets]
             self._writers = [
-                self._make_writer(dataset, each)
+                self._make_writer(dataset, each, self._shard)
                 for dataset, each in zip(self._datasets, plan.datasets, strict=True)
             ]
         except BaseException:
@@ -126,10 +126,10 @@ class Hdf5Sink(Sink):
     def _open(self, file: h5py.File, plan: DatasetPlan) -> h5d.DatasetID:
         return h5d.open(file.id, plan.column.name.encode(), access_plist(self._plan.cache_bytes(plan)))
 
-    def _make_writer(self, dataset: h5d.DatasetID, plan: DatasetPlan) -> RowWriter:
+    def _make_writer(self, dataset: h5d.DatasetID, plan: DatasetPlan, shard: ShardFile) -> RowWriter:
         if plan.pipeline is None:
             return LibraryWriter(dataset, plan.column, self._tasks)
-        return ChunkWriter(dataset, plan.column, plan.pipeline, plan.fill, self._tasks)
+        return ChunkWriter(dataset, plan.column, plan.pipeline, plan.fill, self._tasks, shard)
 
     @property
     def record_count(self) -> int:
@@ -180,7 +180,7 @@ class Hdf5Sink(Sink):
             return
         with _writing(self._shard, self._path):
             for index, writer in enumerate(self._writers):
-                writer.append(_join([piece.column(index) for piece in pieces]))
+                writer.append([piece.column(index) for piece in pieces])
         self._rows_written += row_count
 
 
@@ -193,7 +193,3 @@ def _writing(shard: ShardFile, path: Path) -> Iterator[None]:
         shard.check()
         raise OSError(errno.EIO, f"HDF5 cannot write ({error})", str(path)) from error
     shard.check()
-
-
-def _join(arrays: Sequence[pa.Array]) -> pa.Array:
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

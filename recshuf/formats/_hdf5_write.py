@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from contextlib import nullcontext
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 from h5py import h5t
 from h5py._objects import phil
 
@@ -18,21 +20,23 @@ from recshuf.formats._hdf5_types import Kind
 from recshuf.pools import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
-    import pyarrow as pa
     from h5py import h5d
     from numpy.typing import NDArray
 
     from recshuf.formats._hdf5_checksum import Bytes
     from recshuf.formats._hdf5_pipeline import Pipeline
+    from recshuf.formats._hdf5_shard import ShardFile
 
     _Offset = tuple[int, ...]
     _Chunk = tuple[int, Bytes]
 
 _TASK_BYTES = 256 << 10
 """Chunks smaller than this are filtered several at a time."""
+_HELD_BYTES = 64 << 10
+"""Chunks smaller than this in the file are written faster than HDF5 can be left for it."""
 _COPIES = 3
 """A chunk exists as a block of its own, shuffled, and compressed; and as rows that wait for a thread."""
 
@@ -59,6 +63,11 @@ class TaskQueue:
         while len(self._waiting) > self._most:
             self._use_first()
         self._waiting.append((self._pool.submit(work), use))
+
+    def do(self, work: Callable[[], list[_Chunk]], use: Callable[[list[_Chunk]], None]) -> None:
+        """Do some work at once, and use its result, after all before it."""
+        self.drain()
+        use(work())
 
     def drain(self) -> None:
         """Wait until everything is done."""
@@ -94,8 +103,8 @@ class RowWriter(ABC):
     """Appends rows to a dataset that begins empty."""
 
     @abstractmethod
-    def append(self, rows: pa.Array) -> None:
-        """Take some rows, which may reach the dataset later."""
+    def append(self, pieces: Sequence[pa.Array]) -> None:
+        """Take some rows, at least one piece, which may reach the dataset later."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -111,8 +120,9 @@ class LibraryWriter(RowWriter):
         self._tasks = tasks
         self._row_count = 0
 
-    def append(self, rows: pa.Array) -> None:
+    def append(self, pieces: Sequence[pa.Array]) -> None:
         """Write some rows, after all chunks before them."""
+        rows = _join(pieces)
         self._tasks.drain()
         start, self._row_count = self._row_count, self._row_count + len(rows)
         self._dataset.set_extent((self._row_count, *self._column.row_shape))
@@ -134,7 +144,7 @@ class LibraryWriter(RowWriter):
 
 
 class ChunkWriter(RowWriter):
-    """Filters chunks in threads and leaves only their place in the file to HDF5.
+    """Filters chunks in threads, if there are filters, and leaves only their place in the file to HDF5.
 
     Chunks that share their rows are a band. Rows wait until a band is full::
 
@@ -147,11 +157,20 @@ class ChunkWriter(RowWriter):
         The filters.
     fill
         The bytes of an element that was never written.
+    shard
+        The file that the dataset is in.
     """
 
     def __init__(
-        self, dataset: h5d.DatasetID, column: Column, pipeline: Pipeline, fill: bytes, tasks: TaskQueue
+        self,
+        dataset: h5d.DatasetID,
+        column: Column,
+        pipeline: Pipeline,
+        fill: bytes,
+        tasks: TaskQueue,
+        shard: ShardFile,
     ) -> None:
+        self._shard = shard
         self._dataset = dataset
         self._shape = (*column.row_shape, pipeline.item_bytes)
         self._row_bytes = column.row_bytes
@@ -164,11 +183,18 @@ class ChunkWriter(RowWriter):
         self._task_chunks = max(1, _TASK_BYTES // pipeline.chunk_bytes)
         self._row_count = 0
         """Rows in tasks so far."""
+        self._extent = 0
+        """Rows that the dataset has room for."""
         self._waiting: NDArray[np.uint8] | None = None
         self._waiting_count = 0
 
-    def append(self, rows: pa.Array) -> None:
+    def append(self, pieces: Sequence[pa.Array]) -> None:
         """Write all bands that are full."""
+        # Joined, what waits for a thread is not all of the piles that the rows are from.
+        for rows in [_join(pieces)] if self._pipeline.codes else pieces:
+            self._append(rows)
+
+    def _append(self, rows: pa.Array) -> None:
         values = _view_fixed(rows, self._row_bytes).reshape(len(rows), self._row_bytes)
         if self._waiting_count:
             values = values[self._wait(values) :]
@@ -201,12 +227,12 @@ class ChunkWriter(RowWriter):
         """Have the chunks of bands filtered, and write them; only the last rows of all may be part of a band."""
         rows = values.reshape(len(values), *self._shape)
         places = list(product(range(0, len(rows), self._band_rows), self._inner))
+        put = self._tasks.put if self._pipeline.codes else self._tasks.do
+        first, self._row_count = self._row_count, self._row_count + len(rows)
         for start in range(0, len(places), self._task_chunks):
             some = places[start : start + self._task_chunks]
-            stop = self._row_count + min(len(rows), some[-1][0] + self._band_rows)
-            offsets = [(self._row_count + row, *inner) for row, inner in some]
-            self._tasks.put(partial(self._encode, rows, some), partial(self._write, stop, offsets))
-        self._row_count += len(rows)
+            offsets = [(first + row, *inner) for row, inner in some]
+            put(partial(self._encode, rows, some), partial(self._write, self._row_count, offsets))
 
     def _encode(self, rows: NDArray[np.uint8], places: list[tuple[int, _Offset]]) -> list[_Chunk]:
         return [self._pipeline.encode(self._cut(rows, (row, *inner))) for row, inner in places]
@@ -223,10 +249,17 @@ class ChunkWriter(RowWriter):
         return whole
 
     def _write(self, row_count: int, offsets: list[_Offset], chunks: list[_Chunk]) -> None:
-        self._dataset.set_extent((row_count, *self._shape[:-1]))
+        if row_count > self._extent:
+            self._dataset.set_extent((row_count, *self._shape[:-1]))
+            self._extent = row_count
         for offset, (mask, stored) in zip(offsets, chunks, strict=True):
-            with phil:  # as in reading
+            is_large = memoryview(stored).nbytes >= _HELD_BYTES
+            with self._shard.holding(stored) if is_large else nullcontext(), phil:  # as in reading
                 self._dataset.write_direct_chunk(offset, stored, mask)
+
+
+def _join(pieces: Sequence[pa.Array]) -> pa.Array:
+    return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
 
 
 def _view_fixed(rows: pa.FixedSizeBinaryArray, width: int) -> NDArray[np.uint8]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import glob
 import os
 import re
@@ -107,10 +106,19 @@ def natural_key(path: str) -> tuple[tuple[str | int, ...], ...]:
     >>> sorted(["b/1", "a10", "a9", "a/2"], key=natural_key)
     ['a/2', 'a9', 'a10', 'b/1']
     """
-    return tuple(
-        tuple(int(piece) if piece.isdecimal() else piece for piece in _DIGITS.split(part))
-        for part in path.split("/")
-    )
+    cut = path.rfind("/")
+    return (*_folder_key(path[:cut]), _part_key(path[cut + 1 :])) if cut >= 0 else (_part_key(path),)
+
+
+@lru_cache
+def _folder_key(folder: str) -> tuple[tuple[str | int, ...], ...]:
+    return tuple(map(_part_key, folder.split("/")))
+
+
+def _part_key(part: str) -> tuple[str | int, ...]:
+    pieces: list[str | int] = [*_DIGITS.split(part)]
+    pieces[1::2] = map(int, pieces[1::2])
+    return tuple(pieces)
 
 
 def expand_inputs(
@@ -136,23 +144,8 @@ def expand_inputs(
         elif glob.has_magic(pattern) and not path.exists():
             found += _list_glob(pattern, accepts, warn)
         else:
-            found.append(_name_file(pattern, Path(pattern)))
-    for file in found:
-        _check_link(file)
+            found.append(_name_file(pattern, None))
     return found
-
-
-def _check_link(file: InputFile) -> None:
-    """Refuse a link that leads to itself, which cannot even be compared with other paths."""
-    if file.path is None or not os.path.islink(file.name):  # noqa: PTH114 - thousands of times
-        return
-    try:
-        file.path.stat()
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise InputError(
-                file.name, f"cannot be opened: {error.strerror}", remedy="check the link"
-            ) from error
 
 
 def _list_glob(pattern: str, accepts: Callable[[str], bool], warn: Callable[[str], None]) -> list[InputFile]:
@@ -253,10 +246,8 @@ def _is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
-def _name_file(name: str, root: Path) -> InputFile:
-    path = Path(name)
-    parent = os.path.dirname(name)  # noqa: PTH120 - thousands of times
-    return InputFile(name, path, partitions=_find_partitions(parent, None if path == root else root))
+def _name_file(name: str, root: Path | None) -> InputFile:
+    return InputFile(name, Path(name), None, _find_partitions(name.rpartition("/")[0], root))
 
 
 @lru_cache

@@ -162,9 +162,8 @@ class Scatter:
         return self._plan.set_of_input[span.input_index]
 
     def _make_records(self, batch: pa.RecordBatch, spans: list[Span]) -> Records:
-        keys = [draw_keys(self._seed, *span) for span in spans]
         batch = add_places(batch, spans) if self._adds_places else batch
-        return Records(keys[0] if len(keys) == 1 else np.concatenate(keys), batch)
+        return Records(draw_keys(self._seed, spans), batch)
 
     def _observe(self, batch: pa.RecordBatch, spans: list[Span]) -> NDArray[np.int64]:
         """Return the ascending positions of what goes onto no pile: bad records, and those whose piles are there already."""

@@ -117,7 +117,7 @@ def read_values(job: Job, progress: Progress, column: str) -> Sample:
     reader, sample = _open_order(_read_only(job, column), progress), Sample.within(job.memory_bytes)
 
     def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
-        lots = draw_keys(LOTS_SEED, file, first_row, table.num_rows)
+        lots = draw_keys(LOTS_SEED, [(file, first_row, table.num_rows)])
         sample.add(find_value(table, column), lots, file, first_row)
 
     reader.read_tables("read", visit)

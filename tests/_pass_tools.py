@@ -149,7 +149,7 @@ def sort_rows(
     rows: Sequence[Sequence[bytes]], seed: int, draw: Callable[..., NDArray[np.uint64]] = draw_keys
 ) -> list[bytes]:
     """Return all records sorted by (key, input, row): what the order means, in one line."""
-    keys = np.concatenate([draw(seed, i, 0, len(part)) for i, part in enumerate(rows)])
+    keys = draw(seed, [(i, 0, len(part)) for i, part in enumerate(rows)])
     inputs = np.repeat(np.arange(len(rows)), [len(part) for part in rows])
     numbers = np.concatenate([np.arange(len(part)) for part in rows])
     flat = [row for part in rows for row in part]

@@ -39,7 +39,7 @@ def list_files(folder: Path, *suffixes: str) -> list[Path]:
 
 
 def order_of(count: int) -> NDArray[np.intp]:
-    return np.argsort(draw_keys(SEED, 0, 0, count), kind="stable")
+    return np.argsort(draw_keys(SEED, [(0, 0, count)]), kind="stable")
 
 
 def shuffle_one(path: Path, output: Path, **options: object) -> ShuffleReport | RecshufError:

@@ -162,7 +162,7 @@ def order_by_seed(seed: int, folder: Path) -> NDArray[np.int64]:
     turn, other = divmod(seed, PASSED_EVERY)
     if not other:
         return order_numbers(list(BATTERIES.values())[turn % len(BATTERIES)], seed, folder)
-    return sort_by_key(np.concatenate([draw_keys(seed, index, 0, size) for index, size in enumerate(SIZES)]))
+    return sort_by_key(draw_keys(seed, [(index, 0, size) for index, size in enumerate(SIZES)]))
 
 
 def assert_normal(scores: list[dict[str, float]]) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import os
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +18,7 @@ from tests._format_tools import read_input
 from tests._line_tools import give, open_text, records_in, split_records, write
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 1000])
@@ -86,6 +89,72 @@ def test_of_many_inputs_some_tell_what_the_others_hold(
     assert list(map(len, records)) == [0, counts[1], counts[5], counts[99], 0]
     native = sum(len(body) + 8 * count for body, count in zip(bodies, counts, strict=True))
     assert sum(one.native_bytes or 0 for one in source.inputs) == pytest.approx(native, rel=0.02)
+
+
+def test_of_many_plain_inputs_most_are_judged_by_their_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_lines_census, "_MOST_SAMPLES", 5)
+    opened: list[str] = []
+    find = _lines_census.open_descriptor
+    monkeypatch.setattr(
+        _lines_census, "open_descriptor", lambda name, path: opened.append(name) or find(name, path)
+    )
+    counts = [100 + 7 * index for index in range(19)]
+    files = [give(tmp_path / f"{index:02}.txt", b"line\n" * count) for index, count in enumerate(counts)]
+    files[3:3] = [give(tmp_path / "empty.txt", b"")]
+    counts.insert(3, 0)
+    source = open_text(files)
+    assert [name for name in opened if name not in (files[index].name for index in range(0, 20, 4))] == []
+    assert [one.record_count for one in source.inputs] == counts
+    assert [one.native_bytes for one in source.inputs] == [13 * count for count in counts]
+    assert [len(records_in(read_input(source, index, 1000))) for index in range(20)] == counts
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (Path.unlink, "No such file"),
+        (lambda path: (path.unlink(), path.mkdir()), "is a folder"),
+        (lambda path: (path.unlink(), path.symlink_to(path.name)), "symbolic links"),
+    ],
+    ids=["missing", "folder", "link"],
+)
+def test_among_many_inputs_what_is_no_file_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], object], said: str
+) -> None:
+    monkeypatch.setattr(_lines_census, "_MOST_SAMPLES", 2)
+    files = [give(tmp_path / f"{index}.txt", b"line\n") for index in range(6)]
+    assert files[5].path is not None
+    make(files[5].path)
+    with pytest.raises(InputError, match=rf"5.txt: .*{said}"):
+        open_text(files)
+
+
+@pytest.mark.parametrize("name", ["x.txt.gz", "x"])
+def test_a_compressed_input_among_many_plain_ones_is_not_judged_by_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(_lines_census, "_MOST_SAMPLES", 2)
+    files = [give(tmp_path / f"{index}.txt", b"line\n" * 100) for index in range(5)]
+    files.append(give(tmp_path / name, gzip.compress(b"line\n" * 7000)))
+    source = open_text(files)
+    assert source.inputs[5].record_count == 7000
+    assert len(records_in(read_input(source, 5, 1000))) == 7000
+
+
+def test_a_pipe_among_many_inputs_is_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_lines_census, "_MOST_SAMPLES", 2)
+    files = [give(tmp_path / f"{index}.txt", b"line\n") for index in range(6)]
+    pipe = tmp_path / "5.txt"
+    pipe.unlink()
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(b"a\nb\n"))
+    writer.start()
+    source = open_text(files)
+    assert source.inputs[5].record_count is None
+    assert records_in(read_input(source, 5, 1000)) == [b"a\n", b"b\n"]
+    writer.join()
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])

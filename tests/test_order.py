@@ -51,42 +51,55 @@ def philox_blocks(key: tuple[int, int]) -> Iterator[int]:
 
 
 def order_of(seed: int, row_counts: list[int]) -> NDArray[np.intp]:
-    return sort_by_key(
-        np.concatenate([draw_keys(seed, index, 0, count) for index, count in enumerate(row_counts)])
-    )
+    return sort_by_key(draw_keys(seed, [(index, 0, count) for index, count in enumerate(row_counts)]))
 
 
 @pytest.mark.parametrize(("seed", "input_index", "first_row"), GOLDEN_KEYS)
 def test_golden_keys(seed: int, input_index: int, first_row: int) -> None:
     expected = GOLDEN_KEYS[seed, input_index, first_row]
-    assert draw_keys(seed, input_index, first_row, len(expected)).tolist() == expected
+    assert draw_keys(seed, [(input_index, first_row, len(expected))]).tolist() == expected
 
 
 @pytest.mark.parametrize(("seed", "input_index"), [(0, 0), (7, 3), (MAX_SEED, 100_000)])
 def test_keys_are_the_philox_stream(seed: int, input_index: int) -> None:
     k0, k1 = np.random.SeedSequence(seed, spawn_key=(input_index,)).generate_state(2, np.uint64).tolist()
     stream = philox_blocks((k0, k1))
-    assert draw_keys(seed, input_index, 0, 50).tolist() == [next(stream) for _ in range(50)]
+    assert draw_keys(seed, [(input_index, 0, 50)]).tolist() == [next(stream) for _ in range(50)]
+
+
+@given(
+    SEEDS, st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 70), st.integers(0, 70)), min_size=1)
+)
+def test_spans_have_the_keys_that_numpy_draws_for_their_inputs(
+    seed: int, spans: list[tuple[int, int, int]]
+) -> None:
+    expected = []
+    for input_index, first_row, count in spans:
+        stream = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(input_index,)))
+        expected += stream.random_raw(first_row + count)[first_row:].tolist()
+    assert draw_keys(seed, spans).tolist() == expected
 
 
 @given(SEEDS, st.integers(0, 2**31), st.integers(0, 70), st.integers(0, 70))
 def test_keys_do_not_depend_on_where_a_block_starts(
     seed: int, input_index: int, start: int, count: int
 ) -> None:
-    whole = draw_keys(seed, input_index, 0, 140)
-    part = draw_keys(seed, input_index, start, count)
+    whole = draw_keys(seed, [(input_index, 0, 140)])
+    part = draw_keys(seed, [(input_index, start, count)])
     assert part.dtype == np.uint64
     assert np.array_equal(part, whole[start : start + count])
 
 
 def test_keys_of_late_rows() -> None:
     row = 3 * 10**12 + 1
-    assert np.array_equal(draw_keys(7, 0, row, 9)[4:], draw_keys(7, 0, row + 4, 5))
+    assert np.array_equal(draw_keys(7, [(0, row, 9)])[4:], draw_keys(7, [(0, row + 4, 5)]))
 
 
 def test_seeds_and_inputs_have_keys_of_their_own() -> None:
-    drawn = [draw_keys(seed, index, 0, 1000) for seed in (0, 1, 2**64, MAX_SEED) for index in (0, 1, 2**31)]
-    assert np.unique(np.concatenate(drawn)).size == 1000 * len(drawn)
+    drawn = [
+        draw_keys(seed, [(index, 0, 1000) for index in (0, 1, 2**31)]) for seed in (0, 1, 2**64, MAX_SEED)
+    ]
+    assert np.unique(np.concatenate(drawn)).size == 3000 * len(drawn)
 
 
 @given(KEYS, st.integers(1, MAX_PILES))
@@ -104,7 +117,7 @@ def test_the_extreme_keys_are_in_the_extreme_piles(pile_count: int) -> None:
 
 
 def test_piles_are_of_one_size() -> None:
-    counts = np.bincount(find_piles(draw_keys(7, 0, 0, 300_000), 300), minlength=300)
+    counts = np.bincount(find_piles(draw_keys(7, [(0, 0, 300_000)]), 300), minlength=300)
     assert counts.size == 300
     assert ((counts - 1000) ** 2 / 1000).sum() < 299 + 6 * np.sqrt(2 * 299)
 
@@ -131,7 +144,7 @@ def test_a_pile_splits_into_ranges_of_its_own_keys(keys: NDArray[np.uint64], pil
 
 
 def test_splitting_divides_evenly() -> None:
-    keys = draw_keys(7, 0, 0, 400_000)
+    keys = draw_keys(7, [(0, 0, 400_000)])
     inside = keys[find_piles(keys, 4) == 3]
     counts = np.bincount(find_piles(inside, 10, KeyRange().part(range(3, 4), 4)), minlength=10)
     assert ((counts - 10_000) ** 2 / 10_000).sum() < 9 + 6 * np.sqrt(2 * 9)
@@ -165,7 +178,7 @@ def test_sorting_keys_that_differ_in_their_lowest_bits() -> None:
 
 @given(SEEDS, st.integers(0, 200), st.integers(1, 300))
 def test_sorted_piles_in_a_row_are_everything_sorted(seed: int, count: int, pile_count: int) -> None:
-    keys = draw_keys(seed, 0, 0, count)
+    keys = draw_keys(seed, [(0, 0, count)])
     index, bounds = sort_by_pile(find_piles(keys, pile_count), pile_count)
     piles = [index[start:end] for start, end in itertools.pairwise(bounds)]
     joined = np.concatenate([pile[sort_by_key(keys[pile])] for pile in piles])

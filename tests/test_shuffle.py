@@ -104,7 +104,7 @@ def make_inputs(folder: Path, name: str, counts: Sequence[int]) -> list[Path]:
 
 def order_of(counts: Sequence[int], seed: int) -> list[int]:
     """Return the numbers of all records in shuffled order."""
-    keys = np.concatenate([draw_keys(seed, index, 0, count) for index, count in enumerate(counts)])
+    keys = draw_keys(seed, [(index, 0, count) for index, count in enumerate(counts)])
     return np.argsort(keys, kind="stable").tolist()
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import InputFile, ReadOptions
 
 _HEADER_PIECE_BYTES = 1 << 12
-_MOST_SAMPLES = 1000  # files looked into, of any number
+_MOST_SAMPLES = 256  # files looked into, of any number
 _COMPRESSED_SAMPLE_PART = 4  # decompressed bytes looked at, in plain samples
 _LARGEST_SAMPLE_PART = 64
 _MIN_COMPRESSED_BYTES = 1 << 18  # the reader takes compressed bytes in advance: fewer would spoil the ratio
@@ -143,6 +143,9 @@ class Census:
             if given.stream is None:
                 raise InputError(given.name, "is neither a file nor a stream")
             return self._look_at_stream(given.name, given.stream, owned=False)
+        plain_rate = None if self.options.header_lines else rates.get("none")
+        if plain_rate and (judged := self._judge_by_size(given.name, given.path, plain_rate)):
+            return judged
         descriptor, status = open_descriptor(given.name, given.path)
         if not stat.S_ISREG(status.st_mode):
             return self._look_at_stream(given.name, os.fdopen(descriptor, "rb"), owned=True)
@@ -154,10 +157,21 @@ class Census:
             close_read(descriptor)
         compression = self._choose_compression(given.path, head)
         file = LineFile(given.name, given.path, status.st_size, status.st_mtime_ns)
-        rate = rates.get(compression)
-        if rate and compression == "none" and not self.options.header_lines:
-            return _judge_by_size(file, rate)
-        return self._look_at_file(file, compression, rate)
+        return self._look_at_file(file, compression, rates.get(compression))
+
+    def _judge_by_size(self, name: str, path: Path, rate: Rate) -> LineInput | None:
+        """Return what is known of a file without a header whose name says that it is plain, if it can be read."""
+        if find_suffix(str(path)) not in self.suffixes or not os.access(path, os.R_OK):
+            return None
+        try:
+            status = path.stat()
+        except OSError:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        file = LineFile(name, path, status.st_size, status.st_mtime_ns)
+        header = b"" if file.size else None
+        return LineInput(name, "none", header, 0, 0, rate.estimate(file), file, None)
 
     def _choose_compression(self, path: Path, head: bytes) -> str:
         stem, compression = split_compression(str(path))
@@ -298,20 +312,6 @@ class _Sample:
 
     def join(self, other: _Sample) -> _Sample:
         return _Sample(self.size + other.size, self.separator_count + other.separator_count, None)
-
-
-def _judge_by_size(file: LineFile, rate: Rate) -> LineInput:
-    """Return what is known of a plain file without a header of which nothing more has to be read."""
-    return LineInput(
-        name=file.name,
-        compression="none",
-        header=b"" if file.size else None,
-        data_begin=0,
-        window_bytes=0,
-        summary=rate.estimate(file),
-        file=file,
-        stream=None,
-    )
 
 
 def _scale(file: LineFile, data_bytes: int, sample: _Sample) -> InputSummary:

@@ -255,6 +255,8 @@ def _leave_out_output(
     if destination is None or job.reads_stdin:
         return files
     output = str(real_path(destination.path))
+    if not os.path.lexists(output):
+        return files
     named = set(real_names(job.inputs))
     below = os.path.join(output, "")  # noqa: PTH118 - ends with a slash, also if it is the root
     own = [

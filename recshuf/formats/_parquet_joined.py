@@ -19,7 +19,8 @@ from recshuf.interfaces import Joined
 from recshuf.records import concat_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from threading import Lock
 
     import pyarrow as pa
 
@@ -38,7 +39,7 @@ class _File(NamedTuple):
     """For each row group how many values the footer claims for each column."""
 
 
-def read_files(footers: Sequence[Footer], columns: Projection, block_bytes: int) -> Joined | None:
+def read_files(footers: Sequence[Footer], columns: Projection, block_bytes: int, turn: Lock) -> Joined | None:
     """Return the records of the first files, as many as fit a block and are read without an error; None for none.
 
     It ends before one that holds INT96 times, which `ParquetFragment` reads twice.
@@ -47,12 +48,15 @@ def read_files(footers: Sequence[Footer], columns: Projection, block_bytes: int)
     ----------
     footers
         What the census found in each file, all with the same schema.
+    turn
+        Held but for the decoding: what else a file takes is many short calls, between which threads would wake each
+        other for the interpreter.
     """
     if not columns.is_countable:
         return None
-    reader = _Reader(columns, block_bytes)
+    reader = _Reader(columns, block_bytes, turn)
     files: list[_File] = []
-    with suppress(InputError):
+    with suppress(InputError), turn:
         for footer in footers:
             if footer.int96_columns or (file := reader.read(footer)) is None:
                 break
@@ -63,8 +67,9 @@ def read_files(footers: Sequence[Footer], columns: Projection, block_bytes: int)
 class _Reader:
     """Reads files one after the other, no more of all together than fits a block."""
 
-    def __init__(self, columns: Projection, block_bytes: int) -> None:
+    def __init__(self, columns: Projection, block_bytes: int, turn: Lock) -> None:
         self._columns = columns
+        self._turn = turn
         self._room = block_bytes
         self._pace: Pace | None = None
 
@@ -85,7 +90,8 @@ class _Reader:
             self._pace = Pace(groups[0], self._room)
         indices = [group.index for group in groups]
         with opener.open() as opened, explained(footer.name):
-            for stored in opened.batches(indices, self._columns.leaves, self._pace.rows):
+            batches = opened.batches(indices, self._columns.leaves, self._pace.rows)
+            for stored in self._give_turn(batches):
                 batch = self._columns.conform(stored)
                 size = batch.get_total_buffer_size()
                 self._room -= size
@@ -99,6 +105,18 @@ class _Reader:
                 return None
             file.claims.extend(check_pages(opened, indices, self._columns.leaves))
         return file
+
+    def _give_turn(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield batches, each decoded while another thread has the turn."""
+        while True:
+            self._turn.release()
+            try:
+                batch = next(batches, None)
+            finally:
+                self._turn.acquire()
+            if batch is None:
+                return
+            yield batch
 
 
 def _join(files: list[_File], columns: Projection) -> Joined | None:

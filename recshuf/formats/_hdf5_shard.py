@@ -65,7 +65,7 @@ class ShardFile:
 
     @contextmanager
     def holding(self, data: bytes | bytearray | memoryview) -> Iterator[None]:
-        """Write a buffer where HDF5 does inside, but in the end: one thread at a time is in HDF5, and would be for all of the write.
+        """Hold back a buffer that HDF5 writes inside, and write it there in the end, when another thread may be in HDF5.
 
         Parameters
         ----------

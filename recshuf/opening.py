@@ -40,8 +40,6 @@ CONVERSION_FACTOR = 1.5
 """Memory of a batch in table form, as a multiple of its native size: offsets and validity come on top."""
 _COPIES = 3  # of the records, in files: inputs, piles and output
 _UNKNOWN_RECORD_BYTES = 32  # of inputs that are not known before they are read
-_INPUT_BYTES = 4 << 10  # what is kept of each input to the end, be it as small as it may
-_INPUTS_PART = 4  # of the memory limit that is planned for that at most
 _CLOSELY_BYTES = 16 << 20  # of records that a decoder looks at before it may take the others on trust
 
 
@@ -157,7 +155,7 @@ def open_job(
     if isinstance(decoder, ProvenanceDecoder):
         costs = _add_places(costs, source.inputs, decoder.column_bytes)
     limits = Limits(
-        job.memory_bytes - min(_INPUT_BYTES * len(files), job.memory_bytes // _INPUTS_PART),
+        job.memory_bytes,
         job.workers,
         job.read.max_record_bytes,
         job.pile_count,

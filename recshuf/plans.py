@@ -1,6 +1,6 @@
 """The plan: every number of a run, decided before a byte moves. Pure: integers in, integers out.
 
-Memory of the two passes, each at most `Limits.memory_bytes`:
+Memory of the two passes, each at most `Limits.room_bytes`:
 
     scatter:  workers * (reading a fragment + block * GROUPING)      + what piles stay resident
     gather:   writers * sink + piles in flight * pile * ORDERING     + what piles stay resident
@@ -10,7 +10,7 @@ Memory of the two passes, each at most `Limits.memory_bytes`:
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,8 @@ WAITING = 1.25
 STAYING_SHARE, SPILLING_SHARE = 0.6, 0.8
 """What the scatter may take of the memory limit where piles may stay there, and where none does: the larger the blocks,
 the fewer and longer the slices that are written."""
+INPUT_BYTES = 4 << 10
+"""Memory of what is kept of each input to the end, be it as small as it may: names, place, counts and stamps."""
 MISJUDGED = 1.25
 """How many times as much as expected to fit into memory may fit after all."""
 RESERVED_DESCRIPTORS = 40
@@ -66,6 +68,18 @@ class Limits:
     """A pile count that the user insists on."""
     spill_compression: str = "none"
     """How spilled records are compressed, one of `SPILL_COMPRESSIONS`."""
+    input_count: int = 0
+    """Inputs of which something is kept to the end; `make_plan` counts them."""
+
+    @property
+    def taken_bytes(self) -> int:
+        """What is kept of the inputs, bounded so that a small limit does not refuse thousands that it can hold."""
+        return min(INPUT_BYTES * self.input_count, self.memory_bytes // 4)
+
+    @property
+    def room_bytes(self) -> int:
+        """What is left for the passes."""
+        return self.memory_bytes - self.taken_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +192,7 @@ def make_plan(
     MemoryLimitError
         When not even one worker with the smallest blocks and piles fits the limit.
     """
+    limits = replace(limits, input_count=len(inputs))
     record_count = _sum_known([size.record_count for size in inputs])
     byte_count = _sum_known([size.byte_count for size in inputs])
     kept_bytes = _expect_kept(byte_count, record_count, output_count)
@@ -186,7 +201,7 @@ def make_plan(
     given_count = piles.pile_count if piles else limits.pile_count
     spilled_pile_bytes = min(int(pile_share / UNEVEN), choose_spilled_bytes(byte_count or 0))
     if costs.decoding_factor > 1 and writers < limits.workers:
-        waiting_room = limits.memory_bytes - _spare(limits) - 2 * writers * sink_bytes
+        waiting_room = limits.room_bytes - _spare(limits) - 2 * writers * sink_bytes
         most_bytes = int(waiting_room / (writers * in_flight * _ordering_factor(costs)))
         spilled_pile_bytes = min(spilled_pile_bytes, limit_converted(byte_count or 0, most_bytes))
     spilled_count = given_count or count_piles(byte_count, spilled_pile_bytes)
@@ -195,7 +210,7 @@ def make_plan(
     )
     region_count = -(-spilled_count // region_piles)
     scatter_workers, block_bytes, scatter_bytes = _choose_scatter(limits, costs, kept_bytes, region_count)
-    fits = kept_bytes is not None and kept_bytes <= limits.memory_bytes - _spare(limits) - max(
+    fits = kept_bytes is not None and kept_bytes <= limits.room_bytes - _spare(limits) - max(
         scatter_bytes, _gather_bytes(writers, in_flight, min(CACHE_PILE_BYTES, pile_share), sink_bytes, costs)
     )
     # Some come out larger than planned, and what is larger than the share is split.
@@ -210,11 +225,11 @@ def make_plan(
         pile_bytes = min(pile_share, max(pile_bytes, math.ceil(UNEVEN * byte_count / pile_count)))
     gather_bytes = _gather_bytes(writers, in_flight, pile_bytes, sink_bytes, costs)
     # Piles of unknown size may fit into all that is left.
-    staying = limits.memory_bytes if kept_bytes is None else kept_bytes if fits else 0
-    room = max(limits.memory_bytes - _spare(limits) - staying, scatter_bytes) - gather_bytes
+    staying = limits.room_bytes if kept_bytes is None else kept_bytes if fits else 0
+    room = max(limits.room_bytes - _spare(limits) - staying, scatter_bytes) - gather_bytes
     ahead = _count_ahead(room // writers, pile_bytes, sink_bytes, costs)
     gather_bytes += writers * int(ahead * pile_bytes * WAITING * costs.decoding_factor)
-    resident_bytes = max(0, limits.memory_bytes - max(scatter_bytes, gather_bytes) - _spare(limits))
+    resident_bytes = max(0, limits.room_bytes - max(scatter_bytes, gather_bytes) - _spare(limits))
     if kept_bytes is not None and kept_bytes > MISJUDGED * resident_bytes:
         resident_bytes = 0
     spilled_bytes = max(0, (kept_bytes or 0) - resident_bytes)
@@ -244,7 +259,8 @@ def make_plan(
         resident_bytes=resident_bytes,
         spilled_bytes=spilled_bytes,
         peak_memory_bytes=max(scatter_bytes, gather_bytes)
-        + min(resident_bytes, kept_bytes or resident_bytes),
+        + min(resident_bytes, kept_bytes or resident_bytes)
+        + limits.taken_bytes,
         peak_disk_bytes=spilled_bytes + output_bytes,
         descriptors=max(set_of_input, default=0) + 1 + scatter_workers + writers + RESERVED_DESCRIPTORS,
         shard_count=shard_count,
@@ -292,7 +308,7 @@ def _choose_scatter(
         return _fit_scatter(limits, costs, STAYING_SHARE, _list_blocks(LARGEST_BLOCK))
     halves = [LARGEST_BLOCK >> power for power in range(LARGEST_BLOCK.bit_length())]
     chosen = _fit_scatter(limits, costs, STAYING_SHARE, halves)
-    if kept_bytes <= MISJUDGED * (limits.memory_bytes - _spare(limits) - chosen[2]):
+    if kept_bytes <= MISJUDGED * (limits.room_bytes - _spare(limits) - chosen[2]):
         return chosen
     largest = max(LARGEST_BLOCK, min(region_count, MAX_PLANNED_PILES) * SLICE_BYTES)
     return _fit_scatter(limits, costs, SPILLING_SHARE, _list_blocks(largest))
@@ -307,14 +323,14 @@ def _fit_scatter(limits: Limits, costs: Costs, share: float, blocks: Sequence[in
 
     `blocks` are the sizes to choose from, descending to the smallest; none below that is taken.
     """
-    most_bytes = share * limits.memory_bytes
+    most_bytes = share * limits.room_bytes
     for workers in range(limits.workers, 0, -1):
         # With few workers left, small blocks cost more than idle cores.
         smallest = SMALLEST_BLOCK if workers == 1 else 4 * SMALLEST_BLOCK
         for block in takewhile(smallest.__le__, blocks):
             needed = workers * (costs.reading_bytes(block) + int(GROUPING * block))
             if needed <= most_bytes or (
-                workers == 1 and block == SMALLEST_BLOCK and needed <= limits.memory_bytes
+                workers == 1 and block == SMALLEST_BLOCK and needed <= limits.room_bytes
             ):
                 return workers, block, needed
     needed = costs.reading_bytes(SMALLEST_BLOCK) + int(GROUPING * SMALLEST_BLOCK)
@@ -329,7 +345,7 @@ def _fit_gather(limits: Limits, costs: Costs, shard_count: int | None) -> tuple[
     for writers, threads in choices:
         in_flight = limits.workers + 1 if writers == 1 else 2
         sink_bytes = costs.sink_bytes(threads)
-        rest = limits.memory_bytes - writers * sink_bytes
+        rest = limits.room_bytes - writers * sink_bytes
         pile_share = int(rest / (writers * in_flight * _ordering_factor(costs)))
         # More of either is not worth piles so small.
         if pile_share >= (SMALLEST_PILE if writers == threads == 1 else 4 * SMALLEST_PILE):
@@ -362,14 +378,14 @@ def _count_ahead(room: int, pile_bytes: int, sink_bytes: int, costs: Costs) -> i
 
 def _too_small(what: str, needed: int, limits: Limits) -> MemoryLimitError:
     return MemoryLimitError(
-        f"{what} needs at least {format_size(needed)} of memory, and the limit is "
+        f"{what} needs at least {format_size(needed + limits.taken_bytes)} of memory, and the limit is "
         f"{format_size(limits.memory_bytes)}; raise --memory"
     )
 
 
 def _spare(limits: Limits) -> int:
     """Return what no pass plans with: room for copies of long records."""
-    return limits.memory_bytes // 5
+    return limits.room_bytes // 5
 
 
 def _longest_record(limits: Limits, scatter_bytes: int, block_bytes: int) -> int:
@@ -377,7 +393,7 @@ def _longest_record(limits: Limits, scatter_bytes: int, block_bytes: int) -> int
 
     Measured at 300 MB and two workers: records of 15 MB stay within the limit, of 30 MB exceed it by 90 MB.
     """
-    return max(block_bytes, (limits.memory_bytes - scatter_bytes) // 12)
+    return max(block_bytes, (limits.room_bytes - scatter_bytes) // 12)
 
 
 def _expect_kept(byte_count: int | None, record_count: int | None, output_count: int | None) -> int | None:

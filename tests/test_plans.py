@@ -21,6 +21,7 @@ from recshuf.pile_sizes import (
     region_bytes,
 )
 from recshuf.plans import (
+    INPUT_BYTES,
     Costs,
     Cut,
     InputSize,
@@ -339,3 +340,31 @@ def test_a_region_has_room_for_six_sigma(count: float, width: float):
     capacity = region_bytes(count, width, width * width)
     assert capacity >= width * (count + 6 * count**0.5) * (1 - 1e-9)
     assert capacity <= width * (count + 6 * count**0.5) * (1 + 1e-9) + 1
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_what_is_kept_of_each_input_is_planned_with(*, resident: bool) -> None:
+    costs = Costs(lambda block: 2 * block, lambda _: 4 * MB)
+    size = (50 if resident else 5000) * MB
+    plans = [
+        make_plan([InputSize(10, size // count, None)] * count, Limits(memory, 2, GB), costs, Cut(shards=1))
+        for count, memory in ((1, 200 * MB), (5000, 200 * MB), (1, 200 * MB + 4999 * INPUT_BYTES))
+    ]
+    one, many, roomy = (plan.peak_memory_bytes for plan in plans)
+    assert many <= 200 * MB
+    assert (plans[0].resident_bytes > 0) == resident
+    assert (plans[1].block_bytes, plans[1].pile_bytes) <= (plans[0].block_bytes, plans[0].pile_bytes)
+    if resident:
+        assert plans[1].resident_bytes <= plans[0].resident_bytes - 0.7 * 4999 * INPUT_BYTES
+        assert many - one >= 0.5 * 4999 * INPUT_BYTES
+    assert one <= roomy
+
+
+def test_small_limits_hold_thousands_of_inputs_and_a_refusal_says_what_would_do() -> None:
+    costs = Costs(lambda block: 2 * block, lambda _: 4 * MB)
+    inputs = [InputSize(10, 1000, None)] * 100_000
+    make_plan(inputs, Limits(64 * MB, 2, GB), costs, Cut(shards=1))
+    wide = Costs(lambda block: 2 * block, lambda _: 150 * MB)
+    with pytest.raises(MemoryLimitError, match="needs at least 200 MB of memory, and the limit is 180 MB"):
+        make_plan(inputs[:10_000], Limits(180 * MB, 2, GB), wide, Cut(shards=1))
+    make_plan(inputs[:10_000], Limits(200 * MB, 2, GB), wide, Cut(shards=1))

@@ -695,16 +695,3 @@ def test_the_manifest_tells_types_that_people_know(tmp_path: Path):
     schema = json.loads((tmp_path / "out" / "recshuf.json").read_text())["schema"]
     assert [field["type"].count("float") for field in schema] == [0, 1]
     assert schema[0]["type"] == "int64"
-
-
-def test_what_is_kept_of_each_input_is_planned_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for index in range(300):
-        (tmp_path / f"{index}.txt").write_bytes(b"line\n" * 10)
-
-    def free_bytes(input_bytes: int) -> int:
-        monkeypatch.setattr(opening, "_INPUT_BYTES", input_bytes)
-        return recshuf.plan(tmp_path, f"{tmp_path}/out/", memory="100MB").resident_bytes
-
-    without = free_bytes(0)
-    assert without - free_bytes(10_000) >= 0.7 * 300 * 10_000
-    assert without // 2 < free_bytes(1 << 30) < 0.85 * without, "a quarter of the limit at most"

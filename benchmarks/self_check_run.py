@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recshuf import gather, keeper, piles, resume, scatter, slices, store
+from recshuf import keeper, piles, resume, slices, store
 from recshuf.cli import run
-from recshuf.digests import Digest, PileDigests
+from recshuf.digests import Digest, Digests
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,15 +42,10 @@ def count_records(records: Records) -> Digest:
     return Digest(len(records))
 
 
-def count_parts(_: Records, edges: NDArray[np.int64]) -> list[Digest]:
-    """Stand in for `digest_parts`."""
-    return [Digest(int(count)) for count in np.diff(edges)]
-
-
-def count_piles(_: Records, bounds: NDArray[np.int64]) -> PileDigests:
-    """Stand in for `PileDigests.find`."""
-    digests = PileDigests(len(bounds) - 1)
-    digests.counts = np.diff(bounds)
+def count_parts(_: Records, edges: NDArray[np.int64]) -> Digests:
+    """Stand in for `Digests.find`."""
+    digests = Digests(len(edges) - 1)
+    digests.counts = np.diff(edges)
     return digests
 
 
@@ -58,8 +53,7 @@ def leave_out(names: set[str]) -> None:
     """Take some of the checks out of the program."""
     if "digests" in names:
         store.digest_records = count_records
-        scatter.digest_parts = gather.digest_parts = count_parts
-        PileDigests.find = count_piles  # type: ignore[method-assign, assignment]
+        Digests.find = count_parts  # type: ignore[method-assign, assignment]
     if "checksums" in names:
         slices.xxhash = NoChecksums  # type: ignore[assignment]
         piles.xxhash = NoChecksums  # type: ignore[assignment]

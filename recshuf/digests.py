@@ -18,7 +18,7 @@ import pyarrow as pa
 from recshuf.sizes import find_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -109,13 +109,7 @@ def find_fingerprints(keys: NDArray[np.uint64], lengths: NDArray[np.int64]) -> N
 
 def digest_records(records: Records) -> Digest:
     """Return the digest of some records."""
-    return digest_parts(records, np.array([0, len(records)]))[0]
-
-
-def digest_parts(records: Records, edges: NDArray[np.int64]) -> list[Digest]:
-    """Return the digest of each part ``edges[k]:edges[k + 1]`` of some records."""
-    sums = (np.diff(edges), *_sum_parts(records, edges))
-    return [Digest(*one) for one in zip(*(each.tolist() for each in sums), strict=True)]
+    return Digests.find(records, np.array([0, len(records)])).sum()
 
 
 def _sum_parts(records: Records, edges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
@@ -133,32 +127,51 @@ def _sum_parts(records: Records, edges: NDArray[np.int64]) -> tuple[NDArray[np.i
     return byte_counts, fingerprints
 
 
-class PileDigests:
-    """The digests of all piles of one pile set, shape ``(M,)`` each."""
+class Digests:
+    """The digests of several parts, such as the piles of a set, as columns of shape ``(n,)``."""
 
-    def __init__(self, pile_count: int) -> None:
-        self.counts: NDArray[np.int64] = np.zeros(pile_count, np.int64)
-        self.byte_counts: NDArray[np.int64] = np.zeros(pile_count, np.int64)
-        self.fingerprints: NDArray[np.uint64] = np.zeros(pile_count, np.uint64)
+    def __init__(self, part_count: int) -> None:
+        self.counts: NDArray[np.int64] = np.zeros(part_count, np.int64)
+        self.byte_counts: NDArray[np.int64] = np.zeros(part_count, np.int64)
+        self.fingerprints: NDArray[np.uint64] = np.zeros(part_count, np.uint64)
 
     @classmethod
-    def find(cls, records: Records, bounds: NDArray[np.int64]) -> PileDigests:
-        """Return the digests of records grouped by pile: those of pile j are at ``bounds[j]:bounds[j + 1]``."""
-        digests = cls(len(bounds) - 1)
-        digests.counts = np.diff(bounds)
-        digests.byte_counts, digests.fingerprints = _sum_parts(records, bounds)
+    def find(cls, records: Records, edges: NDArray[np.int64]) -> Digests:
+        """Return the digest of each part ``edges[k]:edges[k + 1]`` of some records."""
+        digests = cls(0)
+        digests.counts = np.diff(edges)
+        digests.byte_counts, digests.fingerprints = _sum_parts(records, edges)
         return digests
 
-    def add(self, other: PileDigests) -> None:
-        """Add the records of others to each pile."""
+    def add(self, other: Digests) -> None:
+        """Add the records of others to each part."""
         self.counts += other.counts
         self.byte_counts += other.byte_counts
         self.fingerprints += other.fingerprints
 
-    def sum(self, piles: slice = slice(None)) -> Digest:
-        """Return the digest of some piles, or of all."""
-        return Digest(
-            int(self.counts[piles].sum()),
-            int(self.byte_counts[piles].sum()),
-            int(self.fingerprints[piles].sum(dtype=np.uint64)),
+    def add_to(self, parts: Sequence[int], other: Digests) -> None:
+        """Add the records of others, the k-th of them to part ``parts[k]``, which may be there more than once."""
+        np.add.at(self.counts, parts, other.counts)
+        np.add.at(self.byte_counts, parts, other.byte_counts)
+        np.add.at(self.fingerprints, parts, other.fingerprints)
+
+    def put(self, part: int, digest: Digest) -> None:
+        """Give a part another digest."""
+        self.counts[part], self.byte_counts[part], self.fingerprints[part] = (
+            digest.records,
+            digest.byte_count,
+            digest.fingerprint,
         )
+
+    def sum(self, parts: slice | Sequence[int] = slice(None)) -> Digest:
+        """Return the digest of some parts, or of all."""
+        return Digest(
+            int(self.counts[parts].sum()),
+            int(self.byte_counts[parts].sum()),
+            int(self.fingerprints[parts].sum(dtype=np.uint64)),
+        )
+
+    def __iter__(self) -> Iterator[Digest]:
+        """Yield the digest of each part."""
+        columns = (self.counts, self.byte_counts, self.fingerprints)
+        yield from map(Digest, *(column.tolist() for column in columns))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.digests import Digest, digest_parts, sum_digests
+from recshuf.digests import Digest, Digests, sum_digests
 from recshuf.errors import CheckError, Stopped
 from recshuf.order import MAX_PILES, sort_by_key
 from recshuf.pools import Pool
@@ -90,7 +90,7 @@ def load_ordered(unit: Unit, edges: Sequence[int], decoder: Decoder | None) -> l
     if records is None:
         raise RuntimeError(f"piles {unit.piles} are empty")
     records = records.take(sort_by_key(records.keys))
-    digests = digest_parts(records, np.array(edges))
+    digests = Digests.find(records, np.array(edges))
     batch = records.batch
     del records
     if decoder is not None:

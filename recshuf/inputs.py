@@ -6,10 +6,9 @@ import glob
 import os
 import re
 import stat
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import InputFile
@@ -22,8 +21,7 @@ _MANIFEST_NAME = "recshuf.json"  # of an earlier run, whose shards are inputs no
 _PARTITION = re.compile(r"([^=/]+)=([^/]*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(NamedTuple):
     """What tells whether an input is still the one that was looked at."""
 
     name: str

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class InputFile:
+class InputFile(NamedTuple):
     """One input, before it is opened."""
 
     name: str
@@ -79,8 +78,7 @@ class WriteOptions:
     """Whether what is written need not stay in the system's memory, which cannot hold all files of the run."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputSummary:
+class InputSummary(NamedTuple):
     """What the census knows of one input before it is read."""
 
     name: str

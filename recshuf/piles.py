@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xxhash
 
-from recshuf.digests import PileDigests
+from recshuf.digests import Digests
 from recshuf.errors import CheckError, PileError
 from recshuf.plans import SPILL_COMPRESSIONS
 from recshuf.regions import RegionSpace
@@ -99,7 +99,7 @@ class PileSet:
         return cls(scratch, *scratch.create(name), RegionSpace(capacities), compression, sums)
 
     @classmethod
-    def adopt(cls, scratch: Scratch, name: str, index_place: int) -> tuple[PileSet, PileDigests]:
+    def adopt(cls, scratch: Scratch, name: str, index_place: int) -> tuple[PileSet, Digests]:
         """Take over a set of an earlier run, compressed as it is, and return it with the digests of its piles.
 
         Raises
@@ -160,7 +160,7 @@ class PileSet:
             self._byte_counts[regions] += sizes
         return written
 
-    def seal(self, digests: PileDigests, given: NDArray[np.int64], number: int) -> int:
+    def seal(self, digests: Digests, given: NDArray[np.int64], number: int) -> int:
         """Write the index of a set that is complete, and return where it lies.
 
         Parameters
@@ -216,7 +216,7 @@ class PileSet:
 
 
 def _pack_index(
-    compression: str, parts: NDArray[np.int64], sums: NDArray[np.int64], digests: PileDigests
+    compression: str, parts: NDArray[np.int64], sums: NDArray[np.int64], digests: Digests
 ) -> bytes:
     arrays = (parts, sums, digests.counts, digests.byte_counts, digests.fingerprints)
     counts = (sums.shape[1], len(digests.counts), len(parts))
@@ -227,7 +227,7 @@ def _pack_index(
 
 def _read_index(
     descriptor: int, path: Path, place: int
-) -> tuple[str, NDArray[np.int64], NDArray[np.int64], PileDigests]:
+) -> tuple[str, NDArray[np.int64], NDArray[np.int64], Digests]:
     """Return compression, parts (shape ``(n, 3)``) and sums (shape ``(2, R)``) of a set, and its piles' digests."""
     size = os.fstat(descriptor).st_size - place
     if place < 0 or size < _INDEX.size + _CHECKSUM.size:
@@ -243,7 +243,7 @@ def _read_index(
         raise PileError(f"{path}: its index does not read back as it was written")
     numbers = np.frombuffer(content, np.int64, offset=_INDEX.size)
     parts, sums, rows = np.split(numbers, np.cumsum([3 * part_count, 2 * region_count]))
-    digests = PileDigests(pile_count)
+    digests = Digests(pile_count)
     digests.counts, digests.byte_counts, fingerprints = rows.reshape(3, -1).copy()
     digests.fingerprints = fingerprints.view(np.uint64)
     sums = sums.reshape(2, -1).copy()

@@ -32,7 +32,7 @@ from recshuf.order import ORDER_VERSION
 from recshuf.plans import shard_bounds
 from recshuf.report import FileReport, PassReport, ShuffleReport
 from recshuf.resume import Earlier, describe_job, describe_set
-from recshuf.scatter import InputCount, Scatter
+from recshuf.scatter import Scatter
 from recshuf.shards import write_error
 from recshuf.space import check_space
 from recshuf.staging import Staging
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from recshuf.digests import Digest
+    from recshuf.input_counts import InputCount, InputCounts
     from recshuf.interfaces import Target
     from recshuf.job import Job
     from recshuf.plans import Plan
@@ -84,8 +85,10 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         shard_sizes, gather_pass = run.gather(counts)
         opened = run.opened
         inputs = [
-            FileReport(summary.name, count.records + bad, summary.file_bytes, bad)
-            for summary, count, bad in zip(opened.source.inputs, counts, run.bad_counts, strict=True)
+            FileReport(summary.name, count + bad, summary.file_bytes, bad)
+            for summary, count, bad in zip(
+                opened.source.inputs, counts.records.tolist(), run.bad_counts, strict=True
+            )
         ]
         passes = [scatter_pass, gather_pass]
         if job.verify:
@@ -99,7 +102,7 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         to=opened.target_name,
         records=sum(one.records for one in inputs),
         records_written=sum(shard_sizes),
-        byte_count=sum(count.byte_count for count in counts),
+        byte_count=counts.byte_count,
         spilled_bytes=run.store.spilled_bytes,
         seconds=time.perf_counter() - started,
         passes=(*passes, commit_pass),
@@ -215,20 +218,16 @@ class _Run:
         )
         staging.release()
 
-    def scatter(self) -> tuple[list[InputCount], PassReport]:
+    def scatter(self) -> tuple[InputCounts, PassReport]:
         """Throw all records onto piles, and return what was read of each input."""
         started, opened = time.perf_counter(), self.opened
         plan = opened.plan
         self._progress.start("scatter", plan.record_count, plan.byte_count)
         counts = self._read_inputs(self._adopt_sets())
         seconds = time.perf_counter() - started
-        records, byte_count = (
-            sum(count.records for count in counts),
-            sum(count.byte_count for count in counts),
-        )
-        return counts, PassReport("scatter", seconds, records, byte_count)
+        return counts, PassReport("scatter", seconds, counts.record_count, counts.byte_count)
 
-    def _read_inputs(self, finished: dict[int, InputCount]) -> list[InputCount]:
+    def _read_inputs(self, finished: dict[int, InputCount]) -> InputCounts:
         """Throw the records of all but finished inputs onto piles, and let the decoder observe those it must."""
         opened = self.opened
         self._scatter = Scatter(
@@ -272,12 +271,11 @@ class _Run:
         return finished
 
     def _note_set(self, set_index: int, index_place: int) -> None:
-        inputs = [i for i, one in enumerate(self.opened.plan.set_of_input) if one == set_index]
-        counts = {i: self._scatter.count_of(i) for i in inputs}
+        counts = {index: self._scatter.count_of(index) for index in self.opened.plan.inputs_of(set_index)}
         if self._staging is not None:
             self._staging.note(describe_set(set_index, index_place, counts))
 
-    def gather(self, counts: list[InputCount]) -> tuple[list[int], PassReport]:
+    def gather(self, counts: InputCounts) -> tuple[list[int], PassReport]:
         """Write all shards, and return the number of records in each."""
         started = time.perf_counter()
         try:
@@ -288,19 +286,18 @@ class _Run:
         self._observe_all(counts)
         return self._write_shards(counts, started)
 
-    def _observe_all(self, counts: list[InputCount]) -> None:
+    def _observe_all(self, counts: InputCounts) -> None:
         """Read the inputs again, for the decoder alone, and take back what was written by what it knew before."""
         plan, self.opened = self.opened.plan, self.opened.distrust()
         self._progress.start("observe", plan.record_count, plan.byte_count)
-        self._read_inputs(dict(enumerate(counts)))
+        self._read_inputs({index: counts[index] for index in range(len(self.opened.files))})
         if self._staging is not None:
             self._staging.keep_only(set())
 
-    def _write_shards(self, counts: list[InputCount], started: float) -> tuple[list[int], PassReport]:
+    def _write_shards(self, counts: InputCounts, started: float) -> tuple[list[int], PassReport]:
         opened = self.opened
         bounds = shard_bounds(opened.cut, *_measure_output(opened, counts))
-        records = sum(count.records for count in counts)
-        byte_count = sum(count.byte_count for count in counts) * bounds[-1] // max(1, records)
+        byte_count = counts.byte_count * bounds[-1] // max(1, counts.record_count)
         self._progress.start("gather", bounds[-1], byte_count)
         target = opened.open_target()
         finished = self._find_finished(bounds, target)
@@ -400,13 +397,13 @@ def _find_stdout() -> BinaryIO:
     return sys.stdout.buffer
 
 
-def _measure_output(opened: Opened, counts: list[InputCount]) -> tuple[int, int]:
+def _measure_output(opened: Opened, counts: InputCounts) -> tuple[int, int]:
     """Return how many records will be written, and about how many bytes, by nothing that the plan decides."""
-    records = sum(count.records for count in counts)
+    records = counts.record_count
     wanted = records if opened.job.head_count is None else min(records, opened.job.head_count)
     file_bytes = _sum([size.file_bytes for size in opened.sizes])
     if file_bytes is None or not opened.keeps_size:
-        file_bytes = sum(count.byte_count for count in counts)
+        file_bytes = counts.byte_count
     return wanted, file_bytes * wanted // max(1, records)
 
 

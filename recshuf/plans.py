@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import MemoryLimitError
 from recshuf.memory import format_size
@@ -82,8 +82,7 @@ class Limits:
         return self.memory_bytes - self.taken_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class InputSize:
+class InputSize(NamedTuple):
     """What the census tells the plan of one input; None where it is unknown."""
 
     record_count: int | None
@@ -171,6 +170,10 @@ class Plan:
     def set_count(self) -> int:
         """Number of pile sets."""
         return max(self.set_of_input, default=0) + 1
+
+    def inputs_of(self, set_index: int) -> list[int]:
+        """Return the inputs whose records go to a pile set."""
+        return [index for index, one in enumerate(self.set_of_input) if one == set_index]
 
     def to_json(self) -> dict[str, object]:
         """Return the plan as JSON values."""

@@ -103,7 +103,7 @@ class Reading:
     visit
         Gets every batch.
     finish
-        Hears of each input that all its batches have been visited; called in many threads.
+        Hears of inputs that all their batches have been visited, of each once; called in many threads.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Reading:
         plan: ReadingPlan,
         inputs: Sequence[int],
         visit: Visit,
-        finish: Callable[[int], None] | None = None,
+        finish: Callable[[Sequence[int]], None] | None = None,
     ) -> None:
         self._source = source
         self._plan = plan
@@ -259,8 +259,7 @@ class Reading:
     def _release(self, lane: Lane) -> None:
         """Note that something of a lane is done."""
         if lane.release() and self._finish is not None:
-            for index in lane.inputs:
-                self._finish(index)
+            self._finish(lane.inputs)
 
     def _hand_on(self, load: Load) -> None:
         if not self._handover.offer(load):

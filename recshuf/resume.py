@@ -12,10 +12,10 @@ import xxhash
 from recshuf import __version__
 from recshuf.digests import Digest
 from recshuf.errors import InputError, UsageError
+from recshuf.input_counts import InputCount
 from recshuf.inputs import Stamp
 from recshuf.order import ORDER_VERSION
 from recshuf.plans import PileLayout
-from recshuf.scatter import InputCount
 from recshuf.staging import find_checksum
 
 if TYPE_CHECKING:

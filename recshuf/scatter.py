@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.digests import Digest, digest_parts, sum_digests
+from recshuf.digests import Digests
 from recshuf.errors import CheckError
+from recshuf.input_counts import InputCounts
 from recshuf.order import draw_keys, find_piles, sort_by_pile
 from recshuf.provenance import add_places
 from recshuf.reading import Reading, ReadingPlan
@@ -19,30 +19,17 @@ from recshuf.records import Records
 from recshuf.spans import split_spans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from recshuf.input_counts import InputCount
     from recshuf.interfaces import BadRecords, Decoder, Source
     from recshuf.plans import Plan
     from recshuf.progress import Progress
     from recshuf.spans import Span
     from recshuf.store import PileStore
-
-
-@dataclass(frozen=True, slots=True)
-class InputCount:
-    """What was read of one input."""
-
-    byte_count: int
-    """Bytes of the records themselves, without keys and offsets where they are lines or fixed rows."""
-    digest: Digest
-
-    @property
-    def records(self) -> int:
-        """Number of records."""
-        return self.digest.records
 
 
 class Scatter:
@@ -89,16 +76,18 @@ class Scatter:
         self._aside = [0] * len(source.inputs)
         must_see = decoder is not None and (decoder.schema is None or set_aside is not None)
         inputs = range(len(source.inputs))
-        self._counts = [self._finished.get(index, InputCount(0, Digest())) for index in inputs]
+        self._counts = InputCounts(len(source.inputs))
+        for index, count in self._finished.items():
+            self._counts.put(index, count)
         self._inputs_left = Counter(
             plan.set_of_input[index] for index in inputs if index not in self._finished
         )
         self._lock = threading.Lock()
         reading = ReadingPlan(plan.scatter_workers, plan.block_bytes, plan.max_record_bytes)
         chosen = [index for index in inputs if must_see or index not in self._finished]
-        self._reading = Reading(source, reading, chosen, self._scatter, self._finish_input)
+        self._reading = Reading(source, reading, chosen, self._scatter, self._finish_inputs)
 
-    def run(self) -> list[InputCount]:
+    def run(self) -> InputCounts:
         """Read everything and return what was read of each input.
 
         Raises
@@ -114,8 +103,8 @@ class Scatter:
 
     def _check_rows(self) -> None:
         """Make sure that every row that was claimed was thrown on a pile or set aside."""
-        for index, count in enumerate(self._counts):
-            done, rows = count.records + self._aside[index], self._reading.rows_of(index)
+        for index, count in enumerate(self._counts.records.tolist()):
+            done, rows = count + self._aside[index], self._reading.rows_of(index)
             if done != rows and (index not in self._finished or rows):
                 raise CheckError(
                     f"scatter: {self._source.inputs[index].name}: {done:,} records passed on, {rows:,} read; "
@@ -126,19 +115,17 @@ class Scatter:
         """Return what has been read of an input so far."""
         return self._counts[input_index]
 
-    def _finish_input(self, index: int) -> None:
-        """Tell the store when a pile set is complete."""
+    def _finish_inputs(self, inputs: Sequence[int]) -> None:
+        """Tell the store which pile sets are complete."""
         if self._on_input is not None:
-            self._on_input(index)
-        if index in self._finished:
-            return
-        set_index = self._plan.set_of_input[index]
+            for index in inputs:
+                self._on_input(index)
+        ended = Counter(self._plan.set_of_input[index] for index in inputs if index not in self._finished)
         with self._lock:
-            self._inputs_left[set_index] -= 1
-            if self._inputs_left[set_index]:
-                return
-        inputs = [i for i, one in enumerate(self._plan.set_of_input) if one == set_index]
-        self._store.complete(set_index, sum_digests(self._counts[i].digest for i in inputs))
+            self._inputs_left.subtract(ended)
+            complete = [set_index for set_index in ended if not self._inputs_left[set_index]]
+        for set_index in complete:
+            self._store.complete(set_index, self._counts.digest(self._plan.inputs_of(set_index)))
 
     def _scatter(self, batch: pa.RecordBatch, spans: list[Span]) -> None:
         """Put records that directly follow each other onto the piles, together where they go to one pile set."""
@@ -196,12 +183,10 @@ class Scatter:
     def _throw(self, set_index: int, spans: list[Span], records: Records, edges: NDArray[np.int64]) -> None:
         """Throw records, of which each span has ``edges[k]:edges[k + 1]``, onto the piles of a set."""
         store = self._store
-        digests = digest_parts(records, edges)
-        sizes = store.codec.count_bytes(records.batch, edges).tolist()
+        digests = Digests.find(records, edges)
+        sizes = store.codec.count_bytes(records.batch, edges)
         piles = find_piles(records.keys, store.pile_count, store.key_range)
         index, bounds = sort_by_pile(piles, store.pile_count)
         store.add(set_index, spans[0].input_index, spans[0].first_row, records.take(index), bounds)
         with self._lock:
-            for span, size, digest in zip(spans, sizes, digests, strict=True):
-                count = self._counts[span.input_index]
-                self._counts[span.input_index] = InputCount(count.byte_count + size, count.digest + digest)
+            self._counts.add([span.input_index for span in spans], sizes, digests)

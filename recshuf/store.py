@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.digests import Digest, PileDigests, digest_records, sum_digests
+from recshuf.digests import Digest, Digests, digest_records, sum_digests
 from recshuf.errors import CheckError
 from recshuf.order import KeyRange, find_piles, sort_by_pile
 from recshuf.pile_sizes import region_bytes
@@ -80,7 +80,7 @@ class PileStore:
         self._layout = RegionLayout(pile_count, region_piles)
         self._set_sizes = set_sizes
         self._sets: dict[int, PileSet] = {}
-        self._digests: dict[int, PileDigests] = {}
+        self._digests: dict[int, Digests] = {}
         self._unsealed: set[int] = set()
         self._on_sealed = on_sealed
         self._name = name
@@ -109,7 +109,7 @@ class PileStore:
                 "report this as a fault"
             )
         origin = Origin(input_index, first_row)
-        digests = PileDigests.find(records, bounds)
+        digests = Digests.find(records, bounds)
         with self._lock:
             self.counts += digests.counts
             self._digests_of(set_index).add(digests)
@@ -274,8 +274,8 @@ class PileStore:
             pile_set.close()
         self._sets.clear()
 
-    def _digests_of(self, set_index: int) -> PileDigests:
-        return self._digests.setdefault(set_index, PileDigests(self.pile_count))
+    def _digests_of(self, set_index: int) -> Digests:
+        return self._digests.setdefault(set_index, Digests(self.pile_count))
 
     def _read_slices(self, piles: range) -> list[Slice]:
         slices = [

@@ -15,7 +15,7 @@ from recshuf.order import draw_keys
 from recshuf.plans import Plan
 from recshuf.progress import SilentProgress
 from recshuf.records import choose_codec
-from recshuf.scatter import InputCount, Scatter
+from recshuf.scatter import Scatter
 from recshuf.scratch import Scratch
 from recshuf.store import PileStore
 from tests.fake_format import FakeTarget, read_shard
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from recshuf.input_counts import InputCounts
     from recshuf.interfaces import Decoder, Sink, Source
     from tests.fake_format import FakeSource
 
@@ -81,7 +82,7 @@ def fill_store(
     *,
     output_count: int | None = None,
     decoder: Decoder | None = None,
-) -> tuple[PileStore, list[InputCount]]:
+) -> tuple[PileStore, InputCounts]:
     """Run pass 1 and return the store and what was read."""
     plan = make_plan(source, knobs, output_count)
     expected = sum(one.record_count or 0 for one in source.inputs) / plan.set_count
@@ -130,10 +131,10 @@ def shuffle_rows(
         folder = Path(name)
         scratch = Scratch(folder)
         store, counts = fill_store(source, scratch, knobs, seed, output_count=head_count, decoder=decoder)
-        assert [count.records for count in counts] == [len(rows) for rows in source.rows]
+        assert counts.records.tolist() == [len(rows) for rows in source.rows]
         if decoder is not None:
             decoder.finish()
-        total = sum(count.records for count in counts)
+        total = counts.record_count
         wanted = total if head_count is None else min(total, head_count)
         target = FakeTarget(None if converts else source.shape)
         paths = [folder / f"{shard}.fake" for shard in range(shards)]

@@ -59,9 +59,9 @@ def read(source: FakeSource, workers: int) -> tuple[dict[tuple[int, int], bytes]
         with lock:
             found.update(zip(places, source.shape.unwrap(batch), strict=True))
 
-    def finish(file: int) -> None:
+    def finish(files: Sequence[int]) -> None:
         with lock:
-            finished.append((file, sum(1 for index, _ in found if index == file)))
+            finished.extend((file, sum(1 for index, _ in found if index == file)) for file in files)
 
     inputs = range(len(source.inputs))
     Reading(source, ReadingPlan(workers, 1 << 20, 1 << 20), inputs, visit, finish).run("read")

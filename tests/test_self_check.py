@@ -19,8 +19,7 @@ import recshuf.opening as opening
 import recshuf.scatter as scatter
 from recshuf.digests import (
     Digest,
-    PileDigests,
-    digest_parts,
+    Digests,
     digest_records,
     find_fingerprints,
     record_lengths,
@@ -30,6 +29,7 @@ from recshuf.errors import CheckError
 from recshuf.formats._hdf5_sink import Hdf5Sink
 from recshuf.formats._lines_write import LineSink
 from recshuf.formats._parquet_write import ParquetSink
+from recshuf.input_counts import InputCount, InputCounts
 from recshuf.piles import PileSet
 from recshuf.records import Records
 from recshuf.residents import ResidentPiles
@@ -217,7 +217,7 @@ def test_a_digest_depends_on_the_records_and_not_on_their_order(rows: list[tuple
     whole = digest_records(as_records(rows))
     assert digest_records(as_records(data.draw(st.permutations(rows)))) == whole
     cut = data.draw(st.integers(0, len(rows)))
-    parts = digest_parts(as_records(rows), np.array([0, cut, len(rows)]))
+    parts = list(Digests.find(as_records(rows), np.array([0, cut, len(rows)])))
     assert parts == [digest_records(as_records(rows[:cut])), digest_records(as_records(rows[cut:]))]
     assert sum_digests(parts) == whole
     assert whole.records == len(rows)
@@ -228,7 +228,7 @@ def test_parts_of_any_length_are_digested_like_their_records():
     """Longer and shorter than what is summed at once, and empty ones anywhere."""
     rows = [(key, b"x" * (key % 7)) for key in range(100_000)]
     edges = [5, 5, 6, 90_000, 90_000, 90_001, 99_999, 99_999]
-    parts = digest_parts(as_records(rows), np.array(edges))
+    parts = list(Digests.find(as_records(rows), np.array(edges)))
     assert parts == [digest_records(as_records(rows[start:stop])) for start, stop in pairwise(edges)]
     assert [part.records for part in parts] == [0, 1, 89_994, 0, 1, 9_998, 0]
 
@@ -262,13 +262,34 @@ def test_two_copies_do_not_cancel():
 def test_piles_are_digested_like_their_records(rows: list[tuple[int, bytes]], piles: int, data: Any):
     edges = sorted(data.draw(st.lists(st.integers(0, len(rows)), min_size=piles - 1, max_size=piles - 1)))
     bounds = np.array([0, *edges, len(rows)])
-    digests = PileDigests(piles)
+    digests = Digests(piles)
     for _ in range(2):
-        digests.add(PileDigests.find(as_records(rows), bounds))
+        digests.add(Digests.find(as_records(rows), bounds))
     for pile in range(piles):
         part = digest_records(as_records(rows[bounds[pile] : bounds[pile + 1]]))
         assert digests.sum(slice(pile, pile + 1)) == part + part
     assert digests.sum() == sum_digests(digests.sum(slice(pile, pile + 1)) for pile in range(piles))
+
+
+@given(pieces=st.lists(st.tuples(st.integers(0, 3), ROWS), max_size=8))
+def test_inputs_are_counted_whatever_pieces_they_are_read_in(
+    pieces: list[tuple[int, list[tuple[int, bytes]]]],
+):
+    """Several pieces of one input may come at once."""
+    counts = InputCounts(4)
+    rows = [row for _, piece in pieces for row in piece]
+    edges = np.cumsum([0, *(len(piece) for _, piece in pieces)])
+    half = len(pieces) // 2
+    for start, stop in ((0, half), (half, len(pieces))):
+        digests = Digests.find(as_records(rows), edges[start : stop + 1])
+        counts.add([index for index, _ in pieces[start:stop]], 3 * np.diff(edges[start : stop + 1]), digests)
+    for index in range(4):
+        own = [row for one, piece in pieces for row in piece if one == index]
+        assert counts[index] == InputCount(3 * len(own), digest_records(as_records(own)))
+    assert counts.digest(range(4)) == digest_records(as_records(rows))
+    assert (counts.record_count, counts.byte_count) == (len(rows), 3 * len(rows))
+    counts.put(1, InputCount(7, Digest(1, 2, 2**64 - 1)))
+    assert counts[1] == InputCount(7, Digest(1, 2, 2**64 - 1))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import os
 import stat
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -49,8 +49,7 @@ _LARGEST_SAMPLE_PART = 64
 _MIN_COMPRESSED_BYTES = 1 << 18  # the reader takes compressed bytes in advance: fewer would spoil the ratio
 
 
-@dataclass(frozen=True, slots=True)
-class LineInput:
+class LineInput(NamedTuple):
     """One input, looked at."""
 
     name: str

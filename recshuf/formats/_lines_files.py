@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from recshuf.errors import InputError
 
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from recshuf.formats._compression_streams import ByteReader
 
 
-@dataclass(frozen=True, slots=True)
-class LineFile:
+class LineFile(NamedTuple):
     """A regular file as the census saw it."""
 
     name: str

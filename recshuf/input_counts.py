@@ -1,0 +1,63 @@
+"""What was read of each input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from recshuf.digests import Digest, Digests
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+class InputCount(NamedTuple):
+    """What was read of one input."""
+
+    byte_count: int
+    """Bytes of the records themselves, without keys and offsets where they are lines or fixed rows."""
+    digest: Digest
+
+
+class InputCounts:
+    """What was read of each input, as columns, since there may be thousands."""
+
+    def __init__(self, input_count: int) -> None:
+        self._byte_counts: NDArray[np.int64] = np.zeros(input_count, np.int64)
+        self._digests = Digests(input_count)
+
+    def __getitem__(self, index: int) -> InputCount:
+        """Return what was read of one input."""
+        return InputCount(int(self._byte_counts[index]), self.digest([index]))
+
+    def add(self, inputs: Sequence[int], byte_counts: NDArray[np.int64], digests: Digests) -> None:
+        """Add what was read of some inputs, each of which may be there more than once."""
+        np.add.at(self._byte_counts, inputs, byte_counts)
+        self._digests.add_to(inputs, digests)
+
+    def put(self, index: int, count: InputCount) -> None:
+        """Note what was read of an input, in place of what was known."""
+        self._byte_counts[index] = count.byte_count
+        self._digests.put(index, count.digest)
+
+    def digest(self, inputs: Sequence[int]) -> Digest:
+        """Return the digest of all records of some inputs."""
+        return self._digests.sum(inputs)
+
+    @property
+    def records(self) -> NDArray[np.int64]:
+        """Number of records of each input, shape ``(n,)``."""
+        return self._digests.counts
+
+    @property
+    def record_count(self) -> int:
+        """Number of records of all inputs."""
+        return int(self.records.sum())
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes of the records of all inputs, as `InputCount` has them."""
+        return int(self._byte_counts.sum())

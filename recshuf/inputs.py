@@ -8,10 +8,10 @@ import re
 import stat
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, UsageError
-from recshuf.interfaces import InputFile
+from recshuf.interfaces import InputFile, Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -21,65 +21,24 @@ _MANIFEST_NAME = "recshuf.json"  # of an earlier run, whose shards are inputs no
 _PARTITION = re.compile(r"([^=/]+)=([^/]*)")
 
 
-class Stamp(NamedTuple):
-    """What tells whether an input is still the one that was looked at."""
-
-    name: str
-    path: Path | None
-    """None for a stream, which cannot be looked at twice."""
-    size: int = 0
-    mtime_ns: int = 0
-    inode: int = 0
-
-    def find_change(self, before: Stamp) -> str | None:
-        """Return in words what is different from an earlier stamp; None where nothing is.
-
-        The inode counts only where both have one.
-        """
-        if self.size != before.size:
-            return f"its size was {before.size:,} bytes and is {self.size:,}"
-        if self.mtime_ns != before.mtime_ns or (before.inode and self.inode != before.inode):
-            return "it was written to or replaced"
-        return None
-
-
-def take_stamp(file: InputFile) -> Stamp:
-    """Return the stamp of an input.
-
-    Raises
-    ------
-    InputError
-        When there is no such file.
-    """
-    if file.path is None:
-        return Stamp(file.name, None)
-    try:
-        found = file.path.stat()
-    except OSError as error:
-        raise InputError(file.name, f"cannot be opened: {error.strerror}", remedy="check the path") from error
-    if not stat.S_ISREG(found.st_mode):
-        return Stamp(file.name, None)  # a pipe by its path: its times change as it is read
-    return Stamp(file.name, file.path, found.st_size, found.st_mtime_ns, found.st_ino)
-
-
-def check_unchanged(stamps: Iterable[Stamp]) -> None:
-    """Make sure that no input has changed since its stamp was taken.
+def check_unchanged(files: Iterable[InputFile]) -> None:
+    """Make sure that no input has changed since it was listed.
 
     Raises
     ------
     InputError
         Naming the first one that has, or that is gone.
     """
-    for before in stamps:
-        if before.path is None:
+    for file in files:
+        if file.path is None or file.stamp is None:
             continue
         try:
-            change = take_stamp(InputFile(before.name, before.path)).find_change(before)
-        except InputError:
+            change = Stamp.of(file.path.stat()).find_change(file.stamp)
+        except OSError:
             change = "it is gone"
         if change:
             raise InputError(
-                before.name,
+                file.name,
                 f"has changed while it was read: {change}",
                 remedy="run again when nobody writes to it",
             )
@@ -245,7 +204,14 @@ def _is_hidden(name: str) -> bool:
 
 
 def _name_file(name: str, root: Path | None) -> InputFile:
-    return InputFile(name, Path(name), None, _find_partitions(name.rpartition("/")[0], root))
+    path = Path(name)
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise InputError(name, f"cannot be opened: {error.strerror}", remedy="check the path") from error
+    # The times of a pipe change as it is read.
+    stamp = Stamp.of(status) if stat.S_ISREG(status.st_mode) else None
+    return InputFile(name, path, None, _find_partitions(name.rpartition("/")[0], root), stamp)
 
 
 @lru_cache

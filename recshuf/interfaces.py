@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
@@ -22,6 +23,30 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
+
+
+class Stamp(NamedTuple):
+    """What tells whether a file is still the one that was looked at."""
+
+    size: int = 0
+    modified_ns: int = 0
+    inode: int = 0
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Stamp:
+        """Return the stamp of a file with this status."""
+        return cls(status.st_size, status.st_mtime_ns, status.st_ino)
+
+    def find_change(self, before: Stamp) -> str | None:
+        """Return in words what is different from an earlier stamp; None where nothing is.
+
+        The inode counts only where both have one.
+        """
+        if self.size != before.size:
+            return f"its size was {before.size:,} bytes and is {self.size:,}"
+        if self.modified_ns != before.modified_ns or (before.inode and self.inode != before.inode):
+            return "it was written to or replaced"
+        return None
 
 
 class InputFile(NamedTuple):
@@ -35,6 +60,8 @@ class InputFile(NamedTuple):
     """Standard input, when `path` is None. Read once, from where it stands, and not closed."""
     partitions: tuple[tuple[str, str], ...] = ()
     """Hive partition keys and values taken from the folders of the path, outermost first."""
+    stamp: Stamp | None = None
+    """What it looked like when it was listed; None for a stream, which cannot be looked at twice."""
 
 
 @dataclass(frozen=True, slots=True)

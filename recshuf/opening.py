@@ -12,7 +12,7 @@ from recshuf.census import take_census
 from recshuf.disk import real_path
 from recshuf.errors import UsageError
 from recshuf.formats import detect_format, load_format, name_by_suffix, suffix_compression
-from recshuf.inputs import Stamp, expand_inputs, real_names, take_stamp
+from recshuf.inputs import expand_inputs, real_names
 from recshuf.interfaces import FieldAdder, InputFile, SupportsFields, SupportsTrust
 from recshuf.memory import available_bytes
 from recshuf.plans import Costs, Cut, InputSize, Limits, PileLayout, Plan, make_plan
@@ -58,8 +58,6 @@ class Opened:
     """None for standard output."""
     cut: Cut
     files: list[InputFile]
-    stamps: tuple[Stamp, ...]
-    """What the inputs looked like before they were read."""
     sizes: list[InputSize]
     plan: Plan
     is_trusting: bool
@@ -133,13 +131,12 @@ def open_job(
         When the job cannot be run.
     """
     files = _leave_out_output(job, destination, _list_inputs(job, progress), progress)
-    stamps = tuple(take_stamp(file) for file in files)
     source_name = job.format or detect_format(files)
     target_name = job.to or _name_target(job, destination) or source_name
     source_format, target_format = load_format(source_name), load_format(target_name)
     _check_options(job, source_name, target_name)
     _check_streams(job, source_name, target_name, to_stream=destination is None or destination.is_stream)
-    forgets = _COPIES * sum(stamp.size for stamp in stamps) > available_bytes()
+    forgets = _COPIES * sum(file.stamp.size for file in files if file.stamp) > available_bytes()
     source = source_format.open_source(files, replace(job.read, forgets=forgets))
     converts = source_name != target_name
     inner = source.decoder() if converts else _make_native_decoder(job, source)
@@ -173,7 +170,6 @@ def open_job(
         destination,
         cut,
         files,
-        stamps,
         sizes,
         plan,
         inner is not None and _trust_first_records(job, destination, source, inner),

@@ -245,18 +245,18 @@ class _Run:
         try:
             counts = self._scatter.run()
         except InputError:
-            check_unchanged(opened.stamps)
+            check_unchanged(opened.files)
             raise
-        check_unchanged(opened.stamps)
+        check_unchanged(opened.files)
         if opened.converts:
             # What reads takes its memory from another allocator than what writes, so that both would be held.
             release_freed()
         return counts
 
     def _forget_input(self, index: int) -> None:
-        path = self.opened.stamps[index].path
-        if path is not None:
-            forget_file(path)
+        file = self.opened.files[index]
+        if file.path is not None and file.stamp is not None:
+            forget_file(file.path)
 
     def _adopt_sets(self) -> dict[int, InputCount]:
         """Take over the pile sets of the run that is continued, and return what was read of their inputs."""

@@ -13,7 +13,7 @@ from recshuf import __version__
 from recshuf.digests import Digest
 from recshuf.errors import InputError, UsageError
 from recshuf.input_counts import InputCount
-from recshuf.inputs import Stamp
+from recshuf.interfaces import Stamp
 from recshuf.order import ORDER_VERSION
 from recshuf.plans import PileLayout
 from recshuf.staging import find_checksum
@@ -117,7 +117,7 @@ class Earlier:
             _compare(option, before["options"].get(option), now["options"].get(option))
         _compare("list of inputs", [one[0] for one in before["inputs"]], [one[0] for one in now["inputs"]])
         for old, new in zip(before["inputs"], now["inputs"], strict=True):
-            change = Stamp(new[0], None, *new[1:]).find_change(Stamp(old[0], None, *old[1:]))
+            change = Stamp(*new[1:]).find_change(Stamp(*old[1:]))
             if change:
                 raise InputError(
                     new[0],
@@ -179,7 +179,7 @@ def describe_job(opened: Opened, seed: int, piles: Path | None) -> Entry:
         "order": ORDER_VERSION,
         "libraries": {name: import_module(name).__version__ for name in sorted(names)},
         "options": options,
-        "inputs": [[stamp.name, stamp.size, stamp.mtime_ns] for stamp in opened.stamps],
+        "inputs": [[file.name, *(file.stamp or Stamp())[:2]] for file in opened.files],
         "pile_count": opened.plan.pile_count,
         "region_piles": opened.plan.region_piles,
         "set_of_input": list(opened.plan.set_of_input),

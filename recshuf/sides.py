@@ -13,7 +13,7 @@ from recshuf.disk import real_path
 from recshuf.errors import RecshufError, UsageError
 from recshuf.fingerprints import HashKey, hash_rows
 from recshuf.formats import load_format, name_by_suffix
-from recshuf.inputs import Stamp, expand_inputs, take_stamp
+from recshuf.inputs import expand_inputs
 from recshuf.interfaces import SupportsFields
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Side:
     """What the pass that reads it is called."""
     format: str
     source: Source
-    stamps: list[Stamp]
+    files: list[InputFile]
     decoder: Decoder | None = None
     """Brings records to table form, where the other side is of another format."""
     added: tuple[str, ...] = ()
@@ -115,8 +115,7 @@ def list_files(patterns: Sequence[str], name: str | None, progress: Progress) ->
 
 def _check_regular(file: InputFile) -> None:
     """Refuse what cannot be read twice, before anything is opened and waits."""
-    take_stamp(file)
-    if file.path is not None and not file.path.is_file():
+    if file.stamp is None:
         raise UsageError(
             f"{file.name}: verify reads files, some of them twice, and this is none; give a file"
         )
@@ -137,8 +136,7 @@ def leave_out(files: list[InputFile], patterns: Sequence[str], output: str) -> l
 
 def open_side(name: str, files: list[InputFile], format_name: str, read: ReadOptions) -> Side:
     """Return one side, read in its native form."""
-    stamps = [take_stamp(file) for file in files]
-    return Side(name, format_name, load_format(format_name).open_source(files, read), stamps)
+    return Side(name, format_name, load_format(format_name).open_source(files, read), files)
 
 
 def options_of_inputs(read: ReadOptions, format_name: str) -> ReadOptions:

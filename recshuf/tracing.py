@@ -65,8 +65,8 @@ def read_origins(job: Job, progress: Progress, id_column: str | None = None) -> 
             reader.learn()
         key = HashKey()
         samples = [_sample_ids(reader, id_column, key, Sample.within(job.memory_bytes)) for reader in readers]
-    check_unchanged(stamp for reader in readers for stamp in reader.side.stamps)
-    file_count = len(readers[INPUTS].side.stamps)
+    check_unchanged(file for reader in readers for file in reader.side.files)
+    file_count = len(readers[INPUTS].side.files)
     origins = find_origins(samples[INPUTS], samples[OUTPUT], file_count, np.random.default_rng(LOTS_SEED))
     return origins, samples[OUTPUT].records
 
@@ -89,7 +89,7 @@ def read_places(job: Job, progress: Progress) -> tuple[Origins, int]:
         sample.add(pa.array(places), lots, file, first_row)
 
     reader.read_tables("read", visit)
-    check_unchanged(reader.side.stamps)
+    check_unchanged(reader.side.files)
     return names.find_origins(sample, job.inputs[0]), sample.records
 
 
@@ -121,7 +121,7 @@ def read_values(job: Job, progress: Progress, column: str) -> Sample:
         sample.add(find_value(table, column), lots, file, first_row)
 
     reader.read_tables("read", visit)
-    check_unchanged(reader.side.stamps)
+    check_unchanged(reader.side.files)
     if sample.kept < min(sample.records, MIN_RECORDS):
         raise MemoryLimitError(
             f"{sample.records:,} values are so large that only {sample.kept:,} of them fit the limit of "

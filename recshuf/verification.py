@@ -104,7 +104,7 @@ def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = Non
     differences = manifest.compare_files() if manifest else []
     if manifest and made:
         differences += manifest.compare_format(made.format)
-    tallies, found = [Tally(len(reader.side.stamps)) for reader in readers], Found()
+    tallies, found = [Tally(len(reader.side.files)) for reader in readers], Found()
     schema_difference = compare_schemas(readers)
     if schema_difference:
         differences.append(f"schemas: {schema_difference}")
@@ -115,7 +115,7 @@ def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = Non
             names = made.names if made else []
             records = tallies[OUTPUT].records if made else []
             differences += manifest.compare_counts(names, records, sum(tallies[INPUTS].records))
-    check_unchanged(stamp for reader in readers for stamp in reader.side.stamps)
+    check_unchanged(file for reader in readers for file in reader.side.files)
     return VerifyReport(
         format=given.format,
         to=made.format if made else given.format,
@@ -135,11 +135,11 @@ def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = Non
 
 def _tally(reader: SideReader) -> Tally:
     """Return numbers and sums of hashes of all records of a side."""
-    tally = Tally(len(reader.side.stamps))
+    tally = Tally(len(reader.side.files))
     lock = threading.Lock()
 
     def visit(hashes: NDArray[np.uint64], file: int, _: int) -> None:
-        own = Tally(len(reader.side.stamps))
+        own = Tally(len(reader.side.files))
         own.add(hashes, file)
         with lock:
             tally.merge(own)

@@ -74,7 +74,7 @@ def open_quarantine(
     if path is None:
         return None
     destination = opened.destination
-    inputs = [stamp.path for stamp in opened.stamps if stamp.path is not None]
+    inputs = [file.path for file in opened.files if file.path is not None and file.stamp is not None]
     overwrite = opened.job.overwrite or opened.job.resume
     check_path(path, inputs, destination.path if destination else None, overwrite=overwrite)
     if staging is not None:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from recshuf.formats import _lines_cut, text
-from recshuf.interfaces import InputFile, ReadOptions
+from recshuf.interfaces import InputFile, ReadOptions, Stamp
 from tests._format_tools import decompress_file, read_input
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def ends_ambiguously(data: bytes, separator: bytes) -> bool:
 
 def give(path: Path, content: bytes) -> InputFile:
     path.write_bytes(content)
-    return InputFile(name=path.name, path=path)
+    return InputFile(path.name, path, stamp=Stamp.of(path.stat()))
 
 
 def open_text(file: InputFile | list[InputFile], **options: Any) -> Source:

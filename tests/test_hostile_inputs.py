@@ -128,12 +128,13 @@ def test_parquet_is_not_waited_for_where_there_is_no_file(tmp_path: Path, child:
     assert "in.parquet: is no regular file, and Parquet needs one; save it to a file first" in line
 
 
-def test_a_pipe_named_by_its_path_loses_no_byte(tmp_path: Path, child: Server) -> None:
+@pytest.mark.parametrize("name", ["pipe", "pipe.txt"])
+def test_a_pipe_named_by_its_path_loses_no_byte(tmp_path: Path, child: Server, name: str) -> None:
     """A pipe gives its bytes once, so that nothing may be taken from it to tell the format."""
     lines = b"".join(b"%d\n" % number for number in range(50_000))
-    os.mkfifo(tmp_path / "pipe")
-    threading.Thread(target=feed, args=(tmp_path / "pipe", lines), daemon=True).start()
-    assert child.run(["pipe", "-o", "out.txt"], tmp_path).status == 0
+    os.mkfifo(tmp_path / name)
+    threading.Thread(target=feed, args=(tmp_path / name, lines), daemon=True).start()
+    assert child.run([name, "-o", "out.txt"], tmp_path).status == 0
     assert Counter((tmp_path / "out.txt").read_bytes().split(b"\n")) == Counter(lines.split(b"\n"))
 
 

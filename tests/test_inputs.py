@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from recshuf.errors import InputError
 from recshuf.inputs import expand_inputs, natural_key, real_names
+from recshuf.interfaces import Stamp
 
 
 @pytest.fixture(autouse=True)
@@ -121,8 +122,17 @@ def test_nothing_found_is_an_error_that_names_the_pattern(pattern: str, words: s
     assert caught.value.name == pattern
 
 
-def test_a_missing_file_is_left_to_its_format_to_report():
-    assert expand("missing.txt") == ["missing.txt"]
+def test_a_missing_file_is_an_error():
+    with pytest.raises(InputError, match=r"missing.txt: cannot be opened: No such file.*; check the path"):
+        expand("missing.txt")
+
+
+def test_files_and_no_pipes_are_stamped():
+    touch("a.txt")
+    os.mkfifo("pipe")
+    file, pipe = expand_inputs(["a.txt", "pipe"], is_table, lambda message: None)
+    assert file.stamp == Stamp.of(Path("a.txt").stat())
+    assert pipe.stamp is None
 
 
 def partitions_of(pattern: str) -> list[tuple[tuple[str, str], ...]]:

@@ -13,7 +13,7 @@ import pytest
 
 from recshuf.errors import InputError
 from recshuf.formats import _lines_census, text
-from recshuf.interfaces import WriteOptions
+from recshuf.interfaces import InputFile, WriteOptions
 from tests._format_tools import read_input
 from tests._line_tools import give, open_text, records_in, split_records, write
 
@@ -124,11 +124,33 @@ def test_among_many_inputs_what_is_no_file_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], object], said: str
 ) -> None:
     monkeypatch.setattr(_lines_census, "_MOST_SAMPLES", 2)
-    files = [give(tmp_path / f"{index}.txt", b"line\n") for index in range(6)]
-    assert files[5].path is not None
-    make(files[5].path)
+    files = [give(tmp_path / f"{index}.txt", b"line\n") for index in range(5)]
+    path = tmp_path / "5.txt"
+    path.touch()
+    make(path)
     with pytest.raises(InputError, match=rf"5.txt: .*{said}"):
-        open_text(files)
+        open_text([*files, InputFile(path.name, path)])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (Path.unlink, "No such file"),
+        (lambda path: (path.unlink(), path.mkdir()), "is a folder"),
+        (lambda path: path.write_bytes(b"more\nlines\n"), "changed while it was read"),
+    ],
+    ids=["gone", "folder", "written"],
+)
+def test_what_happens_to_a_file_judged_by_its_size_is_noticed_when_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object], said: str
+) -> None:
+    monkeypatch.setattr(_lines_census, "_MOST_SAMPLES", 2)
+    files = [give(tmp_path / f"{index}.txt", b"line\n") for index in range(6)]
+    source = open_text(files)
+    assert files[5].path is not None
+    change(files[5].path)
+    with pytest.raises(InputError, match=rf"5.txt: .*{said}"):
+        read_input(source, 5, 1000)
 
 
 @pytest.mark.parametrize("name", ["x.txt.gz", "x"])
@@ -145,13 +167,12 @@ def test_a_compressed_input_among_many_plain_ones_is_not_judged_by_its_size(
 
 def test_a_pipe_among_many_inputs_is_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_lines_census, "_MOST_SAMPLES", 2)
-    files = [give(tmp_path / f"{index}.txt", b"line\n") for index in range(6)]
+    files = [give(tmp_path / f"{index}.txt", b"line\n") for index in range(5)]
     pipe = tmp_path / "5.txt"
-    pipe.unlink()
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(b"a\nb\n"))
     writer.start()
-    source = open_text(files)
+    source = open_text([*files, InputFile(pipe.name, pipe)])
     assert source.inputs[5].record_count is None
     assert records_in(read_input(source, 5, 1000)) == [b"a\n", b"b\n"]
     writer.join()

@@ -14,7 +14,7 @@ from recshuf.formats._hdf5_chunks import check_chunks
 from recshuf.formats._hdf5_column import Column, Storage, read_column, read_storage
 from recshuf.formats._hdf5_filters import refuse_unknown_filters
 from recshuf.formats._hdf5_heap import check_small_file
-from recshuf.formats._hdf5_open import Stamp, opened, read_stamp, reading
+from recshuf.formats._hdf5_open import opened, read_stamp, reading
 from recshuf.formats._hdf5_types import Kind, find_obstacle, kind_of
 from recshuf.formats._hdf5_walk import (
     Contents,
@@ -28,7 +28,7 @@ from recshuf.formats._hdf5_walk import (
 if TYPE_CHECKING:
     import h5py
 
-    from recshuf.interfaces import InputFile
+    from recshuf.interfaces import InputFile, Stamp
 
 # A file may declare far more than it stores, and make us write it: refused where even zeros deflated to the
 # utmost (1,032 to 1) would take more room. Small files of fill values stay below the first number.
@@ -51,7 +51,7 @@ class Inventory:
     @property
     def file_bytes(self) -> int:
         """Size of the file."""
-        return self.stamp.byte_count
+        return self.stamp.size
 
     @property
     def native_bytes(self) -> int:
@@ -135,7 +135,7 @@ def take_inventory(given: InputFile, datasets: tuple[str, ...] | None) -> Invent
 def read_inventory(file: h5py.File, given: InputFile, records: dict[str, str]) -> Inventory:
     """Return the inventory of an open input, given its datasets of the record."""
     stamp = read_stamp(file)
-    check_small_file(file.id.get_vfd_handle(), stamp.byte_count)
+    check_small_file(file.id.get_vfd_handle(), stamp.size)
     columns, storages = [], []
     for name, path in records.items():
         dataset = file[path]
@@ -146,7 +146,7 @@ def read_inventory(file: h5py.File, given: InputFile, records: dict[str, str]) -
     for column, storage in zip(columns, storages, strict=True):
         _check_column(column, storage, given.name)
         item_bytes = _find_item_bytes(file, column)
-        check_chunks(file[storage.path].id, item_bytes, storage.path, given.name, stamp.byte_count)
+        check_chunks(file[storage.path].id, item_bytes, storage.path, given.name, stamp.size)
     _check_sizes(columns, storages, given.name)
     return Inventory(given, stamp, storages[0].row_count, tuple(columns), tuple(storages))
 

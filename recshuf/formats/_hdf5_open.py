@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, BinaryIO
@@ -15,6 +14,7 @@ import pyarrow as pa
 from h5py import h5f
 
 from recshuf.errors import InputError, RecshufError
+from recshuf.interfaces import Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,22 +40,16 @@ _FAILURES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """What tells that a file was written to: if it shrinks, HDF5 reads zeros where it ended before."""
-
-    byte_count: int
-    modified_ns: int
-
-
 def read_stamp(file: h5py.File) -> Stamp:
     """Return the stamp of the open file itself, whatever has its name by now."""
-    status = os.fstat(file.id.get_vfd_handle())
-    return Stamp(status.st_size, status.st_mtime_ns)
+    return Stamp.of(os.fstat(file.id.get_vfd_handle()))
 
 
 def check_stamp(file: h5py.File, name: str, stamp: Stamp) -> None:
-    """Raise `InputError` if a file is not as it was when the stamp was taken."""
+    """Raise `InputError` if a file is not as it was when the stamp was taken.
+
+    If it shrinks, HDF5 reads zeros where it ended before.
+    """
     if read_stamp(file) != stamp:
         raise InputError(name, "changed while it was read", remedy="run again when nobody writes to it")
 

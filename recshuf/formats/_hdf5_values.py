@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from h5py import h5d
     from numpy.typing import NDArray
 
-    from recshuf.formats._hdf5_open import Stamp
+    from recshuf.interfaces import Stamp
 
 _REFERENCE_BYTES = 16
 """Of a length of 4 bytes, an address of 8, and an index of 4."""
@@ -47,7 +47,7 @@ class ValueGuard:
         self._base = int(file.userblock_size)
         self._name = name
         self._label = column.name
-        self._file_bytes = stamp.byte_count
+        self._file_bytes = stamp.size
         self._item_bytes = 1 if column.kind is Kind.STRING else int(column.tid.get_super().get_size())
         usual = file.id.get_create_plist().get_sizes()[0] == _ADDRESS_BYTES
         chunked = find_chunk(dataset) is not None

@@ -143,7 +143,7 @@ class Census:
                 raise InputError(given.name, "is neither a file nor a stream")
             return self._look_at_stream(given.name, given.stream, owned=False)
         plain_rate = None if self.options.header_lines else rates.get("none")
-        if plain_rate and (judged := self._judge_by_size(given.name, given.path, plain_rate)):
+        if plain_rate and (judged := self._judge_by_size(given, plain_rate)):
             return judged
         descriptor, status = open_descriptor(given.name, given.path)
         if not stat.S_ISREG(status.st_mode):
@@ -158,17 +158,14 @@ class Census:
         file = LineFile(given.name, given.path, status.st_size, status.st_mtime_ns)
         return self._look_at_file(file, compression, rates.get(compression))
 
-    def _judge_by_size(self, name: str, path: Path, rate: Rate) -> LineInput | None:
+    def _judge_by_size(self, given: InputFile, rate: Rate) -> LineInput | None:
         """Return what is known of a file without a header whose name says that it is plain, if it can be read."""
-        if find_suffix(str(path)) not in self.suffixes or not os.access(path, os.R_OK):
+        name, path, stamp = given.name, given.path, given.stamp
+        if path is None or stamp is None or find_suffix(name) not in self.suffixes:
             return None
-        try:
-            status = path.stat()
-        except OSError:
+        if not os.access(path, os.R_OK):
             return None
-        if not stat.S_ISREG(status.st_mode):
-            return None
-        file = LineFile(name, path, status.st_size, status.st_mtime_ns)
+        file = LineFile(name, path, stamp.size, stamp.modified_ns)
         header = b"" if file.size else None
         return LineInput(name, "none", header, 0, 0, rate.estimate(file), file, None)
 

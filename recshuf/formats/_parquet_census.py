@@ -16,6 +16,7 @@ from recshuf.formats._parquet_layout import CategoryOrder, ParquetLayout, RowCos
 from recshuf.formats._parquet_partitions import PartitionColumns
 from recshuf.formats._parquet_sample import GroupSample
 from recshuf.formats._parquet_schema import SchemaUnion, columns_of
+from recshuf.formats._parquet_types import is_ordered
 from recshuf.interfaces import InputSummary
 
 if TYPE_CHECKING:
@@ -133,9 +134,9 @@ class ParquetCensus:
         return is_wanted and (self._names is None or name in self._names)
 
     def _learn_categories(self, file: OpenFile, footer: Footer, columns: list[int]) -> None:
-        for column in columns:
-            field = footer.schema.field(column)
-            if is_ordered(field.type):
+        for column in footer.declared.ordered_columns:
+            if column in columns:
+                field = footer.schema.field(column)
                 order = self._categories.setdefault(field.name, CategoryOrder(field.type.value_type))
                 order.add(file, footer, column)
 
@@ -163,11 +164,6 @@ class ParquetCensus:
         names = [pick if isinstance(pick, str) else self._union.schema.names[pick] for pick in picks]
         wanted, _ = split_path(self._path, names)
         return [pick for pick, name in zip(picks, names, strict=True) if name == wanted]
-
-
-def is_ordered(kind: pa.DataType) -> bool:
-    """Tell whether a type is a dictionary whose order of values means something."""
-    return bool(pa.types.is_dictionary(kind) and kind.ordered)
 
 
 def _unknown_column(name: str, known: list[str]) -> UsageError:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from recshuf.formats._parquet_types import is_time_stamp, leaf_types
+from recshuf.formats._parquet_types import is_ordered, is_time_stamp, leaf_types
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,6 +21,8 @@ class Declared:
     """Index of the first Parquet column of each Arrow column, and the number of all."""
     time_columns: tuple[int, ...]
     """Arrow columns with time stamps in them."""
+    ordered_columns: tuple[int, ...]
+    """Arrow columns that are dictionaries whose order of values means something."""
 
 
 class DeclaredSchemas:
@@ -37,5 +39,6 @@ class DeclaredSchemas:
         leaves = [list(leaf_types(field.type)) for field in schema]
         starts = tuple(accumulate(map(len, leaves), initial=0))
         times = tuple(index for index, types in enumerate(leaves) if any(map(is_time_stamp, types)))
-        self._known.append(Declared(schema, starts, times))
+        ordered = tuple(index for index, field in enumerate(schema) if is_ordered(field.type))
+        self._known.append(Declared(schema, starts, times, ordered))
         return self._known[-1]

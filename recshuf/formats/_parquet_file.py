@@ -43,8 +43,10 @@ def path_of(file: InputFile) -> Path:
     if file.path is None:
         raise UsageError(f"{file.name}: Parquet cannot be read from a stream; give the path of a file")
     with explained(file.name):
-        is_stream = file.path.exists() and not (file.path.is_file() or file.path.is_dir())
-    if is_stream:
+        is_regular = (
+            file.stamp is not None or not file.path.exists() or file.path.is_file() or file.path.is_dir()
+        )
+    if not is_regular:
         raise InputError(
             file.name, "is no regular file, and Parquet needs one", remedy="save it to a file first"
         )

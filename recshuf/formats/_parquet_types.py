@@ -36,6 +36,11 @@ def is_time_stamp(kind: pa.DataType) -> bool:
     return is_time_stamp(kind.storage_type) if is_extension(kind) else bool(pa.types.is_timestamp(kind))
 
 
+def is_ordered(kind: pa.DataType) -> bool:
+    """Tell whether a type is a dictionary whose order of values means something."""
+    return bool(pa.types.is_dictionary(kind) and kind.ordered)
+
+
 def with_value_field(kind: pa.DataType, field: pa.Field) -> pa.DataType:
     """Return the list type like `kind` (list, large list, their views, fixed size) with this value field."""
     if pa.types.is_fixed_size_list(kind):

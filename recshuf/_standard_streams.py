@@ -95,7 +95,9 @@ def open_standard_streams() -> Iterator[tuple[BinaryIO | None, BinaryIO | None]]
 
 def _open_input(wake: int) -> BinaryIO | None:
     descriptor = _find_descriptor(sys.stdin)
-    return None if descriptor is None else io.BufferedReader(_StoppableInput(descriptor, wake), BUFFER_BYTES)
+    if descriptor is None or stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return None  # nobody waits for a file
+    return io.BufferedReader(_StoppableInput(descriptor, wake), BUFFER_BYTES)
 
 
 def _open_output(wake: int) -> BinaryIO | None:

@@ -6,6 +6,7 @@ import glob
 import os
 import re
 import stat
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,35 @@ if TYPE_CHECKING:
 _DIGITS = re.compile(r"(\d+)")
 _MANIFEST_NAME = "recshuf.json"  # of an earlier run, whose shards are inputs now
 _PARTITION = re.compile(r"([^=/]+)=([^/]*)")
+
+
+def name_stdin() -> InputFile:
+    """Return standard input; where a file has been redirected to it, that file, which has a size and is read in parts.
+
+    Its descriptor stands at the end then, as whoever shares it expects.
+
+    Raises
+    ------
+    UsageError
+        When it is closed.
+    """
+    name = "standard input"
+    if sys.stdin is None:
+        raise UsageError(f"{name} is closed; name the inputs")
+    try:
+        descriptor = sys.stdin.fileno()
+        status = os.fstat(descriptor)
+        path = Path(f"/proc/self/fd/{descriptor}")
+        if (
+            stat.S_ISREG(status.st_mode)
+            and not os.lseek(descriptor, 0, os.SEEK_CUR)
+            and os.access(path, os.R_OK)
+        ):
+            os.lseek(descriptor, 0, os.SEEK_END)
+            return InputFile(name, path, stamp=Stamp.of(status))
+    except OSError:
+        pass  # an object in memory
+    return InputFile(name, None, sys.stdin.buffer)
 
 
 def check_unchanged(files: Iterable[InputFile]) -> None:

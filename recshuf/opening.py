@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from recshuf.census import take_census
 from recshuf.disk import real_path
 from recshuf.errors import UsageError
 from recshuf.formats import detect_format, load_format, name_by_suffix, suffix_compression
-from recshuf.inputs import expand_inputs, real_names
+from recshuf.inputs import expand_inputs, name_stdin, real_names
 from recshuf.interfaces import FieldAdder, InputFile, SupportsFields, SupportsTrust
 from recshuf.memory import available_bytes
 from recshuf.plans import Costs, Cut, InputSize, Limits, PileLayout, Plan, make_plan
@@ -131,8 +130,9 @@ def open_job(
         When the job cannot be run.
     """
     files = _leave_out_output(job, destination, _list_inputs(job, progress), progress)
-    source_name = job.format or detect_format(files)
-    target_name = job.to or _name_target(job, destination) or source_name
+    named_target = job.to or _name_target(job, destination)
+    source_name = job.format or _detect_format(job, files, named_target)
+    target_name = named_target or source_name
     source_format, target_format = load_format(source_name), load_format(target_name)
     _check_options(job, source_name, target_name)
     _check_streams(job, source_name, target_name, to_stream=destination is None or destination.is_stream)
@@ -240,9 +240,7 @@ def _trust_first_records(job: Job, destination: Destination | None, source: Sour
 
 def _list_inputs(job: Job, progress: Progress) -> list[InputFile]:
     if job.reads_stdin:
-        if job.stdin is None and sys.stdin is None:
-            raise UsageError("standard input is closed; name the inputs")
-        return [InputFile("standard input", None, job.stdin or sys.stdin.buffer)]
+        return [InputFile("standard input", None, job.stdin) if job.stdin else name_stdin()]
     if job.format is None:
         return expand_inputs(job.inputs, lambda path: name_by_suffix(path) is not None, progress.warn)
     return expand_inputs(job.inputs, lambda path: name_by_suffix(path) == job.format, progress.warn)
@@ -267,6 +265,20 @@ def _leave_out_output(
         return files
     progress.warn(f"{destination.path}: passed over {sum(own)} of the inputs found, since this is the output")
     return [file for file, is_own in zip(files, own, strict=True) if not is_own]
+
+
+def _detect_format(job: Job, files: list[InputFile], target_name: str | None) -> str:
+    """Return the format of the inputs; streams without a name that tells it have that of the output, or are text."""
+    are_streams = job.reads_stdin or all(
+        file.stamp is None and name_by_suffix(file.name) is None for file in files
+    )
+    if not are_streams:
+        return detect_format(files)
+    if target_name not in (None, "text", "jsonl"):
+        raise UsageError(
+            f"{files[0].name} into {target_name}: its lines may be text or JSON; give --format text or --format jsonl"
+        )
+    return target_name or "text"
 
 
 def _name_target(job: Job, destination: Destination | None) -> str | None:

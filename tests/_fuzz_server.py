@@ -13,6 +13,8 @@ import select
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -135,7 +137,7 @@ def _wait(child: int, seconds: float) -> int | str:
 
 def _do(job: dict[str, Any], errors: int, answer: Any) -> int:
     """Do one job, in the child."""
-    stdin = os.open(Path(job["folder"]) / (job["stdin"] or os.devnull), os.O_RDONLY)
+    stdin = _feed(Path(job["folder"]) / job["stdin"]) if job["stdin"] else os.open(os.devnull, os.O_RDONLY)
     for source, target in ((stdin, 0), (errors, 1), (errors, 2)):
         os.dup2(source, target)
     sys.stdin = os.fdopen(0, "r", closefd=False)
@@ -151,6 +153,18 @@ def _do(job: dict[str, Any], errors: int, answer: Any) -> int:
 
     sys.argv = ["recshuf", *job["arguments"]]
     return main()
+
+
+def _feed(path: Path) -> int:
+    """Return a pipe that the bytes of a file come from."""
+    reader, writer = os.pipe()
+    threading.Thread(target=_pour, args=(path.read_bytes(), writer), daemon=True).start()
+    return reader
+
+
+def _pour(content: bytes, writer: int) -> None:
+    with suppress(BrokenPipeError), os.fdopen(writer, "wb") as pipe:
+        pipe.write(content)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,119 @@
+"""Standard input: a file redirected to it is read as a file, and what has no name has the format of the output."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import recshuf
+from recshuf.errors import UsageError
+from tests._format_tools import OneWayWriter
+from tests.test_shuffle import make_inputs, read_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def redirect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], int]]:
+    """Return a function that makes a file standard input, as ``<`` does, and returns its descriptor."""
+    opened: list[io.TextIOWrapper] = []
+
+    def open_stdin(path: Path) -> int:
+        opened.append(path.open())
+        monkeypatch.setattr(sys, "stdin", opened[-1])
+        return opened[-1].fileno()
+
+    yield open_stdin
+    for file in opened:
+        file.close()
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_a_redirected_file_is_read_like_one_that_is_named(
+    tmp_path: Path, redirect: Callable[[Path], int], pack: Callable[[bytes], bytes]
+) -> None:
+    (path,) = make_inputs(tmp_path, "text", [3000])
+    path.write_bytes(pack(path.read_bytes()))
+    redirect(path)
+    report = recshuf.shuffle("-", tmp_path / "out.txt", seed=3)
+    assert [(file.name, file.file_bytes) for file in report.inputs] == [
+        ("standard input", path.stat().st_size)
+    ]
+    named = path.rename(tmp_path / ("in.txt" if pack is bytes else "in.txt.gz"))
+    recshuf.shuffle(named, tmp_path / "expected.txt", seed=3)
+    assert (tmp_path / "out.txt").read_bytes() == (tmp_path / "expected.txt").read_bytes()
+
+
+def test_what_was_read_of_a_redirected_file_before_is_left_out(
+    tmp_path: Path, redirect: Callable[[Path], int]
+) -> None:
+    path = tmp_path / "in.txt"
+    path.write_bytes(b"".join(b"%d\n" % number for number in range(1000)))
+    descriptor = redirect(path)
+    assert os.read(descriptor, 4) == b"0\n1\n"
+    recshuf.shuffle("-", tmp_path / "out.txt")
+    assert sorted(map(int, (tmp_path / "out.txt").read_bytes().split())) == list(range(2, 1000))
+
+
+def test_whoever_shares_a_redirected_file_finds_it_read(
+    tmp_path: Path, redirect: Callable[[Path], int]
+) -> None:
+    (path,) = make_inputs(tmp_path, "text", [100])
+    descriptor = redirect(path)
+    recshuf.shuffle("-", tmp_path / "out.txt")
+    assert os.read(descriptor, 1) == b""
+
+
+def test_the_command_takes_a_redirected_file(tmp_path: Path) -> None:
+    (path,) = make_inputs(tmp_path, "jsonl", [500])
+    command = [sys.executable, "-m", "recshuf", "--seed", "5", "--report", tmp_path / "report.json"]
+    with path.open("rb") as file:
+        result = subprocess.run(command, stdin=file, capture_output=True, timeout=120)
+    assert result.returncode == 0
+    (given,) = json.loads((tmp_path / "report.json").read_text())["inputs"]
+    assert given["file_bytes"] == path.stat().st_size
+    stdout = OneWayWriter()
+    recshuf.shuffle(path, "-", seed=5, stdout=stdout)
+    assert result.stdout == stdout.content
+
+
+def test_a_stream_given_to_the_function_is_read_as_it_is(tmp_path: Path) -> None:
+    """Its descriptor may be that of a file whose bytes it decodes."""
+    (path,) = make_inputs(tmp_path, "text", [300])
+    expected = recshuf.shuffle(path, tmp_path / "expected.txt", seed=1).records
+    packed = tmp_path / "in.bz2"
+    packed.write_bytes(bz2.compress(path.read_bytes()))
+    with bz2.open(packed) as stream:
+        assert recshuf.shuffle("-", tmp_path / "out.txt", seed=1, stdin=stream).records == expected
+    assert (tmp_path / "out.txt").read_bytes() == (tmp_path / "expected.txt").read_bytes()
+
+
+@pytest.mark.parametrize("options", [{}, {"to": "jsonl"}])
+def test_lines_from_a_stream_have_the_format_of_the_output(tmp_path: Path, options: dict[str, str]) -> None:
+    """JSON lines would otherwise become strings inside of others."""
+    (path,) = make_inputs(tmp_path, "jsonl", [700])
+    output = tmp_path / "out.jsonl" if not options else f"{tmp_path}/out/"
+    report = recshuf.shuffle("-", output, seed=2, stdin=io.BytesIO(path.read_bytes()), **options)
+    assert (report.format, report.to) == ("jsonl", "jsonl")
+    written = tmp_path / "out.jsonl" if not options else tmp_path / "out" / report.shards[0].name
+    recshuf.shuffle(path, tmp_path / "expected.jsonl", seed=2)
+    assert read_ids(written) == read_ids(tmp_path / "expected.jsonl")
+
+
+@pytest.mark.parametrize("name", ["out.parquet", "out.h5"])
+def test_lines_of_a_stream_are_not_guessed_at_when_they_become_a_table(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=r"standard input into .*; give --format text or --format jsonl"):
+        recshuf.shuffle("-", tmp_path / name, stdin=io.BytesIO(b'{"a": 1}\n'))
+    assert list(tmp_path.iterdir()) == []
+    recshuf.shuffle("-", tmp_path / name, format="jsonl", stdin=io.BytesIO(b'{"a": 1}\n'))
+    assert (tmp_path / name).exists()

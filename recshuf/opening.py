@@ -14,7 +14,8 @@ from recshuf.formats import detect_format, load_format, name_by_suffix, suffix_c
 from recshuf.inputs import expand_inputs, name_stdin, real_names
 from recshuf.interfaces import FieldAdder, InputFile, SupportsFields, SupportsTrust
 from recshuf.memory import available_bytes
-from recshuf.plans import Costs, Cut, InputSize, Limits, PileLayout, Plan, make_plan
+from recshuf.planning import make_plan
+from recshuf.plans import Costs, Cut, InputSize, Limits, PileLayout, Plan
 from recshuf.provenance import (
     FILE_COLUMN,
     PLACE_BYTES,

@@ -51,9 +51,9 @@ def _refuse_exchange() -> None:
 
 def _choose_numbers(numbers: Mapping[str, Any]) -> None:
     """Overrule fields of every plan made from now on."""
-    from recshuf import plans
+    from recshuf import planning, plans
 
-    original = plans.make_plan
+    original = planning.make_plan
     fields: dict[str, Any] = {
         name: tuple(one) if isinstance(one, list) else one for name, one in numbers.items()
     }

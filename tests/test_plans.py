@@ -20,6 +20,7 @@ from recshuf.pile_sizes import (
     SHARED_BYTES,
     region_bytes,
 )
+from recshuf.planning import make_plan
 from recshuf.plans import (
     INPUT_BYTES,
     Costs,
@@ -28,7 +29,6 @@ from recshuf.plans import (
     Limits,
     PileLayout,
     Plan,
-    make_plan,
     shard_bounds,
 )
 

@@ -1,0 +1,369 @@
+"""Making a plan: every number of a run, decided before a byte moves. Pure: integers in, integers out.
+
+Memory of the two passes, each at most `Limits.room_bytes`:
+
+    scatter:  workers * (reading a fragment + block * GROUPING)      + what piles stay resident
+    gather:   writers * sink + piles in flight * pile * ORDERING     + what piles stay resident
+              + piles ready beside them * pile * WAITING             (piles more, where they are decoded)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cached_property
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple
+
+from recshuf.errors import MemoryLimitError
+from recshuf.memory import format_size
+from recshuf.pile_sizes import (
+    CACHE_PILE_BYTES,
+    MAX_PLANNED_PILES,
+    MOST_SPILLED_PILE_BYTES,
+    UNEVEN,
+    assign_sets,
+    choose_spilled_bytes,
+    count_piles,
+    limit_converted,
+    share_regions,
+)
+from recshuf.plans import Plan, count_shards
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recshuf.plans import Costs, Cut, InputSize, Limits, PileLayout
+
+LARGEST_BLOCK = 32 << 20
+SMALLEST_BLOCK = 1 << 20
+SLICE_BYTES = 32 << 10
+"""What a block adds to a region on disk should have, even if the block has to be larger for it: of 16 KiB, the calls that
+write and read it cost as much as the bytes."""
+SMALLEST_PILE = 1 << 20
+GROUPING = 2.0
+"""Memory of grouping a batch by pile, as a multiple of the batch: the copy in pile order, keys and indices."""
+ORDERING = 2.75
+"""Memory of ordering a pile, as a multiple of the pile: as loaded, as taken, keys, lengths and indices."""
+WAITING = 1.25
+"""Memory of a pile that was ordered, as a multiple of the pile."""
+STAYING_SHARE, SPILLING_SHARE = 0.6, 0.8
+"""What the scatter may take of the memory limit where piles may stay there, and where none does: the larger the blocks,
+the fewer and longer the slices that are written."""
+MISJUDGED = 1.25
+"""How many times as much as expected to fit into memory may fit after all."""
+RESERVED_DESCRIPTORS = 40
+
+
+def make_plan(
+    inputs: Sequence[InputSize],
+    limits: Limits,
+    costs: Costs,
+    cut: Cut,
+    output_count: int | None = None,
+    piles: PileLayout | None = None,
+) -> Plan:
+    """Return the plan of a run, with the `piles` of an earlier one if it goes on from there.
+
+    Raises
+    ------
+    MemoryLimitError
+        When not even one worker with the smallest blocks and piles fits the limit.
+    """
+    limits = replace(limits, input_count=len(inputs))
+    return _Planner(inputs, limits, costs, cut, output_count, piles).plan()
+
+
+class _Scattering(NamedTuple):
+    """How inputs are read."""
+
+    workers: int
+    block_bytes: int
+    memory_bytes: int
+    """What all workers take."""
+
+
+class _Gathering(NamedTuple):
+    """How shards are written."""
+
+    writers: int
+    sink_threads: int
+    in_flight: int
+    """Units being loaded, ordered or written, for each writer."""
+    most_pile_bytes: int
+    """The largest pile that leaves each of them its share of memory."""
+    sink_bytes: int
+    """Memory of one sink."""
+
+
+class _Planner:
+    """Works out the numbers of one plan, each from those above it."""
+
+    def __init__(
+        self,
+        inputs: Sequence[InputSize],
+        limits: Limits,
+        costs: Costs,
+        cut: Cut,
+        output_count: int | None,
+        piles: PileLayout | None,
+    ) -> None:
+        self._inputs = inputs
+        self._limits = limits
+        self._costs = costs
+        self._output_count = output_count
+        self._piles = piles
+        self._given_count = piles.pile_count if piles else limits.pile_count
+        self._record_count = _sum_known([size.record_count for size in inputs])
+        self._byte_count = _sum_known([size.byte_count for size in inputs])
+        self._output_bytes = _sum_known(
+            [size.file_bytes if size.file_bytes is not None else size.byte_count for size in inputs]
+        )
+        self._shard_count = count_shards(cut, _least(self._record_count, output_count), self._output_bytes)
+
+    def plan(self) -> Plan:
+        """Return the plan."""
+        limits, gathering, scattering = self._limits, self._gathering, self._scattering
+        resident_bytes, kept_bytes, sets = self._resident_bytes, self._kept_bytes, self._set_of_input
+        spilled_bytes = max(0, (kept_bytes or 0) - resident_bytes)
+        staying_bytes = min(resident_bytes, kept_bytes or resident_bytes)
+        return Plan(
+            record_count=self._record_count,
+            record_count_is_exact=self._record_count is not None
+            and all(size.is_exact for size in self._inputs),
+            byte_count=self._byte_count,
+            output_count=self._output_count,
+            pile_count=self._pile_count,
+            pile_bytes=self._pile_bytes,
+            region_piles=self._region_piles,
+            set_of_input=sets,
+            block_bytes=scattering.block_bytes,
+            max_record_bytes=min(limits.max_record_bytes, self._longest_record),
+            scatter_workers=scattering.workers,
+            gather_workers=limits.workers,
+            shard_writers=gathering.writers,
+            sink_threads=gathering.sink_threads,
+            units_in_flight=gathering.in_flight + self._ahead,
+            resident_bytes=resident_bytes,
+            spilled_bytes=spilled_bytes,
+            peak_memory_bytes=self._passes_bytes + staying_bytes + limits.taken_bytes,
+            peak_disk_bytes=spilled_bytes + (self._output_bytes or 0),
+            descriptors=max(sets, default=0)
+            + 1
+            + scattering.workers
+            + gathering.writers
+            + RESERVED_DESCRIPTORS,
+            shard_count=self._shard_count,
+            spill_compression=limits.spill_compression,
+            place_bytes=self._costs.place_bytes,
+        )
+
+    @cached_property
+    def _kept_bytes(self) -> int | None:
+        """Bytes that stay in piles: of a sample of n of N records, n (1 + ln(N / n)) are ever kept.
+
+        The k-th record read is kept if it is among the n smallest keys so far, which has probability n / k.
+        """
+        byte_count, record_count, output_count = self._byte_count, self._record_count, self._output_count
+        if byte_count is None or not record_count or output_count is None or output_count >= record_count:
+            return byte_count
+        share = max(1, output_count) / record_count
+        return math.ceil(byte_count * min(1.0, share * (1 - math.log(share))))
+
+    @cached_property
+    def _spare_bytes(self) -> int:
+        """What no pass plans with: room for copies of long records."""
+        return self._limits.room_bytes // 5
+
+    @cached_property
+    def _ordering_factor(self) -> float:
+        """Memory of ordering a pile, and of decoding it, as a multiple of the pile.
+
+        A decoded pile leaves as much again behind for a moment: at 256 MB, two workers and JSONL to Parquet took 360 to
+        422 MB when that was not counted.
+        """
+        decoding = self._costs.decoding_factor
+        return ORDERING * (2 * decoding if decoding > 1 else decoding)
+
+    @cached_property
+    def _gathering(self) -> _Gathering:
+        limits = self._limits
+        most = min(limits.workers, self._shard_count or limits.workers)
+        choices = [(writers, limits.workers // writers) for writers in range(most, 0, -1)]
+        choices += [(1, threads) for threads in range(limits.workers - 1, 0, -1)]
+        for writers, threads in choices:
+            in_flight = limits.workers + 1 if writers == 1 else 2
+            sink_bytes = self._costs.sink_bytes(threads)
+            rest = limits.room_bytes - writers * sink_bytes
+            most_pile_bytes = int(rest / (writers * in_flight * self._ordering_factor))
+            # More of either is not worth piles so small.
+            if most_pile_bytes >= (SMALLEST_PILE if writers == threads == 1 else 4 * SMALLEST_PILE):
+                return _Gathering(writers, threads, in_flight, most_pile_bytes, sink_bytes)
+        needed = self._costs.sink_bytes(1) + int((limits.workers + 1) * self._ordering_factor * SMALLEST_PILE)
+        raise self._too_small("writing a shard", needed)
+
+    @cached_property
+    def _even_pile_bytes(self) -> int:
+        """What piles may be planned with, since some come out larger, and what is larger than may be is split."""
+        return int(self._gathering.most_pile_bytes / UNEVEN)
+
+    @cached_property
+    def _spilled_pile_bytes(self) -> int:
+        """Size of piles on disk."""
+        limits, (writers, _, in_flight, _, sink_bytes) = self._limits, self._gathering
+        byte_count = self._byte_count or 0
+        size = min(self._even_pile_bytes, choose_spilled_bytes(byte_count))
+        if self._costs.decoding_factor > 1 and writers < limits.workers:
+            waiting_room = limits.room_bytes - self._spare_bytes - 2 * writers * sink_bytes
+            most_bytes = int(waiting_room / (writers * in_flight * self._ordering_factor))
+            size = min(size, limit_converted(byte_count, most_bytes))
+        return size
+
+    @cached_property
+    def _spilled_count(self) -> int:
+        """Number of piles on disk."""
+        return self._given_count or count_piles(self._byte_count, self._spilled_pile_bytes)
+
+    @cached_property
+    def _region_piles(self) -> int:
+        if self._piles:
+            return self._piles.region_piles
+        return share_regions(self._byte_count, self._spilled_count, self._spilled_pile_bytes)
+
+    @cached_property
+    def _scattering(self) -> _Scattering:
+        """How inputs are read: with more memory where no piles are to stay."""
+        if self._kept_bytes is None:
+            return self._fit_scatter(STAYING_SHARE, _list_blocks(LARGEST_BLOCK))
+        halves = [LARGEST_BLOCK >> power for power in range(LARGEST_BLOCK.bit_length())]
+        chosen = self._fit_scatter(STAYING_SHARE, halves)
+        if self._kept_bytes <= MISJUDGED * (
+            self._limits.room_bytes - self._spare_bytes - chosen.memory_bytes
+        ):
+            return chosen
+        region_count = -(-self._spilled_count // self._region_piles)
+        largest = max(LARGEST_BLOCK, min(region_count, MAX_PLANNED_PILES) * SLICE_BYTES)
+        return self._fit_scatter(SPILLING_SHARE, _list_blocks(largest))
+
+    def _fit_scatter(self, share: float, blocks: Sequence[int]) -> _Scattering:
+        """Return how inputs are read with at most a share of memory: large blocks first, then many workers.
+
+        `blocks` are the sizes to choose from, descending to the smallest; none below that is taken.
+        """
+        limits, costs = self._limits, self._costs
+        most_bytes = share * limits.room_bytes
+        for workers in range(limits.workers, 0, -1):
+            # With few workers left, small blocks cost more than idle cores.
+            smallest = SMALLEST_BLOCK if workers == 1 else 4 * SMALLEST_BLOCK
+            for block in takewhile(smallest.__le__, blocks):
+                needed = workers * (costs.reading_bytes(block) + int(GROUPING * block))
+                if needed <= most_bytes or (
+                    workers == 1 and block == SMALLEST_BLOCK and needed <= limits.room_bytes
+                ):
+                    return _Scattering(workers, block, needed)
+        needed = costs.reading_bytes(SMALLEST_BLOCK) + int(GROUPING * SMALLEST_BLOCK)
+        raise self._too_small("reading the inputs", needed)
+
+    @cached_property
+    def _longest_record(self) -> int:
+        """The longest record that several threads can each hold copies of, beside their ordinary load.
+
+        Measured at 300 MB and two workers: records of 15 MB stay within the limit, of 30 MB exceed it by 90 MB.
+        """
+        scattering = self._scattering
+        return max(scattering.block_bytes, (self._limits.room_bytes - scattering.memory_bytes) // 12)
+
+    @cached_property
+    def _fits(self) -> bool:
+        """Whether all piles are expected to stay in memory."""
+        if self._kept_bytes is None:
+            return False
+        pile_bytes = min(CACHE_PILE_BYTES, self._gathering.most_pile_bytes)
+        passes_bytes = max(self._scattering.memory_bytes, self._order_bytes(pile_bytes))
+        return self._kept_bytes <= self._limits.room_bytes - self._spare_bytes - passes_bytes
+
+    def _order_bytes(self, pile_bytes: int) -> int:
+        """Return the memory of sinks and of the piles that are ordered for them."""
+        writers, _, in_flight, _, sink_bytes = self._gathering
+        return writers * (sink_bytes + int(in_flight * pile_bytes * self._ordering_factor))
+
+    @cached_property
+    def _wanted_pile_bytes(self) -> int:
+        """How large piles should be."""
+        if self._fits:
+            return min(self._even_pile_bytes, CACHE_PILE_BYTES)
+        if self._byte_count is not None or self._given_count:
+            return self._spilled_pile_bytes
+        # As large as makes no difference to what may stay in memory.
+        writers, _, in_flight, _, sink_bytes = self._gathering
+        rest = self._scattering.memory_bytes // writers - sink_bytes
+        free_bytes = int(rest / (in_flight * self._ordering_factor))
+        largest = min(self._even_pile_bytes, MOST_SPILLED_PILE_BYTES, free_bytes)
+        return max(self._spilled_pile_bytes, largest)
+
+    @cached_property
+    def _pile_count(self) -> int:
+        return self._given_count or count_piles(self._byte_count, self._wanted_pile_bytes)
+
+    @cached_property
+    def _pile_bytes(self) -> int:
+        """Size above which a pile is split: what comes out larger than planned, for want of a larger count, may fit."""
+        if self._byte_count is None:
+            return self._wanted_pile_bytes
+        expected = math.ceil(UNEVEN * self._byte_count / self._pile_count)
+        return min(self._gathering.most_pile_bytes, max(self._wanted_pile_bytes, expected))
+
+    @cached_property
+    def _ahead(self) -> int:
+        """How many more piles to have ready for a sink: what takes about as much memory as the sink does.
+
+        It takes none while it writes what it holds, a row group maybe, and then as many as that needs.
+        """
+        limits, gathering = self._limits, self._gathering
+        # Piles of unknown size may fit into all that is left.
+        staying = limits.room_bytes if self._kept_bytes is None else self._kept_bytes if self._fits else 0
+        room = max(limits.room_bytes - self._spare_bytes - staying, self._scattering.memory_bytes)
+        room -= self._order_bytes(self._pile_bytes)
+        waiting = int(self._pile_bytes * WAITING * self._costs.decoding_factor)
+        return max(0, min(gathering.sink_bytes, room // gathering.writers) // waiting)
+
+    @cached_property
+    def _passes_bytes(self) -> int:
+        """Memory of the pass that takes more, beside what piles stay."""
+        waiting = int(self._ahead * self._pile_bytes * WAITING * self._costs.decoding_factor)
+        gather_bytes = self._order_bytes(self._pile_bytes) + self._gathering.writers * waiting
+        return max(self._scattering.memory_bytes, gather_bytes)
+
+    @cached_property
+    def _resident_bytes(self) -> int:
+        """Piles kept in memory, at most; none where they are not expected to fit."""
+        resident_bytes = max(0, self._limits.room_bytes - self._passes_bytes - self._spare_bytes)
+        is_hopeless = self._kept_bytes is not None and self._kept_bytes > MISJUDGED * resident_bytes
+        return 0 if is_hopeless else resident_bytes
+
+    @cached_property
+    def _set_of_input(self) -> tuple[int, ...]:
+        if self._piles and len(self._piles.set_of_input) == len(self._inputs):
+            return self._piles.set_of_input
+        region_count = self._pile_count // self._region_piles
+        return assign_sets([size.byte_count or 0 for size in self._inputs], region_count)
+
+    def _too_small(self, what: str, needed: int) -> MemoryLimitError:
+        return MemoryLimitError(
+            f"{what} needs at least {format_size(needed + self._limits.taken_bytes)} of memory, and the limit is "
+            f"{format_size(self._limits.memory_bytes)}; raise --memory"
+        )
+
+
+def _list_blocks(largest: int) -> range:
+    return range(largest // SMALLEST_BLOCK * SMALLEST_BLOCK, 0, -SMALLEST_BLOCK)
+
+
+def _sum_known(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _least(first: int | None, second: int | None) -> int | None:
+    known = [value for value in (first, second) if value is not None]
+    return min(known) if known else None

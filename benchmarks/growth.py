@@ -3,7 +3,7 @@
     python -m benchmarks.growth [FOLDER] [--most 16GB] [--size 1GB] [--rounds 3] [--part NAME]...
 
 makes the data in FOLDER, which takes up to four times the largest size, and removes them. All figures are medians, in
-seconds per GB of data before compression.
+seconds per GB of data before compression; shapes of one format, and numbers of cores, are measured in turn.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,11 +35,13 @@ from benchmarks.cases import (
 from benchmarks.data import FILE_BYTES, count_rows
 from benchmarks.markdown import format_circumstances, format_ratio, format_table
 from benchmarks.report import make_contender, make_head, save_report
-from benchmarks.suite import Settings, run_case
+from benchmarks.suite import Settings, Trial, run_in_turn
 from recshuf.memory import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from benchmarks.suite import CaseResult
 
 NAMED = {case.name: case for case in CASES}
 LINES_CASE, TABLE_CASE = NAMED["lines at 256 MB"], NAMED["Parquet at 512 MB"]
@@ -128,11 +132,32 @@ def plan(parts: tuple[str, ...], most: int, size: int, groups: int) -> list[Step
     return [step for part in parts or steps for step in steps[part]()]
 
 
-def measure_step(step: Step, folder: Path, rounds: int, limit: float) -> dict[str, Any]:
-    """Return what was found at a point, on data that are made for it and removed."""
+def group_steps(steps: list[Step]) -> Iterator[list[Step]]:
+    """Yield steps that are measured in turn: series of one size, which the hour of the machine must not divide."""
+    for _, alike in groupby(steps, key=lambda step: (step.part, step.series)):
+        group = list(alike)
+        is_of_one_size = len({step.size for step in group}) == 1
+        yield from [group] if is_of_one_size else ([step] for step in group)
+
+
+def measure_steps(steps: list[Step], folder: Path, rounds: int, limit: float) -> list[dict[str, Any]]:
+    """Return what was found at points, in turn, on data that are made for them and removed."""
     with tempfile.TemporaryDirectory(prefix="growth-", dir=folder) as work:
-        settings = Settings(Path(work), step.size, rounds, limit, limit, step.cores)
-        found = run_case(step.case, settings, say, step.contenders)
+        trials = [
+            Trial(
+                step.case,
+                Settings(Path(work), step.size, rounds, limit, limit, step.cores),
+                partial(say_of, step),
+                step.contenders,
+            )
+            for step in steps
+        ]
+        found = run_in_turn(trials, rounds)
+    return [make_point(step, one) for step, one in zip(steps, found, strict=True)]
+
+
+def make_point(step: Step, found: CaseResult) -> dict[str, Any]:
+    """Return a point as it is saved."""
     return {
         "part": step.part,
         "series": step.series,
@@ -143,6 +168,11 @@ def measure_step(step: Step, folder: Path, rounds: int, limit: float) -> dict[st
         "cores": step.cores,
         "contenders": [make_contender(result) for result in found.results],
     }
+
+
+def say_of(step: Step, line: str) -> None:
+    """Show what was found at a step."""
+    say(f"{step.part}, {step.name}: {line}")
 
 
 def say(line: str) -> None:
@@ -218,9 +248,9 @@ def main(
     folder.mkdir(parents=True, exist_ok=True)
     command = f"python -m benchmarks.growth --most {most / 1e9:g}GB --size {size / 1e9:g}GB --rounds {rounds}"
     points: list[dict[str, Any]] = []
-    for step in plan(parts, most, size, groups):
-        say(f"{step.part}: {step.series}, {step.name}")
-        points.append(measure_step(step, folder, rounds, limit))
+    for steps in group_steps(plan(parts, most, size, groups)):
+        say(f"{steps[0].part}: {steps[0].series}, {', '.join(step.name for step in steps)}")
+        points += measure_steps(steps, folder, rounds, limit)
         report = make_head(command, size) | {"points": points}
         save_report(report, format_growth(report), "growth", out or folder, say)
     click.echo(format_growth(make_head(command, size) | {"points": points}))

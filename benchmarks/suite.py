@@ -83,13 +83,8 @@ class WrongOutputError(Exception):
     """An output does not hold the records of the input."""
 
 
-def run_case(
-    case: Case,
-    settings: Settings,
-    say: Callable[[str], object],
-    contenders: Sequence[Contender] | None = None,
-) -> CaseResult:
-    """Run the contenders of a case in turn, round after round, every other round in reverse.
+class Trial:
+    """A case and those who do its job, measured round by round.
 
     Parameters
     ----------
@@ -98,22 +93,61 @@ def run_case(
     contenders
         Only these of the case's.
     """
-    settings.folder.mkdir(parents=True, exist_ok=True)
-    given = prepare_data(case.data, settings.folder, settings.size)
-    runs = [(contender, Result(contender.name)) for contender in contenders or case.contenders]
-    for contender, result in runs:
-        result.problem = contender.find_lack()
-    expected = find_digest(case, given) if case.records else ""
-    warm_up(given)
-    for number in range(settings.rounds):
-        for contender, result in runs if number % 2 == 0 else reversed(runs):
-            if result.problem or (number and result.rounds[0].seconds > settings.patience_seconds):
+
+    def __init__(
+        self,
+        case: Case,
+        settings: Settings,
+        say: Callable[[str], object],
+        contenders: Sequence[Contender] | None = None,
+    ) -> None:
+        settings.folder.mkdir(parents=True, exist_ok=True)
+        self._case = case
+        self._settings = settings
+        self._say = say
+        self._given = prepare_data(case.data, settings.folder, settings.size)
+        self._runs = [(contender, Result(contender.name)) for contender in contenders or case.contenders]
+        for contender, result in self._runs:
+            result.problem = contender.find_lack()
+        self._expected = find_digest(case, self._given) if case.records else ""
+        warm_up(self._given)
+
+    def run(self, number: int) -> None:
+        """Let each contender run once, in every other round in reverse."""
+        for contender, result in self._runs if number % 2 == 0 else reversed(self._runs):
+            if result.problem or (number and result.rounds[0].seconds > self._settings.patience_seconds):
                 continue
-            run_once(case, contender, result, given, expected, settings)
-            say(f"{case.name}, round {number + 1}, {describe_last(result)}")
-    memory = case.find_memory(settings.size)
-    records = count_rows(case.data.kind, settings.size)
-    return CaseResult(case, count_bytes(given), records, memory, [result for _, result in runs])
+            run_once(self._case, contender, result, self._given, self._expected, self._settings)
+            self._say(f"{self._case.name}, round {number + 1}, {describe_last(result)}")
+
+    def summarise(self) -> CaseResult:
+        """Return what was found."""
+        case, size = self._case, self._settings.size
+        return CaseResult(
+            case,
+            count_bytes(self._given),
+            count_rows(case.data.kind, size),
+            case.find_memory(size),
+            [result for _, result in self._runs],
+        )
+
+
+def run_in_turn(trials: Sequence[Trial], rounds: int) -> list[CaseResult]:
+    """Run trials that are compared with each other round after round, every other round in reverse."""
+    for number in range(rounds):
+        for trial in trials if number % 2 == 0 else reversed(trials):
+            trial.run(number)
+    return [trial.summarise() for trial in trials]
+
+
+def run_case(
+    case: Case,
+    settings: Settings,
+    say: Callable[[str], object],
+    contenders: Sequence[Contender] | None = None,
+) -> CaseResult:
+    """Run the contenders of a case in turn; the parameters are those of `Trial`."""
+    return run_in_turn([Trial(case, settings, say, contenders)], settings.rounds)[0]
 
 
 def describe_last(result: Result) -> str:

@@ -21,11 +21,11 @@ from benchmarks import suite
 from benchmarks.cases import CASES, FLOOR, OURSELVES, Case, Contender, Data, Promise
 from benchmarks.data import make_data
 from benchmarks.digest import digest
-from benchmarks.growth import DATA_TO_MEMORY, format_growth, plan
+from benchmarks.growth import DATA_TO_MEMORY, format_growth, group_steps, plan
 from benchmarks.markdown import format_report
 from benchmarks.measure import CommandError, LimitError, Usage, measure
 from benchmarks.report import make_report
-from benchmarks.suite import Settings, extrapolate, run_case
+from benchmarks.suite import Settings, Trial, extrapolate, run_case, run_in_turn
 
 SIZE = 1_000_000
 
@@ -356,6 +356,36 @@ def test_shapes_are_made_as_named(tmp_path: Path) -> None:
     rows = int(steps["20 row groups"].case.data.options[1])
     make_data("parquet", 50_000_000, tmp_path, group_rows=rows)
     assert pq.ParquetFile(tmp_path / "part-00000.parquet").num_row_groups == 20
+
+
+def test_what_is_compared_in_growth_is_measured_in_turn() -> None:
+    steps = plan((), 10**9, 10**9, 20)
+    groups = [[(step.part, step.series) for step in group] for group in group_steps(steps)]
+    assert [one for group in groups for one in group] == [(step.part, step.series) for step in steps]
+    lengths = {(part, len(group)) for group in groups for part, _ in group[:1]}
+    assert lengths == {
+        ("sizes", 1),
+        ("cores", len(os.sched_getaffinity(0))),
+        ("shapes", 4),
+    }
+    assert all(len(set(group)) == 1 for group in groups)
+
+
+def test_trials_take_turns_and_every_other_round_is_reversed() -> None:
+    ran: list[tuple[str, int]] = []
+
+    class Recorded(Trial):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def run(self, number: int) -> None:
+            ran.append((self.name, number))
+
+        def summarise(self) -> Any:
+            return self.name
+
+    assert run_in_turn([Recorded("a"), Recorded("b")], 3) == ["a", "b"]
+    assert ran == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("a", 2), ("b", 2)]
 
 
 @pytest.mark.slow

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 from recshuf.census import take_census
 from recshuf.disk import real_path
 from recshuf.errors import UsageError
-from recshuf.formats import detect_format, load_format, name_by_suffix, suffix_compression
+from recshuf.formats import (
+    detect_format,
+    load_format,
+    name_by_content,
+    name_by_suffix,
+    suffix_compression,
+)
 from recshuf.inputs import expand_inputs, name_stdin, real_names
 from recshuf.interfaces import FieldAdder, InputFile, SupportsFields, SupportsTrust
 from recshuf.memory import available_bytes
@@ -275,6 +281,9 @@ def _detect_format(job: Job, files: list[InputFile], target_name: str | None) ->
     )
     if not are_streams:
         return detect_format(files)
+    # A file after < can be looked at, and is refused where its bytes are no lines.
+    if files[0].stamp is not None and (found := name_by_content(files[0])) not in ("text", "jsonl"):
+        return found
     if target_name not in (None, "text", "jsonl"):
         raise UsageError(
             f"{files[0].name} into {target_name}: its lines may be text or JSON; give --format text or --format jsonl"

@@ -54,6 +54,17 @@ def test_a_redirected_file_is_read_like_one_that_is_named(
     assert (tmp_path / "out.txt").read_bytes() == (tmp_path / "expected.txt").read_bytes()
 
 
+@pytest.mark.parametrize("name", ["parquet", "hdf5"])
+def test_a_redirected_file_that_holds_no_lines_is_refused(
+    tmp_path: Path, redirect: Callable[[Path], int], name: str
+) -> None:
+    (path,) = make_inputs(tmp_path / "in", name, [30])
+    redirect(path)
+    with pytest.raises(UsageError, match=f"{name} cannot be read from standard input.*; give its path"):
+        recshuf.shuffle("-", tmp_path / "out.txt")
+    assert [one.name for one in tmp_path.iterdir()] == ["in"]
+
+
 def test_what_was_read_of_a_redirected_file_before_is_left_out(
     tmp_path: Path, redirect: Callable[[Path], int]
 ) -> None:

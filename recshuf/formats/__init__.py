@@ -65,7 +65,7 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
         name = name_by_suffix(file.name)
         if name in _LINES:
             _check_plain(file, name)
-        name = name or _name_by_content(file)
+        name = name or name_by_content(file)
         if first is not None and name != first[1]:
             raise InputError(
                 file.name,
@@ -108,8 +108,14 @@ def _read_head(file: InputFile, size: int) -> bytes:
         raise InputError(file.name, f"cannot be read: {error.strerror}") from error
 
 
-def _name_by_content(file: InputFile) -> str:
-    # A pipe gives its bytes once: nothing may be taken from it here.
+def name_by_content(file: InputFile) -> str:
+    """Return the format that the first bytes of a file look like; text for a pipe, of which nothing may be taken here.
+
+    Raises
+    ------
+    InputError
+        When they look like none.
+    """
     if file.path is None or (file.path.exists() and not file.path.is_file()):
         return "text"
     head = _read_head(file, _HEAD_BYTES)

@@ -9,18 +9,20 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import recshuf
+from recshuf import opening, pipeline
 from recshuf.errors import UsageError
+from recshuf.inputs import name_stdin
 from tests._format_tools import OneWayWriter
 from tests.test_shuffle import make_inputs, read_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -74,6 +76,32 @@ def test_what_was_read_of_a_redirected_file_before_is_left_out(
     assert os.read(descriptor, 4) == b"0\n1\n"
     recshuf.shuffle("-", tmp_path / "out.txt")
     assert sorted(map(int, (tmp_path / "out.txt").read_bytes().split())) == list(range(2, 1000))
+
+
+def test_a_redirected_file_is_read_again_where_its_first_records_do_not_tell_the_types(
+    tmp_path: Path, redirect: Callable[[Path], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "_CLOSELY_BYTES", 0)
+    passes: list[str] = []
+    observe = pipeline._Run._observe_all
+    monkeypatch.setattr(
+        pipeline._Run, "_observe_all", lambda *given: passes.append("observe") or observe(*given)
+    )
+    path = tmp_path / "in.jsonl"
+    lines = [b'{"a": %d}\n' % number for number in range(1_000_000)]
+    path.write_bytes(b"".join([*lines, b'{"a": 0.5, "b": "late"}\n']))
+    redirect(path)
+    recshuf.shuffle("-", tmp_path / "out.parquet", format="jsonl", seed=1, memory="200MB")
+    recshuf.shuffle(path, tmp_path / "expected.parquet", seed=1, memory="200MB")
+    assert passes == ["observe"] * 2
+    assert (tmp_path / "out.parquet").read_bytes() == (tmp_path / "expected.parquet").read_bytes()
+
+
+def test_a_device_after_the_redirection_is_a_stream(redirect: Callable[[Path], int]) -> None:
+    redirect(Path(os.devnull))
+    given = name_stdin()
+    assert given.path is None
+    assert given.stamp is None
 
 
 def test_whoever_shares_a_redirected_file_finds_it_read(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from recshuf.version import __version__
+
 __all__ = [
     "CheckOptions",
     "CheckReport",
@@ -23,8 +24,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from recshuf import errors
-    from recshuf.api import plan, shuffle, verify
-    from recshuf.api_order import check, picture
+    from recshuf.api import check, picture, plan, shuffle, verify
     from recshuf.arguments import CheckOptions, Options, VerifyOptions
     from recshuf.checking import CheckReport
     from recshuf.report import ShuffleReport
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "CheckOptions": "recshuf.arguments",
     "CheckReport": "recshuf.checking",
-    "check": "recshuf.api_order",
-    "picture": "recshuf.api_order",
+    "check": "recshuf.api",
+    "picture": "recshuf.api",
     "Options": "recshuf.arguments",
     "shuffle": "recshuf.api",
     "plan": "recshuf.api",

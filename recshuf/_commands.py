@@ -155,17 +155,17 @@ def _run_check(
         raise UsageError(
             "check what? usage: recshuf check [OPTIONS] DATA... [--against INPUT... | --column NAME | --provenance]"
         )
-    from recshuf import api_order
+    from recshuf import api
     from recshuf._wording import check_lines, one_line
 
     progress = _choose_progress(quiet)
     if html:
         check_place("--html", html, None)
         check_spared(html, [*inputs, *options["against"], options["schema"]])
-        done, page = api_order.write_check(inputs, progress=progress, **options)
+        done, page = api.write_check(inputs, progress=progress, **options)
         write_whole(real_path(html), page.encode())
     else:
-        done = api_order.check(inputs, progress=progress, **options)
+        done = api.check(inputs, progress=progress, **options)
     if as_json:
         write_json("-", done.to_json())
     lines = [] if quiet or as_json or sys.stdout is None else check_lines(done, inputs, with_all=verbose)
@@ -189,9 +189,9 @@ def _run_picture(
     if path.exists() and not (overwrite and path.is_file()):
         raise OutputError(f"{output}: exists; give --overwrite, or choose another name")
     check_spared(output, [*inputs, *options["against"]])
-    from recshuf import api_order
+    from recshuf import api
 
-    picture = api_order.picture(inputs, progress=_choose_progress(quiet), **options)
+    picture = api.picture(inputs, progress=_choose_progress(quiet), **options)
     write_whole(path, picture)
 
 

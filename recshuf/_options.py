@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from recshuf import __version__
 from recshuf.errors import UsageError
-from recshuf.memory import parse_size
+from recshuf.units import parse_size
+from recshuf.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable

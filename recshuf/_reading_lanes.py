@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from recshuf.errors import Stopped
-from recshuf.ledger import RowLedger
 from recshuf.records import concat_batches
 from recshuf.sizes import count_bytes
-from recshuf.spans import Span, join_spans
+from recshuf.spans import RowLedger, Span, join_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

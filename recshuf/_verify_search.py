@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from recshuf.codec import choose_codec
 from recshuf.order import find_piles, sort_by_pile
-from recshuf.records import Records, choose_codec
+from recshuf.records import Records
 from recshuf.sides import INPUTS, OUTPUT
 from recshuf.store import PileStore
 

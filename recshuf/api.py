@@ -1,17 +1,19 @@
-"""The functions that Python programs call to shuffle: `shuffle`, `plan` and `verify`."""
+"""The functions that Python programs call: `shuffle`, `plan`, `verify`, `check` and `picture`."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Unpack, cast
 
-from recshuf.arguments import VerifyOptions, make_job
+from recshuf.arguments import CheckOptions, VerifyOptions, list_paths, make_job, split_names
+from recshuf.errors import UsageError
 from recshuf.memory import choose_allocators
 from recshuf.progress import SilentProgress, listen_to
 
 if TYPE_CHECKING:
-    import os
-
     from recshuf.arguments import Options, Paths
+    from recshuf.checking import CheckReport
+    from recshuf.job import Job
     from recshuf.plans import Plan
     from recshuf.progress import Progress
     from recshuf.report import ShuffleReport
@@ -143,3 +145,211 @@ def write_run(
 
     with listen_to(progress) as listener:
         return report_run(done, make_job(inputs, output, options), listener)
+
+
+def check(
+    data: Paths,
+    *,
+    against: Paths = (),
+    column: str | None = None,
+    provenance: bool = False,
+    id_column: str | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[CheckOptions],
+) -> CheckReport:
+    """Test whether records are in a uniformly random order.
+
+    Parameters
+    ----------
+    data
+        Files, directories and globs; with `against` or `provenance`, each is a shuffle of its own, with another
+        seed: they are tested together.
+    against
+        What `data` was made from, by whatever program: where each record comes from is found by its content.
+    column
+        Without `against`: the column, dataset or field (``a.b``) by whose values the order is tested. Where `datasets` or
+        `columns` names a single one, it is that.
+    provenance
+        Without both: where a record comes from is what the columns say that `shuffle` has added.
+    id_column
+        With `against`: what tells records apart; None for their whole content.
+    progress
+        Hears of passes, records and warnings; None for nobody.
+    **options
+        Each explained in `recshuf.CheckOptions`.
+
+    Returns
+    -------
+    CheckReport
+        Whether nothing speaks against it (`is_uniform`), and the score of every statistic.
+
+    Raises
+    ------
+    UsageError
+        When options contradict each other, there are fewer than 1,000 records, or a column is not there.
+    InputError
+        When a file cannot be read.
+    """
+    column = _choose_column(column, provenance or bool(list_paths(against)), options)
+    jobs = _make_check_jobs(data, against, column, provenance, id_column, options)
+    from recshuf.checking import check_against, check_places, check_values
+
+    with listen_to(progress) as listener:
+        if column is not None:
+            return check_values(jobs[0], listener, column)
+        if provenance:
+            return check_places(jobs, listener)
+        return check_against(jobs, listener, id_column)
+
+
+def write_check(
+    data: Paths,
+    *,
+    against: Paths = (),
+    column: str | None = None,
+    provenance: bool = False,
+    id_column: str | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[CheckOptions],
+) -> tuple[CheckReport, str]:
+    """Do what `check` does, and return a page about the findings, too: HTML that loads nothing.
+
+    Raises
+    ------
+    RecshufError
+        As `check` does, and when Pillow or Jinja is not installed.
+    """
+    column = _choose_column(column, provenance or bool(list_paths(against)), options)
+    jobs = _make_check_jobs(data, against, column, provenance, id_column, options)
+    from recshuf.reporting import report_check
+
+    with listen_to(progress) as listener:
+        names = [os.fspath(path) for path in list_paths(data)]
+        return report_check(jobs, listener, column, id_column, names, by_places=provenance)
+
+
+def picture(
+    data: Paths,
+    *,
+    against: Paths = (),
+    column: str | None = None,
+    provenance: bool = False,
+    id_column: str | None = None,
+    title: str | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[CheckOptions],
+) -> bytes:
+    """Return a PNG of the order of records, each a point on a Hilbert curve.
+
+    Parameters
+    ----------
+    data
+        Files, directories and globs; with `against`, one path.
+    against
+        What `data` was made from; it is drawn beside it.
+    column
+        The column, dataset or field (``a.b``) whose values are the colours; None for the places of records in
+        `against`.
+    provenance
+        Without both: the colours are the places that the columns say that `shuffle` has added.
+    id_column
+        With `against` and no `column`: what tells records apart; None for their whole content.
+    title
+        The heading; None for the names of the data.
+    progress
+        Hears of passes, records and warnings; None for nobody.
+    **options
+        Each explained in `recshuf.CheckOptions`.
+
+    Raises
+    ------
+    UsageError
+        When options contradict each other, a column is not there, or Pillow is not installed.
+    InputError
+        When a file cannot be read.
+    """
+    _refuse_unknown(options)
+    paths = list_paths(data)
+    column = _choose_column(column, provenance or bool(list_paths(against)), options)
+    if column is None and not list_paths(against) and not provenance:
+        raise UsageError(
+            "give --column NAME, --against INPUT... or --provenance, which tell what the colours are"
+        )
+    if provenance and (column is not None or list_paths(against)):
+        raise UsageError("--provenance and --against or --column contradict each other; give one of them")
+    if provenance and len(paths) > 1:
+        raise UsageError("--provenance draws one shuffle; name one file or directory")
+    job = _make_order_job(data, against, id_column, options)
+    heading = title or ", ".join(os.fspath(path) for path in paths[:2]) + (", ..." if len(paths) > 2 else "")
+    from recshuf.picturing import picture_origins, picture_values
+
+    with listen_to(progress) as listener:
+        if column is None:
+            return picture_origins(job, listener, id_column, heading, by_places=provenance)
+        before = [job] if against else []
+        after = make_job(data, None, cast("Options", _options_of_output(options) if against else options))
+        return picture_values([*before, after], listener, column, heading)
+
+
+def _choose_column(column: str | None, is_told: bool, options: CheckOptions) -> str | None:
+    """Return by which column an order is told, if not by something else.
+
+    One that is chosen as all there is to a record need not be named again.
+    """
+    if column is not None or is_told:
+        return column
+    names = [
+        *(split_names("--datasets", options.get("datasets")) or ()),
+        *(split_names("--columns", options.get("columns")) or ()),
+    ]
+    if len(names) > 1:
+        raise UsageError(
+            f"--column NAME tells by which of {', '.join(names)} the order is tested; give it, too"
+        )
+    return names[0] if names else None
+
+
+def _make_check_jobs(
+    data: Paths,
+    against: Paths,
+    column: str | None,
+    provenance: bool,
+    id_column: str | None,
+    options: CheckOptions,
+) -> list[Job]:
+    """Return a job for each output, or one whose inputs are the data, or one for each of them."""
+    _refuse_unknown(options)
+    inputs = list_paths(against)
+    if bool(inputs) + (column is not None) + provenance != 1:
+        raise UsageError(
+            "give either --against INPUT..., --column NAME or --provenance, by which the order is tested"
+        )
+    if provenance:
+        return [_make_order_job(output, None, id_column, options) for output in list_paths(data)]
+    if not inputs:
+        return [_make_order_job(data, None, id_column, options)]
+    return [_make_order_job(output, inputs, id_column, options) for output in list_paths(data)]
+
+
+def _options_of_output(options: CheckOptions) -> CheckOptions:
+    """Return the options by which data are read that were made from others."""
+    return cast("CheckOptions", {**options, "format": options.get("to"), "to": None})
+
+
+def _refuse_unknown(options: CheckOptions) -> None:
+    if unknown := set(options) - CheckOptions.__annotations__.keys():
+        raise TypeError(f"unknown option {sorted(unknown)[0]!r}")
+
+
+def _make_order_job(data: Paths, against: Paths, id_column: str | None, options: CheckOptions) -> Job:
+    """Return the job whose output is the data and whose inputs are what it was made from, or the data alone."""
+    given, inputs = list_paths(data), list_paths(against)
+    if inputs and len(given) > 1:
+        raise UsageError(
+            "--against compares one output with its inputs; name one file or directory before it"
+        )
+    if id_column is not None and not inputs:
+        raise UsageError("--id tells which records are the same with --against only")
+    job = make_job(inputs or given, given[0] if inputs else None, cast("Options", options))
+    choose_allocators(job.memory_bytes)
+    return job

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, WriteOptions
 from recshuf.job import Job
-from recshuf.memory import parse_size
 from recshuf.plans import Cut
+from recshuf.units import parse_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -266,7 +266,7 @@ def _load_schema(schema: pa.Schema | str | os.PathLike[str] | None) -> pa.Schema
         if not hasattr(schema, "names"):
             raise UsageError("--schema is neither a schema of pyarrow nor the path of a schema file")
         return schema
-    from recshuf.formats._schema_file import read_schema
+    from recshuf._schema_file import read_schema
 
     return read_schema(Path(schema))
 

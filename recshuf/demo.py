@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recshuf._wording import check_lines, count_of, duration, verdict
-from recshuf.api import shuffle, verify
-from recshuf.api_order import check, picture
-from recshuf.memory import format_size
+from recshuf.api import check, picture, shuffle, verify
+from recshuf.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import io
 import os
 import shutil
-from contextlib import suppress
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from recshuf.memory import format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from _typeshed import ReadableBuffer
+from recshuf.units import format_size
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a write that more room would mend."""
-
-_BEHIND_BYTES = 16 << 20
-_KEPT_BYTES = 4 * _BEHIND_BYTES
-_SYNC_FILE_RANGE_WRITE, _SYNC_FILE_RANGE_DONE = 2, 7  # from linux/fs.h
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
@@ -49,93 +35,3 @@ def describe_room(folder: Path | None, needed_bytes: int | None) -> str:
     ]
     known = ", ".join(filter(None, parts))
     return f" ({known})" if known else ""
-
-
-def forget_pages(descriptor: int, place: int = 0, size: int = 0) -> None:
-    """Have the system give up what it keeps of a file in memory, all from a place on if `size` is 0.
-
-    What is not on the device yet stays. Failures mean nothing.
-    """
-    with suppress(OSError):
-        os.posix_fadvise(descriptor, place, size, os.POSIX_FADV_DONTNEED)
-
-
-def forget_file(path: Path) -> None:
-    """Have the system give up what it keeps of a whole file in memory. Failures mean nothing."""
-    _apply(forget_pages, path)
-
-
-def begin_writing(path: Path) -> None:
-    """Have the system begin to write what it holds of a file to its device. Failures show when the file is synced."""
-    call = _find_call("sync_file_range")
-    if call is not None:
-        whole = (ctypes.c_int64(0), ctypes.c_int64(0))
-        _apply(lambda descriptor: call(descriptor, *whole, _SYNC_FILE_RANGE_WRITE), path)
-
-
-def _apply(call: Callable[[int], object], path: Path) -> None:
-    """Call a function with a descriptor of a file, if it can be opened."""
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            call(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-@cache
-def _find_call(name: str) -> Callable[..., object] | None:
-    """Return a function of the C library; None where it has none of that name."""
-    found: Callable[..., object] | None = getattr(ctypes.CDLL(None), name, None)
-    return found
-
-
-class WriteBehind:
-    """Has the system begin to write a file to its device while more is appended, so that a sync has little to wait for.
-
-    Parameters
-    ----------
-    descriptor
-        The file; it belongs to the caller.
-    forgets
-        Whether the system is to give up in memory what is on the device; appending waits for that some way behind.
-    """
-
-    def __init__(self, descriptor: int, *, forgets: bool = False) -> None:
-        self._descriptor = descriptor
-        self._forgets = forgets
-        self._begun = 0
-        self._forgotten = 0
-        self._call = _find_call("sync_file_range")
-
-    def reach(self, byte_count: int) -> None:
-        """Hear that so many bytes of the file have been written. Failures show when the file is synced."""
-        size = byte_count - self._begun
-        if size >= _BEHIND_BYTES and self._call is not None:
-            place = ctypes.c_int64(self._begun)
-            self._call(self._descriptor, place, ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE)
-            self._begun = byte_count
-            if self._forgets:
-                self._forget(byte_count - _KEPT_BYTES)
-
-    def _forget(self, stop: int) -> None:
-        size = stop - self._forgotten
-        if size >= _BEHIND_BYTES and self._call is not None:
-            place = ctypes.c_int64(self._forgotten)
-            self._call(self._descriptor, place, ctypes.c_int64(size), _SYNC_FILE_RANGE_DONE)
-            forget_pages(self._descriptor, self._forgotten, size)
-            self._forgotten = stop
-
-
-class BehindFile(io.FileIO):
-    """A file, not buffered, that is written to its device behind what is appended."""
-
-    def __init__(self, file: int | str | Path, mode: str, *, forgets: bool = False) -> None:
-        super().__init__(file, mode)
-        self._behind = WriteBehind(self.fileno(), forgets=forgets)
-
-    def write(self, data: ReadableBuffer, /) -> int:
-        """Write at the present place, and return how many bytes were."""
-        count = super().write(data)
-        self._behind.reach(self.tell())
-        return count

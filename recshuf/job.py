@@ -9,7 +9,7 @@ from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, WriteOptions
 from recshuf.memory import available_bytes
 from recshuf.order import MAX_PILES, MAX_SEED
-from recshuf.plans import SPILL_COMPRESSIONS
+from recshuf.pile_layout import SPILL_COMPRESSIONS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,18 +6,17 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recshuf.disk import begin_writing, forget_file
+from recshuf.page_cache import begin_writing, forget_file
 from recshuf.pools import Pool
 from recshuf.renames import sync
-from recshuf.resume import describe_shard
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import pyarrow as pa
 
     from recshuf.digests import Digest
-    from recshuf.staging import Staging
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +38,14 @@ class ShardKeeper:
 
     Parameters
     ----------
-    notes
-        Whether shards are noted in the journal; a single one is not, since the run ends with it.
+    on_synced
+        Called with each shard once it is on its device; None for nothing to call.
     forgets
         Whether the system is to give up in memory what it holds of a shard.
     """
 
-    def __init__(self, staging: Staging, *, notes: bool, forgets: bool) -> None:
-        self._staging = staging
-        self._notes = notes
+    def __init__(self, on_synced: Callable[[FinishedShard], None] | None, *, forgets: bool) -> None:
+        self._on_synced = on_synced
         self._forgets = forgets
         self._pool = Pool(1, "sync")
         self._waiting: deque[FinishedShard] = deque()
@@ -104,7 +102,7 @@ class ShardKeeper:
 
     def _keep(self, shard: FinishedShard) -> None:
         sync(shard.path)
-        if self._notes:
-            self._staging.note(describe_shard(shard.number, shard.path, shard.digest, shard.schema))
+        if self._on_synced is not None:
+            self._on_synced(shard)
         if self._forgets:
             forget_file(shard.path)

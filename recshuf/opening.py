@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from recshuf.census import take_census
+from recshuf.compatibility import check_options, check_streams
 from recshuf.disk import real_path
 from recshuf.errors import UsageError
 from recshuf.formats import (
@@ -20,8 +20,9 @@ from recshuf.formats import (
 from recshuf.inputs import expand_inputs, name_stdin, real_names
 from recshuf.interfaces import FieldAdder, InputFile, SupportsFields, SupportsTrust
 from recshuf.memory import available_bytes
-from recshuf.planning import make_plan
-from recshuf.plans import Costs, Cut, InputSize, Limits, PileLayout, Plan
+from recshuf.order import KEY_BYTES
+from recshuf.planning import make_plan, take_census
+from recshuf.plans import Costs, Cut, InputSize, Limits, Plan
 from recshuf.provenance import (
     FILE_COLUMN,
     PLACE_BYTES,
@@ -30,7 +31,6 @@ from recshuf.provenance import (
     check_names,
     extend_schema,
 )
-from recshuf.records import KEY_BYTES
 from recshuf.shards import Destination
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Decoder, Format, InputSummary, Source, Target, WriteOptions
     from recshuf.job import Job
+    from recshuf.pile_layout import PileLayout
     from recshuf.progress import Progress
 
 CONVERSION_FACTOR = 1.5
@@ -141,8 +142,8 @@ def open_job(
     source_name = job.format or _detect_format(job, files, named_target)
     target_name = named_target or source_name
     source_format, target_format = load_format(source_name), load_format(target_name)
-    _check_options(job, source_name, target_name)
-    _check_streams(job, source_name, target_name, to_stream=destination is None or destination.is_stream)
+    check_options(job, source_name, target_name)
+    check_streams(job, source_name, target_name, to_stream=destination is None or destination.is_stream)
     forgets = _COPIES * sum(file.stamp.size for file in files if file.stamp) > available_bytes()
     source = source_format.open_source(files, replace(job.read, forgets=forgets))
     converts = source_name != target_name
@@ -295,49 +296,6 @@ def _name_target(job: Job, destination: Destination | None) -> str | None:
     if destination is None or destination.is_directory:
         return None
     return name_by_suffix(job.output or "")
-
-
-def _check_options(job: Job, source_name: str, target_name: str) -> None:
-    """Refuse options that would be without effect: the user means something by them."""
-    read = job.read
-    for option, is_given, what, names, fitting in (
-        ("--separator and -z", read.separator != b"\n", "records", (source_name, target_name), ("text",)),
-        ("--header", read.header_lines > 0, "inputs", (source_name,), ("text",)),
-        ("--datasets", read.datasets is not None, "inputs", (source_name,), ("hdf5",)),
-        ("--columns", read.columns is not None, "inputs", (source_name,), ("parquet",)),
-        ("--schema", read.schema is not None, "inputs", (source_name,), ("jsonl", "text")),
-        ("--nan-as-null", job.write.nan_as_null, "output", (target_name,), ("jsonl",)),
-    ):
-        if is_given and not set(names) & set(fitting):
-            raise UsageError(f"{option}: for {what} of {' or '.join(fitting)} only; here: {names[0]}")
-    if job.quarantine is not None and (source_name == target_name or source_name not in ("jsonl", "text")):
-        raise UsageError(
-            "--on-bad-record: for a conversion of jsonl or text only, since nothing else is parsed; leave it out"
-        )
-    if job.provenance and target_name == "text":
-        raise UsageError(
-            "--provenance: text has no columns for where a record was read; give --to parquet or --to jsonl"
-        )
-    if job.provenance and source_name == target_name == "hdf5":
-        raise UsageError(
-            "--provenance: from hdf5 to hdf5, datasets are kept as they are and none is added; give --to parquet"
-        )
-    if read.schema is not None and source_name == target_name:
-        raise UsageError(f"--schema: nothing is converted from {source_name} to {target_name}; leave it out")
-
-
-def _check_streams(job: Job, source_name: str, target_name: str, *, to_stream: bool) -> None:
-    for streams, name, what, remedy in (
-        (job.reads_stdin, source_name, "read from standard input", "give its path"),
-        (
-            to_stream,
-            target_name,
-            "written to standard output or a device",
-            "give a file or directory with -o",
-        ),
-    ):
-        if streams and name not in ("text", "jsonl"):
-            raise UsageError(f"{name} cannot be {what}, which cannot seek; {remedy}")
 
 
 def _complete_write_options(

@@ -172,3 +172,6 @@ def _mend_ties(index: NDArray[np.intp], ordered: NDArray[np.uint64], keys: NDArr
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             rows = index[start:end]
             index[start:end] = rows[np.argsort(keys[rows], kind="stable")]
+
+
+KEY_BYTES = 8

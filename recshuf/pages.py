@@ -6,9 +6,9 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from recshuf import __version__
 from recshuf.errors import UsageError
 from recshuf.pictures import SIDE, describe_panels, encode_png, paint_panel, sample_places
+from recshuf.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

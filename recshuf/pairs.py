@@ -9,8 +9,9 @@ from recshuf._fingerprints_types import find_difference, find_exact_difference
 from recshuf.errors import InputError
 from recshuf.fingerprints import HashKey
 from recshuf.formats import detect_format
+from recshuf.planning import plan_reading
 from recshuf.provenance import FILE_COLUMN, ROW_COLUMN
-from recshuf.reading import Reading, plan_reading
+from recshuf.reading import Reading
 from recshuf.sides import (
     INPUTS,
     OUTPUT,
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from recshuf._verify_manifest import Manifest
     from recshuf.interfaces import InputFile
     from recshuf.job import Job
+    from recshuf.manifest import Manifest
     from recshuf.progress import Progress
     from recshuf.spans import Span
 
@@ -57,7 +58,7 @@ class SideReader:
         self._key = key
         self._progress = progress
         self._plan = plan_reading(
-            side.source,
+            side.source.reading_bytes,
             job.workers,
             job.memory_bytes,
             job.read.max_record_bytes,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from recshuf.order import MAX_PILES
@@ -77,16 +76,3 @@ def assign_sets(byte_counts: Sequence[int], region_count: int) -> tuple[int, ...
         sets.append(current)
         filled += byte_count
     return tuple(sets)
-
-
-def region_bytes(record_count: float, mean_bytes: float, mean_square_bytes: float) -> int:
-    """Return the bytes to set aside for the records that fall into one region, 6 sigma above the mean.
-
-    `record_count` is the mean number s of records in the region, itself nearly Poisson, so that the bytes
-    are a compound Poisson sum of mean ``s E[b]`` and variance ``s E[b^2]``. For records of one byte this is
-    ``s + 6 sqrt(s)``.
-
-    >>> region_bytes(100, 1, 1)
-    160
-    """
-    return math.ceil(record_count * mean_bytes + 6 * math.sqrt(record_count * mean_square_bytes))

@@ -26,7 +26,7 @@ import xxhash
 
 from recshuf.digests import Digests
 from recshuf.errors import CheckError, PileError
-from recshuf.plans import SPILL_COMPRESSIONS
+from recshuf.pile_layout import SPILL_COMPRESSIONS
 from recshuf.regions import RegionSpace
 from recshuf.slices import PREFIX_BYTES, SliceFormat, damaged
 

@@ -10,8 +10,6 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from recshuf import __version__
-from recshuf.disk import forget_file
 from recshuf.errors import (
     CheckError,
     ConversionError,
@@ -25,19 +23,20 @@ from recshuf.gather import Gather
 from recshuf.inputs import check_unchanged
 from recshuf.interfaces import Sink, SupportsStream
 from recshuf.keeper import FinishedShard, ShardKeeper
-from recshuf.manifest import make_manifest
 from recshuf.memory import peak_bytes, release_freed, resident_bytes
 from recshuf.opening import Opened, find_destination, open_job
 from recshuf.order import ORDER_VERSION
+from recshuf.page_cache import forget_file
 from recshuf.plans import shard_bounds
 from recshuf.report import FileReport, PassReport, ShuffleReport
-from recshuf.resume import Earlier, describe_job, describe_set
+from recshuf.resume import Earlier, describe_job, describe_set, describe_shard
 from recshuf.scatter import Scatter
 from recshuf.shards import write_error
-from recshuf.space import check_space
 from recshuf.staging import Staging
 from recshuf.store import set_name
-from recshuf.workspace import make_store, open_quarantine, open_scratch
+from recshuf.summary import make_manifest
+from recshuf.version import __version__
+from recshuf.workspace import check_space, make_store, open_quarantine, open_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -349,7 +348,12 @@ class _Run:
             yield None
             return
         schema = self.opened.find_table_schema()
-        keeper = ShardKeeper(staging, notes=not is_only, forgets=self.opened.forgets)
+
+        def note(shard: FinishedShard) -> None:
+            staging.note(describe_shard(shard.number, shard.path, shard.digest, shard.schema))
+
+        # A single shard is not noted in the journal, since the run ends with it.
+        keeper = ShardKeeper(None if is_only else note, forgets=self.opened.forgets)
         try:
             yield lambda shard, digest: keeper.add(
                 FinishedShard(shard, staging.path_of(shard, target.suffix), digest, schema)

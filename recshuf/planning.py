@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import MemoryLimitError
-from recshuf.memory import format_size
+from recshuf.order import KEY_BYTES
 from recshuf.pile_sizes import (
     CACHE_PILE_BYTES,
     MAX_PLANNED_PILES,
@@ -28,13 +28,21 @@ from recshuf.pile_sizes import (
     limit_converted,
     share_regions,
 )
-from recshuf.plans import Plan, count_shards
+from recshuf.plans import InputSize, Plan, count_shards
+from recshuf.reading_plan import ReadingPlan
+from recshuf.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from recshuf.plans import Costs, Cut, InputSize, Limits, PileLayout
+    from recshuf.interfaces import InputSummary
+    from recshuf.pile_layout import PileLayout
+    from recshuf.plans import Costs, Cut, Limits
 
+LARGEST_READING_BLOCK = 8 << 20
+SMALLEST_READING_BLOCK = 1 << 20
+_HASHING_BYTES = 12 << 20
+"""What hashing takes in each thread beside the batch."""
 LARGEST_BLOCK = 32 << 20
 SMALLEST_BLOCK = 1 << 20
 SLICE_BYTES = 32 << 10
@@ -367,3 +375,59 @@ def _sum_known(values: Sequence[int | None]) -> int | None:
 def _least(first: int | None, second: int | None) -> int | None:
     known = [value for value in (first, second) if value is not None]
     return min(known) if known else None
+
+
+def plan_reading(
+    reading_bytes: Callable[[int], int],
+    workers: int,
+    memory_bytes: int,
+    max_record_bytes: int,
+    decoding_factor: float,
+) -> ReadingPlan:
+    """Return the plan of reading inputs: large blocks first, then many workers.
+
+    Parameters
+    ----------
+    reading_bytes
+        Memory of reading blocks of a size, as of `Source.reading_bytes`.
+    decoding_factor
+        Memory of decoding a batch, as a multiple of the batch.
+
+    Raises
+    ------
+    MemoryLimitError
+        When not even one worker with the smallest blocks fits.
+    """
+    share, needed = 0.6 * memory_bytes, 0
+    for count in range(workers, 0, -1):
+        block = LARGEST_READING_BLOCK
+        while block >= SMALLEST_READING_BLOCK:
+            one = reading_bytes(block) + int(block * (1 + decoding_factor)) + _HASHING_BYTES
+            needed = count * one
+            if needed <= share or (count == 1 and block == SMALLEST_READING_BLOCK and needed <= memory_bytes):
+                longest = max(block, (memory_bytes - needed) // 12)
+                return ReadingPlan(count, block, min(max_record_bytes, longest))
+            block //= 2
+    raise MemoryLimitError(
+        f"reading needs at least {format_size(needed)} of memory, and the limit is "
+        f"{format_size(memory_bytes)}; raise --memory"
+    )
+
+
+def take_census(inputs: Sequence[InputSummary], place_bytes: int = 0) -> list[InputSize]:
+    """Return the size of each input for the plan; the keys and the `place_bytes` of its records are counted in."""
+    return [
+        InputSize(
+            record_count=summary.record_count,
+            byte_count=_with_keys(summary.native_bytes, summary.record_count, KEY_BYTES + place_bytes),
+            file_bytes=summary.file_bytes,
+            is_exact=summary.record_count_is_exact,
+        )
+        for summary in inputs
+    ]
+
+
+def _with_keys(native_bytes: int | None, record_count: int | None, key_bytes: int) -> int | None:
+    if native_bytes is None or record_count is None:
+        return native_bytes
+    return native_bytes + record_count * key_bytes

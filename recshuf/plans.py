@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
 INPUT_BYTES = 4 << 10
 """Memory of what is kept of each input to the end, be it as small as it may: names, place, counts and stamps."""
-SPILL_COMPRESSIONS = ("none", "lz4", "zstd")
-"""How spilled records may be compressed; pile sets name one by its place here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +67,6 @@ class Cut:
     shards: int | None = None
     shard_records: int | None = None
     shard_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PileLayout:
-    """How an earlier run divided its records, which a run that goes on from it must keep."""
-
-    pile_count: int
-    region_piles: int
-    set_of_input: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import Decoder, FieldAdder
-from recshuf.samples import FILE_SHIFT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +22,8 @@ FILE_COLUMN, ROW_COLUMN = "source_file", "source_row"
 """The columns that say where a record was read: the input's name, and the record's place in it, from 0."""
 PLACE_BYTES = 8
 """What a place takes beside a record: its input in the high 22 bits, its row in the others."""
+FILE_SHIFT = np.uint64(42)
+"""A place is one number: its file in the high 22 bits, its row in the others."""
 MAX_INPUTS = 1 << (64 - int(FILE_SHIFT))
 
 _PLACE = pa.field("place", pa.binary(PLACE_BYTES))

@@ -11,7 +11,6 @@ from recshuf._wording import check_notes, check_verdict, count_of, duration, pla
 from recshuf.battery import LIMIT
 from recshuf.checking import CheckReport, score_origins, score_values
 from recshuf.errors import UsageError
-from recshuf.memory import format_size
 from recshuf.pages import (
     Bar,
     Bars,
@@ -29,6 +28,7 @@ from recshuf.pictures import Ramp
 from recshuf.picturing import draw_origins, draw_values
 from recshuf.shards import MANIFEST_NAME
 from recshuf.tracing import read_origins, read_places, read_values
+from recshuf.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from recshuf import __version__
+from recshuf.checksum import find_checksum
 from recshuf.digests import Digest
 from recshuf.errors import InputError, UsageError
 from recshuf.input_counts import InputCount
 from recshuf.interfaces import Stamp
 from recshuf.order import ORDER_VERSION
-from recshuf.plans import PileLayout
-from recshuf.staging import find_checksum
+from recshuf.pile_layout import PileLayout
+from recshuf.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

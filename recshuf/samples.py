@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import UsageError
+from recshuf.provenance import FILE_SHIFT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,8 +21,6 @@ _MOST_BYTES = 1 << 30
 _RECORD_BYTES = 128
 """What finding the order of a record takes beside its value."""
 _HIGHEST = 2**64 - 1
-FILE_SHIFT = np.uint64(42)
-"""A place is one number: its file in the high 22 bits, its row in the others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from recshuf.errors import CheckError
 from recshuf.input_counts import InputCounts
 from recshuf.order import draw_keys, find_piles, sort_by_pile
 from recshuf.provenance import add_places
-from recshuf.reading import Reading, ReadingPlan
+from recshuf.reading import Reading
+from recshuf.reading_plan import ReadingPlan
 from recshuf.records import Records
 from recshuf.spans import split_spans
 

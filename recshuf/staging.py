@@ -18,8 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import xxhash
-
 from recshuf.disk import real_path
 from recshuf.errors import OutputError
 from recshuf.journal import Journal, read_journal
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 _OWN_NAMES = frozenset(("journal.jsonl", "shards", "piles", "old", "quarantine"))
 PILES_PREFIX = "recshuf-piles-"
 """What a folder of pile sets outside the work folder begins with."""
-_READ_BYTES = 128 << 10
 
 
 class Staging:
@@ -332,13 +329,3 @@ class Staging:
         for folder in reversed(self._made):
             with suppress(OSError):
                 folder.rmdir()
-
-
-def find_checksum(path: Path) -> str:
-    """Return the xxh3 checksum of a file, 128 bits as hexadecimal digits."""
-    digest = xxhash.xxh3_128()
-    buffer = bytearray(_READ_BYTES)
-    with path.open("rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            digest.update(memoryview(buffer)[:count])
-    return digest.hexdigest()

@@ -15,7 +15,7 @@ import numpy as np
 from recshuf.digests import Digest, Digests, digest_records, sum_digests
 from recshuf.errors import CheckError
 from recshuf.order import KeyRange, find_piles, sort_by_pile
-from recshuf.pile_sizes import region_bytes
+from recshuf.pile_layout import region_bytes
 from recshuf.piles import PileSet
 from recshuf.records import concat_records
 from recshuf.regions import EXTENT_BYTES, RegionLayout
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.records import RecordCodec, Records
+    from recshuf.codec import RecordCodec
+    from recshuf.records import Records
     from recshuf.scratch import Scratch
     from recshuf.slices import Slice
 

@@ -9,8 +9,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from recshuf._wording import one_line
-from recshuf.memory import format_size
 from recshuf.progress import SilentProgress
+from recshuf.units import format_size
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf._verify_manifest import read_manifest
 from recshuf.battery import MIN_RECORDS
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.fingerprints import HashKey, hash_rows
 from recshuf.inputs import check_unchanged
-from recshuf.memory import format_size
+from recshuf.manifest import read_manifest
 from recshuf.order import draw_keys
 from recshuf.origins import Origins, find_origins
 from recshuf.pairs import SideReader, compare_schemas, open_pair, open_tables
@@ -21,6 +20,7 @@ from recshuf.places import PlaceNames
 from recshuf.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.samples import Sample
 from recshuf.sides import INPUTS, OUTPUT
+from recshuf.units import format_size
 from recshuf.values import find_value
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf._verify_manifest import read_manifest
 from recshuf._verify_search import Found, Place, Search, Tally
 from recshuf.errors import OutputError, UsageError
 from recshuf.inputs import check_unchanged
+from recshuf.manifest import read_manifest
 from recshuf.pairs import SideReader, compare_schemas, open_pair
 from recshuf.report import FileReport
 from recshuf.scratch import Scratch

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from recshuf.codec import choose_codec
 from recshuf.gather import Gather
 from recshuf.order import draw_keys
 from recshuf.plans import Plan
 from recshuf.progress import SilentProgress
-from recshuf.records import choose_codec
 from recshuf.scatter import Scatter
 from recshuf.scratch import Scratch
 from recshuf.store import PileStore

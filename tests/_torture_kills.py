@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from recshuf.plans import SPILL_COMPRESSIONS
+from recshuf.pile_layout import SPILL_COMPRESSIONS
 from tests._tally import Tally
 from tests._torture_jobs import (
     LARGE,

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import zstandard
 
+from recshuf._schema_file import read_schema
 from recshuf.errors import InputError
 from recshuf.formats import _lines_range, text
 from recshuf.formats._compression_decode import ZstdReader
-from recshuf.formats._schema_file import read_schema
 from recshuf.interfaces import InputFile, ReadOptions
 from tests._line_tools import SEPARATORS, ends_ambiguously, split_records
 
@@ -147,13 +147,8 @@ def main() -> int:
 
 
 def _parsing_modules() -> list[object]:
-    from recshuf.formats import (
-        _compression_decode,
-        _compression_zstd,
-        _lines_cut,
-        _lines_stream,
-        _schema_file,
-    )
+    from recshuf import _schema_file
+    from recshuf.formats import _compression_decode, _compression_zstd, _lines_cut, _lines_stream
 
     return [_lines_cut, _lines_stream, _compression_decode, _compression_zstd, _schema_file]
 

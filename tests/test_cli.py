@@ -104,7 +104,7 @@ class TestHelp:
         import recshuf
 
         result = call("--version")
-        assert result.stdout == f"recshuf {recshuf.__version__}\n".encode()
+        assert result.stdout == f"recshuf {recshuf.version.__version__}\n".encode()
         assert (result.returncode, result.stderr) == (0, b"")
 
     @pytest.mark.parametrize("option", ["--version", "--help"])

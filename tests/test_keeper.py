@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 import recshuf
-import recshuf.disk as disk
 import recshuf.keeper as keeper_module
+import recshuf.page_cache as page_cache
+import recshuf.pipeline as pipeline
 from recshuf.digests import Digest
 from recshuf.journal import read_journal
 from recshuf.keeper import FinishedShard, ShardKeeper
 from recshuf.pools import Pool
-from recshuf.resume import Earlier
+from recshuf.resume import Earlier, describe_shard
 from recshuf.shards import Destination
 from tests._format_tools import find_open_files
 from tests.test_staging import open_staging
 
 if TYPE_CHECKING:
     import ctypes
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from recshuf.staging import Staging
 
@@ -39,6 +40,11 @@ def make_shard(staging: Staging, number: int) -> FinishedShard:
     path = staging.path_of(number, ".txt")
     path.write_bytes(b"%d\n" % number)
     return FinishedShard(number, path, Digest(number, 2, 3), None)
+
+
+def noting(staging: Staging) -> Callable[[FinishedShard], None]:
+    """Return what notes a shard in the journal, as a run does."""
+    return lambda shard: staging.note(describe_shard(shard.number, shard.path, shard.digest, shard.schema))
 
 
 def list_noted(staging: Staging) -> list[int]:
@@ -79,7 +85,7 @@ def test_shards_are_synced_and_then_noted(staging: Staging, monkeypatch: pytest.
         assert list_noted(staging) == list(range(len(synced) - 1))
 
     monkeypatch.setattr(keeper_module, "sync", sync)
-    keeper = ShardKeeper(staging, notes=True, forgets=False)
+    keeper = ShardKeeper(noting(staging), forgets=False)
     for number in range(3):
         keeper.add(make_shard(staging, number))
     keeper.finish()
@@ -90,7 +96,7 @@ def test_shards_are_synced_and_then_noted(staging: Staging, monkeypatch: pytest.
 
 def test_a_noted_shard_is_found_again(staging: Staging):
     shard = make_shard(staging, 7)
-    keeper = ShardKeeper(staging, notes=True, forgets=True)
+    keeper = ShardKeeper(noting(staging), forgets=True)
     keeper.add(shard)
     keeper.finish()
     earlier = Earlier.of(read_journal(staging.journal.path))
@@ -102,7 +108,7 @@ def test_a_noted_shard_is_found_again(staging: Staging):
 
 def test_the_only_shard_of_a_run_is_synced_and_not_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     syncs, noted = Syncs(monkeypatch), []
-    monkeypatch.setattr(keeper_module, "describe_shard", lambda number, *_: noted.append(number) or {})
+    monkeypatch.setattr(pipeline, "describe_shard", lambda number, *_: noted.append(number) or {})
     (tmp_path / "in.txt").write_text("a\nb\nc\n")
     for count in (1, 2):
         recshuf.shuffle([tmp_path / "in.txt"], f"{tmp_path}/out{count}/", shards=count, workers=1)
@@ -116,7 +122,7 @@ def test_a_shard_is_given_up_in_memory_where_that_is_wanted(
 ):
     forgotten: list[Path] = []
     monkeypatch.setattr(keeper_module, "forget_file", forgotten.append)
-    keeper = ShardKeeper(staging, notes=True, forgets=forgets)
+    keeper = ShardKeeper(noting(staging), forgets=forgets)
     shard = make_shard(staging, 0)
     keeper.add(shard)
     keeper.finish()
@@ -130,20 +136,20 @@ def test_a_shard_is_begun_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
         calls.append((Path(f"/proc/self/fd/{descriptor}").readlink(), place.value, size.value, flags))
 
     (tmp_path / "shard").write_bytes(b"a")
-    monkeypatch.setattr(disk, "_find_call", lambda name: {"sync_file_range": call}[name])
-    disk.begin_writing(tmp_path / "shard")
-    disk.begin_writing(tmp_path / "none")
+    monkeypatch.setattr(page_cache, "_find_call", lambda name: {"sync_file_range": call}[name])
+    page_cache.begin_writing(tmp_path / "shard")
+    page_cache.begin_writing(tmp_path / "none")
     assert calls == [
         (tmp_path / "shard", 0, 0, 2)
     ]  # SYNC_FILE_RANGE_WRITE of linux/fs.h; size 0 is to the end
-    monkeypatch.setattr(disk, "_find_call", lambda _: None)
-    disk.begin_writing(tmp_path / "shard")
+    monkeypatch.setattr(page_cache, "_find_call", lambda _: None)
+    page_cache.begin_writing(tmp_path / "shard")
     assert find_open_files(tmp_path) == []
 
 
 def test_what_waits_at_once_is_begun_before_it_is_synced(staging: Staging, monkeypatch: pytest.MonkeyPatch):
     syncs = Syncs(monkeypatch, 0)
-    keeper = ShardKeeper(staging, notes=True, forgets=False)
+    keeper = ShardKeeper(noting(staging), forgets=False)
     keeper.add(make_shard(staging, 0))
     assert syncs.is_entered[0].wait(60)
     for number in (1, 2, 3):
@@ -163,7 +169,7 @@ def test_after_close_only_the_shard_in_progress_is_kept(staging: Staging, monkey
         shutdown(pool, *args, **options)
 
     monkeypatch.setattr(Pool, "shutdown", shut_down)
-    keeper = ShardKeeper(staging, notes=True, forgets=False)
+    keeper = ShardKeeper(noting(staging), forgets=False)
     keeper.add(make_shard(staging, 0))
     assert syncs.is_entered[0].wait(60)
     for number in (1, 2):
@@ -188,7 +194,7 @@ def test_an_error_reaches_who_adds_and_who_finishes(
         raise OSError(5, "broken")
 
     monkeypatch.setattr(keeper_module, "sync", fail)
-    keeper = ShardKeeper(staging, notes=True, forgets=False)
+    keeper = ShardKeeper(noting(staging), forgets=False)
     keeper.add(make_shard(staging, 0))
     with pytest.raises(OSError, match="broken"):
         keeper.finish()

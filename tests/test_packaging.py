@@ -97,14 +97,14 @@ def test_the_wheel_holds_the_package_alone(wheel: Path):
     assert "recshuf/py.typed" in names
     assert any(name.endswith("LICENSE") for name in names)
     tops = {name.split("/")[0] for name in names}
-    assert tops == {"recshuf", f"recshuf-{recshuf.__version__}.dist-info"}
+    assert tops == {"recshuf", f"recshuf-{recshuf.version.__version__}.dist-info"}
 
 
 def test_the_wheel_names_version_and_command(wheel: Path):
     with zipfile.ZipFile(wheel) as archive:
-        info = f"recshuf-{recshuf.__version__}.dist-info"
+        info = f"recshuf-{recshuf.version.__version__}.dist-info"
         metadata = archive.read(f"{info}/METADATA").decode()
-        assert f"Version: {recshuf.__version__}" in metadata
+        assert f"Version: {recshuf.version.__version__}" in metadata
         assert "Requires-Python: >=3.11" in metadata
         assert "License-Expression: Apache-2.0" in metadata
         assert "recshuf = recshuf.cli:run" in archive.read(f"{info}/entry_points.txt").decode()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recshuf import api, api_order
+from recshuf import api
 from recshuf.gallery import render_gallery
 from recshuf.methods import METHODS, use_buffer
 from tests._browser import Browser, BrowserError
@@ -70,9 +70,9 @@ def pages(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     done = api.shuffle(**run)
     texts = {
         "run": api.write_run(done, **run),
-        "good": api_order.write_check(shuffled, against=given)[1],
-        "bad": api_order.write_check(buffered, against=given)[1],
-        "labels": api_order.write_check(buffered, column="label")[1],
+        "good": api.write_check(shuffled, against=given)[1],
+        "bad": api.write_check(buffered, against=given)[1],
+        "labels": api.write_check(buffered, column="label")[1],
         "gallery": render_gallery(str, 2000),
     }
     for name, text in texts.items():

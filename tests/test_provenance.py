@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import recshuf
 import recshuf.opening as opening
-from recshuf.api_order import write_check
+from recshuf.api import write_check
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats._json_fields import JsonFieldAdder
 from recshuf.formats._lines_cut import SCHEMA

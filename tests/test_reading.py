@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from recshuf._reading_lanes import Lane
 from recshuf.errors import Stopped
 from recshuf.interfaces import Joined
-from recshuf.ledger import RowLedger
-from recshuf.reading import Reading, ReadingPlan
+from recshuf.reading import Reading
+from recshuf.reading_plan import ReadingPlan
 from recshuf.records import concat_batches
+from recshuf.spans import RowLedger
 from tests.fake_format import FakeFragment, FakeSource
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recshuf import api_order
+from recshuf import api
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -176,6 +176,6 @@ def test_bad_places_are_told_before_the_run(tmp_path: Path, inputs: Path, argume
 
 
 def test_pages_are_the_same_text_again(inputs: Path):
-    one, two = (api_order.write_check(inputs, column="label")[1] for _ in range(2))
+    one, two = (api.write_check(inputs, column="label")[1] for _ in range(2))
     seconds = re.compile(r"in \d+\.\d s")
     assert seconds.sub("", one) == seconds.sub("", two)

@@ -21,10 +21,10 @@ import pytest
 import zstandard
 
 import recshuf
-from recshuf import disk, opening
-from recshuf.disk import WriteBehind
+from recshuf import opening, page_cache
 from recshuf.errors import InputError, MemoryLimitError, OutputError, RecshufError, UsageError
 from recshuf.order import draw_keys
+from recshuf.page_cache import WriteBehind
 from tests._format_tools import OneWayReader, OneWayWriter, decompress_file
 
 if TYPE_CHECKING:
@@ -230,8 +230,8 @@ def test_shards_go_to_the_device_while_they_are_written(
 def test_files_are_given_up_in_memory_if_it_cannot_hold_them_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shards: int, available: int
 ):
-    monkeypatch.setattr(disk, "_BEHIND_BYTES", 1000)
-    monkeypatch.setattr(disk, "_KEPT_BYTES", 3000)
+    monkeypatch.setattr(page_cache, "_BEHIND_BYTES", 1000)
+    monkeypatch.setattr(page_cache, "_KEPT_BYTES", 3000)
     monkeypatch.setattr(opening, "available_bytes", lambda: available)
     forgotten = set()
     monkeypatch.setattr(

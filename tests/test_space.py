@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import recshuf
-import recshuf.space as space
+import recshuf.workspace as space
 from recshuf.errors import DiskFullError
-from recshuf.memory import format_size
+from recshuf.units import format_size
 from tests.test_shuffle import FORMATS, make_inputs
 
 if TYPE_CHECKING:

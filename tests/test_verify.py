@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf import _verify_search, reading
+from recshuf import _verify_search, planning
 from recshuf.errors import InputError, UsageError
 from recshuf.reading import Reading
 from recshuf.scratch import Scratch
@@ -541,8 +541,8 @@ def test_tallies_are_sums_modulo_2_to_the_64_of_each_bucket(values: list[int], r
 
 
 def test_rows_are_numbered_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reading, "LARGEST_BLOCK", 4096)
-    monkeypatch.setattr(reading, "SMALLEST_BLOCK", 4096)
+    monkeypatch.setattr(planning, "LARGEST_READING_BLOCK", 4096)
+    monkeypatch.setattr(planning, "SMALLEST_READING_BLOCK", 4096)
     lines = [b"%08d" % number for number in range(20_000)]
     for suffix in ("", ".gz"):
         path = tmp_path / f"in.txt{suffix}"
@@ -556,8 +556,8 @@ def test_rows_are_numbered_across_blocks(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_rows_are_numbered_across_the_batches_of_a_fragment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reading, "LARGEST_BLOCK", 4096)
-    monkeypatch.setattr(reading, "SMALLEST_BLOCK", 4096)
+    monkeypatch.setattr(planning, "LARGEST_READING_BLOCK", 4096)
+    monkeypatch.setattr(planning, "SMALLEST_READING_BLOCK", 4096)
     table = pa.table({"n": np.arange(20_000)})
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=10_000)
     pq.write_table(table.filter(np.arange(20_000) != 12_345), tmp_path / "out.parquet")

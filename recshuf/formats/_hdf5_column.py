@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
 import pyarrow as pa
 from h5py import h5d, h5p, h5s, h5t
 
@@ -112,3 +113,11 @@ def select_rows(
     in_file = dataset.get_space()
     in_file.select_hyperslab((start, *(0 for _ in row_shape)), shape)
     return h5s.create_simple(shape), in_file
+
+
+def view_offsets(array: pa.LargeBinaryArray) -> np.ndarray:
+    """Return the n + 1 offsets of an array of n values, as a view."""
+    buffer = array.buffers()[1]
+    if buffer is None or len(array) == 0:
+        return np.zeros(1, np.int64)
+    return np.frombuffer(buffer, np.int64, len(array) + 1, 8 * array.offset)

@@ -13,7 +13,7 @@ from h5py import h5t
 
 from recshuf.errors import ConversionError
 from recshuf.formats._hdf5_arrow_types import BINARY_NAME, find_stand_in
-from recshuf.formats._hdf5_read import view_offsets
+from recshuf.formats._hdf5_column import view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

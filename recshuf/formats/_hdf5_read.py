@@ -10,7 +10,7 @@ import pyarrow as pa
 from h5py import h5d, h5t
 
 from recshuf.errors import InputError
-from recshuf.formats._hdf5_column import Column, access_plist, select_rows
+from recshuf.formats._hdf5_column import Column, access_plist, select_rows, view_offsets
 from recshuf.formats._hdf5_inflate import ChunkReader, make_inflater
 from recshuf.formats._hdf5_open import check_stamp, close_file, open_file, reading
 from recshuf.formats._hdf5_types import Kind
@@ -195,11 +195,3 @@ class RowRange(Fragment):
                 problem = f"{lengths[row]} bytes are more than the {self._max_record_bytes} that fit"
                 place = f"row {first_row + row} of dataset {column.name!r}"
                 raise InputError(self._reader.name, problem, place=place, remedy="raise --memory")
-
-
-def view_offsets(array: pa.LargeBinaryArray) -> np.ndarray:
-    """Return the n + 1 offsets of an array of n values, as a view."""
-    buffer = array.buffers()[1]
-    if buffer is None or len(array) == 0:
-        return np.zeros(1, np.int64)
-    return np.frombuffer(buffer, np.int64, len(array) + 1, 8 * array.offset)

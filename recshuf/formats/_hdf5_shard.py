@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.disk import BehindFile
+from recshuf.page_cache import BehindFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

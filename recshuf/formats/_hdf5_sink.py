@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 from h5py import h5d
 
-from recshuf.formats._hdf5_column import access_plist
+from recshuf.formats._hdf5_column import access_plist, view_offsets
 from recshuf.formats._hdf5_plan import VARIABLE_STEP_BYTES
-from recshuf.formats._hdf5_read import view_offsets
 from recshuf.formats._hdf5_shard import ShardFile
 from recshuf.formats._hdf5_write import ChunkWriter, LibraryWriter, RowWriter, TaskQueue
 from recshuf.interfaces import Sink

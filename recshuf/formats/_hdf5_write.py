@@ -14,8 +14,7 @@ import pyarrow as pa
 from h5py import h5t
 from h5py._objects import phil
 
-from recshuf.formats._hdf5_column import Column, select_rows
-from recshuf.formats._hdf5_read import view_offsets
+from recshuf.formats._hdf5_column import Column, select_rows, view_offsets
 from recshuf.formats._hdf5_types import Kind
 from recshuf.pools import Pool
 

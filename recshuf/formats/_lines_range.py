@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.disk import forget_pages
 from recshuf.formats._lines_cut import cut_batches, find_first, find_last_end, make_batch
 from recshuf.formats._lines_files import close_read, read_error
 from recshuf.interfaces import Fragment
+from recshuf.page_cache import forget_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

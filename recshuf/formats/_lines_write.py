@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from recshuf.disk import WriteBehind
 from recshuf.formats._compression import OUTPUT_SUFFIXES, open_encoder
 from recshuf.formats._lines_cut import view_records
 from recshuf.interfaces import Sink, Target
+from recshuf.page_cache import WriteBehind
 from recshuf.pools import Pool
 
 if TYPE_CHECKING:

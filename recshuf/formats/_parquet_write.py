@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 
-from recshuf.disk import BehindFile
 from recshuf.errors import ConversionError
 from recshuf.formats._parquet_assembly import Assembly, encode_group
 from recshuf.formats._parquet_plan import FirstRows
 from recshuf.formats._parquet_types import conform
 from recshuf.formats._rows import RowBuffer
 from recshuf.interfaces import Sink, Target
+from recshuf.page_cache import BehindFile
 from recshuf.pools import Pool
 
 if TYPE_CHECKING:

@@ -1,0 +1,14 @@
+"""How inputs are read inside the memory limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingPlan:
+    """Threads and block size of one reading of the inputs."""
+
+    workers: int
+    block_bytes: int
+    max_record_bytes: int

@@ -1,0 +1,46 @@
+"""Sizes in bytes: parsing and printing."""
+
+from __future__ import annotations
+
+import re
+
+from recshuf.errors import UsageError
+
+_UNITS = {"": 1, "B": 1} | {
+    letter + suffix: base**power
+    for power, letter in enumerate("KMGTP", start=1)
+    for suffix, base in (("", 1024), ("IB", 1024), ("B", 1000))
+}
+
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Z]*)\s*", re.ASCII)
+
+
+def parse_size(text: str) -> int:
+    """Return a number of bytes; ``K`` and ``KiB`` are 1024, ``KB`` is 1000, as in GNU coreutils.
+
+    Raises
+    ------
+    UsageError
+        When the text is no size.
+
+    >>> parse_size("1.5GB"), parse_size("4k"), parse_size("2 MiB")
+    (1500000000, 4096, 2097152)
+    """
+    match = _SIZE.fullmatch(text.upper())
+    if match is None or match[2] not in _UNITS:
+        raise UsageError(f"{text!r} is not a size; write for example 300MB, 2GiB or 1500000000")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def format_size(count: float) -> str:
+    """Return a short decimal size for people.
+
+    >>> format_size(2_400_000), format_size(999)
+    ('2.4 MB', '999 B')
+    """
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.4g} TB"

@@ -23,7 +23,7 @@ from recshuf._battery_statistics import (
 from recshuf.battery import LIMIT, MIN_RECORDS, combine_scores, pool_files, run_battery
 from recshuf.errors import UsageError
 from recshuf.methods import METHODS, order_shards, shuffle_in_two_passes, use_buffer
-from tests.flawed import (
+from tests.support.flawed_orders import (
     deal_round_robin,
     fill_piles_evenly,
     move_along_one_cycle,
@@ -33,7 +33,7 @@ from tests.flawed import (
     sort_by_short_keys,
     swap_with_any,
 )
-from tests.statistics import battery
+from tests.support.order_statistics import battery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.battery import Score
-    from tests.flawed import Shuffler
+    from tests.support.flawed_orders import Shuffler
 
 RECORDS = 100_000
 SIZES = [1000] * 100

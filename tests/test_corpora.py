@@ -17,8 +17,8 @@ import pytest
 import recshuf
 from recshuf.errors import RecshufError
 from recshuf.order import draw_keys
-from tests._format_tools import decompress_file
-from tests._hdf5_tools import open_source, read_raw, read_values
+from tests.support.format_tools import decompress_file
+from tests.support.hdf5_tools import open_source, read_raw, read_values
 
 if TYPE_CHECKING:
     from pathlib import Path

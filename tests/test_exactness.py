@@ -20,9 +20,9 @@ from recshuf.battery import LIMIT
 from recshuf.gather import Unit, iterate_units
 from recshuf.order import draw_keys, sort_by_key
 from recshuf.scratch import Scratch
-from tests._pass_tools import UNLIMITED, InlineExecutor, Knobs, fill_store, write_shards
-from tests.fake_format import MAGIC, TRAILER, FakeSource, FakeTarget, make_fixed_shape
-from tests.statistics import battery, permutation_chi_square
+from tests.support.fake_format import MAGIC, TRAILER, FakeSource, FakeTarget, make_fixed_shape
+from tests.support.order_statistics import battery, permutation_chi_square
+from tests.support.pass_tools import UNLIMITED, InlineExecutor, Knobs, fill_store, write_shards
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

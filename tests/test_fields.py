@@ -17,7 +17,7 @@ from recshuf.fields import split_path
 from recshuf.formats import load_format
 from recshuf.interfaces import InputFile, ReadOptions
 from recshuf.values import find_value
-from tests._format_tools import place_batches
+from tests.support.format_tools import place_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from recshuf import _fingerprints_words as kernel
 from recshuf import fingerprints
 from recshuf.errors import ConversionError
 from recshuf.fingerprints import HashKey, hash_rows
-from tests._format_tools import cut_batch
+from tests.support.format_tools import cut_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

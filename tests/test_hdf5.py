@@ -16,8 +16,8 @@ from recshuf.formats import _hdf5_plan, _hdf5_sink
 from recshuf.formats._hdf5_open import close_file, open_file
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import ReadOptions, WriteOptions
-from tests._format_tools import cut_batch, merge_batches
-from tests._hdf5_tools import (
+from tests.support.format_tools import cut_batch, merge_batches
+from tests.support.hdf5_tools import (
     LONGEST,
     copy_through,
     create_raw,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import h5py
 
 from recshuf.errors import ConversionError, InputError
-from tests._hdf5_tools import open_source, read_all, read_raw, read_values, write_shard, write_table
+from tests.support.hdf5_tools import open_source, read_all, read_raw, read_values, write_shard, write_table
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,7 +24,7 @@ from recshuf.formats._hdf5_shard import ShardFile
 from recshuf.formats._hdf5_write import TaskQueue
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import Sink, WriteOptions
-from tests._hdf5_tools import copy_through, open_source, read_all, read_raw, write_shard
+from tests.support.hdf5_tools import copy_through, open_source, read_all, read_raw, write_shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable

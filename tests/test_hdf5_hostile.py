@@ -16,9 +16,9 @@ import recshuf
 from recshuf.errors import InputError
 from recshuf.formats import _hdf5_heap, _hdf5_values
 from recshuf.formats._hdf5_checksum import has_right_checksum
-from tests._fuzz_server import Server
-from tests._hdf5_tools import copy_through, open_source, read_all, read_raw, read_values
-from tests._hostile_tools import GB, refusal
+from tests.fuzzing.server import Server
+from tests.support.hdf5_tools import copy_through, open_source, read_all, read_raw, read_values
+from tests.support.hostile_tools import GB, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,8 +15,8 @@ from h5py import h5d, h5s, h5t
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import WriteOptions
-from tests._format_tools import cut_batch
-from tests._hdf5_tools import create_raw, open_source, read_all, read_raw, write_table
+from tests.support.format_tools import cut_batch
+from tests.support.hdf5_tools import create_raw, open_source, read_all, read_raw, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,8 +25,8 @@ from recshuf.formats import parquet
 from recshuf.formats._lines_write import FileOutput
 from recshuf.inputs import expand_inputs
 from recshuf.interfaces import WriteOptions
-from tests._fuzz_server import Server
-from tests._hostile_tools import GB, refusal
+from tests.fuzzing.server import Server
+from tests.support.hostile_tools import GB, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

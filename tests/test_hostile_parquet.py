@@ -17,10 +17,10 @@ from recshuf.formats import parquet
 from recshuf.formats._parquet_nesting import check_nesting
 from recshuf.formats._parquet_thrift import ThriftReader
 from recshuf.interfaces import InputFile, ReadOptions
-from tests import _hostile_parquet as hostile
-from tests._format_tools import read_input
-from tests._fuzz_server import Server
-from tests._hostile_parquet import (
+from tests.fuzzing.server import Server
+from tests.support import hostile_parquet as hostile
+from tests.support.format_tools import read_input
+from tests.support.hostile_parquet import (
     chunk,
     data_page,
     encode_list,
@@ -31,7 +31,7 @@ from tests._hostile_parquet import (
     row_group,
     wrap,
 )
-from tests._hostile_tools import GB, refusal
+from tests.support.hostile_tools import GB, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from recshuf.keeper import FinishedShard, ShardKeeper
 from recshuf.pools import Pool
 from recshuf.resume import Earlier, describe_shard
 from recshuf.shards import Destination
-from tests._format_tools import find_open_files
+from tests.support.format_tools import find_open_files
 from tests.test_staging import open_staging
 
 if TYPE_CHECKING:

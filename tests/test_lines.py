@@ -18,8 +18,8 @@ from recshuf.errors import InputError
 from recshuf.formats import _lines_cut
 from recshuf.formats._lines_cut import find_ends, find_first, find_last_end
 from recshuf.interfaces import InputFile, SupportsJoining
-from tests._format_tools import LONGEST, OneWayReader, find_open_files, read_input
-from tests._line_tools import (
+from tests.support.format_tools import LONGEST, OneWayReader, find_open_files, read_input
+from tests.support.line_tools import (
     HOSTILE,
     SEPARATORS,
     ends_ambiguously,

@@ -14,8 +14,8 @@ import pytest
 from recshuf.errors import InputError
 from recshuf.formats import _lines_census, text
 from recshuf.interfaces import InputFile, WriteOptions
-from tests._format_tools import read_input
-from tests._line_tools import give, open_text, records_in, split_records, write
+from tests.support.format_tools import read_input
+from tests.support.line_tools import give, open_text, records_in, split_records, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable

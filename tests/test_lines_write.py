@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from recshuf.errors import UsageError
 from recshuf.formats import _lines_cut, text
 from recshuf.interfaces import WriteOptions
-from tests._format_tools import OneWayWriter, decompress_file, find_open_files, read_input
-from tests._line_tools import HOSTILE, give, open_text, same_folder, split_records, write, write_all
+from tests.support.format_tools import OneWayWriter, decompress_file, find_open_files, read_input
+from tests.support.line_tools import HOSTILE, give, open_text, same_folder, split_records, write, write_all
 
 if TYPE_CHECKING:
     from pathlib import Path

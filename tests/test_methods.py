@@ -26,7 +26,7 @@ from recshuf.methods import (
     swap_all,
     use_buffer,
 )
-from tests.statistics import battery, permutation_chi_square
+from tests.support.order_statistics import battery, permutation_chi_square
 
 if TYPE_CHECKING:
     from collections.abc import Callable

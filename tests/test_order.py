@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recshuf.order import MAX_PILES, MAX_SEED, KeyRange, draw_keys, find_piles, sort_by_key, sort_by_pile
-from tests.statistics import battery, permutation_chi_square, score_agreement
+from tests.support.order_statistics import battery, permutation_chi_square, score_agreement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

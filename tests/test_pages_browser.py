@@ -13,8 +13,8 @@ import pytest
 from recshuf import api
 from recshuf.gallery import render_gallery
 from recshuf.methods import METHODS, use_buffer
-from tests._browser import Browser, BrowserError
-from tests._page_faults import (
+from tests.support.browser import Browser, BrowserError
+from tests.support.page_faults import (
     find_colour_faults,
     find_layout_faults,
     find_loading_faults,

@@ -14,7 +14,7 @@ from recshuf.formats import _parquet_headers, _parquet_pages
 from recshuf.formats._parquet_file import OpenFile
 from recshuf.formats._parquet_headers import read_headers
 from recshuf.formats._parquet_pages import check_pages
-from tests._hostile_parquet import I32, LIST, PLAIN, RLE, STRUCT, data_page, encode_struct
+from tests.support.hostile_parquet import I32, LIST, PLAIN, RLE, STRUCT, data_page, encode_struct
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,8 +18,7 @@ from recshuf.order import draw_keys
 from recshuf.reading import group_inputs
 from recshuf.scratch import Scratch
 from recshuf.store import PileStore
-from tests._pass_tools import UNLIMITED, Knobs, cut_evenly, fill_store, shuffle_rows, sort_rows, write_shards
-from tests.fake_format import (
+from tests.support.fake_format import (
     FakeFragment,
     FakeSink,
     FakeSource,
@@ -29,6 +28,15 @@ from tests.fake_format import (
     make_mixed_shape,
     make_nested_shape,
     read_shard,
+)
+from tests.support.pass_tools import (
+    UNLIMITED,
+    Knobs,
+    cut_evenly,
+    fill_store,
+    shuffle_rows,
+    sort_rows,
+    write_shards,
 )
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from recshuf.records import Records
 from recshuf.scratch import Scratch
 from recshuf.slices import PREFIX_BYTES
 from recshuf.store import PileStore
-from tests._format_tools import find_open_files
+from tests.support.format_tools import find_open_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,7 +27,7 @@ from recshuf.interfaces import InputFile, InputSummary, ReadOptions, WriteOption
 from recshuf.plans import Costs
 from recshuf.provenance import ProvenanceDecoder
 from recshuf.staging import Staging
-from tests._format_tools import decompress_file
+from tests.support.format_tools import decompress_file
 from tests.test_shuffle import digest_tree, list_shards, make_inputs, order_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from recshuf.reading import Reading
 from recshuf.reading_plan import ReadingPlan
 from recshuf.records import concat_batches
 from recshuf.spans import RowLedger
-from tests.fake_format import FakeFragment, FakeSource
+from tests.support.fake_format import FakeFragment, FakeSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -39,7 +39,7 @@ def run_without(left_out: str, faults: str, given: Path, output: Path) -> str:
     program = f"""
 from benchmarks.self_check_run import leave_out
 from recshuf.cli import run
-from tests._torture_hooks import install_hooks
+from tests.torture.hooks import install_hooks
 def fail(*_): raise RuntimeError("asked for")
 install_hooks({{"resident_bytes": 0}}, None, 0)
 leave_out({set(left_out.split(","))})

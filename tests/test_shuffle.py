@@ -25,7 +25,7 @@ from recshuf import opening, page_cache
 from recshuf.errors import InputError, MemoryLimitError, OutputError, RecshufError, UsageError
 from recshuf.order import draw_keys
 from recshuf.page_cache import WriteBehind
-from tests._format_tools import OneWayReader, OneWayWriter, decompress_file
+from tests.support.format_tools import OneWayReader, OneWayWriter, decompress_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

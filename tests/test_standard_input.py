@@ -18,7 +18,7 @@ import recshuf
 from recshuf import opening, pipeline
 from recshuf.errors import UsageError
 from recshuf.inputs import name_stdin
-from tests._format_tools import OneWayWriter
+from tests.support.format_tools import OneWayWriter
 from tests.test_shuffle import make_inputs, read_ids
 
 if TYPE_CHECKING:

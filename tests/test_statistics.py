@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.flawed import swap_with_any
-from tests.statistics import (
+from tests.support.flawed_orders import swap_with_any
+from tests.support.order_statistics import (
     chi_square_upper,
     permutation_chi_square,
     rank_permutations,
@@ -20,7 +20,7 @@ from tests.statistics import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tests.flawed import Shuffler
+    from tests.support.flawed_orders import Shuffler
 
 RECORDS = 100_000
 

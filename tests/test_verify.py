@@ -24,7 +24,7 @@ from recshuf.errors import InputError, UsageError
 from recshuf.reading import Reading
 from recshuf.scratch import Scratch
 from recshuf.sides import INPUTS
-from tests._format_tools import decompress_file
+from tests.support.format_tools import decompress_file
 from tests.test_conversions import PAIRS, WRITERS, choose_schema, make_columns
 from tests.test_shuffle import SUFFIXES
 

@@ -3,7 +3,7 @@
 ::
 
     pip install atheris
-    python -m tests.fuzz_parsers text -max_total_time=600
+    python -m tests.fuzzing.parsers text -max_total_time=600
 
 The parsers are ``text`` (blocks and ranges of records), ``zstd`` (frames) and ``schema`` (schema files); what follows
 goes to libFuzzer. A finding is an exception that a parser may not raise, or a difference from a plain oracle.
@@ -26,7 +26,7 @@ from recshuf.errors import InputError
 from recshuf.formats import _lines_range, text
 from recshuf.formats._compression_decode import ZstdReader
 from recshuf.interfaces import InputFile, ReadOptions
-from tests._line_tools import SEPARATORS, ends_ambiguously, split_records
+from tests.support.line_tools import SEPARATORS, ends_ambiguously, split_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable

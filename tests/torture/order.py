@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests._tally import Tally
-from tests._torture_jobs import MIDDLE, Choice, Stage, make_folder
-from tests._torture_server import PROJECT, Ending
+from tests.support.tally import Tally
+from tests.torture.jobs import MIDDLE, Choice, Stage, make_folder
+from tests.torture.server import PROJECT, Ending
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

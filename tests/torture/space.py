@@ -15,9 +15,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests._tally import Tally
-from tests._torture_jobs import MIDDLE, Choice, Recipe, Stage, judge, make_folder, resume, tail
-from tests._torture_server import PROJECT, Ending, Request, Server
+from tests.support.tally import Tally
+from tests.torture.jobs import MIDDLE, Choice, Recipe, Stage, judge, make_folder, resume, tail
+from tests.torture.server import PROJECT, Ending, Request, Server
 
 if TYPE_CHECKING:
     import random
@@ -47,7 +47,7 @@ def attack_space(folder: Path, choice: Choice) -> list[Tally]:
         *NAMESPACE,
         sys.executable,
         "-m",
-        "tests._torture_space",
+        "tests.torture.space",
         str(folder),
         json.dumps(asdict(choice)),
     ]

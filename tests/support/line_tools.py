@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from recshuf.formats import _lines_cut, text
 from recshuf.interfaces import InputFile, ReadOptions, Stamp
-from tests._format_tools import decompress_file, read_input
+from tests.support.format_tools import decompress_file, read_input
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests._faults import find_compiler
-from tests._tally import COLUMNS, Tally, format_table
-from tests._torture_jobs import Choice
+from tests.support.faults import find_compiler
+from tests.support.tally import COLUMNS, Tally, format_table
+from tests.torture.jobs import Choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def torture_calls(folder: Path, choice: Choice) -> list[Tally]:
     """Make the k-th call fail."""
-    from tests._torture_calls import attack_calls
+    from tests.torture.calls import attack_calls
 
     if find_compiler() is None:
         return _skip("calls", "there is no C compiler")
@@ -34,35 +34,35 @@ def torture_calls(folder: Path, choice: Choice) -> list[Tally]:
 
 def torture_kills(folder: Path, choice: Choice) -> list[Tally]:
     """Kill runs, and let them be resumed."""
-    from tests._torture_kills import attack_kills
+    from tests.torture.kills import attack_kills
 
     return attack_kills(folder, choice)
 
 
 def torture_signals(folder: Path, choice: Choice) -> list[Tally]:
     """Stop runs by signals that they can catch."""
-    from tests._torture_kills import attack_signals
+    from tests.torture.kills import attack_signals
 
     return attack_signals(folder, choice)
 
 
 def torture_flips(folder: Path, choice: Choice) -> list[Tally]:
     """Flip bits of spilled data, and cut it."""
-    from tests._torture_flips import attack_flips
+    from tests.torture.flips import attack_flips
 
     return attack_flips(folder, choice)
 
 
 def torture_space(folder: Path, choice: Choice) -> list[Tally]:
     """Run out of disk."""
-    from tests._torture_space import attack_space, why_not
+    from tests.torture.space import attack_space, why_not
 
     return _skip("space", reason) if (reason := why_not()) else attack_space(folder, choice)
 
 
 def torture_order(folder: Path, choice: Choice) -> list[Tally]:
     """Look at the order of syncs and renames."""
-    from tests._torture_order import attack_order, why_not
+    from tests.torture.order import attack_order, why_not
 
     return _skip("order", reason) if (reason := why_not()) else attack_order(folder, choice)
 
@@ -134,7 +134,3 @@ def main() -> int:
     if given.table:
         given.table.write_text(table + "\n")
     return 0 if all(tally.is_clean for tally in tallies) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

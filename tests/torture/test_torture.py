@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests._faults import Strike, build_faults, find_compiler
-from tests._tally import Tally, format_table
-from tests._torture_hooks import Damage
-from tests._torture_jobs import SMALL, Choice, Recipe, Stage, is_clean, judge
-from tests._torture_order import Checker, parse_trace
-from tests._torture_server import PROJECT, Ending, Request, Server
-from tests.torture import KINDS
+from tests.support.faults import Strike, build_faults, find_compiler
+from tests.support.tally import Tally, format_table
+from tests.torture.campaign import KINDS
+from tests.torture.hooks import Damage
+from tests.torture.jobs import SMALL, Choice, Recipe, Stage, is_clean, judge
+from tests.torture.order import Checker, parse_trace
+from tests.torture.server import PROJECT, Ending, Request, Server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def attack(library: Path, folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     """Run Python code with the library loaded; `arm` arms it for a folder."""
-    start = f"from tests._faults import *; import os; faults = Faults(); folder = {str(folder)!r}; arm = faults.arm\n"
+    start = f"from tests.support.faults import *; import os; faults = Faults(); folder = {str(folder)!r}; arm = faults.arm\n"
     environment = os.environ | {"LD_PRELOAD": str(library)}
     command = [sys.executable, "-c", start + code]
     return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tests._faults import Strike, build_faults
-from tests._tally import Tally
-from tests._torture_jobs import (
+from tests.support.faults import Strike, build_faults
+from tests.support.tally import Tally
+from tests.torture.jobs import (
     SMALL,
     Choice,
     Recipe,
@@ -27,7 +27,7 @@ from tests._torture_jobs import (
     resume,
     tail,
 )
-from tests._torture_server import Ending, Request, Server, Servers
+from tests.torture.server import Ending, Request, Server, Servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

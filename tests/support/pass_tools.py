@@ -18,7 +18,7 @@ from recshuf.progress import SilentProgress
 from recshuf.scatter import Scatter
 from recshuf.scratch import Scratch
 from recshuf.store import PileStore
-from tests.fake_format import FakeTarget, read_shard
+from tests.support.fake_format import FakeTarget, read_shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from recshuf.input_counts import InputCounts
     from recshuf.interfaces import Decoder, Sink, Source
-    from tests.fake_format import FakeSource
+    from tests.support.fake_format import FakeSource
 
 UNLIMITED = 1 << 40
 

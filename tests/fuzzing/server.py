@@ -41,7 +41,7 @@ _MODULES = (
     "pyarrow.compute",
     "pyarrow.json",
     "pyarrow.parquet",
-    "tests._fuzz_oracle",
+    "tests.fuzzing.oracle",
 )
 
 
@@ -75,15 +75,15 @@ class Server:
         return self._send({"arguments": arguments, "folder": str(folder), "stdin": stdin})
 
     def call(self, function: str, arguments: list[Any], folder: Path) -> Ended:
-        """Call a function of `tests._fuzz_oracle` in a folder; its result can be JSON."""
+        """Call a function of `tests.fuzzing.oracle` in a folder; its result can be JSON."""
         return self._send(
             {"function": function, "arguments": arguments, "folder": str(folder), "stdin": None}
         )
 
     def _send(self, job: dict[str, Any]) -> Ended:
         if self._process is None:
-            command = [sys.executable, "-m", "tests._fuzz_server"]
-            root = Path(__file__).resolve().parent.parent
+            command = [sys.executable, "-m", "tests.fuzzing.server"]
+            root = Path(__file__).resolve().parents[2]
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root
             )
@@ -145,7 +145,7 @@ def _do(job: dict[str, Any], errors: int, answer: Any) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.chdir(job["folder"])
     if "function" in job:
-        function = getattr(importlib.import_module("tests._fuzz_oracle"), job["function"])
+        function = getattr(importlib.import_module("tests.fuzzing.oracle"), job["function"])
         answer.write(json.dumps(function(*job["arguments"])).encode())
         answer.flush()
         return 0

@@ -20,15 +20,15 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from tests._faults import Faults, Strike
-from tests._torture_hooks import Damage, install_hooks
+from tests.support.faults import Faults, Strike
+from tests.torture.hooks import Damage, install_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-PROJECT = Path(__file__).resolve().parent.parent
+PROJECT = Path(__file__).resolve().parents[2]
 MODULES = ("pyarrow.compute", "pyarrow.json", "pyarrow.parquet", "h5py", "hdf5plugin", "zstandard", "psutil")
 LIMIT_SECONDS = 60
 
@@ -96,7 +96,7 @@ class Server:
             "JE_ARROW_MALLOC_CONF": "background_thread:false",
             "MIMALLOC_PURGE_DELAY": "0",
         }
-        command = [sys.executable, "-m", "tests._torture_server"]
+        command = [sys.executable, "-m", "tests.torture.server"]
         self._process = subprocess.Popen(
             command,
             cwd=PROJECT,
@@ -213,7 +213,7 @@ def _serve(lines: Iterable[str]) -> None:
         importlib.import_module(name)
     for path in sorted((PROJECT / "recshuf").rglob("*.py")):
         name = ".".join(path.relative_to(PROJECT).with_suffix("").parts)
-        if path.stem not in ("__main__", "__init__", "sample"):
+        if path.stem not in ("__main__", "__init__"):
             importlib.import_module(name)
     threads = os.listdir("/proc/self/task")
     assert len(threads) == 1, f"{len(threads) - 1} threads would be lost by a fork"

@@ -11,8 +11,8 @@ import signal
 from typing import TYPE_CHECKING
 
 from recshuf.pile_layout import SPILL_COMPRESSIONS
-from tests._tally import Tally
-from tests._torture_jobs import (
+from tests.support.tally import Tally
+from tests.torture.jobs import (
     LARGE,
     MIDDLE,
     Choice,
@@ -25,7 +25,7 @@ from tests._torture_jobs import (
     resume,
     tail,
 )
-from tests._torture_server import Ending, Request, Server, Servers
+from tests.torture.server import Ending, Request, Server, Servers
 
 if TYPE_CHECKING:
     import random

@@ -22,10 +22,10 @@ from zlib import crc32
 
 import numpy as np
 
-from tests._fuzz_mutate import mutate
-from tests._fuzz_seeds import FORMATS, Seed, make_seeds
-from tests._fuzz_server import HUNG, Ended, Server
-from tests._tally import Tally, format_table
+from tests.fuzzing.mutate import mutate
+from tests.fuzzing.seeds import FORMATS, Seed, make_seeds
+from tests.fuzzing.server import HUNG, Ended, Server
+from tests.support.tally import Tally, format_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -290,7 +290,3 @@ def main() -> int:
         _show(f"{times:6}  {shape}")
     _show(*(failure for tally in tallies for failure in tally.failures), format_table(tallies))
     return 0 if all(tally.is_clean for tally in tallies) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

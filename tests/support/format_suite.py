@@ -27,7 +27,7 @@ from recshuf.interfaces import (
     Target,
     WriteOptions,
 )
-from tests._format_tools import (
+from tests.support.format_tools import (
     LONGEST,
     MANY_BYTES,
     OneWayReader,

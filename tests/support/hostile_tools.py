@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests._fuzz_server import Ended
+    from tests.fuzzing.server import Ended
 
 GB = 1 << 30
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests import fuzzing
-from tests._fuzz_mutate import mutate
-from tests._fuzz_oracle import compare
-from tests._fuzz_seeds import FORMATS, make_seeds
-from tests._fuzz_server import HUNG, Server
-from tests._tally import format_table
+from tests.fuzzing import campaign
+from tests.fuzzing.mutate import mutate
+from tests.fuzzing.oracle import compare
+from tests.fuzzing.seeds import FORMATS, make_seeds
+from tests.fuzzing.server import HUNG, Server
+from tests.support.tally import format_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_damaged_file_gives_the_right_records_or_a_clean_error(tmp_path: Path, name: str) -> None:
-    tally = fuzzing.fuzz_format(name, 50, 0, tmp_path)
+    tally = campaign.fuzz_format(name, 50, 0, tmp_path)
     assert tally.is_clean, "\n".join([format_table([tally]), *tally.failures])
     assert tally.right
     assert tally.detected
@@ -51,7 +51,7 @@ def test_readers_of_their_own_tell_files_apart(tmp_path: Path, name: str) -> Non
 @pytest.mark.slow
 def test_what_a_broken_program_does_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records lost, files left behind, a wrong exit code: each is found out."""
-    monkeypatch.setattr(fuzzing, "_choose_role", lambda case: fuzzing._alone)
+    monkeypatch.setattr(campaign, "_choose_role", lambda case: campaign._alone)
     real = Server.run
 
     def lose(self: Server, arguments: list[str], folder: Path, stdin: str | None = None):
@@ -66,7 +66,7 @@ def test_what_a_broken_program_does_is_noticed(tmp_path: Path, monkeypatch: pyte
 
     for broken, outcome in ((lose, "silent"), (leave, "silent"), (refuse, "crashed")):
         monkeypatch.setattr(Server, "run", broken)
-        outcomes = {attempt.outcome for attempt in fuzzing.fuzz("text", range(8), 0, tmp_path)}
+        outcomes = {attempt.outcome for attempt in campaign.fuzz("text", range(8), 0, tmp_path)}
         assert outcome in outcomes
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from tests._torture_server import Ending
+    from tests.torture.server import Ending
 
 Numbers = Mapping[str, int | tuple[int, ...]]
 State = dict[str, str] | None

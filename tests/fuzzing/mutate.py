@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from tests._fuzz_seeds import Seed
+    from tests.fuzzing.seeds import Seed
 
 EXTREMES = (
     *(bytes([value]) for value in (0, 1, 0x7F, 0x80, 0xFF)),

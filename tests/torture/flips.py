@@ -9,11 +9,11 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from tests._faults import Strike, build_faults, find_compiler
-from tests._tally import Tally
-from tests._torture_hooks import Damage, flip_bit
-from tests._torture_jobs import SMALL, Choice, Recipe, Stage, judge, make_folder, resume
-from tests._torture_server import Ending, Request, Server, Servers
+from tests.support.faults import Strike, build_faults, find_compiler
+from tests.support.tally import Tally
+from tests.torture.hooks import Damage, flip_bit
+from tests.torture.jobs import SMALL, Choice, Recipe, Stage, judge, make_folder, resume
+from tests.torture.server import Ending, Request, Server, Servers
 
 if TYPE_CHECKING:
     import random

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests._browser import Browser, Message
+    from tests.support.browser import Browser, Message
 
 LEAST_CONTRAST = 4.5
 LEAST_TEXT_PX = 11.5

@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("_faults.c")
+SOURCE = Path(__file__).with_name("faults.c")
 MODES = ("once", "from", "short", "kill", "term")
 """Fail one call; fail it and all after it; move fewer bytes than asked; before it, kill the process or ask it to end."""
 

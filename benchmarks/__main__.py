@@ -20,7 +20,7 @@ from benchmarks.cases import CASES, FLOOR, OURSELVES
 from benchmarks.markdown import format_report
 from benchmarks.report import make_report, save_report
 from benchmarks.suite import Settings, run_case
-from recshuf.units import parse_size
+from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
     from benchmarks.cases import Case, Contender

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import zstandard
 
-from recshuf.units import parse_size
+from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -36,7 +36,7 @@ from benchmarks.data import FILE_BYTES, count_rows
 from benchmarks.markdown import format_circumstances, format_ratio, format_table
 from benchmarks.report import make_contender, make_head, save_report
 from benchmarks.suite import Settings, Trial, run_in_turn
-from recshuf.units import parse_size
+from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

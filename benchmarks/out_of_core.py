@@ -17,8 +17,8 @@ from typing import Any
 
 import click
 
-from recshuf.memory import BASE_BYTES
-from recshuf.units import parse_size
+from recshuf.system.memory import BASE_BYTES
+from recshuf.system.units import parse_size
 
 INPUTS = {
     "lines.jsonl": "lines140",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.cases import OURSELVES
-from recshuf.memory import BASE_BYTES
+from recshuf.system.memory import BASE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,8 +24,8 @@ from recshuf._side_files import (
     write_whole,
 )
 from recshuf._verify_options import make_verify_command
-from recshuf.disk import real_path
 from recshuf.errors import OutputError, RecshufError, UsageError
+from recshuf.system.paths import real_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable

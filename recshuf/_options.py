@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from recshuf.errors import UsageError
-from recshuf.units import parse_size
+from recshuf.system.units import parse_size
 from recshuf.version import __version__
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from recshuf.disk import real_path
 from recshuf.errors import UsageError
+from recshuf.system.paths import real_path
 
 
 def check_report(report: str, output: str | None, plan: bool) -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf.units import format_size
+from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

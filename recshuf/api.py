@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 from recshuf.arguments import CheckOptions, VerifyOptions, list_paths, make_job, split_names
 from recshuf.errors import UsageError
-from recshuf.memory import choose_allocators
 from recshuf.progress import SilentProgress, listen_to
+from recshuf.system.memory import choose_allocators
 
 if TYPE_CHECKING:
     from recshuf.arguments import Options, Paths

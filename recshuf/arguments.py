@@ -11,7 +11,7 @@ from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, WriteOptions
 from recshuf.job import Job
 from recshuf.plans import Cut
-from recshuf.units import parse_size
+from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from recshuf._wording import check_lines, count_of, duration, verdict
 from recshuf.api import check, picture, shuffle, verify
-from recshuf.units import format_size
+from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

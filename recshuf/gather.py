@@ -20,8 +20,8 @@ import numpy as np
 from recshuf.digests import Digest, Digests, sum_digests
 from recshuf.errors import CheckError, Stopped
 from recshuf.order import MAX_PILES, sort_by_key
-from recshuf.pools import Pool
 from recshuf.sizes import count_bytes
+from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, WriteOptions
-from recshuf.memory import available_bytes
 from recshuf.order import MAX_PILES, MAX_SEED
 from recshuf.pile_layout import SPILL_COMPRESSIONS
+from recshuf.system.memory import available_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

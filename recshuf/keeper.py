@@ -6,9 +6,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recshuf.page_cache import begin_writing, forget_file
-from recshuf.pools import Pool
-from recshuf.renames import sync
+from recshuf.system.atomic import sync
+from recshuf.system.page_cache import begin_writing, forget_file
+from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,6 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from recshuf.compatibility import check_options, check_streams
-from recshuf.disk import real_path
 from recshuf.errors import UsageError
 from recshuf.formats import (
     detect_format,
@@ -17,9 +16,7 @@ from recshuf.formats import (
     name_by_suffix,
     suffix_compression,
 )
-from recshuf.inputs import expand_inputs, name_stdin, real_names
 from recshuf.interfaces import FieldAdder, InputFile, SupportsFields, SupportsTrust
-from recshuf.memory import available_bytes
 from recshuf.order import KEY_BYTES
 from recshuf.planning import make_plan, take_census
 from recshuf.plans import Costs, Cut, InputSize, Limits, Plan
@@ -32,6 +29,9 @@ from recshuf.provenance import (
     extend_schema,
 )
 from recshuf.shards import Destination
+from recshuf.system.listing import expand_inputs, name_stdin, real_names
+from recshuf.system.memory import available_bytes
+from recshuf.system.paths import real_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,13 +20,10 @@ from recshuf.errors import (
     UsageError,
 )
 from recshuf.gather import Gather
-from recshuf.inputs import check_unchanged
 from recshuf.interfaces import Sink, SupportsStream
 from recshuf.keeper import FinishedShard, ShardKeeper
-from recshuf.memory import peak_bytes, release_freed, resident_bytes
 from recshuf.opening import Opened, find_destination, open_job
 from recshuf.order import ORDER_VERSION
-from recshuf.page_cache import forget_file
 from recshuf.plans import shard_bounds
 from recshuf.report import FileReport, PassReport, ShuffleReport
 from recshuf.resume import Earlier, describe_job, describe_set, describe_shard
@@ -35,6 +32,9 @@ from recshuf.shards import write_error
 from recshuf.staging import Staging
 from recshuf.store import set_name
 from recshuf.summary import make_manifest
+from recshuf.system.listing import check_unchanged
+from recshuf.system.memory import peak_bytes, release_freed, resident_bytes
+from recshuf.system.page_cache import forget_file
 from recshuf.version import __version__
 from recshuf.workspace import check_space, make_store, open_quarantine, open_scratch
 

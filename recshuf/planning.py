@@ -30,7 +30,7 @@ from recshuf.pile_sizes import (
 )
 from recshuf.plans import InputSize, Plan, count_shards
 from recshuf.reading_plan import ReadingPlan
-from recshuf.units import format_size
+from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

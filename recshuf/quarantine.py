@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import numpy as np
 import xxhash
 
-from recshuf.disk import real_path
 from recshuf.errors import PileError, UsageError
-from recshuf.renames import sync
 from recshuf.shards import write_error
+from recshuf.system.atomic import sync
+from recshuf.system.paths import real_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

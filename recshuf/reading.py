@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from recshuf._reading_lanes import Handover, Lane, Load, Loader
 from recshuf.errors import Stopped
 from recshuf.interfaces import SupportsJoining
-from recshuf.pools import Pool
 from recshuf.spans import Span
+from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -27,8 +27,8 @@ from recshuf.pages import (
 from recshuf.pictures import Ramp
 from recshuf.picturing import draw_origins, draw_values
 from recshuf.shards import MANIFEST_NAME
+from recshuf.system.units import format_size
 from recshuf.tracing import read_origins, read_places, read_values
-from recshuf.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

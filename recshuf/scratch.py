@@ -11,8 +11,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from recshuf.disk import NO_ROOM, describe_room
 from recshuf.errors import DiskFullError, OutputError
+from recshuf.system.paths import NO_ROOM, describe_room
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from recshuf.disk import NO_ROOM, describe_room, real_path
 from recshuf.errors import DiskFullError, OutputError
+from recshuf.system.paths import NO_ROOM, describe_room, real_path
 
 if TYPE_CHECKING:
     from typing import BinaryIO

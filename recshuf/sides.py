@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recshuf._fingerprints_types import is_bytes, is_list, storage_of
-from recshuf.disk import real_path
 from recshuf.errors import RecshufError, UsageError
 from recshuf.fingerprints import HashKey, hash_rows
 from recshuf.formats import load_format, name_by_suffix
-from recshuf.inputs import expand_inputs
 from recshuf.interfaces import SupportsFields
+from recshuf.system.listing import expand_inputs
+from recshuf.system.paths import real_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

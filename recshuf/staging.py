@@ -18,12 +18,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recshuf.disk import real_path
 from recshuf.errors import OutputError
 from recshuf.journal import Journal, read_journal
-from recshuf.locks import is_own, lock_folder
-from recshuf.renames import NO_EXCHANGE, copy_access, exchange, move, move_back, sync
 from recshuf.shards import MANIFEST_NAME, write_error
+from recshuf.system.atomic import NO_EXCHANGE, copy_access, exchange, move, move_back, sync
+from recshuf.system.locks import is_own, lock_folder
+from recshuf.system.paths import real_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from recshuf._wording import one_line
 from recshuf.progress import SilentProgress
-from recshuf.units import format_size
+from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display

@@ -11,7 +11,6 @@ import pyarrow as pa
 from recshuf.battery import MIN_RECORDS
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.fingerprints import HashKey, hash_rows
-from recshuf.inputs import check_unchanged
 from recshuf.manifest import read_manifest
 from recshuf.order import draw_keys
 from recshuf.origins import Origins, find_origins
@@ -20,7 +19,8 @@ from recshuf.places import PlaceNames
 from recshuf.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.samples import Sample
 from recshuf.sides import INPUTS, OUTPUT
-from recshuf.units import format_size
+from recshuf.system.listing import check_unchanged
+from recshuf.system.units import format_size
 from recshuf.values import find_value
 
 if TYPE_CHECKING:

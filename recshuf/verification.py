@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from recshuf._verify_search import Found, Place, Search, Tally
 from recshuf.errors import OutputError, UsageError
-from recshuf.inputs import check_unchanged
 from recshuf.manifest import read_manifest
 from recshuf.pairs import SideReader, compare_schemas, open_pair
 from recshuf.report import FileReport
 from recshuf.scratch import Scratch
 from recshuf.sides import INPUTS, OUTPUT
+from recshuf.system.listing import check_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.codec import choose_codec
-from recshuf.disk import free_bytes, real_path
 from recshuf.errors import DiskFullError, OutputError
 from recshuf.quarantine import Quarantine, check_path
 from recshuf.scratch import Scratch
 from recshuf.staging import PILES_PREFIX
 from recshuf.store import PileStore
-from recshuf.units import format_size
+from recshuf.system.paths import free_bytes, real_path
+from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -330,7 +330,7 @@ def test_memory_is_touched_before_each_run(folder: Path, monkeypatch: pytest.Mon
 
 def test_touched_memory_is_given_back() -> None:
     script = (
-        "from benchmarks.suite import touch_memory; from recshuf.memory import peak_bytes, resident_bytes;"
+        "from benchmarks.suite import touch_memory; from recshuf.system.memory import peak_bytes, resident_bytes;"
         "before = resident_bytes(); touch_memory(10**9);"
         "print(peak_bytes() - before, resident_bytes() - before)"
     )

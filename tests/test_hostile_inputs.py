@@ -23,8 +23,8 @@ import recshuf
 from recshuf.errors import InputError, OutputError
 from recshuf.formats import parquet
 from recshuf.formats._lines_write import FileOutput
-from recshuf.inputs import expand_inputs
 from recshuf.interfaces import WriteOptions
+from recshuf.system.listing import expand_inputs
 from tests.fuzzing.server import Server
 from tests.support.hostile_tools import GB, refusal
 

@@ -10,14 +10,14 @@ import pytest
 
 import recshuf
 import recshuf.keeper as keeper_module
-import recshuf.page_cache as page_cache
 import recshuf.pipeline as pipeline
+import recshuf.system.page_cache as page_cache
 from recshuf.digests import Digest
 from recshuf.journal import read_journal
 from recshuf.keeper import FinishedShard, ShardKeeper
-from recshuf.pools import Pool
 from recshuf.resume import Earlier, describe_shard
 from recshuf.shards import Destination
+from recshuf.system.threads import Pool
 from tests.support.format_tools import find_open_files
 from tests.test_staging import open_staging
 

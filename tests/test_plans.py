@@ -16,7 +16,7 @@ from recshuf.pile_layout import PileLayout, region_bytes
 from recshuf.pile_sizes import LEAST_SHARED_REGIONS, MAX_PLANNED_PILES, MAX_SETS, SHARED_BYTES
 from recshuf.planning import make_plan
 from recshuf.plans import INPUT_BYTES, Costs, Cut, InputSize, Limits, Plan, shard_bounds
-from recshuf.units import parse_size
+from recshuf.system.units import parse_size
 
 MB = 10**6
 GB = 10**9

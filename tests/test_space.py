@@ -11,7 +11,7 @@ import pytest
 import recshuf
 import recshuf.workspace as space
 from recshuf.errors import DiskFullError
-from recshuf.units import format_size
+from recshuf.system.units import format_size
 from tests.test_shuffle import FORMATS, make_inputs
 
 if TYPE_CHECKING:

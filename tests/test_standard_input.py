@@ -17,7 +17,7 @@ import pytest
 import recshuf
 from recshuf import opening, pipeline
 from recshuf.errors import UsageError
-from recshuf.inputs import name_stdin
+from recshuf.system.listing import name_stdin
 from tests.support.format_tools import OneWayWriter
 from tests.test_shuffle import make_inputs, read_ids
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.page_cache import BehindFile
+from recshuf.system.page_cache import BehindFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from h5py._objects import phil
 
 from recshuf.formats._hdf5_column import Column, select_rows, view_offsets
 from recshuf.formats._hdf5_types import Kind
-from recshuf.pools import Pool
+from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,7 +12,7 @@ import numpy as np
 from recshuf.formats._lines_cut import find_ends, make_batch
 from recshuf.formats._lines_files import close_read
 from recshuf.interfaces import Joined
-from recshuf.page_cache import forget_pages
+from recshuf.system.page_cache import forget_pages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

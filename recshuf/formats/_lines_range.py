@@ -21,7 +21,7 @@ import numpy as np
 from recshuf.formats._lines_cut import cut_batches, find_first, find_last_end, make_batch
 from recshuf.formats._lines_files import close_read, read_error
 from recshuf.interfaces import Fragment
-from recshuf.page_cache import forget_pages
+from recshuf.system.page_cache import forget_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

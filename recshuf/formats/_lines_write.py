@@ -14,8 +14,8 @@ import numpy as np
 from recshuf.formats._compression import OUTPUT_SUFFIXES, open_encoder
 from recshuf.formats._lines_cut import view_records
 from recshuf.interfaces import Sink, Target
-from recshuf.page_cache import WriteBehind
-from recshuf.pools import Pool
+from recshuf.system.page_cache import WriteBehind
+from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,8 @@ from recshuf.formats._parquet_plan import FirstRows
 from recshuf.formats._parquet_types import conform
 from recshuf.formats._rows import RowBuffer
 from recshuf.interfaces import Sink, Target
-from recshuf.page_cache import BehindFile
-from recshuf.pools import Pool
+from recshuf.system.page_cache import BehindFile
+from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

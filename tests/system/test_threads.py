@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from recshuf.pools import Pool
+from recshuf.system.threads import Pool
 
 
 def test_a_thread_in_whose_start_a_signal_came_is_waited_for(monkeypatch: pytest.MonkeyPatch):

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError
-from recshuf.inputs import expand_inputs, natural_key, real_names
 from recshuf.interfaces import Stamp
+from recshuf.system.listing import expand_inputs, natural_key, real_names
 
 
 @pytest.fixture(autouse=True)

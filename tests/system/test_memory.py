@@ -12,7 +12,7 @@ import pytest
 
 CODE = """
 import os, sys
-from recshuf.memory import choose_allocators, resident_bytes
+from recshuf.system.memory import choose_allocators, resident_bytes
 
 before = dict(os.environ)
 choose_allocators({memory_bytes})
@@ -39,7 +39,7 @@ print(own.backend_name, kept)
 
 
 HELD = """
-from recshuf.memory import choose_allocators, release_freed, resident_bytes
+from recshuf.system.memory import choose_allocators, release_freed, resident_bytes
 
 choose_allocators(10**9)
 # Between those that are freed lie small ones that stay, so that none is at the end of the heap.

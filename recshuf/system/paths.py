@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from recshuf.units import format_size
+from recshuf.system.units import format_size
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a write that more room would mend."""

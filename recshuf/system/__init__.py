@@ -1,0 +1,1 @@
+"""The operating system: paths, page cache, locks, atomic renames, file listing, memory, threads."""

@@ -9,12 +9,12 @@ import numpy as np
 
 from recshuf import keeper, piles, resume, slices, store
 from recshuf.cli import run
-from recshuf.digests import Digest, Digests
+from recshuf.records.digests import Digest, Digests
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from recshuf.records import Records
+    from recshuf.records.batch import Records
 
 
 class NoChecksum:

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.codec import choose_codec
-from recshuf.order import find_piles, sort_by_pile
-from recshuf.records import Records
+from recshuf.records.batch import Records
+from recshuf.records.keys import find_piles, sort_by_pile
 from recshuf.sides import INPUTS, OUTPUT
 from recshuf.store import PileStore
 

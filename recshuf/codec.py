@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from recshuf.order import KEY_BYTES
-from recshuf.records import Records, concat_batches
-from recshuf.sizes import count_bytes, count_bytes_before
+from recshuf.records.batch import Records, concat_batches
+from recshuf.records.byte_sizes import count_bytes, count_bytes_before
+from recshuf.records.keys import KEY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.digests import Digest, Digests, sum_digests
 from recshuf.errors import CheckError, Stopped
-from recshuf.order import MAX_PILES, sort_by_key
-from recshuf.sizes import count_bytes
+from recshuf.records.byte_sizes import count_bytes
+from recshuf.records.digests import Digest, Digests, sum_digests
+from recshuf.records.keys import MAX_PILES, sort_by_key
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:

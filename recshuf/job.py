@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, WriteOptions
-from recshuf.order import MAX_PILES, MAX_SEED
 from recshuf.pile_layout import SPILL_COMPRESSIONS
+from recshuf.records.keys import MAX_PILES, MAX_SEED
 from recshuf.system.memory import available_bytes
 
 if TYPE_CHECKING:

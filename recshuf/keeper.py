@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.digests import Digest
+    from recshuf.records.digests import Digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from recshuf.formats import (
     suffix_compression,
 )
 from recshuf.interfaces import FieldAdder, InputFile, SupportsFields, SupportsTrust
-from recshuf.order import KEY_BYTES
 from recshuf.planning import make_plan, take_census
 from recshuf.plans import Costs, Cut, InputSize, Limits, Plan
-from recshuf.provenance import (
+from recshuf.records.keys import KEY_BYTES
+from recshuf.records.provenance import (
     FILE_COLUMN,
     PLACE_BYTES,
     ROW_COLUMN,

@@ -10,8 +10,9 @@ from recshuf.errors import InputError
 from recshuf.fingerprints import HashKey
 from recshuf.formats import detect_format
 from recshuf.planning import plan_reading
-from recshuf.provenance import FILE_COLUMN, ROW_COLUMN
-from recshuf.reading import Reading
+from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
+from recshuf.records.reader import Reading
+from recshuf.records.rows import split_spans
 from recshuf.sides import (
     INPUTS,
     OUTPUT,
@@ -22,7 +23,6 @@ from recshuf.sides import (
     options_of_inputs,
     options_of_output,
 )
-from recshuf.spans import split_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from recshuf.job import Job
     from recshuf.manifest import Manifest
     from recshuf.progress import Progress
-    from recshuf.spans import Span
+    from recshuf.records.rows import Span
 
     VisitHashes = Callable[[NDArray[np.uint64], int, int], None]
     """Takes hashes of shape ``(n, 2)``, the index of their file, and the first one's row; called in many threads."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recshuf.order import MAX_PILES
+from recshuf.records.keys import MAX_PILES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xxhash
 
-from recshuf.digests import Digests
 from recshuf.errors import CheckError, PileError
 from recshuf.pile_layout import SPILL_COMPRESSIONS
+from recshuf.records.digests import Digests
 from recshuf.regions import RegionSpace
 from recshuf.slices import PREFIX_BYTES, SliceFormat, damaged
 

@@ -23,8 +23,8 @@ from recshuf.gather import Gather
 from recshuf.interfaces import Sink, SupportsStream
 from recshuf.keeper import FinishedShard, ShardKeeper
 from recshuf.opening import Opened, find_destination, open_job
-from recshuf.order import ORDER_VERSION
 from recshuf.plans import shard_bounds
+from recshuf.records.keys import ORDER_VERSION
 from recshuf.report import FileReport, PassReport, ShuffleReport
 from recshuf.resume import Earlier, describe_job, describe_set, describe_shard
 from recshuf.scatter import Scatter
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import BinaryIO
 
-    from recshuf.digests import Digest
-    from recshuf.input_counts import InputCount, InputCounts
     from recshuf.interfaces import Target
     from recshuf.job import Job
     from recshuf.plans import Plan
     from recshuf.progress import Progress
+    from recshuf.records.digests import Digest
+    from recshuf.records.input_counts import InputCount, InputCounts
 
 
 def plan_job(job: Job, progress: Progress) -> Plan:

@@ -13,7 +13,7 @@ import xxhash
 
 from recshuf.errors import InputError, UsageError
 from recshuf.origins import Origins, rank
-from recshuf.provenance import FILE_COLUMN, FILE_SHIFT, MAX_INPUTS, ROW_COLUMN
+from recshuf.records.provenance import FILE_COLUMN, FILE_SHIFT, MAX_INPUTS, ROW_COLUMN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,7 +16,6 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import MemoryLimitError
-from recshuf.order import KEY_BYTES
 from recshuf.pile_sizes import (
     CACHE_PILE_BYTES,
     MAX_PLANNED_PILES,
@@ -29,7 +28,8 @@ from recshuf.pile_sizes import (
     share_regions,
 )
 from recshuf.plans import InputSize, Plan, count_shards
-from recshuf.reading_plan import ReadingPlan
+from recshuf.records.keys import KEY_BYTES
+from recshuf.records.reading_plan import ReadingPlan
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from recshuf.records import Records
+    from recshuf.records.batch import Records
     from recshuf.slices import Origin
 
 

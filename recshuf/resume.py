@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from recshuf.checksum import find_checksum
-from recshuf.digests import Digest
 from recshuf.errors import InputError, UsageError
-from recshuf.input_counts import InputCount
 from recshuf.interfaces import Stamp
-from recshuf.order import ORDER_VERSION
 from recshuf.pile_layout import PileLayout
+from recshuf.records.digests import Digest
+from recshuf.records.input_counts import InputCount
+from recshuf.records.keys import ORDER_VERSION
 from recshuf.version import __version__
 
 if TYPE_CHECKING:

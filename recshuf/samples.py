@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import UsageError
-from recshuf.provenance import FILE_SHIFT
+from recshuf.records.provenance import FILE_SHIFT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.digests import Digests
 from recshuf.errors import CheckError
-from recshuf.input_counts import InputCounts
-from recshuf.order import draw_keys, find_piles, sort_by_pile
-from recshuf.provenance import add_places
-from recshuf.reading import Reading
-from recshuf.reading_plan import ReadingPlan
-from recshuf.records import Records
-from recshuf.spans import split_spans
+from recshuf.records.batch import Records
+from recshuf.records.digests import Digests
+from recshuf.records.input_counts import InputCounts
+from recshuf.records.keys import draw_keys, find_piles, sort_by_pile
+from recshuf.records.provenance import add_places
+from recshuf.records.reader import Reading
+from recshuf.records.reading_plan import ReadingPlan
+from recshuf.records.rows import split_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from recshuf.input_counts import InputCount
     from recshuf.interfaces import BadRecords, Decoder, Source
     from recshuf.plans import Plan
     from recshuf.progress import Progress
-    from recshuf.spans import Span
+    from recshuf.records.input_counts import InputCount
+    from recshuf.records.rows import Span
     from recshuf.store import PileStore
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.digests import Digest, Digests, digest_records, sum_digests
 from recshuf.errors import CheckError
-from recshuf.order import KeyRange, find_piles, sort_by_pile
 from recshuf.pile_layout import region_bytes
 from recshuf.piles import PileSet
-from recshuf.records import concat_records
+from recshuf.records.batch import concat_records
+from recshuf.records.digests import Digest, Digests, digest_records, sum_digests
+from recshuf.records.keys import KeyRange, find_piles, sort_by_pile
 from recshuf.regions import EXTENT_BYTES, RegionLayout
 from recshuf.residents import ResidentBatch, ResidentPiles, measure_piles
 from recshuf.slices import PREFIX_BYTES, Origin
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.codec import RecordCodec
-    from recshuf.records import Records
+    from recshuf.records.batch import Records
     from recshuf.scratch import Scratch
     from recshuf.slices import Slice
 

@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from recshuf.errors import ConversionError
-from recshuf.order import ORDER_VERSION
-from recshuf.provenance import FILE_COLUMN, ROW_COLUMN
+from recshuf.records.keys import ORDER_VERSION
+from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.version import __version__
 
 if TYPE_CHECKING:

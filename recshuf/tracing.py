@@ -12,11 +12,11 @@ from recshuf.battery import MIN_RECORDS
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.fingerprints import HashKey, hash_rows
 from recshuf.manifest import read_manifest
-from recshuf.order import draw_keys
 from recshuf.origins import Origins, find_origins
 from recshuf.pairs import SideReader, compare_schemas, open_pair, open_tables
 from recshuf.places import PlaceNames
-from recshuf.provenance import FILE_COLUMN, ROW_COLUMN
+from recshuf.records.keys import draw_keys
+from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.samples import Sample
 from recshuf.sides import INPUTS, OUTPUT
 from recshuf.system.listing import check_unchanged

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recshuf.errors import UsageError
-from recshuf.fields import check_path, split_path
 from recshuf.origins import invert, sort_with_lots
+from recshuf.records.field_paths import check_path, split_path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,7 +16,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import RecshufError
-from recshuf.order import draw_keys
+from recshuf.records.keys import draw_keys
 from tests.support.format_tools import decompress_file
 from tests.support.hdf5_tools import open_source, read_raw, read_values
 

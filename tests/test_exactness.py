@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import recshuf.gather
-import recshuf.reading
+import recshuf.records.reader
 from recshuf.battery import LIMIT
 from recshuf.gather import Unit, iterate_units
-from recshuf.order import draw_keys, sort_by_key
+from recshuf.records.keys import draw_keys, sort_by_key
 from recshuf.scratch import Scratch
 from tests.support.fake_format import MAGIC, TRAILER, FakeSource, FakeTarget, make_fixed_shape
 from tests.support.order_statistics import battery, permutation_chi_square
@@ -59,7 +59,7 @@ def draw_orders(n: int, seeds: Sequence[int], folder: Path) -> NDArray[np.int64]
     threaded = len(seeds) // THREADED_SHARE
     orders = [draw_order(source, seed, scratch) for seed in seeds[:threaded]]
     with pytest.MonkeyPatch.context() as patch:
-        for module in (recshuf.reading, recshuf.gather):
+        for module in (recshuf.records.reader, recshuf.gather):
             patch.setattr(module, "Pool", InlineExecutor)
         orders += [draw_order(source, seed, scratch) for seed in seeds[threaded:]]
     scratch.remove()

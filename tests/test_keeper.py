@@ -12,9 +12,9 @@ import recshuf
 import recshuf.keeper as keeper_module
 import recshuf.pipeline as pipeline
 import recshuf.system.page_cache as page_cache
-from recshuf.digests import Digest
 from recshuf.journal import read_journal
 from recshuf.keeper import FinishedShard, ShardKeeper
+from recshuf.records.digests import Digest
 from recshuf.resume import Earlier, describe_shard
 from recshuf.shards import Destination
 from recshuf.system.threads import Pool

@@ -13,10 +13,10 @@ import pytest
 from recshuf import piles as pile_sets
 from recshuf.codec import FlatCodec
 from recshuf.errors import DiskFullError, OutputError, PileError
-from recshuf.order import find_piles, sort_by_key, sort_by_pile
 from recshuf.pile_layout import SPILL_COMPRESSIONS
 from recshuf.piles import PileSet
-from recshuf.records import Records
+from recshuf.records.batch import Records
+from recshuf.records.keys import find_piles, sort_by_key, sort_by_pile
 from recshuf.scratch import Scratch
 from recshuf.slices import PREFIX_BYTES
 from recshuf.store import PileStore

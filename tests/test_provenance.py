@@ -25,7 +25,7 @@ from recshuf.formats._lines_cut import SCHEMA
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, InputSummary, ReadOptions, WriteOptions
 from recshuf.plans import Costs
-from recshuf.provenance import ProvenanceDecoder
+from recshuf.records.provenance import ProvenanceDecoder
 from recshuf.staging import Staging
 from tests.support.format_tools import decompress_file
 from tests.test_shuffle import digest_tree, list_shards, make_inputs, order_of

@@ -17,7 +17,13 @@ import recshuf
 import recshuf.gather as gather
 import recshuf.opening as opening
 import recshuf.scatter as scatter
-from recshuf.digests import (
+from recshuf.errors import CheckError
+from recshuf.formats._hdf5_sink import Hdf5Sink
+from recshuf.formats._lines_write import LineSink
+from recshuf.formats._parquet_write import ParquetSink
+from recshuf.piles import PileSet
+from recshuf.records.batch import Records
+from recshuf.records.digests import (
     Digest,
     Digests,
     digest_records,
@@ -25,13 +31,7 @@ from recshuf.digests import (
     record_lengths,
     sum_digests,
 )
-from recshuf.errors import CheckError
-from recshuf.formats._hdf5_sink import Hdf5Sink
-from recshuf.formats._lines_write import LineSink
-from recshuf.formats._parquet_write import ParquetSink
-from recshuf.input_counts import InputCount, InputCounts
-from recshuf.piles import PileSet
-from recshuf.records import Records
+from recshuf.records.input_counts import InputCount, InputCounts
 from recshuf.residents import ResidentPiles
 from recshuf.store import PileStore
 from tests.test_shuffle import FORMATS, make_inputs

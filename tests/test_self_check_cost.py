@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 FAULTS = {
     "digests": """
-import recshuf.digests
-recshuf.digests.find_fingerprints = fail
+import recshuf.records.digests
+recshuf.records.digests.find_fingerprints = fail
 """,
     "checksums": """
 import xxhash

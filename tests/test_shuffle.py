@@ -23,7 +23,7 @@ import zstandard
 import recshuf
 from recshuf import opening
 from recshuf.errors import InputError, MemoryLimitError, OutputError, RecshufError, UsageError
-from recshuf.order import draw_keys
+from recshuf.records.keys import draw_keys
 from recshuf.system import page_cache
 from recshuf.system.page_cache import WriteBehind
 from tests.support.format_tools import OneWayReader, OneWayWriter, decompress_file

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import InputError
-from recshuf.fields import dotted
 from recshuf.formats._hdf5_arrow_types import BINARY_NAME, find_stand_in, parse_temporal
 from recshuf.formats._hdf5_column import view_offsets
 from recshuf.formats._hdf5_forms import BadValueError, Form, decode_text, find_form
 from recshuf.formats._hdf5_types import Kind
 from recshuf.interfaces import Decoder
+from recshuf.records.field_paths import dotted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

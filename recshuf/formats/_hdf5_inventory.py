@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from h5py import h5t
 
 from recshuf.errors import InputError
-from recshuf.fields import dotted, unknown_column
 from recshuf.formats._hdf5_arrow_types import ARROW_TYPE_ATTRIBUTE
 from recshuf.formats._hdf5_chunks import check_chunks
 from recshuf.formats._hdf5_column import Column, Storage, read_column, read_storage
@@ -24,6 +23,7 @@ from recshuf.formats._hdf5_walk import (
     resolve_path,
     walk_file,
 )
+from recshuf.records.field_paths import dotted, unknown_column
 
 if TYPE_CHECKING:
     import h5py

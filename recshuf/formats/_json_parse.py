@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.types as pt
 
-from recshuf.fields import check_path, split_path
 from recshuf.formats._json_cast import (
     cast_column,
     check_nulls,
@@ -18,6 +17,7 @@ from recshuf.formats._json_cast import (
     text_only_names,
 )
 from recshuf.formats._json_records import BadRecord, Path, check_lines, line_offsets, shorten
+from recshuf.records.field_paths import check_path, split_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from recshuf.errors import UsageError
-from recshuf.fields import dotted, split_path
 from recshuf.formats._parquet_declared import DeclaredSchemas
 from recshuf.formats._parquet_file import path_of
 from recshuf.formats._parquet_footer import open_footer
@@ -18,6 +17,7 @@ from recshuf.formats._parquet_sample import GroupSample
 from recshuf.formats._parquet_schema import SchemaUnion, columns_of
 from recshuf.formats._parquet_types import is_ordered
 from recshuf.interfaces import InputSummary
+from recshuf.records.field_paths import dotted, split_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

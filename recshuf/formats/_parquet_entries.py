@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from recshuf.sizes import find_offsets
+from recshuf.records.byte_sizes import find_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

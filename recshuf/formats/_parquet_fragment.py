@@ -15,7 +15,7 @@ from recshuf.formats._parquet_int96 import Int96Watch
 from recshuf.formats._parquet_pages import check_entries, check_pages
 from recshuf.formats._parquet_sample import GROWTH, first_batch_rows
 from recshuf.interfaces import Fragment
-from recshuf.sizes import count_bytes
+from recshuf.records.byte_sizes import count_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

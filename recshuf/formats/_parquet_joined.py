@@ -16,7 +16,7 @@ from recshuf.formats._parquet_fragment import Pace
 from recshuf.formats._parquet_group import Opener, list_groups
 from recshuf.formats._parquet_pages import check_pages
 from recshuf.interfaces import Joined
-from recshuf.records import concat_batches
+from recshuf.records.batch import concat_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

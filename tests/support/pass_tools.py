@@ -12,9 +12,9 @@ import numpy as np
 
 from recshuf.codec import choose_codec
 from recshuf.gather import Gather
-from recshuf.order import draw_keys
 from recshuf.plans import Plan
 from recshuf.progress import SilentProgress
+from recshuf.records.keys import draw_keys
 from recshuf.scatter import Scatter
 from recshuf.scratch import Scratch
 from recshuf.store import PileStore
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.input_counts import InputCounts
     from recshuf.interfaces import Decoder, Sink, Source
+    from recshuf.records.input_counts import InputCounts
     from tests.support.fake_format import FakeSource
 
 UNLIMITED = 1 << 40

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recshuf.digests import Digest, Digests
+from recshuf.records.digests import Digest, Digests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

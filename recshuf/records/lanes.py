@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from recshuf.errors import Stopped
-from recshuf.records import concat_batches
-from recshuf.sizes import count_bytes
-from recshuf.spans import RowLedger, Span, join_spans
+from recshuf.records.batch import concat_batches
+from recshuf.records.byte_sizes import count_bytes
+from recshuf.records.rows import RowLedger, Span, join_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recshuf._reading_lanes import Lane
 from recshuf.errors import Stopped
 from recshuf.interfaces import Joined
-from recshuf.reading import Reading
-from recshuf.reading_plan import ReadingPlan
-from recshuf.records import concat_batches
-from recshuf.spans import RowLedger
+from recshuf.records.batch import concat_batches
+from recshuf.records.lanes import Lane
+from recshuf.records.reader import Reading
+from recshuf.records.reading_plan import ReadingPlan
+from recshuf.records.rows import RowLedger
 from tests.support.fake_format import FakeFragment, FakeSource
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.interfaces import Fragment
-    from recshuf.spans import Span
+    from recshuf.records.rows import Span
 
     Load = tuple[pa.RecordBatch, list[Span]]
 

@@ -12,7 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recshuf.order import MAX_PILES, MAX_SEED, KeyRange, draw_keys, find_piles, sort_by_key, sort_by_pile
+from recshuf.records.keys import (
+    MAX_PILES,
+    MAX_SEED,
+    KeyRange,
+    draw_keys,
+    find_piles,
+    sort_by_key,
+    sort_by_pile,
+)
 from tests.support.order_statistics import battery, permutation_chi_square, score_agreement
 
 if TYPE_CHECKING:
@@ -206,5 +214,5 @@ def test_following_seeds_are_unrelated() -> None:
 
 def test_threads_find_everything_imported():
     """NumPy imports parts of itself when they are first asked for, and recurses for ever if two threads ask at once."""
-    code = "import sys, recshuf.order; assert 'numpy.random' in sys.modules"
+    code = "import sys, recshuf.records.keys; assert 'numpy.random' in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.sizes import find_offsets
+from recshuf.records.byte_sizes import find_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from recshuf.records import Records
+    from recshuf.records.batch import Records
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MODULUS = 1 << 64

@@ -13,9 +13,9 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, MemoryLimitError, UsageError
-from recshuf.fields import split_path
 from recshuf.formats import load_format
 from recshuf.interfaces import InputFile, ReadOptions
+from recshuf.records.field_paths import split_path
 from recshuf.values import find_value
 from tests.support.format_tools import place_batches
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.sizes import count_bytes, count_bytes_before
+from recshuf.records.byte_sizes import count_bytes, count_bytes_before
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

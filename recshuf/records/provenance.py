@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from recshuf.interfaces import BadRecords
-    from recshuf.spans import Span
+    from recshuf.records.rows import Span
 
 FILE_COLUMN, ROW_COLUMN = "source_file", "source_row"
 """The columns that say where a record was read: the input's name, and the record's place in it, from 0."""

@@ -7,10 +7,10 @@ from collections import deque
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from typing import TYPE_CHECKING
 
-from recshuf._reading_lanes import Handover, Lane, Load, Loader
 from recshuf.errors import Stopped
 from recshuf.interfaces import SupportsJoining
-from recshuf.spans import Span
+from recshuf.records.lanes import Handover, Lane, Load, Loader
+from recshuf.records.rows import Span
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.interfaces import Fragment, Source
-    from recshuf.reading_plan import ReadingPlan
-    from recshuf.spans import RowLedger
+    from recshuf.records.reading_plan import ReadingPlan
+    from recshuf.records.rows import RowLedger
 
     Visit = Callable[[pa.RecordBatch, list[Span]], None]
     """Takes a batch and where its rows are from, which directly follow each other; called in many threads."""

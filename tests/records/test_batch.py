@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.codec import FlatCodec, IpcCodec, choose_codec
-from recshuf.records import Records, concat_records, empty_rows, take_rows
+from recshuf.records.batch import Records, concat_records, empty_rows, take_rows
 
 FLAT = {
     "lines": pa.schema([pa.field("a", pa.large_binary(), nullable=False)]),

@@ -1,0 +1,1 @@
+"""Record batches: keys, row numbers, digests, sizes, provenance, threaded reading."""

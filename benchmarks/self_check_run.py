@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recshuf import keeper, piles, resume, slices, store
+from recshuf import keeper, resume
 from recshuf.cli import run
+from recshuf.piles import pile_set, slices, store
 from recshuf.records.digests import Digest, Digests
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def leave_out(names: set[str]) -> None:
         Digests.find = count_parts  # type: ignore[method-assign, assignment]
     if "checksums" in names:
         slices.xxhash = NoChecksums  # type: ignore[assignment]
-        piles.xxhash = NoChecksums  # type: ignore[assignment]
+        pile_set.xxhash = NoChecksums  # type: ignore[assignment]
         resume.find_checksum = lambda _: ""
     if "syncs" in names:
         keeper.sync = lambda _: None

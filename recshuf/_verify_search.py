@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.codec import choose_codec
+from recshuf.piles.codec import choose_codec
+from recshuf.piles.store import PileStore
 from recshuf.records.batch import Records
 from recshuf.records.keys import find_piles, sort_by_pile
 from recshuf.sides import INPUTS, OUTPUT
-from recshuf.store import PileStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from recshuf.scratch import Scratch
+    from recshuf.piles.scratch import Scratch
 
 BUCKETS = 4096
 """Hashes are summed by their first 12 bits, so that a difference is looked for only where there is one."""

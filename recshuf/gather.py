@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.interfaces import Decoder, Sink
+    from recshuf.piles.store import PileStore
     from recshuf.plans import Plan
     from recshuf.progress import Progress
-    from recshuf.store import PileStore
 
 
 JOINED_BYTES = 2 << 20

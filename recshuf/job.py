@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, WriteOptions
-from recshuf.pile_layout import SPILL_COMPRESSIONS
+from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
 from recshuf.system.memory import available_bytes
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Decoder, Format, InputSummary, Source, Target, WriteOptions
     from recshuf.job import Job
-    from recshuf.pile_layout import PileLayout
+    from recshuf.piles.layout import PileLayout
     from recshuf.progress import Progress
 
 CONVERSION_FACTOR = 1.5

@@ -23,6 +23,7 @@ from recshuf.gather import Gather
 from recshuf.interfaces import Sink, SupportsStream
 from recshuf.keeper import FinishedShard, ShardKeeper
 from recshuf.opening import Opened, find_destination, open_job
+from recshuf.piles.store import set_name
 from recshuf.plans import shard_bounds
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.report import FileReport, PassReport, ShuffleReport
@@ -30,7 +31,6 @@ from recshuf.resume import Earlier, describe_job, describe_set, describe_shard
 from recshuf.scatter import Scatter
 from recshuf.shards import write_error
 from recshuf.staging import Staging
-from recshuf.store import set_name
 from recshuf.summary import make_manifest
 from recshuf.system.listing import check_unchanged
 from recshuf.system.memory import peak_bytes, release_freed, resident_bytes

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from recshuf.interfaces import InputSummary
-    from recshuf.pile_layout import PileLayout
+    from recshuf.piles.layout import PileLayout
     from recshuf.plans import Costs, Cut, Limits
 
 LARGEST_READING_BLOCK = 8 << 20

@@ -12,7 +12,7 @@ import xxhash
 from recshuf.checksum import find_checksum
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import Stamp
-from recshuf.pile_layout import PileLayout
+from recshuf.piles.layout import PileLayout
 from recshuf.records.digests import Digest
 from recshuf.records.input_counts import InputCount
 from recshuf.records.keys import ORDER_VERSION

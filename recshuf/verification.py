@@ -16,8 +16,8 @@ from recshuf._verify_search import Found, Place, Search, Tally
 from recshuf.errors import OutputError, UsageError
 from recshuf.manifest import read_manifest
 from recshuf.pairs import SideReader, compare_schemas, open_pair
+from recshuf.piles.scratch import Scratch
 from recshuf.report import FileReport
-from recshuf.scratch import Scratch
 from recshuf.sides import INPUTS, OUTPUT
 from recshuf.system.listing import check_unchanged
 

@@ -9,12 +9,12 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf.codec import choose_codec
 from recshuf.errors import DiskFullError, OutputError
+from recshuf.piles.codec import choose_codec
+from recshuf.piles.scratch import Scratch
+from recshuf.piles.store import PileStore
 from recshuf.quarantine import Quarantine, check_path
-from recshuf.scratch import Scratch
 from recshuf.staging import PILES_PREFIX
-from recshuf.store import PileStore
 from recshuf.system.paths import free_bytes, real_path
 from recshuf.system.units import format_size
 

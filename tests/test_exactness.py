@@ -18,8 +18,8 @@ import recshuf.gather
 import recshuf.records.reader
 from recshuf.battery import LIMIT
 from recshuf.gather import Unit, iterate_units
+from recshuf.piles.scratch import Scratch
 from recshuf.records.keys import draw_keys, sort_by_key
-from recshuf.scratch import Scratch
 from tests.support.fake_format import MAGIC, TRAILER, FakeSource, FakeTarget, make_fixed_shape
 from tests.support.order_statistics import battery, permutation_chi_square
 from tests.support.pass_tools import UNLIMITED, InlineExecutor, Knobs, fill_store, write_shards

@@ -14,7 +14,7 @@ import pytest
 
 import recshuf
 from benchmarks.data import make_data
-from recshuf.scratch import Scratch
+from recshuf.piles.scratch import Scratch
 from tests.test_shuffle import FORMATS, list_shards, make_inputs, order_of, read_ids
 
 if TYPE_CHECKING:

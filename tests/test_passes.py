@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import recshuf.scatter
 from recshuf.errors import CheckError, InputError
 from recshuf.gather import Unit, iterate_units, plan_tasks
+from recshuf.piles.scratch import Scratch
+from recshuf.piles.store import PileStore
 from recshuf.records.keys import draw_keys
 from recshuf.records.reader import group_inputs
-from recshuf.scratch import Scratch
-from recshuf.store import PileStore
 from tests.support.fake_format import (
     FakeFragment,
     FakeSink,

@@ -14,7 +14,7 @@ import recshuf
 import recshuf.opening as opening
 from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.journal import Journal, read_journal
-from recshuf.piles import PileSet
+from recshuf.piles.pile_set import PileSet
 from recshuf.progress import SilentProgress
 from recshuf.staging import Staging
 from tests.test_shuffle import FORMATS, make_inputs

@@ -21,7 +21,9 @@ from recshuf.errors import CheckError
 from recshuf.formats._hdf5_sink import Hdf5Sink
 from recshuf.formats._lines_write import LineSink
 from recshuf.formats._parquet_write import ParquetSink
-from recshuf.piles import PileSet
+from recshuf.piles.pile_set import PileSet
+from recshuf.piles.resident import ResidentPiles
+from recshuf.piles.store import PileStore
 from recshuf.records.batch import Records
 from recshuf.records.digests import (
     Digest,
@@ -32,15 +34,13 @@ from recshuf.records.digests import (
     sum_digests,
 )
 from recshuf.records.input_counts import InputCount, InputCounts
-from recshuf.residents import ResidentPiles
-from recshuf.store import PileStore
 from tests.test_shuffle import FORMATS, make_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from recshuf.slices import Slice
+    from recshuf.piles.slices import Slice
 
 SINKS = {"text": LineSink, "jsonl": LineSink, "parquet": ParquetSink, "hdf5": Hdf5Sink}
 

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 import recshuf
 from recshuf import _verify_search, planning
 from recshuf.errors import InputError, UsageError
+from recshuf.piles.scratch import Scratch
 from recshuf.records.reader import Reading
-from recshuf.scratch import Scratch
 from recshuf.sides import INPUTS
 from tests.support.format_tools import decompress_file
 from tests.test_conversions import PAIRS, WRITERS, choose_schema, make_columns

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recshuf.codec import FlatCodec, IpcCodec, choose_codec
+from recshuf.piles.codec import FlatCodec, IpcCodec, choose_codec
 from recshuf.records.batch import Records, concat_records, empty_rows, take_rows
 
 FLAT = {

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from recshuf.codec import choose_codec
 from recshuf.gather import Gather
+from recshuf.piles.codec import choose_codec
+from recshuf.piles.scratch import Scratch
+from recshuf.piles.store import PileStore
 from recshuf.plans import Plan
 from recshuf.progress import SilentProgress
 from recshuf.records.keys import draw_keys
 from recshuf.scatter import Scatter
-from recshuf.scratch import Scratch
-from recshuf.store import PileStore
 from tests.support.fake_format import FakeTarget, read_shard
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from recshuf.pile_layout import SPILL_COMPRESSIONS
+from recshuf.piles.layout import SPILL_COMPRESSIONS
 from tests.support.tally import Tally
 from tests.torture.jobs import (
     LARGE,

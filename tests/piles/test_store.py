@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from recshuf import piles as pile_sets
-from recshuf.codec import FlatCodec
 from recshuf.errors import DiskFullError, OutputError, PileError
-from recshuf.pile_layout import SPILL_COMPRESSIONS
-from recshuf.piles import PileSet
+from recshuf.piles import pile_set as pile_sets
+from recshuf.piles.codec import FlatCodec
+from recshuf.piles.layout import SPILL_COMPRESSIONS
+from recshuf.piles.pile_set import PileSet
+from recshuf.piles.scratch import Scratch
+from recshuf.piles.slices import PREFIX_BYTES
+from recshuf.piles.store import PileStore
 from recshuf.records.batch import Records
 from recshuf.records.keys import find_piles, sort_by_key, sort_by_pile
-from recshuf.scratch import Scratch
-from recshuf.slices import PREFIX_BYTES
-from recshuf.store import PileStore
 from tests.support.format_tools import find_open_files
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from recshuf.piles.slices import Origin
     from recshuf.records.batch import Records
-    from recshuf.slices import Origin
 
 
 @dataclass(slots=True)

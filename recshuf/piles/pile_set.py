@@ -25,10 +25,10 @@ import numpy as np
 import xxhash
 
 from recshuf.errors import CheckError, PileError
-from recshuf.pile_layout import SPILL_COMPRESSIONS
+from recshuf.piles.layout import SPILL_COMPRESSIONS
+from recshuf.piles.regions import RegionSpace
+from recshuf.piles.slices import PREFIX_BYTES, SliceFormat, damaged
 from recshuf.records.digests import Digests
-from recshuf.regions import RegionSpace
-from recshuf.slices import PREFIX_BYTES, SliceFormat, damaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.scratch import Scratch
-    from recshuf.slices import Origin, Slice
+    from recshuf.piles.scratch import Scratch
+    from recshuf.piles.slices import Origin, Slice
 
 _SHORT_BYTES = 32 << 10
 """A slice that takes less time to copy than the call that writes it."""

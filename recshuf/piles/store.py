@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.errors import CheckError
-from recshuf.pile_layout import region_bytes
-from recshuf.piles import PileSet
+from recshuf.piles.layout import region_bytes
+from recshuf.piles.pile_set import PileSet
+from recshuf.piles.regions import EXTENT_BYTES, RegionLayout
+from recshuf.piles.resident import ResidentBatch, ResidentPiles, measure_piles
+from recshuf.piles.slices import PREFIX_BYTES, Origin
 from recshuf.records.batch import concat_records
 from recshuf.records.digests import Digest, Digests, digest_records, sum_digests
 from recshuf.records.keys import KeyRange, find_piles, sort_by_pile
-from recshuf.regions import EXTENT_BYTES, RegionLayout
-from recshuf.residents import ResidentBatch, ResidentPiles, measure_piles
-from recshuf.slices import PREFIX_BYTES, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from recshuf.codec import RecordCodec
+    from recshuf.piles.codec import RecordCodec
+    from recshuf.piles.scratch import Scratch
+    from recshuf.piles.slices import Slice
     from recshuf.records.batch import Records
-    from recshuf.scratch import Scratch
-    from recshuf.slices import Slice
 
 
 class PileStore:

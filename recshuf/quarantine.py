@@ -264,7 +264,7 @@ def _encode(name: str, lines: NDArray[np.int64], reasons: Sequence[str], records
     import pyarrow.compute as pc
 
     from recshuf.formats._json_write import encode_lines
-    from recshuf.formats._utf8 import find_invalid
+    from recshuf.formats.lines.utf8 import find_invalid
 
     is_text = np.ones(len(records), np.bool_)
     is_text[find_invalid(records)] = False

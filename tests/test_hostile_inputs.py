@@ -22,7 +22,7 @@ import zstandard
 import recshuf
 from recshuf.errors import InputError, OutputError
 from recshuf.formats import parquet
-from recshuf.formats._lines_write import FileOutput
+from recshuf.formats.lines.sink import FileOutput
 from recshuf.interfaces import WriteOptions
 from recshuf.system.listing import expand_inputs
 from tests.fuzzing.server import Server

@@ -8,12 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import InputError, UsageError
-from recshuf.formats._compression import (
-    decompress_head,
-    find_suffix,
-    recognise_compression,
-    split_compression,
-)
+from recshuf.formats.compression import decompress_head, find_suffix, recognise_compression, split_compression
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 
 from recshuf.errors import InputError
 from recshuf.formats._json_write import encode_values
-from recshuf.formats._lines_cut import SCHEMA, view_records
+from recshuf.formats.lines.cutting import SCHEMA, view_records
 from recshuf.interfaces import FieldAdder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recshuf.formats._lines_cut import Bytes, Positions
+    from recshuf.formats.lines.cutting import Bytes, Positions
 
 _SPACE = r"[ \t\r\n]*"
 _BEGINS = rf"^{_SPACE}\{{"

@@ -23,7 +23,7 @@ from recshuf.formats._json_records import (
     line_offsets,
     too_deep_error,
 )
-from recshuf.formats._utf8 import find_invalid
+from recshuf.formats.lines.utf8 import find_invalid
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
-from recshuf.formats._compression import COMPRESSIONS
-from recshuf.formats._lines import LineLayout, LineSource
-from recshuf.formats._lines_write import LineTarget
+from recshuf.formats.compression import COMPRESSIONS
+from recshuf.formats.lines.sink import LineTarget
+from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.interfaces import Format, FormatNames
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.formats._lines_write import Encode
+    from recshuf.formats.lines.sink import Encode
     from recshuf.interfaces import Decoder, FieldAdder, InputFile, ReadOptions, WriteOptions
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

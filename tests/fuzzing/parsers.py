@@ -23,8 +23,9 @@ import zstandard
 
 from recshuf._schema_file import read_schema
 from recshuf.errors import InputError
-from recshuf.formats import _lines_range, text
-from recshuf.formats._compression_decode import ZstdReader
+from recshuf.formats import text
+from recshuf.formats.compression.readers import ZstdReader
+from recshuf.formats.lines import ranges
 from recshuf.interfaces import InputFile, ReadOptions
 from tests.support.line_tools import SEPARATORS, ends_ambiguously, split_records
 
@@ -133,12 +134,12 @@ def main() -> int:
         sys.stderr.write(f"name a parser: {', '.join(PARSERS)}\n")
         return 2
     name = sys.argv.pop(1)
-    _lines_range.READ_ON_BYTES = 16  # so that small files show what large ones do
-    _lines_range._SEARCH_BYTES = 8
+    ranges.READ_ON_BYTES = 16  # so that small files show what large ones do
+    ranges._SEARCH_BYTES = 8
     with tempfile.TemporaryDirectory() as corpus:
         for index, seed in enumerate(SEEDS[name]):
             (Path(corpus) / str(index)).write_bytes(seed)
-        for module in (text, _lines_range, *_parsing_modules()):
+        for module in (text, ranges, *_parsing_modules()):
             _instrument(atheris, module)
         atheris.Setup([*sys.argv, corpus], PARSERS[name])
         with contextlib.suppress(SystemExit):
@@ -148,9 +149,10 @@ def main() -> int:
 
 def _parsing_modules() -> list[object]:
     from recshuf import _schema_file
-    from recshuf.formats import _compression_decode, _compression_zstd, _lines_cut, _lines_stream
+    from recshuf.formats.compression import readers, zstd_frames
+    from recshuf.formats.lines import blocks, cutting
 
-    return [_lines_cut, _lines_stream, _compression_decode, _compression_zstd, _schema_file]
+    return [cutting, blocks, readers, zstd_frames, _schema_file]
 
 
 def _instrument(atheris: object, module: object) -> None:

@@ -8,7 +8,8 @@ import pyarrow as pa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from recshuf.formats import _lines_cut, text
+from recshuf.formats import text
+from recshuf.formats.lines import cutting
 from recshuf.interfaces import InputFile, ReadOptions, Stamp
 from tests.support.format_tools import decompress_file, read_input
 
@@ -75,5 +76,5 @@ def write_all(target: Any, path: Path, batches: list[pa.RecordBatch]) -> None:
 
 def write(path: Path, records: list[bytes], target: Any, threads: int = 1) -> bytes:
     with target.open(path, threads) as sink:
-        sink.write(pa.record_batch([pa.array(records, pa.large_binary())], schema=_lines_cut.SCHEMA))
+        sink.write(pa.record_batch([pa.array(records, pa.large_binary())], schema=cutting.SCHEMA))
     return decompress_file(path)

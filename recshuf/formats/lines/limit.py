@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.errors import InputError
-from recshuf.formats._lines_cut import view_records
+from recshuf.formats.lines.cutting import view_records
 
 if TYPE_CHECKING:
     import pyarrow as pa

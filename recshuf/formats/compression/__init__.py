@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from recshuf.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from recshuf.formats._compression_encode import PieceEncoder
-    from recshuf.formats._compression_streams import ByteReader, Readable
+    from recshuf.formats.compression.encoders import PieceEncoder
+    from recshuf.formats.compression.streams import ByteReader, Readable
 
 COMPRESSIONS = ("none", "zstd", "gzip")
 OUTPUT_SUFFIXES = {"none": "", "zstd": ".zst", "gzip": ".gz"}
@@ -97,7 +97,7 @@ def open_reader(name: str, source: Readable, compression: str) -> ByteReader:
     InputError
         From the reader, when the data is damaged or truncated, or needs a dictionary.
     """
-    from recshuf.formats._compression_decode import GzipReader, PlainReader, ZstdReader
+    from recshuf.formats.compression.readers import GzipReader, PlainReader, ZstdReader
 
     if compression == "zstd":
         return ZstdReader(name, source)
@@ -127,6 +127,6 @@ def open_encoder(compression: str, level: int | None) -> PieceEncoder | None:
         level = _DEFAULT_LEVELS[compression]
     if level not in levels:
         raise UsageError(f"--compression {compression}:{level}: levels go from {levels[0]} to {levels[-1]}")
-    from recshuf.formats._compression_encode import GzipEncoder, ZstdEncoder
+    from recshuf.formats.compression.encoders import GzipEncoder, ZstdEncoder
 
     return ZstdEncoder(level) if compression == "zstd" else GzipEncoder(level)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.errors import InputError
-from recshuf.formats._lines_cut import cut_batches, find_first, find_last_end
-from recshuf.formats._lines_files import fill
+from recshuf.formats.lines.cutting import cut_batches, find_first, find_last_end
+from recshuf.formats.lines.files import fill
 from recshuf.interfaces import Fragment
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.formats._compression_streams import ByteReader
-    from recshuf.formats._lines_cut import Bytes
-    from recshuf.formats._lines_limit import RecordLimit
+    from recshuf.formats.compression.streams import ByteReader
+    from recshuf.formats.lines.cutting import Bytes
+    from recshuf.formats.lines.limit import RecordLimit
 
 _GROWTH_PART = 4
 

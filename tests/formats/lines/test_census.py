@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from recshuf.errors import InputError
-from recshuf.formats import _lines_census, text
+from recshuf.formats import text
+from recshuf.formats.lines import census
 from recshuf.interfaces import InputFile, WriteOptions
 from tests.support.format_tools import read_input
 from tests.support.line_tools import give, open_text, records_in, split_records, write
@@ -72,7 +73,7 @@ def test_an_input_shorter_than_its_header_is_refused(tmp_path: Path) -> None:
 def test_of_many_inputs_some_tell_what_the_others_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    monkeypatch.setattr(_lines_census, "_MOST_SAMPLES", 20)
+    monkeypatch.setattr(census, "_MOST_SAMPLES", 20)
     pack = (lambda data: gzip.compress(data, 1)) if suffix == ".csv.gz" else bytes
     rng = np.random.default_rng(1)
     counts = [0, *rng.integers(200, 300, 99).tolist()]
@@ -94,12 +95,10 @@ def test_of_many_inputs_some_tell_what_the_others_hold(
 def test_of_many_plain_inputs_most_are_judged_by_their_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_lines_census, "_MOST_SAMPLES", 5)
+    monkeypatch.setattr(census, "_MOST_SAMPLES", 5)
     opened: list[str] = []
-    find = _lines_census.open_descriptor
-    monkeypatch.setattr(
-        _lines_census, "open_descriptor", lambda name, path: opened.append(name) or find(name, path)
-    )
+    find = census.open_descriptor
+    monkeypatch.setattr(census, "open_descriptor", lambda name, path: opened.append(name) or find(name, path))
     counts = [100 + 7 * index for index in range(19)]
     files = [give(tmp_path / f"{index:02}.txt", b"line\n" * count) for index, count in enumerate(counts)]
     files[3:3] = [give(tmp_path / "empty.txt", b"")]
@@ -123,7 +122,7 @@ def test_of_many_plain_inputs_most_are_judged_by_their_size(
 def test_among_many_inputs_what_is_no_file_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], object], said: str
 ) -> None:
-    monkeypatch.setattr(_lines_census, "_MOST_SAMPLES", 2)
+    monkeypatch.setattr(census, "_MOST_SAMPLES", 2)
     files = [give(tmp_path / f"{index}.txt", b"line\n") for index in range(5)]
     path = tmp_path / "5.txt"
     path.touch()
@@ -144,7 +143,7 @@ def test_among_many_inputs_what_is_no_file_is_found(
 def test_what_happens_to_a_file_judged_by_its_size_is_noticed_when_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object], said: str
 ) -> None:
-    monkeypatch.setattr(_lines_census, "_MOST_SAMPLES", 2)
+    monkeypatch.setattr(census, "_MOST_SAMPLES", 2)
     files = [give(tmp_path / f"{index}.txt", b"line\n") for index in range(6)]
     source = open_text(files)
     assert files[5].path is not None
@@ -157,7 +156,7 @@ def test_what_happens_to_a_file_judged_by_its_size_is_noticed_when_it_is_read(
 def test_a_compressed_input_among_many_plain_ones_is_not_judged_by_its_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(_lines_census, "_MOST_SAMPLES", 2)
+    monkeypatch.setattr(census, "_MOST_SAMPLES", 2)
     files = [give(tmp_path / f"{index}.txt", b"line\n" * 100) for index in range(5)]
     files.append(give(tmp_path / name, gzip.compress(b"line\n" * 7000)))
     source = open_text(files)
@@ -166,7 +165,7 @@ def test_a_compressed_input_among_many_plain_ones_is_not_judged_by_its_size(
 
 
 def test_a_pipe_among_many_inputs_is_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_lines_census, "_MOST_SAMPLES", 2)
+    monkeypatch.setattr(census, "_MOST_SAMPLES", 2)
     files = [give(tmp_path / f"{index}.txt", b"line\n") for index in range(5)]
     pipe = tmp_path / "5.txt"
     os.mkfifo(pipe)

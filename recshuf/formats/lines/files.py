@@ -12,7 +12,7 @@ from recshuf.errors import InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.formats._compression_streams import ByteReader
+    from recshuf.formats.compression.streams import ByteReader
 
 
 class LineFile(NamedTuple):

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, InputError, UsageError
-from recshuf.formats._lines_cut import find_ends, view_records
-from recshuf.formats._utf8 import find_invalid
+from recshuf.formats.lines.cutting import find_ends, view_records
+from recshuf.formats.lines.utf8 import find_invalid
 from recshuf.interfaces import BadRecords, Decoder
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recshuf.errors import InputError
-from recshuf.formats._compression import (
+from recshuf.formats.compression import (
     HEAD_BYTES,
     find_suffix,
     open_reader,
     recognise_compression,
     split_compression,
 )
-from recshuf.formats._lines_cut import OFFSET_BYTES, find_ends
-from recshuf.formats._lines_files import (
+from recshuf.formats.lines.cutting import OFFSET_BYTES, find_ends
+from recshuf.formats.lines.files import (
     FileSource,
     LineFile,
     PrefixedReader,
@@ -30,7 +30,7 @@ from recshuf.formats._lines_files import (
     read_error,
     read_stream,
 )
-from recshuf.formats._lines_limit import RecordLimit
+from recshuf.formats.lines.limit import RecordLimit
 from recshuf.interfaces import InputSummary
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from recshuf.formats._compression_streams import ByteReader
-    from recshuf.formats._lines_cut import Bytes
+    from recshuf.formats.compression.streams import ByteReader
+    from recshuf.formats.lines.cutting import Bytes
     from recshuf.interfaces import InputFile, ReadOptions
 
 _HEADER_PIECE_BYTES = 1 << 12

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from recshuf.formats._compression import OUTPUT_SUFFIXES, open_encoder
-from recshuf.formats._lines_cut import view_records
+from recshuf.formats.compression import OUTPUT_SUFFIXES, open_encoder
+from recshuf.formats.lines.cutting import view_records
 from recshuf.interfaces import Sink, Target
 from recshuf.system.page_cache import WriteBehind
 from recshuf.system.threads import Pool
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.formats._compression_encode import PieceEncoder
+    from recshuf.formats.compression.encoders import PieceEncoder
 
     Encode = Callable[[pa.RecordBatch], pa.LargeBinaryArray]
 

@@ -15,8 +15,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError
-from recshuf.formats import _lines_cut
-from recshuf.formats._lines_cut import find_ends, find_first, find_last_end
+from recshuf.formats.lines import cutting
+from recshuf.formats.lines.cutting import find_ends, find_first, find_last_end
 from recshuf.interfaces import InputFile, SupportsJoining
 from tests.support.format_tools import LONGEST, OneWayReader, find_open_files, read_input
 from tests.support.line_tools import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_lines_cut, "PIECE_BYTES", 7)
+    monkeypatch.setattr(cutting, "PIECE_BYTES", 7)
 
 
 @same_folder
@@ -90,9 +90,9 @@ def test_any_bytes_are_read_as_split_cuts_them(
 def test_hostile_bytes_come_through(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, read_on_bytes: int
 ) -> None:
-    monkeypatch.setattr("recshuf.formats._lines.READ_ON_BYTES", read_on_bytes)
-    monkeypatch.setattr("recshuf.formats._lines_range.READ_ON_BYTES", read_on_bytes)
-    monkeypatch.setattr("recshuf.formats._lines_range._SEARCH_BYTES", 64)
+    monkeypatch.setattr("recshuf.formats.lines.source.READ_ON_BYTES", read_on_bytes)
+    monkeypatch.setattr("recshuf.formats.lines.ranges.READ_ON_BYTES", read_on_bytes)
+    monkeypatch.setattr("recshuf.formats.lines.ranges._SEARCH_BYTES", 64)
     for content in (HOSTILE, HOSTILE + b"\n", HOSTILE * 3, b"\n", b"\n\n", b"", b"x", b"x" * 300):
         assert read(give(tmp_path / "in.txt", content), block_bytes) == split_records(content)
 

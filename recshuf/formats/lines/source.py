@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, UsageError
-from recshuf.formats._lines_census import Census
-from recshuf.formats._lines_cut import OFFSET_BYTES, PIECE_BYTES, SCHEMA
-from recshuf.formats._lines_joined import read_files
-from recshuf.formats._lines_limit import RecordLimit
-from recshuf.formats._lines_range import READ_ON_BYTES, RangeFragment
-from recshuf.formats._lines_stream import BlockFragment, BlockReader, skip_bytes
+from recshuf.formats.lines.blocks import BlockFragment, BlockReader, skip_bytes
+from recshuf.formats.lines.census import Census
+from recshuf.formats.lines.cutting import OFFSET_BYTES, PIECE_BYTES, SCHEMA
+from recshuf.formats.lines.joined import read_files
+from recshuf.formats.lines.limit import RecordLimit
+from recshuf.formats.lines.ranges import READ_ON_BYTES, RangeFragment
 from recshuf.interfaces import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recshuf.formats._lines_census import LineInput
+    from recshuf.formats.lines.census import LineInput
     from recshuf.interfaces import Fragment, InputFile, Joined, ReadOptions
 
 _SAMPLES_BYTES = 64 << 20

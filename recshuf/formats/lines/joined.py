@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.formats._lines_cut import find_ends, make_batch
-from recshuf.formats._lines_files import close_read
+from recshuf.formats.lines.cutting import find_ends, make_batch
+from recshuf.formats.lines.files import close_read
 from recshuf.interfaces import Joined
 from recshuf.system.page_cache import forget_pages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recshuf.formats._lines_census import LineInput
-    from recshuf.formats._lines_cut import Bytes
+    from recshuf.formats.lines.census import LineInput
+    from recshuf.formats.lines.cutting import Bytes
 
 
 def read_files(

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError, UsageError
-from recshuf.formats._compression import (
+from recshuf.formats.compression import (
     decompress_head,
     find_suffix,
     open_encoder,
@@ -29,7 +29,7 @@ from recshuf.formats._compression import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.formats._compression_streams import ByteReader
+    from recshuf.formats.compression.streams import ByteReader
 
 SKIPPABLE = struct.pack("<II", 0x184D2A5B, 7) + b"skipped"
 TEXT = b"".join(b"line %d of some text\n" % (i * i) for i in range(300))

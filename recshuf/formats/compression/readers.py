@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import zstandard
 
 from recshuf.errors import InputError
-from recshuf.formats._compression_zstd import FrameWalker
+from recshuf.formats.compression.zstd_frames import FrameWalker
 
 if TYPE_CHECKING:
-    from recshuf.formats._compression_streams import Readable
+    from recshuf.formats.compression.streams import Readable
 
 _CHUNK_BYTES = 1 << 17
 _COPIED_BYTES = 1 << 20  # what is read as bytes and then copied, so that it is not large twice

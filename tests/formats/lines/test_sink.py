@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
-from recshuf.formats import _lines_cut, text
+from recshuf.formats import text
+from recshuf.formats.lines import cutting
 from recshuf.interfaces import WriteOptions
 from tests.support.format_tools import OneWayWriter, decompress_file, find_open_files, read_input
 from tests.support.line_tools import HOSTILE, give, open_text, same_folder, split_records, write, write_all
@@ -31,7 +32,7 @@ def test_records_are_written_as_they_are(
     tmp_path_factory: pytest.TempPathFactory, records: list[bytes], compression: str, threads: int
 ) -> None:
     layout = open_text(give(tmp_path_factory.mktemp("in") / "in.txt", b"x\n")).layout
-    target = text.FORMAT.open_target(_lines_cut.SCHEMA, layout, WriteOptions(compression=compression))
+    target = text.FORMAT.open_target(cutting.SCHEMA, layout, WriteOptions(compression=compression))
     path = tmp_path_factory.mktemp("out") / f"out{target.suffix}"
     assert write(path, records, target, threads) == b"".join(records)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recshuf.formats._compression import COMPRESSIONS
-from recshuf.formats._lines import LineLayout, LineSource
-from recshuf.formats._lines_write import LineTarget
+from recshuf.formats.compression import COMPRESSIONS
+from recshuf.formats.lines.sink import LineTarget
+from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.interfaces import Format, FormatNames
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.formats._lines_write import Encode
+    from recshuf.formats.lines.sink import Encode
     from recshuf.interfaces import Decoder, InputFile, ReadOptions, WriteOptions
 
 
@@ -23,7 +23,7 @@ class TextSource(LineSource):
 
     def decoder(self) -> Decoder:
         """See `Source`."""
-        from recshuf.formats._lines_text import TextDecoder
+        from recshuf.formats.text.tables import TextDecoder
 
         return TextDecoder(
             [one.name for one in self.inputs],
@@ -61,7 +61,7 @@ class TextTarget(LineTarget):
         separator = self._table_separator
         if separator is None:
             return None
-        from recshuf.formats._lines_text import encode_text
+        from recshuf.formats.text.tables import encode_text
 
         return lambda batch: encode_text(batch, separator)
 
@@ -83,7 +83,7 @@ class TextFormat(Format):
         """See `Format`."""
         lines = layout if isinstance(layout, LineLayout) else None
         if lines is None:
-            from recshuf.formats._lines_text import check_text_schema
+            from recshuf.formats.text.tables import check_text_schema
 
             check_text_schema(schema)
         return TextTarget(

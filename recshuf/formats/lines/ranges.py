@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.formats._lines_cut import cut_batches, find_first, find_last_end, make_batch
-from recshuf.formats._lines_files import close_read, read_error
+from recshuf.formats.lines.cutting import cut_batches, find_first, find_last_end, make_batch
+from recshuf.formats.lines.files import close_read, read_error
 from recshuf.interfaces import Fragment
 from recshuf.system.page_cache import forget_pages
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.formats._lines_cut import Bytes
-    from recshuf.formats._lines_files import LineFile
-    from recshuf.formats._lines_limit import RecordLimit
+    from recshuf.formats.lines.cutting import Bytes
+    from recshuf.formats.lines.files import LineFile
+    from recshuf.formats.lines.limit import RecordLimit
 
 READ_ON_BYTES = 1 << 16
 """How far is read behind a range at once, to finish its last record."""

@@ -1,0 +1,1 @@
+"""Lines: what text and JSONL have in common."""

@@ -263,7 +263,7 @@ def _encode(name: str, lines: NDArray[np.int64], reasons: Sequence[str], records
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from recshuf.formats._json_write import encode_lines
+    from recshuf.formats.jsonl.encoding import encode_lines
     from recshuf.formats.lines.utf8 import find_invalid
 
     is_text = np.ones(len(records), np.bool_)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import recshuf
 from recshuf import opening, pipeline
 from recshuf.errors import ConversionError, InputError, Unforeseen
-from recshuf.formats._json_read import JsonDecoder
+from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
 from recshuf.progress import SilentProgress
-from tests.test_json_read import ANY_RECORDS, RECORDS_OF_ONE_TYPE, batch_of, decode_with
+from tests.formats.jsonl.decoding.test_decoder import ANY_RECORDS, RECORDS_OF_ONE_TYPE, batch_of, decode_with
 
 if TYPE_CHECKING:
     from pathlib import Path

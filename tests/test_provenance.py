@@ -20,7 +20,7 @@ import recshuf
 import recshuf.opening as opening
 from recshuf.api import write_check
 from recshuf.errors import InputError, RecshufError, UsageError
-from recshuf.formats._json_fields import JsonFieldAdder
+from recshuf.formats.jsonl.splicing import JsonFieldAdder
 from recshuf.formats.lines.cutting import SCHEMA
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, InputSummary, ReadOptions, WriteOptions

@@ -21,8 +21,8 @@ from recshuf.errors import DiskFullError, InputError, OutputError, PileError, Us
 from recshuf.interfaces import BadRecords
 from recshuf.quarantine import Quarantine, check_path
 from recshuf.staging import Staging
-from tests.test_json_read import is_sound
-from tests.test_json_sieve import BAD
+from tests.formats.jsonl.decoding.test_bad_lines import BAD
+from tests.formats.jsonl.decoding.test_decoder import is_sound
 from tests.test_resume import run_and_die
 
 if TYPE_CHECKING:

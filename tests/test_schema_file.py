@@ -10,7 +10,7 @@ import pytest
 
 from recshuf._schema_file import read_schema
 from recshuf.errors import InputError
-from recshuf.formats._json_read import JsonDecoder
+from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
 
 
 def write(folder: Path, text: str) -> Path:

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, InputError, Unforeseen
-from recshuf.formats._json_columns import walk_columns
-from recshuf.formats._json_learn import GivenTypes, InferredTypes
-from recshuf.formats._json_numbers import TYPE_REMEDY, check_floats
-from recshuf.formats._json_records import (
+from recshuf.formats.jsonl.decoding.bad_lines import Sieve
+from recshuf.formats.jsonl.decoding.columns import walk_columns
+from recshuf.formats.jsonl.decoding.inference import GivenTypes, InferredTypes
+from recshuf.formats.jsonl.decoding.line_checks import (
     BadRecord,
     Faults,
     as_lines,
@@ -20,14 +20,14 @@ from recshuf.formats._json_records import (
     cut_pieces,
     name_path,
 )
-from recshuf.formats._json_sieve import Sieve
-from recshuf.formats._json_types import Conflict, Rows, Shape, Spot
+from recshuf.formats.jsonl.decoding.numbers import TYPE_REMEDY, check_floats
+from recshuf.formats.jsonl.decoding.shapes import Conflict, Rows, Shape, Spot
 from recshuf.interfaces import BadRecords, Decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from recshuf.formats._json_parse import Parser
+    from recshuf.formats.jsonl.decoding.parser import Parser
 
 _MAX_BATCH_BYTES = (1 << 31) - 1  # what the offsets of a string column can count
 

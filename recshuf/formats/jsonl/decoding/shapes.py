@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.types as pt
 
-from recshuf.formats._json_records import MAX_DEPTH, Path, too_deep_error
+from recshuf.formats.jsonl.decoding.line_checks import MAX_DEPTH, Path, too_deep_error
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,10 +13,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError
-from recshuf.formats import _json_learn, _json_records
-from recshuf.formats._json_grammar import find_ungrammatical
-from recshuf.formats._json_read import JsonDecoder
-from tests.test_json_read import batch_of, damaged_lines, decode_with, fit_together, is_sound
+from recshuf.formats.jsonl.decoding import inference, line_checks
+from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
+from recshuf.formats.jsonl.decoding.grammar import find_ungrammatical
+from tests.formats.jsonl.decoding.test_decoder import (
+    batch_of,
+    damaged_lines,
+    decode_with,
+    fit_together,
+    is_sound,
+)
 
 SCHEMA = pa.schema([("a", pa.int32()), ("t", pa.string()), ("d", pa.timestamp("s")), ("f", pa.float64())])
 GOOD = [
@@ -101,7 +107,7 @@ def test_exactly_the_lines_that_are_bad_by_themselves_are_set_aside(lines: list[
 def test_neither_verdict_nor_reason_depends_on_the_other_lines(
     schema: pa.Schema | None, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_json_records, "PIECE_BYTES", 1 << 13)
+    monkeypatch.setattr(line_checks, "PIECE_BYTES", 1 << 13)
     chooser = random.Random(f"{share} {schema}")
     good, bad = (GOOD, BAD) if schema is None else (FITTING, [*BAD, *MISFITS])
     lines = [chooser.choice(bad if chooser.random() < share else good) for _ in range(400)]
@@ -177,7 +183,7 @@ def test_an_error_names_the_line_in_the_input_though_lines_before_it_were_left_o
 def test_too_many_fields_in_one_line_are_its_fault_in_all_lines_they_are_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_json_learn, "MAX_FIELDS", 50)
+    monkeypatch.setattr(inference, "MAX_FIELDS", 50)
     wide = json.dumps({f"f{n}": n for n in range(60)}).encode()
     decoder = sieve()
     assert list(sift(decoder, [b'{"a":1}', wide, b'{"a":2}'])) == [1]
@@ -199,7 +205,7 @@ def test_good_lines_are_not_parsed_one_by_one(
         return read(source, **options)
 
     lines = [bad if row % round(1 / share) == 1 else b'{"a":1,"t":"x"}' for row in range(4000)]
-    monkeypatch.setattr("recshuf.formats._json_parse.pj.read_json", count)
+    monkeypatch.setattr("recshuf.formats.jsonl.decoding.parser.pj.read_json", count)
     assert len(sift(sieve(), lines)) == 4000 * share
     assert len(parsed) < 20
     assert sum(parsed) < 10 * sum(map(len, lines))

@@ -20,8 +20,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError, InputError
-from recshuf.formats import _json_learn, _json_records
-from recshuf.formats._json_read import JsonDecoder
+from recshuf.formats.jsonl.decoding import inference, line_checks
+from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
 
 CORPORA = Path(os.environ.get("RECSHUF_CORPORA", "../shared/data"))
 WHITESPACE = " \t\r\n"
@@ -379,7 +379,7 @@ def test_depth_is_found_line_by_line() -> None:
     short = '{"a":[[[]]]}'
     for order in ([deep], [flat, quoted, long, short], [long, short, deep, short, flat, deep, quoted] * 20):
         lines = pa.array(["]", *(line + "\n" for line in order)], pa.large_string()).slice(1)
-        found = _json_records.find_deep(lines, _json_records.line_offsets(lines))
+        found = line_checks.find_deep(lines, line_checks.line_offsets(lines))
         assert found.tolist() == [row for row, line in enumerate(order) if line is deep]
 
 
@@ -492,7 +492,7 @@ def as_plain(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_too_many_different_names_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_json_learn, "MAX_FIELDS", 50)
+    monkeypatch.setattr(inference, "MAX_FIELDS", 50)
     error = failure([json.dumps({f"key {row}": row}).encode() for row in range(60)])
     assert "number of different fields" in error.problem
 
@@ -521,20 +521,20 @@ def test_pieces_of_many_sizes_make_one_whole(monkeypatch: pytest.MonkeyPatch) ->
     whole = decode(lines)
     assert whole.to_pylist() == records
     for size in (1, 100, 5_000):
-        monkeypatch.setattr(_json_records, "PIECE_BYTES", size)
-        monkeypatch.setattr(_json_records, "KEPT_PIECE_BYTES", size)
+        monkeypatch.setattr(line_checks, "PIECE_BYTES", size)
+        monkeypatch.setattr(line_checks, "KEPT_PIECE_BYTES", size)
         assert decode(lines).equals(whole)
-    monkeypatch.setattr(_json_records, "_PIECE_CELLS", 100)
+    monkeypatch.setattr(line_checks, "_PIECE_CELLS", 100)
     assert decode(lines).equals(whole)
 
 
 def test_pieces_that_are_kept_hold_few_enough_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_json_records, "_PIECE_CELLS", 400)
+    monkeypatch.setattr(line_checks, "_PIECE_CELLS", 400)
     shapes = [{}, {"a": [None] * 30}, {"a": [{}] * 30}, {"a": [{"b": 1, "c": 2}]}, {"a": []}]
     lines = [json.dumps(shapes[row * row % 5]).encode() for row in range(200)]
     fields = 4  # a, its elements, b and c
-    records = _json_records.as_lines(batch_of(lines).column(0))
-    pieces = list(_json_records.cut_kept_pieces(records, fields))
+    records = line_checks.as_lines(batch_of(lines).column(0))
+    pieces = list(line_checks.cut_kept_pieces(records, fields))
     assert pa.concat_arrays(pieces).equals(records)
     assert max(len(piece) for piece in pieces) > 1
     decoder = finished(lines)

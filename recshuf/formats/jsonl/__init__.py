@@ -27,7 +27,7 @@ class JsonlSource(LineSource):
 
     def decoder(self) -> Decoder:
         """See `Source`."""
-        from recshuf.formats._json_read import JsonDecoder
+        from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
 
         return JsonDecoder(
             [one.name for one in self.inputs],
@@ -39,7 +39,7 @@ class JsonlSource(LineSource):
 
     def field_adder(self, names: Sequence[str]) -> FieldAdder:
         """See `SupportsFields`."""
-        from recshuf.formats._json_fields import JsonFieldAdder
+        from recshuf.formats.jsonl.splicing import JsonFieldAdder
 
         return JsonFieldAdder([one.name for one in self.inputs], names)
 
@@ -73,7 +73,7 @@ class JsonlTarget(LineTarget):
         """See `LineTarget`."""
         if self._is_native:
             return None
-        from recshuf.formats._json_write import encode_lines
+        from recshuf.formats.jsonl.encoding import encode_lines
 
         return lambda batch: encode_lines(batch, self._nan_as_null)
 
@@ -109,7 +109,7 @@ class JsonlFormat(Format):
         """See `Format`."""
         lines = layout if isinstance(layout, LineLayout) else None
         if lines is None:
-            from recshuf.formats._json_write import check_schema
+            from recshuf.formats.jsonl.encoding import check_schema
 
             check_schema(schema)
         return JsonlTarget(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from recshuf.formats._json_records import Path
+    from recshuf.formats.jsonl.decoding.line_checks import Path
 
     Rows = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 

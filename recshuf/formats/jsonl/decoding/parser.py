@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.types as pt
 
-from recshuf.formats._json_cast import (
+from recshuf.formats.jsonl.decoding.casts import (
     cast_column,
     check_nulls,
     quote_literals,
     read_schema_for,
     text_only_names,
 )
-from recshuf.formats._json_records import BadRecord, Path, check_lines, line_offsets, shorten
+from recshuf.formats.jsonl.decoding.line_checks import BadRecord, Path, check_lines, line_offsets, shorten
 from recshuf.records.field_paths import check_path, split_path
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recshuf.errors import InputError
-from recshuf.formats._json_write import encode_values
+from recshuf.formats.jsonl.encoding import encode_values
 from recshuf.formats.lines.cutting import SCHEMA, view_records
 from recshuf.interfaces import FieldAdder
 

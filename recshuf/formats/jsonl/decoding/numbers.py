@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from recshuf.formats._json_records import BadRecord, Faults, name_path, shorten
+from recshuf.formats.jsonl.decoding.line_checks import BadRecord, Faults, name_path, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from recshuf.formats._json_columns import Column
-    from recshuf.formats._json_records import Path
+    from recshuf.formats.jsonl.decoding.columns import Column
+    from recshuf.formats.jsonl.decoding.line_checks import Path
 
 _EXACT = 1 << 53
 _LONG_INTEGER = r"[0-9]{16,}[ \t\r\n]*[,\]}]"

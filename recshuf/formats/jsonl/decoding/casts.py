@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
-from recshuf.formats import _base64
-from recshuf.formats._json_records import BadRecord, Path, line_offsets, name_path, shorten
+from recshuf.formats.jsonl import base64_text
+from recshuf.formats.jsonl.decoding.line_checks import BadRecord, Path, line_offsets, name_path, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -152,7 +152,7 @@ def _cast_base64(read: pa.Array, kind: pa.DataType) -> pa.Array:
     texts = pc.fill_null(read, "").cast(pa.large_string())
     data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
     offsets = line_offsets(texts)
-    decoded = _base64.decode(data[offsets[0] : offsets[-1]], np.diff(offsets))
+    decoded = base64_text.decode(data[offsets[0] : offsets[-1]], np.diff(offsets))
     if decoded is None:
         raise pa.ArrowInvalid("not base64 with the standard alphabet and padding")
     values, lengths = decoded

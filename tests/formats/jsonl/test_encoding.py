@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError
-from recshuf.formats import _base64
-from recshuf.formats._json_write import check_schema, encode_lines
+from recshuf.formats.jsonl import base64_text
+from recshuf.formats.jsonl.encoding import check_schema, encode_lines
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
@@ -288,9 +288,9 @@ def test_text_that_is_not_utf8_is_refused(kind: pa.DataType) -> None:
 @given(st.lists(st.binary(max_size=9), max_size=8))
 def test_base64_there_and_back(values: list[bytes]) -> None:
     lengths = np.array([len(value) for value in values], np.int64)
-    text, text_lengths = _base64.encode(np.frombuffer(b"".join(values), np.uint8), lengths)
+    text, text_lengths = base64_text.encode(np.frombuffer(b"".join(values), np.uint8), lengths)
     assert text.tobytes() == b"".join(map(base64.b64encode, values))
-    decoded = _base64.decode(text, text_lengths)
+    decoded = base64_text.decode(text, text_lengths)
     assert decoded is not None
     assert decoded[0].tobytes() == b"".join(values)
     assert np.array_equal(decoded[1], lengths)
@@ -300,7 +300,7 @@ def test_base64_there_and_back(values: list[bytes]) -> None:
 @given(st.lists(st.text("AQg+/=-_\n", max_size=8).map(str.encode), min_size=1, max_size=3))
 def test_base64_takes_only_what_it_would_write(texts: list[bytes]) -> None:
     lengths = np.array([len(text) for text in texts], np.int64)
-    decoded = _base64.decode(np.frombuffer(b"".join(texts), np.uint8), lengths)
+    decoded = base64_text.decode(np.frombuffer(b"".join(texts), np.uint8), lengths)
     assert (decoded is not None) == all(is_canonical(text) for text in texts)
 
 

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recshuf.errors import UsageError
-from recshuf.formats._json_columns import walk_columns
-from recshuf.formats._json_numbers import check_floats, find_inexact_integer
-from recshuf.formats._json_parse import Parser, explain_misfit, infer_schema
-from recshuf.formats._json_records import BadRecord, check_lines
-from recshuf.formats._json_types import Conflict, Rows, Shape, Spot, merge_shapes, shape_of
+from recshuf.formats.jsonl.decoding.columns import walk_columns
+from recshuf.formats.jsonl.decoding.line_checks import BadRecord, check_lines
+from recshuf.formats.jsonl.decoding.numbers import check_floats, find_inexact_integer
+from recshuf.formats.jsonl.decoding.parser import Parser, explain_misfit, infer_schema
+from recshuf.formats.jsonl.decoding.shapes import Conflict, Rows, Shape, Spot, merge_shapes, shape_of
 
 if TYPE_CHECKING:
-    from recshuf.formats._json_columns import Column
-    from recshuf.formats._json_records import Path
+    from recshuf.formats.jsonl.decoding.columns import Column
+    from recshuf.formats.jsonl.decoding.line_checks import Path
 
     Found = tuple[list[Column], Shape | None]
 

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
-from recshuf.formats._json_scalars import ENCODERS, TEXT, concat, encode_floats
+from recshuf.formats.jsonl.scalars import ENCODERS, TEXT, concat, encode_floats
 
 
 def check_schema(schema: pa.Schema) -> None:

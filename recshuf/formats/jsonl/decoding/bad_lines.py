@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.formats._json_grammar import find_ungrammatical
-from recshuf.formats._json_records import (
+from recshuf.formats.jsonl.decoding.grammar import find_ungrammatical
+from recshuf.formats.jsonl.decoding.line_checks import (
     BadRecord,
     Faults,
     encoding_error,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.errors import InputError
-    from recshuf.formats._json_learn import GivenTypes, InferredTypes
-    from recshuf.formats._json_types import Rows, Spot
+    from recshuf.formats.jsonl.decoding.inference import GivenTypes, InferredTypes
+    from recshuf.formats.jsonl.decoding.shapes import Rows, Spot
 
 
 class Sieve:

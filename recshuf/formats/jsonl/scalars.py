@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
-from recshuf.formats import _base64
+from recshuf.formats.jsonl import base64_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +108,7 @@ def encode_binary(array: pa.Array) -> pa.Array:
     """Encode byte strings as base64 text."""
     array = array.cast(pa.large_binary())
     offsets = value_offsets(array)
-    text, lengths = _base64.encode(value_bytes(array), np.diff(offsets))
+    text, lengths = base64_text.encode(value_bytes(array), np.diff(offsets))
     ends = np.concatenate(([0], np.cumsum(lengths)))
     texts = pa.LargeStringArray.from_buffers(len(array), pa.py_buffer(ends), pa.py_buffer(text))
     if array.null_count:

@@ -1,0 +1,1 @@
+"""JSON lines to tables: inferred types, parsing, bad lines."""

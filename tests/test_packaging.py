@@ -16,7 +16,7 @@ import recshuf
 pytestmark = pytest.mark.slow
 
 PROJECT = Path(__file__).resolve().parent.parent
-ADAPTERS = ("__init__", "text/__init__", "jsonl/__init__", "parquet", "hdf5")
+ADAPTERS = ("__init__", "text/__init__", "jsonl/__init__", "parquet/__init__", "hdf5")
 USE = """
 import sys
 from pathlib import Path

@@ -19,8 +19,8 @@ import recshuf.opening as opening
 import recshuf.scatter as scatter
 from recshuf.errors import CheckError
 from recshuf.formats._hdf5_sink import Hdf5Sink
-from recshuf.formats._parquet_write import ParquetSink
 from recshuf.formats.lines.sink import LineSink
+from recshuf.formats.parquet.writing.sink import ParquetSink
 from recshuf.piles.pile_set import PileSet
 from recshuf.piles.resident import ResidentPiles
 from recshuf.piles.store import PileStore

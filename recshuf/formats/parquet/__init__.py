@@ -1,0 +1,43 @@
+"""Parquet: columns with types, nested ones too, in row groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recshuf.interfaces import Format, FormatNames
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from recshuf.interfaces import InputFile, ReadOptions, Source, Target, WriteOptions
+
+
+class ParquetFormat(Format):
+    """The Parquet format; the library is imported when a file is opened."""
+
+    names = FormatNames("parquet", (".parquet", ".parq", ".pq"), ("none", "zstd", "gzip", "snappy", "lz4"))
+
+    def recognises(self, head: bytes) -> bool:
+        """Tell whether the bytes begin like a Parquet file, encrypted or not."""
+        return head[:4] in (b"PAR1", b"PARE")
+
+    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
+        """Read every footer and return the source; `options.columns` names columns of the top level."""
+        from recshuf.formats.parquet.source import ParquetSource
+
+        return ParquetSource(inputs, options.columns, options.field)
+
+    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
+        """Return a target whose shards follow `layout`, or what their first rows suggest."""
+        from recshuf.formats.parquet.writing.layout import ParquetLayout
+        from recshuf.formats.parquet.writing.plan import make_plan
+        from recshuf.formats.parquet.writing.sink import ParquetTarget
+
+        if layout is not None and not isinstance(layout, ParquetLayout):
+            raise TypeError(f"not a layout of Parquet inputs: {type(layout).__name__}")
+        return ParquetTarget(schema, make_plan(schema, layout, options), forgets=options.forgets)
+
+
+FORMAT = ParquetFormat()

@@ -1,0 +1,178 @@
+"""Every footer read once: one schema, counts, sizes, and how the first input is stored."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from recshuf.errors import UsageError
+from recshuf.formats.parquet.metadata.file import path_of
+from recshuf.formats.parquet.metadata.footer import open_footer
+from recshuf.formats.parquet.reading.sample import GroupSample
+from recshuf.formats.parquet.schema.declared import DeclaredSchemas
+from recshuf.formats.parquet.schema.partitions import PartitionColumns
+from recshuf.formats.parquet.schema.types import is_ordered
+from recshuf.formats.parquet.schema.union import SchemaUnion, columns_of
+from recshuf.formats.parquet.writing.layout import (
+    CategoryOrder,
+    ParquetLayout,
+    RowCost,
+    choose_row_group_rows,
+)
+from recshuf.interfaces import InputSummary
+from recshuf.records.field_paths import dotted, split_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recshuf.formats.parquet.metadata.file import OpenFile
+    from recshuf.formats.parquet.metadata.footer import Footer
+    from recshuf.formats.parquet.reading.sample import LeafStorage
+    from recshuf.formats.parquet.schema.declared import Declared
+    from recshuf.interfaces import InputFile
+
+
+class ParquetCensus:
+    """What is known of all inputs before a record is read.
+
+    Parameters
+    ----------
+    inputs
+        The files, at least one.
+    names
+        Columns to keep, in this order; None for all.
+    path
+        Path of the only field that is wanted: no other column is kept; None for all.
+
+    Raises
+    ------
+    InputError
+        When a file cannot be read, or its schema does not fit the others.
+    UsageError
+        When a column does not exist, or an input is a stream.
+    """
+
+    def __init__(
+        self, inputs: Sequence[InputFile], names: tuple[str, ...] | None, path: str | None = None
+    ) -> None:
+        self.footers: list[Footer] = []
+        self._names = names
+        self._path = path
+        self._native_bytes: list[int] = []
+        self._schemas = DeclaredSchemas()
+        self._samples: dict[Declared, GroupSample] = {}
+        self._union = SchemaUnion()
+        self._storage: dict[str, tuple[LeafStorage, ...]] = {}
+        self._categories: dict[str, CategoryOrder] = {}
+        for file in inputs:
+            self._read(file)
+        self.partitions = PartitionColumns(inputs, self._own_columns())
+        self._fields = {field.name: field for field in self.partitions.fields}
+        self._picks = self._pick_wanted(self._pick())
+        self.declared = pa.schema(
+            [self._fields[p] if isinstance(p, str) else self._union.schema.field(p) for p in self._picks],
+            metadata=self._union.schema.metadata,
+        )
+
+    def find_open_bytes(self) -> int:
+        """Return what reading a file holds beside the batch, at most: its footer, and pages of a row group."""
+        return max(
+            footer.parsed_bytes
+            + footer.page_bytes([column for column in self.columns_of(index) if isinstance(column, int)])
+            for index, footer in enumerate(self.footers)
+        )
+
+    def summaries(self) -> tuple[InputSummary, ...]:
+        """Return counts and sizes of each input."""
+        constant = 8 * sum(isinstance(pick, str) for pick in self._picks)
+        return tuple(
+            InputSummary(f.name, f.file_bytes, f.row_count, True, size + constant * f.row_count)
+            for f, size in zip(self.footers, self._native_bytes, strict=True)
+        )
+
+    def layout(self) -> ParquetLayout:
+        """Return what shards take over."""
+        native_bytes = sum(summary.native_bytes or 0 for summary in self.summaries())
+        total = sum(footer.row_count for footer in self.footers)
+        scratch = max((sample.scratch_row_bytes for sample in self._samples.values()), default=0.0)
+        cost = RowCost(native_bytes / max(1, total), scratch)
+        rows = choose_row_group_rows(self.footers, cost.least_rows(), cost.most_rows())
+        return ParquetLayout(
+            self.declared,
+            tuple(self._storage.get(name, ()) for name in self.declared.names),
+            rows,
+            int(cost.sink_bytes * min(rows, total)),
+            {
+                index: self._categories[field.name].values
+                for index, field in enumerate(self.declared)
+                if is_ordered(field.type) and field.name in self._categories
+            },
+        )
+
+    def columns_of(self, input_index: int) -> list[int | str | None]:
+        """Return where each column of the run comes from in one input.
+
+        A number is a column of the file, a string the key of a partition folder, None is a column of nulls.
+        """
+        footer = self.footers[input_index]
+        columns = columns_of(self._union.schema, footer.schema, footer.name, [])
+        return [pick if isinstance(pick, str) else columns[pick] for pick in self._picks]
+
+    def _read(self, input_file: InputFile) -> None:
+        file, footer = open_footer(input_file.name, path_of(input_file), self._schemas)
+        with file:
+            self._union.add(footer.schema, footer.name)
+            self.footers.append(footer)
+            columns = [i for i, name in enumerate(footer.schema.names) if self._is_kept(name)]
+            sample = self._samples.get(footer.declared)
+            if sample is None and footer.first_group is not None:
+                sample = self._samples[footer.declared] = GroupSample(file, footer, columns)
+            self._native_bytes.append(sample.native_bytes(footer) if sample else 0)
+            if sample and not self._storage:
+                self._storage = {footer.schema.field(i).name: sample.storage(i) for i in columns}
+            self._learn_categories(file, footer, columns)
+
+    def _is_kept(self, name: str) -> bool:
+        is_wanted = self._path is None or name in (self._path, dotted(self._path).split(".")[0])
+        return is_wanted and (self._names is None or name in self._names)
+
+    def _learn_categories(self, file: OpenFile, footer: Footer, columns: list[int]) -> None:
+        for column in footer.declared.ordered_columns:
+            if column in columns:
+                field = footer.schema.field(column)
+                order = self._categories.setdefault(field.name, CategoryOrder(field.type.value_type))
+                order.add(file, footer, column)
+
+    def _own_columns(self) -> set[str]:
+        """Return the names of the columns of the files."""
+        return set(self._union.schema.names)
+
+    def _pick(self) -> list[int | str]:
+        """Return the columns of the run, as places in the union or as partition keys."""
+        own = self._union.schema.names
+        if self._names is None:
+            return [*range(len(own)), *self._fields]
+        picks: list[int | str] = []
+        for name in self._names:
+            places = self._union.schema.get_all_field_indices(name)
+            if not places and name not in self._fields:
+                raise _unknown_column(name, [*own, *self._fields])
+            picks += places or [name]
+        return picks
+
+    def _pick_wanted(self, picks: list[int | str]) -> list[int | str]:
+        """Return those of the columns that the path begins with."""
+        if self._path is None:
+            return picks
+        names = [pick if isinstance(pick, str) else self._union.schema.names[pick] for pick in picks]
+        wanted, _ = split_path(self._path, names)
+        return [pick for pick, name in zip(picks, names, strict=True) if name == wanted]
+
+
+def _unknown_column(name: str, known: list[str]) -> UsageError:
+    near = difflib.get_close_matches(name, known, n=3) or known[:20]
+    more = ", ..." if len(known) > len(near) else ""
+    listed = ", ".join(map(repr, near)) + more
+    return UsageError(f"no column {name!r} in the inputs; there are {listed or 'none'}")

@@ -1,0 +1,1 @@
+"""What a Parquet file says of itself: footer, page headers, schema elements."""

@@ -1,0 +1,153 @@
+"""What is kept of the footer of one Parquet file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from recshuf.errors import InputError
+from recshuf.formats.parquet.metadata.file import BUFFER_BYTES, OpenFile, check_magic, explained
+from recshuf.formats.parquet.metadata.nesting import check_nesting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from recshuf.formats.parquet.schema.declared import Declared, DeclaredSchemas
+
+_PAGED_WRITERS = ("parquet-cpp", "parquet-mr", "parquet-rs", "parquet-go", "Polars", "impala")
+_PARSED = 6
+"""Memory of a footer, as a multiple of its bytes in the file: 9 MB for 10,000 row groups took 47 to 62."""
+_PAGE_BYTES = 1 << 20
+_PAGE_VALUES = 1024
+_MOST_COLUMNS = 100_000  # each takes some 0.3 ms and 10 KB: a file of a few MB could claim any number
+_MOST_ROWS = 1 << 56
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """Counts, sizes and the schema of one file."""
+
+    name: str
+    path: Path
+    file_bytes: int
+    declared: Declared
+    """The schema that the file declares, every column."""
+    group_rows: tuple[int, ...]
+    """Rows of each row group."""
+    group_bytes: tuple[int, ...]
+    """Bytes of each row group before compression, every column."""
+    int96_columns: tuple[int, ...]
+    """Arrow columns that hold INT96 times."""
+    int96_unit: str
+    """Unit in which those are read."""
+    is_paged: bool
+    """Whether it is from a writer whose pages are small."""
+    parsed_bytes: int
+    """Memory that it takes while the file is open, about."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema that the file declares."""
+        return self.declared.schema
+
+    @property
+    def row_count(self) -> int:
+        """Rows of the file, from the row groups: the count for the whole file is wrong in some."""
+        return sum(self.group_rows)
+
+    @property
+    def first_group(self) -> int | None:
+        """Index of the first row group that has rows."""
+        return next((index for index, rows in enumerate(self.group_rows) if rows), None)
+
+    def leaves(self, columns: Iterable[int]) -> list[int]:
+        """Return the indices of the Parquet columns below these Arrow columns."""
+        starts = self.declared.leaf_starts
+        return [leaf for column in sorted(columns) for leaf in range(starts[column], starts[column + 1])]
+
+    def page_bytes(self, columns: Sequence[int]) -> int:
+        """Return what pages, dictionaries and read buffers of these columns hold at once, at most.
+
+        That is some MiB for each Parquet column, or the largest row group where pages may be huge.
+        """
+        group_bytes = max(self.group_bytes, default=0)
+        leaf_count = len(self.leaves(columns))
+        whole = 2 * group_bytes
+        # Writers look at a page's size once in so many values, so that pages of long values are large.
+        long_pages = 2 * _PAGE_VALUES * group_bytes // max((1, *self.group_rows))
+        pages = min(whole, 3 * _PAGE_BYTES * leaf_count + long_pages) if self.is_paged else whole
+        return pages + min(group_bytes, BUFFER_BYTES * leaf_count)
+
+
+def open_footer(name: str, path: Path, schemas: DeclaredSchemas) -> tuple[OpenFile, Footer]:
+    """Open a file and read what is needed of its footer; the caller closes the file.
+
+    Raises
+    ------
+    InputError
+        When it cannot be read, or is none that holds records.
+    """
+    with explained(name), path.open("rb", buffering=0) as stream:
+        file_bytes = check_magic(name, stream)
+        check_nesting(name, stream, file_bytes)
+    file = OpenFile(name, path)
+    try:
+        with explained(name):
+            footer = _read_footer(file, path, file_bytes, schemas)
+        if footer.int96_unit != "ns":
+            metadata = file.metadata
+            file.close()
+            file = OpenFile(name, path, metadata=metadata, int96_unit=footer.int96_unit)
+            footer = replace(footer, declared=schemas.find(file.schema))
+    except BaseException:
+        file.close()
+        raise
+    return file, footer
+
+
+def _read_footer(file: OpenFile, path: Path, file_bytes: int, schemas: DeclaredSchemas) -> Footer:
+    metadata = file.metadata
+    if metadata.num_columns > _MOST_COLUMNS:
+        raise InputError(
+            file.name, f"has {metadata.num_columns} columns, more than the {_MOST_COLUMNS} that are read"
+        )
+    declared = schemas.find(file.schema)
+    if declared.leaf_starts[-1] != metadata.num_columns:
+        raise InputError(file.name, f"its {metadata.num_columns} columns do not match its Arrow schema")
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    rows = tuple(group.num_rows for group in groups)
+    _check_holds_records(file.name, path, rows, metadata.num_columns)
+    int96 = _find_int96(file, declared)
+    # Spark counts microseconds, and its times may lie outside the range of nanoseconds; others store these.
+    unit = "us" if int96 and b"org.apache.spark.version" in (metadata.metadata or {}) else "ns"
+    sizes = tuple(group.total_byte_size for group in groups)
+    is_paged = str(metadata.created_by).startswith(_PAGED_WRITERS)
+    parsed_bytes = _PARSED * metadata.serialized_size
+    return Footer(file.name, path, file_bytes, declared, rows, sizes, int96, unit, is_paged, parsed_bytes)
+
+
+def _find_int96(file: OpenFile, declared: Declared) -> tuple[int, ...]:
+    """Return the Arrow columns that hold INT96, which the library always makes time stamps of."""
+    starts = declared.leaf_starts
+    return tuple(
+        index
+        for index in declared.time_columns
+        if any(
+            file.columns.column(leaf).physical_type == "INT96"
+            for leaf in range(starts[index], starts[index + 1])
+        )
+    )
+
+
+def _check_holds_records(name: str, path: Path, group_rows: tuple[int, ...], column_count: int) -> None:
+    if any(rows < 0 for rows in group_rows):
+        raise InputError(name, "is damaged: a row group has a negative number of rows")
+    if sum(group_rows) > _MOST_ROWS:
+        raise InputError(name, f"is damaged: its footer claims {sum(group_rows)} rows")
+    if not column_count and any(group_rows):
+        raise InputError(name, f"has {sum(group_rows)} rows but no columns, so there is nothing to shuffle")
+    if path.name == "_metadata" and any(group_rows):
+        raise InputError(name, "only sums up the files beside it", remedy="give those, and not this one")

@@ -1,0 +1,69 @@
+"""How deep the schema of a Parquet file nests, found before the library builds it: some versions do that recursively.
+
+The schema is the list in field 2 of the footer, the groups and columns in order, and a group tells in its field 5 how
+many of those behind it are its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recshuf.errors import InputError
+from recshuf.formats.parquet.metadata.thrift import LIST, ThriftReader
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+_MOST_LEVELS = 100
+_FEW_ELEMENTS = 1000
+"""A schema of so few elements cannot nest deep enough to matter."""
+_HEAD_BYTES = 32
+_SCHEMA, _CHILDREN = 2, 5
+
+
+def check_nesting(name: str, stream: BinaryIO, file_bytes: int) -> None:
+    """Refuse a file whose schema nests too deep; what cannot be followed is left to the library to refuse.
+
+    Raises
+    ------
+    InputError
+        When the schema has more than 100 levels.
+    """
+    stream.seek(file_bytes - 8)
+    footer_bytes = int.from_bytes(stream.read(4), "little")
+    stream.seek(max(0, file_bytes - 8 - footer_bytes))
+    try:
+        if _find_schema(ThriftReader(stream.read(min(footer_bytes, _HEAD_BYTES)))) <= _FEW_ELEMENTS:
+            return
+        stream.seek(max(0, file_bytes - 8 - footer_bytes))
+        depth = _find_depth(ThriftReader(stream.read(footer_bytes)))
+    except (IndexError, RecursionError):
+        return
+    if depth > _MOST_LEVELS:
+        raise InputError(name, f"its schema nests more than {_MOST_LEVELS} levels deep")
+
+
+def _find_schema(footer: ThriftReader) -> int:
+    """Go to the first element of the schema and return how many there are; 0 where there is no schema."""
+    field, kind = footer.read_field(0)
+    while kind and (field, kind) != (_SCHEMA, LIST):
+        footer.skip(kind)
+        field, kind = footer.read_field(field)
+    return footer.read_list()[0] if kind else 0
+
+
+def _find_depth(footer: ThriftReader) -> int:
+    """Return how many levels there are, or one more than allowed."""
+    open_groups: list[int] = []  # how many elements each group still lacks
+    deepest = 0
+    for _ in range(_find_schema(footer)):
+        if open_groups:
+            open_groups[-1] -= 1
+        if (children := footer.read_struct().numbers.get(_CHILDREN, 0)) > 0:
+            open_groups.append(children)
+        deepest = max(deepest, len(open_groups))
+        while open_groups and open_groups[-1] <= 0:
+            open_groups.pop()
+        if deepest > _MOST_LEVELS:
+            break
+    return deepest

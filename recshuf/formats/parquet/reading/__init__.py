@@ -1,0 +1,1 @@
+"""Parquet row groups to record batches."""

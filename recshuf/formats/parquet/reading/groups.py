@@ -1,0 +1,126 @@
+"""Row groups of a Parquet file, and runs of them that are read in one go."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recshuf.errors import InputError
+from recshuf.formats.parquet.metadata.file import BIN, OpenFile, explained
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow.parquet as pq
+
+    from recshuf.formats.parquet.metadata.footer import Footer
+
+
+class Opener:
+    """Opens one file, in any thread: its footer is read and looked at the first time, and serves for the others.
+
+    Parameters
+    ----------
+    footer
+        What the census found.
+    """
+
+    def __init__(self, footer: Footer) -> None:
+        self.footer = footer
+        self._metadata: pq.FileMetaData | None = None
+        self._is_thrown_away = False
+        self._lock = threading.Lock()
+
+    def open(self, int96_unit: str | None = None) -> OpenFile:
+        """Open the file; the caller closes it.
+
+        Raises
+        ------
+        InputError
+            When it cannot be read, or its footer is not what the census found.
+        """
+        with self._lock:
+            if self._metadata is None:
+                file = self._open(None)
+                try:
+                    self._check(file)
+                except BaseException:
+                    file.close()
+                    raise
+                self._metadata = file.metadata
+                if int96_unit is None:
+                    return file
+                file.close()
+        return self._open(int96_unit)
+
+    def _open(self, int96_unit: str | None) -> OpenFile:
+        footer = self.footer
+        return OpenFile(
+            footer.name,
+            footer.path,
+            metadata=self._metadata,
+            int96_unit=int96_unit or footer.int96_unit,
+            throw_away=self._throw_away,
+        )
+
+    def _throw_away(self, footer_bytes: int) -> None:
+        """Have the footer collected, which all open files share."""
+        with self._lock:
+            is_first, self._is_thrown_away = not self._is_thrown_away, True
+        if is_first:
+            BIN.add(footer_bytes)
+
+    def _check(self, file: OpenFile) -> None:
+        with explained(file.name):
+            metadata = file.metadata
+            rows = tuple(metadata.row_group(index).num_rows for index in range(metadata.num_row_groups))
+            if rows != self.footer.group_rows or not file.schema.equals(self.footer.schema):
+                raise InputError(file.name, "was changed while it was being read")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One row group of one file."""
+
+    opener: Opener
+    """Of its file."""
+    index: int
+    first_row: int
+    """Row of the file that is the first in here."""
+    rows: int
+    stored_bytes: int
+    """Bytes before compression, every column."""
+
+    @property
+    def footer(self) -> Footer:
+        """The footer of its file."""
+        return self.opener.footer
+
+    def place(self, row: int) -> str:
+        """Return in words where a row of the group is."""
+        return f"row group {self.index}, row {self.first_row + row}"
+
+
+def list_groups(opener: Opener) -> Iterator[Group]:
+    """Yield each row group that has rows."""
+    first_row = 0
+    footer = opener.footer
+    for index, (rows, stored_bytes) in enumerate(zip(footer.group_rows, footer.group_bytes, strict=True)):
+        if rows:
+            yield Group(opener, index, first_row, rows, stored_bytes)
+        first_row += rows
+
+
+def join_groups(groups: Iterable[Group], most_bytes: int) -> Iterator[list[Group]]:
+    """Yield runs of row groups that have no more bytes before compression than that, or are one."""
+    run: list[Group] = []
+    run_bytes = 0
+    for group in groups:
+        if run and run_bytes + group.stored_bytes > most_bytes:
+            yield run
+            run, run_bytes = [], 0
+        run.append(group)
+        run_bytes += group.stored_bytes
+    if run:
+        yield run

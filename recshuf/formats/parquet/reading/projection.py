@@ -1,0 +1,69 @@
+"""Which columns of files of one schema are read, and the batches that are made of them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from recshuf.formats.parquet.metadata.entries import is_countable
+from recshuf.formats.parquet.schema.types import conform
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recshuf.formats.parquet.metadata.footer import Footer
+
+
+class Projection:
+    """Columns of a file, and of all others with an equal schema.
+
+    Parameters
+    ----------
+    footer
+        Of the file.
+    schema
+        Schema of the batches.
+    columns
+        For each column of `schema` its place in the file, or the value that it has in every record.
+    """
+
+    def __init__(self, footer: Footer, schema: pa.Schema, columns: Sequence[int | pa.Scalar]) -> None:
+        self._schema = schema
+        self._columns = columns
+        stored = sorted({column for column in columns if isinstance(column, int)})
+        self._places = {column: index for index, column in enumerate(stored)}
+        self.columns = stored
+        """Places in the file of the columns that are read, ascending."""
+        self.leaves = footer.leaves(stored)
+        """Indices of the Parquet columns below them."""
+        self.kinds = [footer.schema.field(column).type for column in stored]
+        """Their types."""
+
+    @cached_property
+    def is_countable(self) -> bool:
+        """Whether the entries of all columns can be counted, see `is_countable`."""
+        return all(map(is_countable, self.kinds))
+
+    def conform(self, stored: pa.RecordBatch) -> pa.RecordBatch:
+        """Return what was read of the columns as a batch of the schema.
+
+        Raises
+        ------
+        pyarrow.ArrowException
+            When a value does not fit.
+        """
+        if stored.schema.equals(self._schema, check_metadata=True):
+            return stored
+        arrays = [
+            conform(stored.column(self._places[column]), field.type)
+            if isinstance(column, int)
+            else _repeated(column, stored.num_rows)
+            for field, column in zip(self._schema, self._columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _repeated(value: pa.Scalar, rows: int) -> pa.Array:
+    return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, value.type)

@@ -1,0 +1,1 @@
+"""Parquet schemas: types, the union of all inputs, declared metadata, partitions."""

@@ -1,0 +1,123 @@
+"""Parquet files as a source."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from recshuf.formats.parquet.census import ParquetCensus
+from recshuf.formats.parquet.reading.fragment import Limits, ParquetFragment
+from recshuf.formats.parquet.reading.groups import Opener, join_groups, list_groups
+from recshuf.formats.parquet.reading.joined import read_files
+from recshuf.formats.parquet.reading.projection import Projection
+from recshuf.formats.parquet.schema.types import dense_schema
+from recshuf.interfaces import Decoder, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recshuf.interfaces import Fragment, InputFile, Joined
+
+_LEAST_FRAGMENTS = 16
+"""What a file has at least, where its row groups allow: for all threads to have enough to do."""
+
+
+class ParquetSource(Source):
+    """All Parquet inputs of a run, under one schema.
+
+    The native form is the schema that the files declare with dictionaries and views made dense; the
+    declared types come back in shards of the same format.
+
+    Parameters
+    ----------
+    inputs
+        The files.
+    columns
+        Names of the columns to keep, in this order; None for all.
+    field
+        Path of the only field that is wanted; None for all.
+
+    Raises
+    ------
+    InputError
+        When a file cannot be read, or its schema does not fit the others.
+    UsageError
+        When a column does not exist, or an input is a stream.
+    """
+
+    def __init__(
+        self, inputs: Sequence[InputFile], columns: tuple[str, ...] | None, field: str | None = None
+    ) -> None:
+        self._census = ParquetCensus(inputs, columns, field)
+        self.schema = dense_schema(self._census.declared)
+        self.inputs = self._census.summaries()
+        self._open_bytes = self._census.find_open_bytes()
+        self.layout = self._census.layout()
+        self._turn = Lock()
+
+    def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
+        """Yield the row groups that have rows, small ones together."""
+        opener = Opener(self._census.footers[input_index])
+        projection = self._project(input_index)
+        limits = Limits(min(block_bytes, max_record_bytes), max_record_bytes)
+        share = min(block_bytes, (self.inputs[input_index].native_bytes or 0) // _LEAST_FRAGMENTS)
+        for run in join_groups(list_groups(opener), share):
+            yield ParquetFragment(run, projection, limits)
+
+    def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
+        """See `SupportsJoining`."""
+        footers, partitions = self._census.footers, self._census.partitions
+        first = inputs[0]
+        alike = takewhile(
+            lambda index: (
+                footers[index].declared is footers[first].declared and partitions.are_equal(first, index)
+            ),
+            inputs,
+        )
+        chosen = [footers[index] for index in alike]
+        return read_files(chosen, self._project(first), min(block_bytes, max_record_bytes), self._turn)
+
+    def _project(self, input_index: int) -> Projection:
+        """Return what is read of one input."""
+        partitions = self._census.partitions
+        columns: list[int | pa.Scalar] = []
+        for field, column in zip(self.schema, self._census.columns_of(input_index), strict=True):
+            if isinstance(column, str):
+                columns.append(partitions.scalar(input_index, column))
+            else:
+                columns.append(pa.scalar(None, field.type) if column is None else column)
+        return Projection(self._census.footers[input_index], self.schema, columns)
+
+    def reading_bytes(self, block_bytes: int) -> int:
+        """Return a batch and what decoding adds to it, a footer, and the pages of the largest row group."""
+        return 5 * block_bytes // 2 + self._open_bytes
+
+    def decoder(self) -> Decoder:
+        """Return the identity: native batches are tables already."""
+        return IdentityDecoder(self.schema)
+
+
+class IdentityDecoder(Decoder):
+    """Decoder of batches that are in table form already."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of native form and table form alike."""
+        return self._schema
+
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
+        """Do nothing: the schema is known."""
+
+    def finish(self) -> pa.Schema:
+        """Return the schema."""
+        return self._schema
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch itself."""
+        return batch

@@ -1,0 +1,202 @@
+"""Row groups that are encoded apart, by any number of threads, and the file that they make together.
+
+Each is encoded as a file of its own: ``PAR1 | column chunks | footer | size of the footer (4) | PAR1``. Nothing in a column
+chunk depends on where it lies, and of its part of the footer only the places do. The file has the same bytes as if one
+writer had written all row groups.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from recshuf.formats.parquet.metadata.thrift import LIST, STRUCT, ThriftReader, encode_list, encode_number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import BinaryIO
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from _typeshed import ReadableBuffer
+
+    Fields = dict[int, "Fields | None"]
+    """Fields of a struct by their numbers: None for a number, their own fields for structs."""
+
+_MAGIC = b"PAR1"
+_TAIL_BYTES = 8
+# Numbers of fields in parquet.thrift.
+_ROWS, _GROUPS = 3, 4
+_PLACES: Fields = {1: {3: {9: None, 11: None}}, 5: None}
+"""The places in a row group that pyarrow writes: of data and dictionary of each column chunk, and its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedGroup:
+    """A row group in bytes."""
+
+    chunks: list[bytes]
+    """The column chunks, cut anywhere."""
+    footer: bytes
+    """Of a file that has nothing else, and begins with `_MAGIC`."""
+
+
+class _Parts(io.RawIOBase):
+    """Keeps what is written as it comes: one growing buffer would be copied again and again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[bytes] = []
+
+    def writable(self) -> bool:
+        """Tell that it is."""
+        return True
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Take all of it."""
+        part = bytes(data)
+        self.parts.append(part)
+        return len(part)
+
+
+def encode_group(open_writer: Callable[[BinaryIO], pq.ParquetWriter], table: pa.Table) -> EncodedGroup:
+    """Encode a table as one row group.
+
+    Parameters
+    ----------
+    open_writer
+        Opens a writer of no page index and no Bloom filters, which lie behind the column chunks.
+
+    Raises
+    ------
+    pyarrow.ArrowException
+        When that cannot be done.
+    """
+    stream = _Parts()
+    with open_writer(cast("BinaryIO", stream)) as writer:
+        writer.write_table(table, row_group_size=max(1, table.num_rows))
+        chunks, stream.parts = stream.parts, []
+    if chunks[0] != _MAGIC:
+        raise RuntimeError("a Parquet writer does not begin with the magic bytes alone")
+    return EncodedGroup(chunks[1:], b"".join(stream.parts)[:-_TAIL_BYTES])
+
+
+class Assembly:
+    """A Parquet file of row groups, one appended after the other.
+
+    Parameters
+    ----------
+    stream
+        Where to; it belongs to the caller.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._place = stream.write(_MAGIC)
+        self._groups: list[bytes] = []
+        self._around = (b"", b"", b"")
+        self.record_count = 0
+        """Number of records, by the footers."""
+
+    def __len__(self) -> int:
+        """Return the number of row groups."""
+        return len(self._groups)
+
+    def append(self, group: EncodedGroup) -> None:
+        """Write a row group; all have the same schema and metadata.
+
+        Raises
+        ------
+        OSError
+            When it cannot be written.
+        """
+        footer = _FooterCopy(group.footer, self._place - len(_MAGIC))
+        self._groups.append(footer.group)
+        self._around = footer.around
+        self.record_count += footer.rows
+        for part in group.chunks:
+            self._stream.write(part)
+            self._place += len(part)
+
+    def finish(self) -> None:
+        """Write the footer behind one row group at least.
+
+        Raises
+        ------
+        OSError
+            When it cannot be written.
+        """
+        before, between, behind = self._around
+        rows, groups = encode_number(self.record_count), encode_list(len(self._groups), STRUCT)
+        footer = b"".join((before, rows, between, groups, *self._groups, behind))
+        self._stream.write(footer + len(footer).to_bytes(4, "little") + _MAGIC)
+
+
+class _FooterCopy:
+    """The footer of a single row group, taken apart.
+
+    Parameters
+    ----------
+    shift
+        How much further behind the row group lies in the file that it becomes a part of.
+    """
+
+    def __init__(self, footer: bytes, shift: int) -> None:
+        self._footer = footer
+        self._shift = shift
+        self._reader = ThriftReader(footer)
+        self._pieces: list[bytes] = []
+        self._copied = 0
+        self.rows = 0
+        self.group = b""
+        """The row group, as the footer of the whole file has it."""
+        self.around = (b"", b"", b"")
+        """What comes before the number of rows, between that and the list of row groups, and behind them."""
+        self._take_apart()
+
+    def _take_apart(self) -> None:
+        reader, field = self._reader, 0
+        before = between = behind = slice(0)
+        while True:
+            field, kind = reader.read_field(field)
+            start = reader.place
+            if field == _ROWS:
+                before = slice(start)
+                self.rows = reader.read_number()
+                between = slice(reader.place, reader.place + 1)
+            elif field == _GROUPS:
+                reader.read_list()
+                self._copied = reader.place
+                self._shift_places(_PLACES)
+                self._copy_to(reader.place)
+                behind = slice(reader.place, None)
+            elif kind:
+                reader.skip(kind)
+            else:
+                break
+        self.group = b"".join(self._pieces)
+        self.around = (self._footer[before], self._footer[between], self._footer[behind])
+
+    def _shift_places(self, places: Fields) -> None:
+        """Copy a struct, with some of its numbers shifted."""
+        reader, field = self._reader, 0
+        while True:
+            field, kind = reader.read_field(field)
+            if not kind:
+                return
+            inner = places.get(field)
+            if inner is not None:
+                for _ in range(reader.read_list()[0] if kind == LIST else 1):
+                    self._shift_places(inner)
+            elif field in places:
+                self._copy_to(reader.place)
+                # Where nothing is, as in a row group without rows, the place is 0.
+                place = reader.read_number()
+                self._pieces.append(encode_number(place + self._shift if place else 0))
+                self._copied = reader.place
+            else:
+                reader.skip(kind)
+
+    def _copy_to(self, place: int) -> None:
+        self._pieces.append(self._footer[self._copied : place])

@@ -1,0 +1,106 @@
+"""What the shards take over from Parquet inputs: codecs, dictionaries, row-group size, the declared schema."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recshuf.formats.parquet.metadata.file import OpenFile
+    from recshuf.formats.parquet.metadata.footer import Footer
+    from recshuf.formats.parquet.reading.sample import LeafStorage
+
+ROW_GROUP_BYTES = 1 << 26
+"""Most Arrow data in a row group."""
+LEAST_GROUP_BYTES = 1 << 20
+"""Least Arrow data in a row group: a smaller one takes longer to open than to read, and has as much in the footer."""
+ROW_GROUP_ROWS = 1 << 20
+"""Most rows in a row group, unless the inputs have more."""
+SINK_BYTES = 5 * ROW_GROUP_BYTES // 2
+"""Most that writing a row group takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetLayout:
+    """How the inputs are stored."""
+
+    schema: pa.Schema
+    """The declared schema, dictionaries and views included, which shards declare again."""
+    storage: tuple[tuple[LeafStorage, ...], ...]
+    """For each column of `schema` its Parquet columns, as the first input with rows stores them; empty for
+    a column that it lacks."""
+    row_group_rows: int
+    """Rows of each row group but the last of a shard."""
+    sink_bytes: int
+    """What collecting and writing such a row group takes."""
+    categories: dict[int, pa.Array]
+    """For each column of an ordered dictionary type its values, in their order."""
+
+
+def choose_row_group_rows(footers: Sequence[Footer], least: int, most: int) -> int:
+    """Return the rows of a row group of the shards, from `least` to `most`.
+
+    The largest row group of the inputs counts where some input has several: only then is its size a choice
+    and not the end of the data.
+    """
+    chosen = [max(footer.group_rows) for footer in footers if len(footer.group_rows) > 1]
+    if chosen:
+        return min(max(*chosen, least), most)
+    single = max((footer.row_count for footer in footers), default=0)
+    return min(max(single, ROW_GROUP_ROWS), most)
+
+
+@dataclass(frozen=True, slots=True)
+class RowCost:
+    """What a row costs, in bytes of memory, until it is written.
+
+    A row group is held twice while its columns are made contiguous, and the writer adds scratch space for the
+    column that it is at: levels for each value, and values of another width than Arrow's.
+    """
+
+    row_bytes: float
+    scratch_bytes: float
+
+    @property
+    def sink_bytes(self) -> float:
+        """All that a row takes at its worst."""
+        return 2 * self.row_bytes + self.scratch_bytes
+
+    def least_rows(self) -> int:
+        """Return how many rows make `LEAST_GROUP_BYTES`."""
+        return math.ceil(LEAST_GROUP_BYTES / max(1, self.row_bytes))
+
+    def most_rows(self) -> int:
+        """Return how many rows fit into a row group, within `ROW_GROUP_BYTES` and `SINK_BYTES`."""
+        return max(
+            1, int(min(ROW_GROUP_BYTES / max(1, self.row_bytes), SINK_BYTES / max(1, self.sink_bytes)))
+        )
+
+
+class CategoryOrder:
+    """The values of an ordered dictionary over all inputs, by first appearance."""
+
+    def __init__(self, value_type: pa.DataType) -> None:
+        self._values = pa.array([], value_type)
+
+    @property
+    def values(self) -> pa.Array:
+        """The values seen so far, each once."""
+        return self._values
+
+    def add(self, file: OpenFile, footer: Footer, column: int) -> None:
+        """Take in the dictionaries of one column of a file: each row group has its own."""
+        for group, rows in enumerate(footer.group_rows):
+            if rows:
+                batch = next(file.batches([group], footer.leaves([column]), 1))
+                self._merge(batch.column(0).dictionary)
+
+    def _merge(self, dictionary: pa.Array) -> None:
+        if not dictionary.equals(self._values):
+            chunks = [self._values, dictionary.cast(self._values.type).drop_null()]
+            self._values = pa.chunked_array(chunks).unique()

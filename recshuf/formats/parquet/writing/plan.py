@@ -1,0 +1,249 @@
+"""How the shards of one run are written: decided from the inputs, the options, or the first rows."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recshuf.errors import ConversionError, UsageError
+from recshuf.formats.parquet.reading.sample import scratch_row_bytes
+from recshuf.formats.parquet.schema.types import dense_schema, leaf_types
+from recshuf.formats.parquet.writing.layout import ROW_GROUP_ROWS, SINK_BYTES, RowCost
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from recshuf.formats.parquet.writing.layout import ParquetLayout
+    from recshuf.interfaces import WriteOptions
+
+_DEFAULT_CODEC = "zstd"
+# UNKNOWN is what pyarrow calls the LZ4 of Hadoop, which it reads but does not write.
+_CODECS = {"UNCOMPRESSED": "none", "UNKNOWN": "lz4"}
+_FIRST_ROWS = 64
+_SAMPLE_ROWS = 1 << 14
+_SAMPLE_BYTES = 1 << 22
+_DICTIONARY_GAIN = 0.8
+_ADDED_BYTES = 8  # of a row in a column that the inputs lack: a number, or its place in a dictionary
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """Everything that determines the bytes of a shard, beside its records."""
+
+    declared: pa.Schema
+    """What the shard says its schema is."""
+    native: pa.Schema
+    """What is written: `declared` made dense, but for ordered dictionaries whose order is known."""
+    codecs: str | dict[str, str]
+    """One codec for all, or one for each Parquet column by its path."""
+    level: int | None
+    dictionaries: list[str] | None
+    """Paths of the Parquet columns with a dictionary; None if the first rows of each shard decide."""
+    row_group_rows: int | None
+    """None if the first rows of each shard decide."""
+    sink_bytes: int
+    """What collecting and writing a row group takes."""
+    categories: dict[int, pa.Array]
+    """Values of the ordered dictionaries of `native`, by column."""
+    keeps_list_names: bool
+    """Whether the values of lists keep the name that the inputs give them; else they become ``element``."""
+
+    def open_writer(self, stream: BinaryIO, dictionaries: list[str] | bool) -> pq.ParquetWriter:
+        """Return a writer of this plan, with these dictionary columns and without page index."""
+        options: dict[str, Any] = {
+            "compression": self.codecs,
+            "compression_level": self.level,
+            "use_dictionary": dictionaries,
+            "version": "2.6",
+            "write_page_checksum": True,
+            "write_page_index": False,
+            "use_compliant_nested_type": not self.keeps_list_names,
+            "store_schema": self.native.equals(self.declared),
+        }
+        writer = pq.ParquetWriter(stream, self.native, **options)
+        if not options["store_schema"]:
+            encoded = base64.b64encode(self.declared.serialize())
+            metadata = {b"ARROW:schema": encoded, **(self.declared.metadata or {})}
+            writer.add_key_value_metadata(metadata)
+        return writer
+
+
+def make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOptions) -> WritePlan:
+    """Return the plan for batches of `schema`.
+
+    Raises
+    ------
+    ConversionError
+        When Parquet has no type for a field.
+    UsageError
+        When codec and level do not fit each other.
+    """
+    _check_codec(options)
+    declared, native = schema, dense_schema(schema)
+    if layout is not None:
+        # Columns that the inputs lack stand behind theirs, and are written as they come, dictionaries and all.
+        added = list(schema)[len(layout.schema) :]
+        declared = pa.schema([*layout.schema, *added], layout.schema.metadata)
+        native = pa.schema([*dense_schema(layout.schema), *added], layout.schema.metadata)
+    plan = WritePlan(
+        declared=declared,
+        native=native,
+        codecs=options.compression or _DEFAULT_CODEC,
+        level=options.compression_level,
+        dictionaries=None,
+        row_group_rows=None,
+        sink_bytes=SINK_BYTES,
+        categories={},
+        keeps_list_names=layout is not None,
+    )
+    _check_types(plan.native)
+    return plan if layout is None else _with_layout(plan, layout, options)
+
+
+def _with_layout(plan: WritePlan, layout: ParquetLayout, options: WriteOptions) -> WritePlan:
+    plan = _with_categories(plan, layout.categories)
+    paths = _leaf_paths(plan)
+    codecs: dict[str, str] = {}
+    dictionaries: list[str] = []
+    stored = [leaf.codec for leaves in layout.storage for leaf in leaves]
+    usual = max(stored, key=stored.count, default=_DEFAULT_CODEC)
+    known = len(layout.storage)
+    added_bytes = 2 * _ADDED_BYTES * layout.row_group_rows * (len(paths) - known)
+    for column, (leaves, storage) in enumerate(zip(paths[:known], layout.storage, strict=True)):
+        for index, path in enumerate(leaves):
+            leaf = storage[index] if len(storage) == len(leaves) else None
+            codecs[path] = _codec_name(leaf.codec if leaf else usual)
+            # The order of categories is nowhere but in the dictionary.
+            if leaf is None or leaf.has_dictionary or column in plan.categories:
+                dictionaries.append(path)
+    for leaves, kind in zip(paths[known:], plan.native.types[known:], strict=True):
+        codecs |= dict.fromkeys(leaves, _codec_name(usual))
+        dictionaries += leaves if pa.types.is_dictionary(kind) else []
+    return replace(
+        plan,
+        codecs=options.compression or codecs or plan.codecs,
+        dictionaries=dictionaries if stored else None,
+        row_group_rows=layout.row_group_rows if stored else None,
+        sink_bytes=layout.sink_bytes + added_bytes if stored else plan.sink_bytes,
+    )
+
+
+def _codec_name(name: str) -> str:
+    codec = _CODECS.get(name, name.lower())
+    return codec if codec in ("none", "lz4") or pa.Codec.is_available(codec) else _DEFAULT_CODEC
+
+
+def _with_categories(plan: WritePlan, categories: dict[int, pa.Array]) -> WritePlan:
+    """Write ordered dictionaries as such, with an index type that their number of values fits."""
+    native, declared = plan.native, plan.declared
+    for index, values in categories.items():
+        kind = declared.field(index).type
+        if len(values) > 1 << (kind.index_type.bit_width - 1):
+            kind = pa.dictionary(pa.int32(), kind.value_type, ordered=True)
+        declared = declared.set(index, declared.field(index).with_type(kind))
+        native = native.set(index, declared.field(index))
+    return replace(plan, native=native, declared=declared, categories=categories)
+
+
+def _leaf_paths(plan: WritePlan) -> list[list[str]]:
+    """Return the paths of the Parquet columns that each column is written to."""
+    stream = pa.BufferOutputStream()
+    with plan.open_writer(stream, dictionaries=False):
+        pass
+    schema = pq.ParquetFile(pa.BufferReader(stream.getvalue())).schema
+    ends = [0]
+    for field in plan.native:
+        ends.append(ends[-1] + sum(1 for _ in leaf_types(field.type)))
+    return [[schema.column(leaf).path for leaf in range(*ends_of)] for ends_of in pairwise(ends)]
+
+
+def trial(table: pa.Table, *, use_dictionary: bool = False) -> pq.FileMetaData:
+    """Return the metadata of a table written to memory without compression."""
+    stream = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        stream, table.schema, compression="none", use_dictionary=use_dictionary, write_statistics=False
+    ) as writer:
+        writer.write_table(table)
+    return pq.read_metadata(pa.BufferReader(stream.getvalue()))
+
+
+class FirstRows:
+    """Finds row-group size and dictionary columns from the first rows of a shard alone.
+
+    The size of a few rows in Parquet tells how many to look at; those tell the rest. Sizes come from writing
+    them, which depends on their values and not on how they arrived.
+    """
+
+    def __init__(self) -> None:
+        self.dictionaries: list[str] = []
+        """Paths of the columns that a dictionary makes smaller, after `learn`."""
+        self._steps = 0
+
+    rows = _FIRST_ROWS
+    """Rows that the first call of `learn` should get."""
+
+    def learn(self, table: pa.Table) -> int:
+        """Return how many rows to wait for, given the first ones of the shard in one chunk, those included."""
+        self._steps += 1
+        plain, shorter = _chunks(trial(table)), _chunks(trial(table, use_dictionary=True))
+        self.dictionaries = [
+            chunk.path_in_schema
+            for chunk, less in zip(plain, shorter, strict=True)
+            if less.total_uncompressed_size < _DICTIONARY_GAIN * chunk.total_uncompressed_size
+        ]
+        rows = int(table.num_rows)
+        row_bytes = max(1, sum(chunk.total_uncompressed_size for chunk in plain)) / max(1, rows)
+        if self._steps == 1:
+            return max(rows, min(int(_SAMPLE_BYTES / row_bytes), _SAMPLE_ROWS))
+        cost = RowCost(row_bytes, scratch_row_bytes(plain, rows))
+        return max(rows, min(cost.most_rows(), ROW_GROUP_ROWS))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the number returned last was the row group's."""
+        return self._steps > 1
+
+
+def _chunks(metadata: pq.FileMetaData) -> list[pq.ColumnChunkMetaData]:
+    group = metadata.row_group(0)
+    return [group.column(leaf) for leaf in range(metadata.num_columns)]
+
+
+def _check_codec(options: WriteOptions) -> None:
+    if options.compression in (None, "none"):
+        if options.compression == "none" and options.compression_level is not None:
+            raise UsageError("compression none has no level")
+        return
+    try:
+        pa.Codec(
+            "lz4_raw" if options.compression == "lz4" else options.compression, options.compression_level
+        )
+    except (pa.ArrowException, ValueError, OSError) as error:
+        level = "" if options.compression_level is None else f":{options.compression_level}"
+        raise UsageError(f"compression {options.compression}{level} does not fit Parquet: {error}") from error
+
+
+def _check_types(schema: pa.Schema) -> None:
+    if _problem(schema) is None:
+        return
+    for field in schema:
+        problem = _problem(pa.schema([field]))
+        if problem:
+            remedy = "leave the field out or convert it first"
+            raise ConversionError(
+                field.name, f"Parquet cannot hold type {field.type}: {problem}", remedy=remedy
+            )
+    raise ConversionError("", f"Parquet cannot hold this schema: {_problem(schema)}")
+
+
+def _problem(schema: pa.Schema) -> str | None:
+    try:
+        trial(schema.empty_table())
+    except (pa.ArrowException, OSError, ValueError) as error:
+        return " ".join(str(error).split())[:200]
+    return None

@@ -16,7 +16,7 @@ import recshuf
 pytestmark = pytest.mark.slow
 
 PROJECT = Path(__file__).resolve().parent.parent
-ADAPTERS = ("__init__", "text/__init__", "jsonl/__init__", "parquet/__init__", "hdf5")
+ADAPTERS = ("text", "jsonl", "parquet", "hdf5")
 USE = """
 import sys
 from pathlib import Path
@@ -82,7 +82,7 @@ def test_the_sdist_holds_the_sources_the_adapters_and_no_link(sdist: Path):
     with tarfile.open(sdist) as archive:
         members = {member.name.split("/", 1)[1]: member for member in archive if "/" in member.name}
     assert list_sources() <= set(members)
-    assert {f"recshuf/formats/{name}.py" for name in ADAPTERS} <= set(members)
+    assert {f"recshuf/formats/{name}/__init__.py" for name in ADAPTERS} <= set(members)
     assert {"LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "recshuf/py.typed"} <= set(members)
     assert "tests/conftest.py" in members
     assert "benchmarks/data.py" in members

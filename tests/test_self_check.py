@@ -18,7 +18,7 @@ import recshuf.gather as gather
 import recshuf.opening as opening
 import recshuf.scatter as scatter
 from recshuf.errors import CheckError
-from recshuf.formats._hdf5_sink import Hdf5Sink
+from recshuf.formats.hdf5.writing.sink import Hdf5Sink
 from recshuf.formats.lines.sink import LineSink
 from recshuf.formats.parquet.writing.sink import ParquetSink
 from recshuf.piles.pile_set import PileSet

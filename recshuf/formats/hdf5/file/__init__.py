@@ -1,0 +1,1 @@
+"""What an HDF5 file holds: datasets, types, attributes."""

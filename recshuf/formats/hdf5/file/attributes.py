@@ -1,0 +1,108 @@
+"""Attributes and dimension scales, copied from one open HDF5 file to another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from h5py import h5a, h5ds, h5s, h5t
+
+from recshuf.errors import InputError
+from recshuf.formats.hdf5.file.contents import find_address
+from recshuf.formats.hdf5.file.opening import reading
+from recshuf.formats.hdf5.file.types import copy_type, holds_variable_length, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import h5py
+    from h5py import h5d
+
+_SCALES = b"DIMENSION_LIST"
+_CLASS = b"CLASS"
+_SCALE_MARK = b"DIMENSION_SCALE"
+_SCALE_BOOKKEEPING = ("DIMENSION_LIST", "REFERENCE_LIST")
+
+
+def copy_attributes(source: h5py.HLObject, target: h5py.HLObject, name: str, *, lenient: bool) -> None:
+    """Copy all attributes of an object, except the lists that tie dimension scales to their datasets.
+
+    Parameters
+    ----------
+    name
+        What messages call the source's file.
+    lenient
+        Leave out attributes that hold references instead of refusing them.
+
+    Raises
+    ------
+    InputError
+        When an attribute cannot be moved.
+    """
+    for key in source.attrs:
+        place = f"attribute {key!r} of {source.name!r}"
+        with reading(name, place):
+            attribute = h5a.open(source.id, _encode_name(key))
+            tid = copy_type(attribute.get_type())
+            if not tid.detect_class(h5t.REFERENCE):
+                _copy_attribute(attribute, tid, target, _encode_name(key))
+            elif key not in _SCALE_BOOKKEEPING and not lenient:
+                problem = "holds references, which mean nothing in another file"
+                remedy = "delete it, or name the datasets of the record with --datasets, which leaves it out"
+                raise InputError(name, problem, place=place, remedy=remedy)
+
+
+def _encode_name(key: str) -> bytes:
+    return key.encode("utf-8", "surrogateescape")
+
+
+def _copy_attribute(source: h5a.AttrID, tid: h5t.TypeID, target: h5py.HLObject, key: bytes) -> None:
+    space = source.get_space()
+    copy = h5a.create(target.id, key, tid, space)
+    count = 0 if space.get_simple_extent_type() == h5s.NULL else space.get_simple_extent_npoints()
+    if count and holds_variable_length(tid):
+        values = np.zeros(source.shape, tid.dtype)
+        source.read(values)
+        copy.write(values)
+    elif count:
+        raw = np.zeros(count * tid.get_size(), np.uint8)
+        source.read(raw, tid)
+        copy.write(raw, tid)
+
+
+def attach_scales(source: h5py.Dataset, target: h5py.Dataset, copies: Mapping[int, h5py.Dataset]) -> None:
+    """Tie a copied dataset to the copies of its dimension scales, as far as there are any.
+
+    Parameters
+    ----------
+    copies
+        Copy of the dataset at an address of the source's file.
+    """
+    if not h5a.exists(source.id, _SCALES):
+        return
+    kind_of(
+        h5a.open(source.id, _SCALES).get_type()
+    )  # what follows reads this attribute without a look at its type
+    for axis in range(len(source.shape)):
+        scales: list[h5d.DatasetID] = []
+        if h5ds.get_num_scales(source.id, axis) > 0:
+            h5ds.iterate(source.id, axis, scales.append)
+        for scale in scales:
+            copy = copies.get(find_address(scale))
+            if copy is not None:
+                _check_class(copy.id)
+                h5ds.attach_scale(target.id, copy.id, axis)
+
+
+def _check_class(scale: h5d.DatasetID) -> None:
+    """Raise `ValueError` if a dataset has the mark of a scale, but with another text, at which HDF5 aborts."""
+    if not h5a.exists(scale, _CLASS):
+        return
+    mark = h5a.open(scale, _CLASS)
+    tid = mark.get_type()
+    if tid.get_class() != h5t.STRING or tid.is_variable_str() or tid.get_strpad() != h5t.STR_NULLTERM:
+        return
+    raw = np.zeros(mark.get_storage_size(), np.uint8)
+    mark.read(raw, tid)
+    if raw.tobytes().partition(b"\0")[0] != _SCALE_MARK:
+        raise ValueError("a dimension scale is damaged")

@@ -1,0 +1,1 @@
+"""Filters of HDF5 chunks."""

@@ -1,0 +1,72 @@
+"""LZF as h5py brings it, called without the lock of HDF5.
+
+h5py's own copy of LibLZF is part of its module `h5z`, which exports LibLZF's two functions. The filter around
+them tells nobody how many bytes came out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from h5py import h5z
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recshuf.formats.hdf5.filters.fletcher32 import Bytes
+
+    _Function = Callable[[int, int, int, int], int]
+
+
+@cache
+def _find_function(name: str) -> _Function | None:
+    """Return ``unsigned name(const void *in, unsigned in_len, void *out, unsigned out_len)``, 0 where it fails."""
+    try:
+        function = getattr(ctypes.CDLL(h5z.__file__, use_errno=True), name)
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint)
+    function.restype = ctypes.c_uint
+    found: _Function = function
+    return found
+
+
+def has_lzf() -> bool:
+    """Tell whether the functions here can be used."""
+    return None not in (_find_function("lzf_compress"), _find_function("lzf_decompress"))
+
+
+def compress(plain: Bytes) -> Bytes | None:
+    """Return the LZF form of some bytes; None where that would not be smaller."""
+    return _call("lzf_compress", plain, memoryview(plain).nbytes - 1)
+
+
+def decompress(stored: Bytes, size: int) -> Bytes | None:
+    """Return what an LZF stream holds; None if it is damaged.
+
+    Raises
+    ------
+    ValueError
+        When it holds more than `size` bytes.
+    """
+    if not stored:
+        return b""
+    plain = _call("lzf_decompress", stored, size)
+    if plain is None and ctypes.get_errno() == errno.E2BIG:
+        raise ValueError(f"a chunk of {size} bytes inflates to more")
+    return plain
+
+
+def _call(name: str, given: Bytes, most: int) -> Bytes | None:
+    """Return what a function makes of some bytes, if that is at most `most` bytes; None where it fails."""
+    function = _find_function(name)
+    if function is None or most <= 0:
+        return None
+    source, target = np.frombuffer(given, np.uint8), np.empty(most, np.uint8)
+    ctypes.set_errno(0)
+    length = function(source.ctypes.data, len(source), target.ctypes.data, len(target))
+    return target[:length].data if length else None

@@ -1,0 +1,1 @@
+"""HDF5 rows to record batches."""

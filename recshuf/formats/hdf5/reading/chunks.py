@@ -1,0 +1,131 @@
+"""Reading chunks without HDF5's own filters, in many threads."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+from h5py import h5s
+from h5py._objects import phil
+
+from recshuf.formats.hdf5.file.types import Kind, kind_of
+from recshuf.formats.hdf5.filters.pipeline import Pipeline, find_pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from h5py import h5d
+    from numpy.typing import NDArray
+
+    _Offset = tuple[int, ...]
+
+_REFERENCE_BYTES = 16
+
+
+def make_inflater(dataset: h5d.DatasetID, *, keeps: bool) -> ChunkReader | None:
+    """Return what reads a dataset of compressed chunks, or None where HDF5 has to.
+
+    Parameters
+    ----------
+    keeps
+        Whether the last chunk stays in memory for the next read.
+    """
+    pipeline = find_pipeline(dataset, dataset.get_type().get_size())
+    if pipeline is None or not pipeline.compresses:
+        return None
+    return ChunkReader(dataset, pipeline, keeps=keeps)
+
+
+def make_reference_reader(dataset: h5d.DatasetID) -> ChunkReader | None:
+    """Return what reads the references to the values of a chunked dataset of variable length, if possible.
+
+    References come as zeros where they cannot be read.
+    """
+    pipeline = find_pipeline(dataset, _REFERENCE_BYTES)
+    return None if pipeline is None else ChunkReader(dataset, pipeline, keeps=True)
+
+
+class ChunkReader:
+    """Reads rows of a dataset whose filters are undone here.
+
+    Parameters
+    ----------
+    dataset
+        The dataset.
+    pipeline
+        Its filters.
+    keeps
+        Whether the last chunk stays in memory for the next read.
+    """
+
+    def __init__(self, dataset: h5d.DatasetID, pipeline: Pipeline, *, keeps: bool) -> None:
+        self._dataset = dataset
+        self._pipeline = pipeline
+        self._keeps = keeps
+        self._kept: tuple[_Offset, NDArray[np.uint8]] | None = None
+        self._shape: tuple[int, ...] = dataset.shape
+        self._chunk = pipeline.chunk
+        self._item_bytes = pipeline.item_bytes
+
+    def read(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """Return the bytes of rows ``start:stop``.
+
+        Raises
+        ------
+        ValueError
+            When a chunk does not inflate to its size.
+        """
+        rows = np.empty((stop - start, *self._shape[1:], self._item_bytes), np.uint8)
+        for offset in self._list_offsets(start, stop):
+            low = (max(offset[0], start), *offset[1:])
+            ends = map(min, map(int.__add__, offset, self._chunk), (stop, *self._shape[1:]))
+            self._fill(rows[low[0] - start :], offset, low, tuple(ends))
+        return rows.reshape(-1)
+
+    def _list_offsets(self, start: int, stop: int) -> Iterator[_Offset]:
+        """Yield where each chunk begins that has some of these rows."""
+        first = start - start % self._chunk[0]
+        others = (range(0, width, step) for width, step in zip(self._shape[1:], self._chunk[1:], strict=True))
+        return product(range(first, stop, self._chunk[0]), *others)
+
+    def _fill(self, rows: NDArray[np.uint8], offset: _Offset, low: _Offset, high: _Offset) -> None:
+        """Copy what lies from `low` up to `high` of a chunk; `rows` begin where it does."""
+        counts = tuple(high[axis] - low[axis] for axis in range(len(low)))
+        target = rows[(slice(counts[0]), *map(slice, low[1:], high[1:]))]
+        chunk = self._load(offset)
+        if chunk is None:
+            target[...] = self._read_plainly(low, counts).reshape(target.shape)
+            return
+        taken = chunk[
+            tuple(slice(low[axis] - offset[axis], high[axis] - offset[axis]) for axis in range(len(low)))
+        ]
+        if taken.strides[-1] == 1:
+            target[...] = taken
+            return
+        for index in range(self._item_bytes):  # shuffled: a plane of first bytes, one of second bytes...
+            target[..., index] = taken[..., index]
+
+    def _load(self, offset: _Offset) -> NDArray[np.uint8] | None:
+        """Return a chunk, its bytes on the last axis; None where only HDF5 knows what to make of it."""
+        kept = self._kept
+        if kept is not None and kept[0] == offset:
+            return kept[1]
+        try:
+            with phil:  # which h5py takes everywhere, but not here before 3.16
+                mask, stored = self._dataset.read_direct_chunk(offset)
+        except (RuntimeError, OSError, ValueError):  # never written, so all fill value, or out of reach
+            return None
+        chunk = self._pipeline.decode(stored, mask)
+        if self._keeps and chunk is not None:
+            self._kept = (offset, chunk)
+        return chunk
+
+    def _read_plainly(self, low: _Offset, counts: _Offset) -> NDArray[np.uint8]:
+        in_file = self._dataset.get_space()
+        in_file.select_hyperslab(low, counts)
+        raw = np.zeros(prod(counts) * self._item_bytes, np.uint8)
+        if kind_of(self._dataset.get_type()) is Kind.FIXED:
+            self._dataset.read(h5s.create_simple(counts), in_file, raw, self._dataset.get_type())
+        return raw

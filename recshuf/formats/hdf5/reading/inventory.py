@@ -1,0 +1,231 @@
+"""What one HDF5 input holds: its datasets of the record, checked, and how they are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from h5py import h5t
+
+from recshuf.errors import InputError
+from recshuf.formats.hdf5.file.contents import (
+    Contents,
+    address_of,
+    refuse_elsewhere,
+    refuse_leftovers,
+    resolve_path,
+    walk_file,
+)
+from recshuf.formats.hdf5.file.dataset import Column, Storage, read_column, read_storage
+from recshuf.formats.hdf5.file.opening import opened, read_stamp, reading
+from recshuf.formats.hdf5.file.types import Kind, find_obstacle, kind_of
+from recshuf.formats.hdf5.filters.names import refuse_unknown_filters
+from recshuf.formats.hdf5.reading.chunk_index import check_chunks
+from recshuf.formats.hdf5.reading.heap import check_small_file
+from recshuf.formats.hdf5.tables.arrow_types import ARROW_TYPE_ATTRIBUTE
+from recshuf.records.field_paths import dotted, unknown_column
+
+if TYPE_CHECKING:
+    import h5py
+
+    from recshuf.interfaces import InputFile, Stamp
+
+# A file may declare far more than it stores, and make us write it: refused where even zeros deflated to the
+# utmost (1,032 to 1) would take more room. Small files of fill values stay below the first number.
+_MOST_UNSTORED_BYTES = 4 << 30
+_MOST_SHRINKAGE = 1100
+_WIDEST_ROW_BYTES = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The datasets of the record in one input."""
+
+    given: InputFile
+    stamp: Stamp
+    row_count: int
+    columns: tuple[Column, ...]
+    storages: tuple[Storage, ...]
+    """How each column is kept."""
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of the file."""
+        return self.stamp.size
+
+    @property
+    def native_bytes(self) -> int:
+        """Estimated size of all records as native batches: exact, if all have a fixed length."""
+        fixed = sum(column.fixed_bytes for column in self.columns) * self.row_count
+        return fixed + self.variable_bytes
+
+    @property
+    def variable_bytes(self) -> int:
+        """Estimated size of the values of all variable-length columns: what else lies in the file."""
+        if all(column.kind is Kind.FIXED for column in self.columns):
+            return 0
+        return max(0, self.file_bytes - sum(storage.stored_bytes for storage in self.storages))
+
+
+def find_records(
+    file: h5py.File, name: str, contents: Contents, datasets: tuple[str, ...] | None
+) -> dict[str, str]:
+    """Return the path of each dataset of the record by its name: the chosen ones, or all with a first axis.
+
+    Raises
+    ------
+    InputError
+        When a chosen dataset does not exist, or nothing is chosen and there is none, or something in the file
+        can be neither shuffled nor copied.
+    """
+    if datasets is not None:
+        return {path.strip("/"): _find_chosen(file, name, contents, path) for path in datasets}
+    refuse_leftovers(contents, name)
+    if not contents.arrays:
+        raise InputError(name, "has no dataset with a first axis, so no records")
+    return {path: path for path in contents.arrays}
+
+
+def _find_chosen(file: h5py.File, name: str, contents: Contents, path: str) -> str:
+    resolved = resolve_path(file, path, name)
+    found = contents.addresses.get(address_of(file[resolved])) if resolved else None
+    if found not in contents.arrays:
+        known = contents.list_datasets() or "none"
+        raise InputError(name, f"has no dataset {path!r} with a first axis", remedy=f"there are: {known}")
+    return found
+
+
+def choose_datasets(given: InputFile, datasets: tuple[str, ...] | None, field: str) -> tuple[str, ...]:
+    """Return those of the datasets, of the record or with a first axis, that hold a field or are part of it.
+
+    Raises
+    ------
+    UsageError
+        When there are none.
+    """
+    if datasets is None:
+        with reading(given.name), opened(given) as file:
+            datasets = tuple(walk_file(file, given.name).arrays)
+    wanted = f"{dotted(field)}."
+    paths = [f"{dotted(name)}." for name in datasets]
+    chosen = [
+        name
+        for name, path in zip(datasets, paths, strict=True)
+        if path.startswith(wanted) or wanted.startswith(path)
+    ]
+    if not chosen:
+        raise unknown_column(field, datasets)
+    return tuple(chosen)
+
+
+def take_inventory(given: InputFile, datasets: tuple[str, ...] | None) -> Inventory:
+    """Look at one input.
+
+    Raises
+    ------
+    InputError
+        When it cannot be read, or a dataset cannot be shuffled, or the datasets differ in length.
+    """
+    with reading(given.name), opened(given) as file:
+        return read_inventory(
+            file, given, find_records(file, given.name, walk_file(file, given.name), datasets)
+        )
+
+
+def read_inventory(file: h5py.File, given: InputFile, records: dict[str, str]) -> Inventory:
+    """Return the inventory of an open input, given its datasets of the record."""
+    stamp = read_stamp(file)
+    check_small_file(file.id.get_vfd_handle(), stamp.size)
+    columns, storages = [], []
+    for name, path in records.items():
+        dataset = file[path]
+        _check_dataset(dataset, path, given.name)
+        columns.append(read_column(dataset.id, name, _read_arrow_type(dataset)))
+        storages.append(read_storage(dataset.id, path))
+    _check_lengths(file, given.name, records)
+    for column, storage in zip(columns, storages, strict=True):
+        _check_column(column, storage, given.name)
+        item_bytes = _find_item_bytes(file, column)
+        check_chunks(file[storage.path].id, item_bytes, storage.path, given.name, stamp.size)
+    _check_sizes(columns, storages, given.name)
+    return Inventory(given, stamp, storages[0].row_count, tuple(columns), tuple(storages))
+
+
+def drop_scalars(file: h5py.File, contents: Contents) -> None:
+    """Forget the datasets without a first axis that cannot be copied."""
+    contents.scalars = [path for path in contents.scalars if _find_scalar_obstacle(file[path]) is None]
+
+
+def check_scalars(file: h5py.File, contents: Contents, name: str) -> None:
+    """Raise `InputError` if a dataset without a first axis cannot be copied."""
+    for path in contents.scalars:
+        obstacle = _find_scalar_obstacle(file[path])
+        if obstacle:
+            remedy = "name the datasets of the record with --datasets, which leaves it out"
+            raise InputError(name, obstacle, place=f"dataset {path!r}", remedy=remedy)
+
+
+def _find_scalar_obstacle(dataset: h5py.Dataset) -> str | None:
+    kind_of(dataset.id.get_type())
+    if dataset.id.get_type().detect_class(h5t.REFERENCE):
+        return "holds references, which mean nothing in another file"
+    if dataset.id.get_create_plist().get_external_count() > 0:
+        return "external storage reads other files"
+    return None
+
+
+def _check_dataset(dataset: h5py.Dataset, path: str, name: str) -> None:
+    refuse_elsewhere(dataset.id, path, name)
+    refuse_unknown_filters(dataset.id.get_create_plist(), name, f"dataset {path!r}")
+
+
+def _read_arrow_type(dataset: h5py.Dataset) -> str | None:
+    if ARROW_TYPE_ATTRIBUTE not in dataset.attrs:
+        return None
+    noted = dataset.attrs[ARROW_TYPE_ATTRIBUTE]
+    return noted if isinstance(noted, str) else None
+
+
+def _check_lengths(file: h5py.File, name: str, records: dict[str, str]) -> None:
+    shapes = {record: file[path].shape for record, path in records.items()}
+    if len({shape[0] for shape in shapes.values()}) > 1:
+        listed = ", ".join(f"{record} {shape}" for record, shape in shapes.items())
+        remedy = "name those that belong together with --datasets"
+        raise InputError(name, f"datasets differ in length: {listed}", remedy=remedy)
+
+
+def _check_column(column: Column, storage: Storage, name: str) -> None:
+    place = f"dataset {storage.path!r}"
+    obstacle = find_obstacle(column.tid)
+    if obstacle is None and column.kind is not Kind.FIXED and column.row_shape:
+        obstacle = f"holds variable-length values of shape {column.row_shape} in a row"
+    if obstacle:
+        remedy = "name other datasets with --datasets"
+        raise InputError(name, obstacle, place=place, remedy=remedy)
+    if column.row_bytes > _WIDEST_ROW_BYTES:
+        problem = f"a row has {column.row_bytes} bytes, and at most {_WIDEST_ROW_BYTES} are possible"
+        raise InputError(name, problem, place=place)
+
+
+def _find_item_bytes(file: h5py.File, column: Column) -> int:
+    """Return the size of an element in the file: for a variable-length one, of its length, address and index."""
+    if column.kind is Kind.FIXED:
+        return int(column.tid.get_size())
+    address_bytes, _ = file.id.get_create_plist().get_sizes()
+    return 4 + int(address_bytes) + 4
+
+
+def _check_sizes(columns: list[Column], storages: list[Storage], name: str) -> None:
+    sizes = [
+        (f"dataset {storage.path!r}", column.native_width * storage.row_count, storage.stored_bytes)
+        for column, storage in zip(columns, storages, strict=True)
+    ]
+    totals = (
+        "all datasets",
+        sum(declared for _, declared, _ in sizes),
+        sum(stored for _, _, stored in sizes),
+    )
+    for place, declared, stored in [*sizes, totals]:
+        if declared > _MOST_UNSTORED_BYTES and declared > _MOST_SHRINKAGE * stored:
+            problem = f"declares {declared} bytes but stores {stored}"
+            raise InputError(name, problem, place=place, remedy="write a file that has its data")

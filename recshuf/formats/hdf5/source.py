@@ -1,0 +1,192 @@
+"""All HDF5 inputs of a run, read as native batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from recshuf.errors import InputError
+from recshuf.formats.hdf5.file.contents import walk_file
+from recshuf.formats.hdf5.file.opening import opened, reading
+from recshuf.formats.hdf5.file.types import Kind
+from recshuf.formats.hdf5.reading.inventory import (
+    Inventory,
+    check_scalars,
+    choose_datasets,
+    drop_scalars,
+    find_records,
+    read_inventory,
+    take_inventory,
+)
+from recshuf.formats.hdf5.reading.rows import RowRange, RowReader
+from recshuf.formats.hdf5.tables.decoder import TableDecoder
+from recshuf.formats.hdf5.writing.template import ImageCopier, Layout
+from recshuf.interfaces import Decoder, Fragment, InputSummary, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recshuf.interfaces import InputFile
+
+_MOST_BLOCKS = 4
+"""Fragments grow to this many blocks, so that they begin and end with a chunk."""
+_VARIABLE_COPIES = 4
+"""Variable-length values exist in the library, as Python objects, in Arrow, and once more for a spike."""
+
+_CHUNK_COPIES = 3
+"""A chunk exists as it is stored, as pieces inflated so far, and as these are joined."""
+
+
+class Hdf5Source(Source):
+    """Inputs that hold the same datasets, whatever their chunks.
+
+    Parameters
+    ----------
+    given
+        The inputs, at least one.
+    datasets
+        Names of the datasets that are the record, or None for all with a first axis.
+    field
+        Path of the only field that is wanted: the record is the datasets that make it up; None for all.
+
+    Raises
+    ------
+    InputError
+        When an input cannot be read, or does not fit the first.
+    UsageError
+        When no dataset has to do with the field.
+    """
+
+    def __init__(
+        self, given: Sequence[InputFile], datasets: tuple[str, ...] | None, field: str | None = None
+    ) -> None:
+        if field is not None:
+            datasets = choose_datasets(given[0], datasets, field)
+        rest = [take_inventory(each, datasets) for each in given[1:]]
+        first, self.layout = _open_first(given[0], datasets, sum(each.row_count for each in rest))
+        for other in rest:
+            _check_same(first, other)
+        self._inventories = [first, *rest]
+        self.schema = pa.schema([column.field for column in first.columns])
+        self.inputs = tuple(_summarise(each) for each in self._inventories)
+
+    def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
+        """Yield the fragments of one input: as many whole chunks as fit a block."""
+        inventory = self._inventories[input_index]
+        if inventory.row_count == 0:
+            return
+        _check_limits(inventory, max_record_bytes)
+        rows = _rows_of_fragment(inventory, block_bytes)
+        reader = RowReader(inventory, self.schema, _find_cached(inventory, rows))
+        for start in range(0, inventory.row_count, rows):
+            stop = min(start + rows, inventory.row_count)
+            yield RowRange(reader, start, stop, block_bytes, max_record_bytes)
+
+    def reading_bytes(self, block_bytes: int) -> int:
+        """Return the bytes of a fragment, of the chunks kept between reads, and of the one being inflated."""
+        return max(_reading_bytes(each, block_bytes) for each in self._inventories)
+
+    def decoder(self) -> Decoder:
+        """Return a decoder: groups become structs, rows fixed-size lists."""
+        return TableDecoder(self._inventories[0].columns, [each.given.name for each in self._inventories])
+
+
+def _open_first(
+    given: InputFile, datasets: tuple[str, ...] | None, rows_elsewhere: int
+) -> tuple[Inventory, Layout]:
+    """Return the inventory of the first input, and the layout that all shards take over from it."""
+    with reading(given.name), opened(given) as file:
+        contents = walk_file(file, given.name)
+        records = find_records(file, given.name, contents, datasets)
+        inventory = read_inventory(file, given, records)
+        if datasets is None:
+            check_scalars(file, contents, given.name)
+        else:
+            drop_scalars(file, contents)
+        row_count = inventory.row_count + rows_elsewhere
+        image = ImageCopier(
+            file, given.name, contents, records, row_count, lenient=datasets is not None
+        ).copy()
+    return inventory, Layout(image, tuple(records))
+
+
+def _check_same(first: Inventory, other: Inventory) -> None:
+    """Raise `InputError` if two inputs do not hold the same datasets."""
+    mine = {column.name: column for column in first.columns}
+    theirs = {column.name: column for column in other.columns}
+    for name in sorted(mine.keys() ^ theirs.keys()):
+        have, lack = (first, other) if name in mine else (other, first)
+        problem = f"has no dataset {name!r}, but {have.given.name} has"
+        raise InputError(lack.given.name, problem, remedy="name those in all files with --datasets")
+    for name, column in mine.items():
+        if not column.holds_same(theirs[name]):
+            problem = (
+                f"{theirs[name].describe()} rows of shape {theirs[name].row_shape}, "
+                f"but {column.describe()} of shape {column.row_shape} in {first.given.name}"
+            )
+            raise InputError(other.given.name, problem, place=f"dataset {name!r}")
+
+
+def _summarise(inventory: Inventory) -> InputSummary:
+    return InputSummary(
+        name=inventory.given.name,
+        file_bytes=inventory.file_bytes,
+        record_count=inventory.row_count,
+        record_count_is_exact=True,
+        native_bytes=inventory.native_bytes,
+    )
+
+
+def _check_limits(inventory: Inventory, max_record_bytes: int) -> None:
+    record_bytes = sum(column.fixed_bytes for column in inventory.columns)
+    if record_bytes > max_record_bytes:
+        problem = f"a record has {record_bytes} bytes, more than the {max_record_bytes} that fit"
+        raise InputError(inventory.given.name, problem, place="row 0", remedy="raise --memory")
+    for storage in inventory.storages:
+        if storage.chunk_bytes > max_record_bytes:
+            problem = f"a chunk has {storage.chunk_bytes} bytes, more than the {max_record_bytes} that fit"
+            place = f"dataset {storage.path!r}"
+            raise InputError(inventory.given.name, problem, place=place, remedy="raise --memory")
+
+
+def _record_bytes(inventory: Inventory) -> int:
+    """Return the size of a record: the average, where it varies."""
+    return max(1, inventory.native_bytes // max(1, inventory.row_count))
+
+
+def _rows_of_fragment(inventory: Inventory, block_bytes: int) -> int:
+    """Return how many rows are read at once.
+
+    Fragments end where a chunk of the heaviest dataset does, so that its chunks are inflated once; where such a
+    chunk is far larger than a block, they do not, and the chunk is kept between reads.
+    """
+    record_bytes = _record_bytes(inventory)
+    rows = max(1, block_bytes // record_bytes)
+    chunk_rows = _heaviest_chunk_rows(inventory)
+    if chunk_rows * record_bytes > _MOST_BLOCKS * block_bytes:
+        return rows
+    return max(1, rows // chunk_rows) * chunk_rows
+
+
+def _heaviest_chunk_rows(inventory: Inventory) -> int:
+    pairs = zip(inventory.columns, inventory.storages, strict=True)
+    return max(((column.row_bytes, storage.chunk_rows or 1) for column, storage in pairs))[1]
+
+
+def _find_cached(inventory: Inventory, rows: int) -> list[bool]:
+    """Tell of which datasets a chunk is kept between reads: where fragments cut through chunks."""
+    variable = any(column.kind is not Kind.FIXED for column in inventory.columns)
+    return [
+        storage.chunk_rows is not None and (variable or rows % storage.chunk_rows > 0)
+        for storage in inventory.storages
+    ]
+
+
+def _reading_bytes(inventory: Inventory, block_bytes: int) -> int:
+    rows = _rows_of_fragment(inventory, block_bytes)
+    fixed = rows * sum(column.fixed_bytes for column in inventory.columns)
+    variable = _VARIABLE_COPIES * block_bytes if inventory.variable_bytes else 0
+    chunks = [storage.chunk_bytes for storage in inventory.storages]
+    kept = sum(size for size, keep in zip(chunks, _find_cached(inventory, rows), strict=True) if keep)
+    return fixed + variable + kept + _CHUNK_COPIES * max(chunks)

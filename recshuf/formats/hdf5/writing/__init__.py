@@ -1,0 +1,1 @@
+"""Record batches to HDF5 shards."""

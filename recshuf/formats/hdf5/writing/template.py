@@ -1,0 +1,194 @@
+"""The image of an HDF5 file without records: what every shard of a run starts from, byte for byte.
+
+It has all groups, attributes, scalars, named types and links of the first input, and the datasets of the
+record with their types, filters and fill values, but no rows. A sink writes it to disk and appends rows.
+"""
+
+from __future__ import annotations
+
+import io
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+import h5py
+from h5py import h5d, h5o, h5p, h5s, h5t
+
+from recshuf.formats.hdf5.file.attributes import attach_scales, copy_attributes
+from recshuf.formats.hdf5.file.contents import address_of, walk_file
+from recshuf.formats.hdf5.file.dataset import find_chunk
+from recshuf.formats.hdf5.filters.names import replace_unusable_filters, set_compression
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from recshuf.formats.hdf5.file.contents import Contents
+
+CHUNK_BYTES = 256 * 1024
+"""Size of the chunks of datasets that had none."""
+MAX_CHUNK_ROW_BYTES = 64 << 20
+"""Most bytes of all chunks that share their rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What shards take over from the inputs: an image, and the datasets in it that get the records."""
+
+    image: bytes
+    names: tuple[str, ...]
+    """Paths of the datasets in the order of the native fields."""
+
+
+@contextmanager
+def new_image(*, track_order: bool = False) -> Iterator[tuple[h5py.File, list[bytes]]]:
+    """Give an HDF5 file in memory, and a list that holds its bytes afterwards."""
+    result: list[bytes] = []
+    with h5py.File("image", "w", driver="core", backing_store=False, track_order=track_order) as file:
+        yield file, result
+        file.flush()
+        result.append(file.id.get_file_image())
+
+
+def open_image(image: bytes) -> h5py.File:
+    """Return an image opened for reading."""
+    return h5py.File(io.BytesIO(image), "r")
+
+
+@dataclass(slots=True)
+class ImageCopier:
+    """Makes the image of an open file."""
+
+    source: h5py.File
+    """The file, open for reading."""
+    name: str
+    """What messages call it."""
+    contents: Contents
+    """What lies in it."""
+    records: Mapping[str, str]
+    """Path in the source of each dataset of the record, by its name."""
+    row_count: int
+    """Records in all inputs; datasets without chunks get none larger than that."""
+    lenient: bool = False
+    """Leave out links, and attributes that hold references."""
+    compression: tuple[str, int | None] | None = None
+    """Name and level of another compression."""
+
+    def copy(self) -> bytes:
+        """Return the image.
+
+        Raises
+        ------
+        InputError
+            When an attribute cannot be moved.
+        """
+        ways = self._find_ways()
+        with new_image(track_order=_tracks_order(self.source["/"])) as (target, result):
+            self._copy_attributes("", "", target)
+            for path in self.contents.order:
+                if path in ways:
+                    ways[path](path, target)
+            for name in self.records:
+                if name not in target:
+                    self._copy_dataset(name, target)
+            self._attach_scales(target)
+        return result[0]
+
+    def _find_ways(self) -> dict[str, Callable[[str, h5py.File], None]]:
+        """Return by its path how each object is copied; the datasets of the record last, as they may be links."""
+        ways = dict.fromkeys(self.contents.groups, self._copy_group)
+        ways |= dict.fromkeys(self.contents.types, self._copy_type)
+        ways |= dict.fromkeys(self.contents.scalars, self._copy_scalar)
+        if not self.lenient:
+            ways |= dict.fromkeys(self.contents.soft_links, self._copy_soft_link)
+            ways |= dict.fromkeys(self.contents.hard_links, self._copy_hard_link)
+        return ways | dict.fromkeys(self.records, self._copy_dataset)
+
+    def _copy_attributes(self, path: str, name: str, target: h5py.File) -> None:
+        copy_attributes(self.source["/" + path], target["/" + name], self.name, lenient=self.lenient)
+
+    def _copy_group(self, path: str, target: h5py.File) -> None:
+        target.create_group(path, track_order=_tracks_order(self.source[path]))
+        self._copy_attributes(path, path, target)
+
+    def _copy_type(self, path: str, target: h5py.File) -> None:
+        self.source[path].id.copy().commit(target.id, path.encode(), link_plist())
+        self._copy_attributes(path, path, target)
+
+    def _copy_scalar(self, path: str, target: h5py.File) -> None:
+        plist = h5p.create(h5p.OBJECT_COPY)
+        plist.set_copy_object(h5o.COPY_WITHOUT_ATTR_FLAG)
+        h5o.copy(self.source.id, path.encode(), target.id, path.encode(), plist, link_plist())
+        self._copy_attributes(path, path, target)
+
+    def _copy_soft_link(self, path: str, target: h5py.File) -> None:
+        target[path] = h5py.SoftLink(self.contents.soft_links[path])
+
+    def _copy_hard_link(self, path: str, target: h5py.File) -> None:
+        target[path] = target["/" + self.contents.hard_links[path]]
+
+    def _copy_dataset(self, name: str, target: h5py.File) -> None:
+        path = self.records[name]
+        dataset = self.source[path].id
+        plist = _shard_plist(dataset, self.row_count, self.compression)
+        space = h5s.create_simple((0, *dataset.shape[1:]), _find_most(dataset))
+        h5d.create(target.id, name.encode(), dataset.get_type().copy(), space, plist, link_plist())
+        self._copy_attributes(path, name, target)
+
+    def _attach_scales(self, target: h5py.File) -> None:
+        copies = {address_of(self.source[path]): target[path] for path in self.contents.scalars}
+        copies |= {address_of(self.source[path]): target[name] for name, path in self.records.items()}
+        for name, path in self.records.items():
+            attach_scales(self.source[path], target[name], copies)
+
+
+def recompress_image(layout: Layout, compression: str, level: int | None) -> Layout:
+    """Return a layout whose datasets of the record are compressed otherwise."""
+    with open_image(layout.image) as source:
+        records = {name: name for name in layout.names}
+        contents = walk_file(source, "image")
+        copier = ImageCopier(source, "image", contents, records, 1, compression=(compression, level))
+        return Layout(copier.copy(), layout.names)
+
+
+def _shard_plist(
+    dataset: h5d.DatasetID, row_count: int, compression: tuple[str, int | None] | None
+) -> h5p.PropDCID:
+    """Return how a dataset of a shard is created, given the one it is modelled on."""
+    plist = dataset.get_create_plist().copy()
+    plist.set_chunk(_shard_chunk(dataset, row_count))
+    plist.set_alloc_time(h5d.ALLOC_TIME_INCR)
+    plist.set_fill_time(h5d.FILL_TIME_IFSET)
+    plist.set_obj_track_times(False)
+    replace_unusable_filters(plist)
+    if compression is not None:
+        set_compression(plist, *compression)
+    return plist
+
+
+def _shard_chunk(dataset: h5d.DatasetID, row_count: int) -> tuple[int, ...]:
+    row_shape = dataset.shape[1:]
+    row_bytes = max(1, prod(row_shape) * dataset.get_type().get_size())
+    chunk = find_chunk(dataset)
+    if chunk is None:
+        rows = min(CHUNK_BYTES // row_bytes, row_count)
+        return (max(1, rows), *(max(1, width) for width in row_shape))
+    return (max(1, min(chunk[0], MAX_CHUNK_ROW_BYTES // row_bytes)), *chunk[1:])
+
+
+def _find_most(dataset: h5d.DatasetID) -> tuple[int, ...]:
+    """Return the largest shape of a dataset of a shard: any number of rows, and chunks without bytes fit, too."""
+    _, *widths = dataset.get_space().get_simple_extent_dims(maxdims=True)
+    return (h5s.UNLIMITED, *(width or h5s.UNLIMITED for width in widths))
+
+
+def _tracks_order(group: h5py.Group) -> bool:
+    return bool(group.id.get_create_plist().get_link_creation_order())
+
+
+def link_plist() -> h5p.PropLCID:
+    """Return how an object is linked: under a UTF-8 name, its groups made on the way."""
+    plist = h5p.create(h5p.LINK_CREATE)
+    plist.set_create_intermediate_group(True)
+    plist.set_char_encoding(h5t.CSET_UTF8)
+    return plist

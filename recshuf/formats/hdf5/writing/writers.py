@@ -1,0 +1,281 @@
+"""Appending rows to one dataset of a shard: by HDF5, or as chunks that are filtered here, in threads."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from contextlib import nullcontext
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from h5py import h5t
+from h5py._objects import phil
+
+from recshuf.formats.hdf5.file.dataset import Column, select_rows, view_offsets
+from recshuf.formats.hdf5.file.types import Kind
+from recshuf.system.threads import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+
+    from h5py import h5d
+    from numpy.typing import NDArray
+
+    from recshuf.formats.hdf5.filters.fletcher32 import Bytes
+    from recshuf.formats.hdf5.filters.pipeline import Pipeline
+    from recshuf.formats.hdf5.writing.shard_file import ShardFile
+
+    _Offset = tuple[int, ...]
+    _Chunk = tuple[int, Bytes]
+
+_TASK_BYTES = 256 << 10
+"""Chunks smaller than this are filtered several at a time."""
+_HELD_BYTES = 64 << 10
+"""Chunks smaller than this in the file are written faster than HDF5 can be left for it."""
+_COPIES = 3
+"""A chunk exists as a block of its own, shuffled, and compressed; and as rows that wait for a thread."""
+
+
+class TaskQueue:
+    """Does work in threads, and what follows from each piece of it in the thread of the caller, in order.
+
+    Parameters
+    ----------
+    threads
+        With one, all is done at once and by the caller.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._pool = Pool(threads, "encode") if threads > 1 else None
+        self._most = threads
+        self._waiting: deque[tuple[Future[list[_Chunk]], Callable[[list[_Chunk]], None]]] = deque()
+
+    def put(self, work: Callable[[], list[_Chunk]], use: Callable[[list[_Chunk]], None]) -> None:
+        """Have some work done, and its result used after all before it; wait where too much is under way."""
+        if self._pool is None:
+            use(work())
+            return
+        while len(self._waiting) > self._most:
+            self._use_first()
+        self._waiting.append((self._pool.submit(work), use))
+
+    def do(self, work: Callable[[], list[_Chunk]], use: Callable[[list[_Chunk]], None]) -> None:
+        """Do some work at once, and use its result, after all before it."""
+        self.drain()
+        use(work())
+
+    def drain(self) -> None:
+        """Wait until everything is done."""
+        while self._waiting:
+            self._use_first()
+
+    def close(self) -> None:
+        """Give up what is not done. Idempotent."""
+        self._waiting.clear()
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def _use_first(self) -> None:
+        future, use = self._waiting.popleft()
+        use(future.result())
+
+
+def task_bytes(band_bytes: int, chunk_bytes: int, threads: int) -> int:
+    """Return the most memory that chunks take while they are filtered.
+
+    Parameters
+    ----------
+    band_bytes
+        Size of all chunks that wait for their last rows.
+    chunk_bytes
+        Size of the largest chunk.
+    """
+    tasks, bands, copies = (1, 1, _COPIES) if threads == 1 else (threads + 1, 2, _COPIES + 1)
+    return bands * band_bytes + tasks * copies * max(chunk_bytes, _TASK_BYTES)
+
+
+class RowWriter(ABC):
+    """Appends rows to a dataset that begins empty."""
+
+    @abstractmethod
+    def append(self, pieces: Sequence[pa.Array]) -> None:
+        """Take some rows, at least one piece, which may reach the dataset later."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Write what still waits, once no more rows will come."""
+
+
+class LibraryWriter(RowWriter):
+    """Has HDF5 do everything."""
+
+    def __init__(self, dataset: h5d.DatasetID, column: Column, tasks: TaskQueue) -> None:
+        self._dataset = dataset
+        self._column = column
+        self._tasks = tasks
+        self._row_count = 0
+
+    def append(self, pieces: Sequence[pa.Array]) -> None:
+        """Write some rows, after all chunks before them."""
+        rows = _join(pieces)
+        self._tasks.drain()
+        start, self._row_count = self._row_count, self._row_count + len(rows)
+        self._dataset.set_extent((self._row_count, *self._column.row_shape))
+        if self._column.row_bytes:
+            self._write(start, rows)
+
+    def _write(self, start: int, rows: pa.Array) -> None:
+        in_memory, in_file = select_rows(self._dataset, start, len(rows), self._column.row_shape)
+        if self._column.kind is Kind.FIXED:
+            values = _view_fixed(rows, self._column.row_bytes)
+            self._dataset.write(in_memory, in_file, values, self._dataset.get_type())
+        else:
+            is_string = self._column.kind is Kind.STRING
+            values = _list_strings(rows) if is_string else _list_arrays(rows, self._column)
+            self._dataset.write(in_memory, in_file, values, h5t.py_create(self._dataset.dtype))
+
+    def finish(self) -> None:
+        """Do nothing: no rows wait."""
+
+
+class ChunkWriter(RowWriter):
+    """Filters chunks in threads, if there are filters, and leaves only their place in the file to HDF5.
+
+    Chunks that share their rows are a band. Rows wait until a band is full::
+
+        rows:  [. . . . . . . . . . .]     chunks of 4 rows and half a row's width:
+        bands: |       |       |          6 chunks, the last 2 filled up with the fill value
+
+    Parameters
+    ----------
+    pipeline
+        The filters.
+    fill
+        The bytes of an element that was never written.
+    shard
+        The file that the dataset is in.
+    """
+
+    def __init__(
+        self,
+        dataset: h5d.DatasetID,
+        column: Column,
+        pipeline: Pipeline,
+        fill: bytes,
+        tasks: TaskQueue,
+        shard: ShardFile,
+    ) -> None:
+        self._shard = shard
+        self._dataset = dataset
+        self._shape = (*column.row_shape, pipeline.item_bytes)
+        self._row_bytes = column.row_bytes
+        self._pipeline = pipeline
+        self._fill = np.frombuffer(fill, np.uint8)
+        self._tasks = tasks
+        self._band_rows = pipeline.chunk[0]
+        widths = zip(column.row_shape, pipeline.chunk[1:], strict=True)
+        self._inner = list(product(*(range(0, width, step) for width, step in widths)))
+        self._task_chunks = max(1, _TASK_BYTES // pipeline.chunk_bytes)
+        self._row_count = 0
+        """Rows in tasks so far."""
+        self._extent = 0
+        """Rows that the dataset has room for."""
+        self._waiting: NDArray[np.uint8] | None = None
+        self._waiting_count = 0
+
+    def append(self, pieces: Sequence[pa.Array]) -> None:
+        """Write all bands that are full."""
+        # Joined, what waits for a thread is not all of the piles that the rows are from.
+        for rows in [_join(pieces)] if self._pipeline.codes else pieces:
+            self._append(rows)
+
+    def _append(self, rows: pa.Array) -> None:
+        values = _view_fixed(rows, self._row_bytes).reshape(len(rows), self._row_bytes)
+        if self._waiting_count:
+            values = values[self._wait(values) :]
+        whole = len(values) - len(values) % self._band_rows
+        if whole:
+            self._put(values[:whole])
+        if whole < len(values):
+            self._wait(values[whole:])
+
+    def finish(self) -> None:
+        """Write the last band."""
+        if self._waiting is not None and self._waiting_count:
+            self._put(self._waiting[: self._waiting_count])
+            self._waiting_count = 0
+
+    def _wait(self, values: NDArray[np.uint8]) -> int:
+        """Keep as many rows as the band that waits has room for; write it if it is full. Returns the number."""
+        if self._waiting is None:
+            self._waiting = np.empty((self._band_rows, self._row_bytes), np.uint8)
+        start = self._waiting_count
+        taken = min(len(values), self._band_rows - start)
+        self._waiting[start : start + taken] = values[:taken]
+        self._waiting_count += taken
+        if self._waiting_count == self._band_rows:
+            full, self._waiting, self._waiting_count = self._waiting, None, 0
+            self._put(full)
+        return taken
+
+    def _put(self, values: NDArray[np.uint8]) -> None:
+        """Have the chunks of bands filtered, and write them; only the last rows of all may be part of a band."""
+        rows = values.reshape(len(values), *self._shape)
+        places = list(product(range(0, len(rows), self._band_rows), self._inner))
+        put = self._tasks.put if self._pipeline.codes else self._tasks.do
+        first, self._row_count = self._row_count, self._row_count + len(rows)
+        for start in range(0, len(places), self._task_chunks):
+            some = places[start : start + self._task_chunks]
+            offsets = [(first + row, *inner) for row, inner in some]
+            put(partial(self._encode, rows, some), partial(self._write, self._row_count, offsets))
+
+    def _encode(self, rows: NDArray[np.uint8], places: list[tuple[int, _Offset]]) -> list[_Chunk]:
+        return [self._pipeline.encode(self._cut(rows, (row, *inner))) for row, inner in places]
+
+    def _cut(self, rows: NDArray[np.uint8], offset: _Offset) -> NDArray[np.uint8]:
+        """Return a chunk of rows, contiguous, and filled up where it reaches over an edge."""
+        chunk = self._pipeline.chunk
+        part = rows[tuple(slice(low, low + width) for low, width in zip(offset, chunk, strict=True))]
+        if part.shape[:-1] == chunk:
+            return np.ascontiguousarray(part)
+        whole = np.empty((*chunk, part.shape[-1]), np.uint8)
+        whole[...] = self._fill
+        whole[tuple(map(slice, part.shape))] = part
+        return whole
+
+    def _write(self, row_count: int, offsets: list[_Offset], chunks: list[_Chunk]) -> None:
+        if row_count > self._extent:
+            self._dataset.set_extent((row_count, *self._shape[:-1]))
+            self._extent = row_count
+        for offset, (mask, stored) in zip(offsets, chunks, strict=True):
+            is_large = memoryview(stored).nbytes >= _HELD_BYTES
+            with self._shard.holding(stored) if is_large else nullcontext(), phil:  # as in reading
+                self._dataset.write_direct_chunk(offset, stored, mask)
+
+
+def _join(pieces: Sequence[pa.Array]) -> pa.Array:
+    return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
+
+
+def _view_fixed(rows: pa.FixedSizeBinaryArray, width: int) -> NDArray[np.uint8]:
+    return np.frombuffer(rows.buffers()[1], np.uint8, len(rows) * width, rows.offset * width)
+
+
+def _list_strings(rows: pa.LargeBinaryArray) -> np.ndarray:
+    """Return an object array of bytes."""
+    strings: np.ndarray = rows.to_numpy(zero_copy_only=False)
+    return strings
+
+
+def _list_arrays(rows: pa.LargeBinaryArray, column: Column) -> np.ndarray:
+    """Return an object array of NumPy arrays, which share memory with the rows."""
+    dtype = column.tid.get_super().dtype
+    offsets = view_offsets(rows)
+    data = rows.buffers()[2] or b""
+    values = np.frombuffer(data, dtype, (offsets[-1] - offsets[0]) // dtype.itemsize, int(offsets[0]))
+    parts = np.split(values, (offsets[1:-1] - offsets[0]) // dtype.itemsize)
+    return np.fromiter(parts, object, len(rows))

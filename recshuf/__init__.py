@@ -25,22 +25,22 @@ __all__ = [
 if TYPE_CHECKING:
     from recshuf import errors
     from recshuf.api import check, picture, plan, shuffle, verify
-    from recshuf.arguments import CheckOptions, Options, VerifyOptions
     from recshuf.checking import CheckReport
-    from recshuf.report import ShuffleReport
+    from recshuf.job.options import CheckOptions, Options, VerifyOptions
+    from recshuf.job.report import ShuffleReport
     from recshuf.verification import VerifyReport
 
 _HOMES = {
-    "CheckOptions": "recshuf.arguments",
+    "CheckOptions": "recshuf.job.options",
     "CheckReport": "recshuf.checking",
     "check": "recshuf.api",
     "picture": "recshuf.api",
-    "Options": "recshuf.arguments",
+    "Options": "recshuf.job.options",
     "shuffle": "recshuf.api",
     "plan": "recshuf.api",
     "verify": "recshuf.api",
-    "ShuffleReport": "recshuf.report",
-    "VerifyOptions": "recshuf.arguments",
+    "ShuffleReport": "recshuf.job.report",
+    "VerifyOptions": "recshuf.job.options",
     "VerifyReport": "recshuf.verification",
 }
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from recshuf.progress import Progress
+    from recshuf.job.progress import Progress
 
 FAILED = 1
 NOT_UNIFORM = 3
@@ -237,7 +237,7 @@ def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:
 
 def _choose_progress(quiet: bool, *, writes_records: bool = False) -> Progress:
     """Return what hears of progress; `writes_records` tells whether records go to standard output meanwhile."""
-    from recshuf.progress import SilentProgress
+    from recshuf.job.progress import SilentProgress
     from recshuf.terminal import TerminalProgress, Warnings
 
     if quiet:

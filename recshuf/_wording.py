@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from recshuf.checking import CheckReport
-    from recshuf.plans import Plan
-    from recshuf.report import ShuffleReport
+    from recshuf.job.plan import Plan
+    from recshuf.job.report import ShuffleReport
     from recshuf.verification import RecordPlace, VerifyReport
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Unpack, cast
 
-from recshuf.arguments import CheckOptions, VerifyOptions, list_paths, make_job, split_names
 from recshuf.errors import UsageError
-from recshuf.progress import SilentProgress, listen_to
+from recshuf.job.options import CheckOptions, VerifyOptions, list_paths, make_job, split_names
+from recshuf.job.progress import SilentProgress, listen_to
 from recshuf.system.memory import choose_allocators
 
 if TYPE_CHECKING:
-    from recshuf.arguments import Options, Paths
     from recshuf.checking import CheckReport
-    from recshuf.job import Job
-    from recshuf.plans import Plan
-    from recshuf.progress import Progress
-    from recshuf.report import ShuffleReport
+    from recshuf.job.job import Job
+    from recshuf.job.options import Options, Paths
+    from recshuf.job.plan import Plan
+    from recshuf.job.progress import Progress
+    from recshuf.job.report import ShuffleReport
     from recshuf.verification import VerifyReport
 
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.job import Job
+    from recshuf.job.job import Job
+    from recshuf.job.progress import Progress
     from recshuf.origins import Origins
-    from recshuf.progress import Progress
     from recshuf.samples import Sample
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import UsageError
 
 if TYPE_CHECKING:
-    from recshuf.job import Job
+    from recshuf.job.job import Job
 
 
 def check_options(job: Job, source_name: str, target_name: str) -> None:

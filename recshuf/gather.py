@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.interfaces import Decoder, Sink
+    from recshuf.job.plan import Plan
+    from recshuf.job.progress import Progress
     from recshuf.piles.store import PileStore
-    from recshuf.plans import Plan
-    from recshuf.progress import Progress
 
 
 JOINED_BYTES = 2 << 20

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError
 from recshuf.formats import name_by_suffix
-from recshuf.report import FileReport
+from recshuf.job.report import FileReport
 from recshuf.shards import MANIFEST_NAME
 
 if TYPE_CHECKING:

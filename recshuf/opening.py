@@ -17,8 +17,8 @@ from recshuf.formats import (
     suffix_compression,
 )
 from recshuf.interfaces import FieldAdder, InputFile, SupportsFields, SupportsTrust
-from recshuf.planning import make_plan, take_census
-from recshuf.plans import Costs, Cut, InputSize, Limits, Plan
+from recshuf.job.plan import Costs, Cut, InputSize, Limits, Plan
+from recshuf.job.planner import make_plan, take_census
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.provenance import (
     FILE_COLUMN,
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.interfaces import Decoder, Format, InputSummary, Source, Target, WriteOptions
-    from recshuf.job import Job
+    from recshuf.job.job import Job
+    from recshuf.job.progress import Progress
     from recshuf.piles.layout import PileLayout
-    from recshuf.progress import Progress
 
 CONVERSION_FACTOR = 1.5
 """Memory of a batch in table form, as a multiple of its native size: offsets and validity come on top."""

@@ -9,7 +9,7 @@ from recshuf._fingerprints_types import find_difference, find_exact_difference
 from recshuf.errors import InputError
 from recshuf.fingerprints import HashKey
 from recshuf.formats import detect_format
-from recshuf.planning import plan_reading
+from recshuf.job.planner import plan_reading
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.records.reader import Reading
 from recshuf.records.rows import split_spans
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.interfaces import InputFile
-    from recshuf.job import Job
+    from recshuf.job.job import Job
+    from recshuf.job.progress import Progress
     from recshuf.manifest import Manifest
-    from recshuf.progress import Progress
     from recshuf.records.rows import Span
 
     VisitHashes = Callable[[NDArray[np.uint64], int, int], None]

@@ -15,9 +15,9 @@ from recshuf.values import MOST_LABELS, name_codes, rank_densely
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recshuf.job import Job
+    from recshuf.job.job import Job
+    from recshuf.job.progress import Progress
     from recshuf.origins import Origins
-    from recshuf.progress import Progress
     from recshuf.samples import Sample
 
 BEFORE, AFTER = "before", "after"

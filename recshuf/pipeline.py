@@ -21,12 +21,12 @@ from recshuf.errors import (
 )
 from recshuf.gather import Gather
 from recshuf.interfaces import Sink, SupportsStream
+from recshuf.job.plan import shard_bounds
+from recshuf.job.report import FileReport, PassReport, ShuffleReport
 from recshuf.keeper import FinishedShard, ShardKeeper
 from recshuf.opening import Opened, find_destination, open_job
 from recshuf.piles.store import set_name
-from recshuf.plans import shard_bounds
 from recshuf.records.keys import ORDER_VERSION
-from recshuf.report import FileReport, PassReport, ShuffleReport
 from recshuf.resume import Earlier, describe_job, describe_set, describe_shard
 from recshuf.scatter import Scatter
 from recshuf.shards import write_error
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from recshuf.interfaces import Target
-    from recshuf.job import Job
-    from recshuf.plans import Plan
-    from recshuf.progress import Progress
+    from recshuf.job.job import Job
+    from recshuf.job.plan import Plan
+    from recshuf.job.progress import Progress
     from recshuf.records.digests import Digest
     from recshuf.records.input_counts import InputCount, InputCounts
 

@@ -33,10 +33,10 @@ from recshuf.tracing import read_origins, read_places, read_values
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recshuf.job import Job
+    from recshuf.job.job import Job
+    from recshuf.job.progress import Progress
+    from recshuf.job.report import ShuffleReport
     from recshuf.pages import Part
-    from recshuf.progress import Progress
-    from recshuf.report import ShuffleReport
 
 _SCORE_COLUMNS = (
     Column("statistic"),

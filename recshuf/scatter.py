@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.interfaces import BadRecords, Decoder, Source
+    from recshuf.job.plan import Plan
+    from recshuf.job.progress import Progress
     from recshuf.piles.store import PileStore
-    from recshuf.plans import Plan
-    from recshuf.progress import Progress
     from recshuf.records.input_counts import InputCount
     from recshuf.records.rows import Span
 

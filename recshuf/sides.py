@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source
-    from recshuf.progress import Progress
+    from recshuf.job.progress import Progress
 
 
 INPUTS, OUTPUT = 0, 1

@@ -13,8 +13,8 @@ from recshuf.version import __version__
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from recshuf.job.report import FileReport
     from recshuf.opening import Opened
-    from recshuf.report import FileReport
 
 
 def make_manifest(

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from recshuf._wording import one_line
-from recshuf.progress import SilentProgress
+from recshuf.job.progress import SilentProgress
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:

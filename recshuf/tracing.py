@@ -26,8 +26,8 @@ from recshuf.values import find_value
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from recshuf.job import Job
-    from recshuf.progress import Progress
+    from recshuf.job.job import Job
+    from recshuf.job.progress import Progress
 
 LOTS_SEED = 0
 """Lots decide between equal records, the same way for the same files."""

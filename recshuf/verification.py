@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from recshuf._verify_search import Found, Place, Search, Tally
 from recshuf.errors import OutputError, UsageError
+from recshuf.job.report import FileReport
 from recshuf.manifest import read_manifest
 from recshuf.pairs import SideReader, compare_schemas, open_pair
 from recshuf.piles.scratch import Scratch
-from recshuf.report import FileReport
 from recshuf.sides import INPUTS, OUTPUT
 from recshuf.system.listing import check_unchanged
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.interfaces import InputFile
-    from recshuf.job import Job
-    from recshuf.progress import Progress
+    from recshuf.job.job import Job
+    from recshuf.job.progress import Progress
     from recshuf.sides import Side
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
-    from recshuf.job import Job
+    from recshuf.job.job import Job
     from recshuf.opening import Opened
     from recshuf.resume import Earlier
     from recshuf.staging import Staging

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.report import ShuffleReport
+    from recshuf.job.report import ShuffleReport
 
 pytestmark = pytest.mark.slow
 

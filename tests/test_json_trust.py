@@ -17,7 +17,7 @@ import recshuf
 from recshuf import opening, pipeline
 from recshuf.errors import ConversionError, InputError, Unforeseen
 from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
-from recshuf.progress import SilentProgress
+from recshuf.job.progress import SilentProgress
 from tests.formats.jsonl.decoding.test_decoder import ANY_RECORDS, RECORDS_OF_ONE_TYPE, batch_of, decode_with
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from recshuf.formats.jsonl.splicing import JsonFieldAdder
 from recshuf.formats.lines.cutting import SCHEMA
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, InputSummary, ReadOptions, WriteOptions
-from recshuf.plans import Costs
+from recshuf.job.plan import Costs
 from recshuf.records.provenance import ProvenanceDecoder
 from recshuf.staging import Staging
 from tests.support.format_tools import decompress_file
@@ -33,7 +33,7 @@ from tests.test_shuffle import digest_tree, list_shards, make_inputs, order_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recshuf.plans import Plan
+    from recshuf.job.plan import Plan
     from tests.conftest import Run
 
 COUNTS = (300, 200, 0, 251)

@@ -28,7 +28,7 @@ from tests.test_resume import run_and_die
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.plans import Plan
+    from recshuf.job.plan import Plan
     from tests.conftest import Run
 
 NAMES = ["in/a.jsonl", 'b"\n\udcff.txt']

@@ -13,16 +13,16 @@ import pytest
 import recshuf
 import recshuf.opening as opening
 from recshuf.errors import InputError, OutputError, UsageError
+from recshuf.job.progress import SilentProgress
 from recshuf.journal import Journal, read_journal
 from recshuf.piles.pile_set import PileSet
-from recshuf.progress import SilentProgress
 from recshuf.staging import Staging
 from tests.test_shuffle import FORMATS, make_inputs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.plans import Plan
+    from recshuf.job.plan import Plan
 
 COUNTS = (300, 200, 0, 250)
 SEED = 5

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import zstandard
 
-from recshuf._schema_file import read_schema
 from recshuf.errors import InputError
 from recshuf.formats import text
 from recshuf.formats.compression.readers import ZstdReader
 from recshuf.formats.lines import ranges
 from recshuf.interfaces import InputFile, ReadOptions
+from recshuf.job.schema_file import read_schema
 from tests.support.line_tools import SEPARATORS, ends_ambiguously, split_records
 
 if TYPE_CHECKING:
@@ -148,11 +148,11 @@ def main() -> int:
 
 
 def _parsing_modules() -> list[object]:
-    from recshuf import _schema_file
     from recshuf.formats.compression import readers, zstd_frames
     from recshuf.formats.lines import blocks, cutting
+    from recshuf.job import schema_file
 
-    return [cutting, blocks, readers, zstd_frames, _schema_file]
+    return [cutting, blocks, readers, zstd_frames, schema_file]
 
 
 def _instrument(atheris: object, module: object) -> None:

@@ -51,14 +51,14 @@ def _refuse_exchange() -> None:
 
 def _choose_numbers(numbers: Mapping[str, Any]) -> None:
     """Overrule fields of every plan made from now on."""
-    from recshuf import planning, plans
+    from recshuf.job import plan, planner
 
-    original = planning.make_plan
+    original = planner.make_plan
     fields: dict[str, Any] = {
         name: tuple(one) if isinstance(one, list) else one for name, one in numbers.items()
     }
 
-    def make_plan(*arguments: Any, **options: Any) -> plans.Plan:
+    def make_plan(*arguments: Any, **options: Any) -> plan.Plan:
         return dataclasses.replace(original(*arguments, **options), **fields)
 
     for module in list(sys.modules.values()):

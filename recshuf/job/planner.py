@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import MemoryLimitError
-from recshuf.pile_sizes import (
+from recshuf.job.pile_sizing import (
     CACHE_PILE_BYTES,
     MAX_PLANNED_PILES,
     MOST_SPILLED_PILE_BYTES,
@@ -27,7 +27,7 @@ from recshuf.pile_sizes import (
     limit_converted,
     share_regions,
 )
-from recshuf.plans import InputSize, Plan, count_shards
+from recshuf.job.plan import InputSize, Plan, count_shards
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.reading_plan import ReadingPlan
 from recshuf.system.units import format_size
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from recshuf.interfaces import InputSummary
+    from recshuf.job.plan import Costs, Cut, Limits
     from recshuf.piles.layout import PileLayout
-    from recshuf.plans import Costs, Cut, Limits
 
 LARGEST_READING_BLOCK = 8 << 20
 SMALLEST_READING_BLOCK = 1 << 20

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, WriteOptions
-from recshuf.job import Job
-from recshuf.plans import Cut
+from recshuf.job.job import Job
+from recshuf.job.plan import Cut
 from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ def _load_schema(schema: pa.Schema | str | os.PathLike[str] | None) -> pa.Schema
         if not hasattr(schema, "names"):
             raise UsageError("--schema is neither a schema of pyarrow nor the path of a schema file")
         return schema
-    from recshuf._schema_file import read_schema
+    from recshuf.job.schema_file import read_schema
 
     return read_schema(Path(schema))
 

@@ -11,10 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import MemoryLimitError
-from recshuf.pile_sizes import LEAST_SHARED_REGIONS, MAX_PLANNED_PILES, MAX_SETS, SHARED_BYTES
+from recshuf.job.pile_sizing import LEAST_SHARED_REGIONS, MAX_PLANNED_PILES, MAX_SETS, SHARED_BYTES
+from recshuf.job.plan import INPUT_BYTES, Costs, Cut, InputSize, Limits, Plan, shard_bounds
+from recshuf.job.planner import make_plan
 from recshuf.piles.layout import PileLayout, region_bytes
-from recshuf.planning import make_plan
-from recshuf.plans import INPUT_BYTES, Costs, Cut, InputSize, Limits, Plan, shard_bounds
 from recshuf.records.keys import MAX_PILES
 from recshuf.system.units import parse_size
 

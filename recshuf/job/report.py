@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from recshuf.plans import Plan
+    from recshuf.job.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from recshuf.plans import Cut
+    from recshuf.job.plan import Cut
 
 SMALLEST_MEMORY = 64 * 10**6
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from recshuf._schema_file import read_schema
 from recshuf.errors import InputError
 from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
+from recshuf.job.schema_file import read_schema
 
 
 def write(folder: Path, text: str) -> Path:

@@ -1,0 +1,1 @@
+"""Options, job, plan and report: frozen data and pure planning."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recshuf import keeper, resume
+from recshuf import resume
 from recshuf.cli import run
+from recshuf.output import shard_sync
 from recshuf.piles import pile_set, slices, store
 from recshuf.records.digests import Digest, Digests
 
@@ -60,7 +61,7 @@ def leave_out(names: set[str]) -> None:
         pile_set.xxhash = NoChecksums  # type: ignore[assignment]
         resume.find_checksum = lambda _: ""
     if "syncs" in names:
-        keeper.sync = lambda _: None
+        shard_sync.sync = lambda _: None
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from recshuf.formats import (
 from recshuf.interfaces import FieldAdder, InputFile, SupportsFields, SupportsTrust
 from recshuf.job.plan import Costs, Cut, InputSize, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
+from recshuf.output.destination import Destination
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.provenance import (
     FILE_COLUMN,
@@ -28,7 +29,6 @@ from recshuf.records.provenance import (
     check_names,
     extend_schema,
 )
-from recshuf.shards import Destination
 from recshuf.system.listing import expand_inputs, name_stdin, real_names
 from recshuf.system.memory import available_bytes
 from recshuf.system.paths import real_path

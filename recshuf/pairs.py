@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import InputFile
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
-    from recshuf.manifest import Manifest
+    from recshuf.output.manifest import Manifest
     from recshuf.records.rows import Span
 
     VisitHashes = Callable[[NDArray[np.uint64], int, int], None]

@@ -23,14 +23,14 @@ from recshuf.gather import Gather
 from recshuf.interfaces import Sink, SupportsStream
 from recshuf.job.plan import shard_bounds
 from recshuf.job.report import FileReport, PassReport, ShuffleReport
-from recshuf.keeper import FinishedShard, ShardKeeper
 from recshuf.opening import Opened, find_destination, open_job
+from recshuf.output.destination import write_error
+from recshuf.output.shard_sync import FinishedShard, ShardKeeper
+from recshuf.output.staging import Staging
 from recshuf.piles.store import set_name
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.resume import Earlier, describe_job, describe_set, describe_shard
 from recshuf.scatter import Scatter
-from recshuf.shards import write_error
-from recshuf.staging import Staging
 from recshuf.summary import make_manifest
 from recshuf.system.listing import check_unchanged
 from recshuf.system.memory import peak_bytes, release_freed, resident_bytes

@@ -11,6 +11,7 @@ from recshuf._wording import check_notes, check_verdict, count_of, duration, pla
 from recshuf.battery import LIMIT
 from recshuf.checking import CheckReport, score_origins, score_values
 from recshuf.errors import UsageError
+from recshuf.output.destination import MANIFEST_NAME
 from recshuf.pages import (
     Bar,
     Bars,
@@ -26,7 +27,6 @@ from recshuf.pages import (
 )
 from recshuf.pictures import Ramp
 from recshuf.picturing import draw_origins, draw_values
-from recshuf.shards import MANIFEST_NAME
 from recshuf.system.units import format_size
 from recshuf.tracing import read_origins, read_places, read_values
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from recshuf.checksum import find_checksum
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import Stamp
+from recshuf.output.checksum import find_checksum
 from recshuf.piles.layout import PileLayout
 from recshuf.records.digests import Digest
 from recshuf.records.input_counts import InputCount
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.journal import Entry
     from recshuf.opening import Opened
+    from recshuf.output.journal import Entry
 
 _LIBRARIES = {
     "parquet": ("pyarrow",),

@@ -11,8 +11,8 @@ import pyarrow as pa
 from recshuf.battery import MIN_RECORDS
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.fingerprints import HashKey, hash_rows
-from recshuf.manifest import read_manifest
 from recshuf.origins import Origins, find_origins
+from recshuf.output.manifest import read_manifest
 from recshuf.pairs import SideReader, compare_schemas, open_pair, open_tables
 from recshuf.places import PlaceNames
 from recshuf.records.keys import draw_keys

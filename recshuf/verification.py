@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from recshuf._verify_search import Found, Place, Search, Tally
 from recshuf.errors import OutputError, UsageError
 from recshuf.job.report import FileReport
-from recshuf.manifest import read_manifest
+from recshuf.output.manifest import read_manifest
 from recshuf.pairs import SideReader, compare_schemas, open_pair
 from recshuf.piles.scratch import Scratch
 from recshuf.sides import INPUTS, OUTPUT

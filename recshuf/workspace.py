@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import DiskFullError, OutputError
+from recshuf.output.quarantine import Quarantine, check_path
+from recshuf.output.staging import PILES_PREFIX
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.store import PileStore
-from recshuf.quarantine import Quarantine, check_path
-from recshuf.staging import PILES_PREFIX
 from recshuf.system.paths import free_bytes, real_path
 from recshuf.system.units import format_size
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from recshuf.job.job import Job
     from recshuf.opening import Opened
+    from recshuf.output.staging import Staging
     from recshuf.resume import Earlier
-    from recshuf.staging import Staging
 
 
 def open_scratch(opened: Opened, staging: Staging | None, earlier: Earlier | None) -> Scratch:

@@ -25,8 +25,8 @@ from recshuf.formats.lines.cutting import SCHEMA
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, InputSummary, ReadOptions, WriteOptions
 from recshuf.job.plan import Costs
+from recshuf.output.staging import Staging
 from recshuf.records.provenance import ProvenanceDecoder
-from recshuf.staging import Staging
 from tests.support.format_tools import decompress_file
 from tests.test_shuffle import digest_tree, list_shards, make_inputs, order_of
 

@@ -14,9 +14,9 @@ import recshuf
 import recshuf.opening as opening
 from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.job.progress import SilentProgress
-from recshuf.journal import Journal, read_journal
+from recshuf.output.journal import Journal, read_journal
+from recshuf.output.staging import Staging
 from recshuf.piles.pile_set import PileSet
-from recshuf.staging import Staging
 from tests.test_shuffle import FORMATS, make_inputs
 
 if TYPE_CHECKING:

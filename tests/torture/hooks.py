@@ -41,7 +41,7 @@ def install_hooks(
 
 def _refuse_exchange() -> None:
     """Be a file system on which directories cannot change places."""
-    from recshuf import staging
+    from recshuf.output import staging
 
     def refuse(first: Path, second: Path) -> None:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 import recshuf
-import recshuf.keeper as keeper
-import recshuf.staging as staging_module
+import recshuf.output.shard_sync as keeper
+import recshuf.output.staging as staging_module
 from recshuf.errors import OutputError
 from recshuf.gather import Gather
-from recshuf.journal import Journal, read_journal
-from recshuf.shards import MANIFEST_NAME, Destination
-from recshuf.staging import Staging
-from tests.test_shards import read_tree, write_run
+from recshuf.output.destination import MANIFEST_NAME, Destination
+from recshuf.output.journal import Journal, read_journal
+from recshuf.output.staging import Staging
+from tests.output.test_destination import read_tree, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ import numpy as np
 import xxhash
 
 from recshuf.errors import PileError, UsageError
-from recshuf.shards import write_error
+from recshuf.output.destination import write_error
 from recshuf.system.atomic import sync
 from recshuf.system.paths import real_path
 

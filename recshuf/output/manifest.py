@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import InputError
 from recshuf.formats import name_by_suffix
 from recshuf.job.report import FileReport
-from recshuf.shards import MANIFEST_NAME
+from recshuf.output.destination import MANIFEST_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.errors import DiskFullError, OutputError
-from recshuf.shards import MANIFEST_NAME, Destination, write_error
+from recshuf.output.destination import MANIFEST_NAME, Destination, write_error
 
 if TYPE_CHECKING:
     from pathlib import Path

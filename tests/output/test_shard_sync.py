@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 import recshuf
-import recshuf.keeper as keeper_module
+import recshuf.output.shard_sync as keeper_module
 import recshuf.pipeline as pipeline
 import recshuf.system.page_cache as page_cache
-from recshuf.journal import read_journal
-from recshuf.keeper import FinishedShard, ShardKeeper
+from recshuf.output.destination import Destination
+from recshuf.output.journal import read_journal
+from recshuf.output.shard_sync import FinishedShard, ShardKeeper
 from recshuf.records.digests import Digest
 from recshuf.resume import Earlier, describe_shard
-from recshuf.shards import Destination
 from recshuf.system.threads import Pool
+from tests.output.test_staging import open_staging
 from tests.support.format_tools import find_open_files
-from tests.test_staging import open_staging
 
 if TYPE_CHECKING:
     import ctypes
     from collections.abc import Callable, Iterator
 
-    from recshuf.staging import Staging
+    from recshuf.output.staging import Staging
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError
-from recshuf.journal import Journal, read_journal
-from recshuf.shards import MANIFEST_NAME, write_error
+from recshuf.output.destination import MANIFEST_NAME, write_error
+from recshuf.output.journal import Journal, read_journal
 from recshuf.system.atomic import NO_EXCHANGE, copy_access, exchange, move, move_back, sync
 from recshuf.system.locks import is_own, lock_folder
 from recshuf.system.paths import real_path
@@ -28,8 +28,8 @@ from recshuf.system.paths import real_path
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from recshuf.journal import Entry
-    from recshuf.shards import Destination
+    from recshuf.output.destination import Destination
+    from recshuf.output.journal import Entry
 
 _OWN_NAMES = frozenset(("journal.jsonl", "shards", "piles", "old", "quarantine"))
 PILES_PREFIX = "recshuf-piles-"

@@ -16,11 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf import opening, quarantine
+from recshuf import opening
 from recshuf.errors import DiskFullError, InputError, OutputError, PileError, UsageError
 from recshuf.interfaces import BadRecords
-from recshuf.quarantine import Quarantine, check_path
-from recshuf.staging import Staging
+from recshuf.output import quarantine
+from recshuf.output.quarantine import Quarantine, check_path
+from recshuf.output.staging import Staging
 from tests.formats.jsonl.decoding.test_bad_lines import BAD
 from tests.formats.jsonl.decoding.test_decoder import is_sound
 from tests.test_resume import run_and_die

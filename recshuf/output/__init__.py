@@ -1,0 +1,1 @@
+"""The output: destination, work folder, journal, commit, manifest, quarantine."""

@@ -25,14 +25,14 @@ __all__ = [
 if TYPE_CHECKING:
     from recshuf import errors
     from recshuf.api import check, picture, plan, shuffle, verify
-    from recshuf.checking import CheckReport
+    from recshuf.audit.order.check import CheckReport
+    from recshuf.audit.verify.comparison import VerifyReport
     from recshuf.job.options import CheckOptions, Options, VerifyOptions
     from recshuf.job.report import ShuffleReport
-    from recshuf.verification import VerifyReport
 
 _HOMES = {
     "CheckOptions": "recshuf.job.options",
-    "CheckReport": "recshuf.checking",
+    "CheckReport": "recshuf.audit.order.check",
     "check": "recshuf.api",
     "picture": "recshuf.api",
     "Options": "recshuf.job.options",
@@ -41,7 +41,7 @@ _HOMES = {
     "verify": "recshuf.api",
     "ShuffleReport": "recshuf.job.report",
     "VerifyOptions": "recshuf.job.options",
-    "VerifyReport": "recshuf.verification",
+    "VerifyReport": "recshuf.audit.verify.comparison",
 }
 
 

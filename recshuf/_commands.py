@@ -83,7 +83,7 @@ def _run_shuffle(
         return
     from recshuf import api
     from recshuf._standard_streams import open_standard_streams
-    from recshuf._wording import detail_lines, summary
+    from recshuf.audit.reports.text import detail_lines, summary
     from recshuf.terminal import say
 
     progress = _choose_progress(quiet, writes_records=output in (None, "-"))
@@ -128,7 +128,7 @@ def _run_verify(
         check_report(report, output, True)
         check_spared(report, [*inputs, options.get("schema")])
     from recshuf import api
-    from recshuf._wording import difference_lines, one_line, verdict
+    from recshuf.audit.reports.text import difference_lines, one_line, verdict
 
     progress = _choose_progress(quiet)
     done = api.verify(given, output, progress=progress, **options)
@@ -156,7 +156,7 @@ def _run_check(
             "check what? usage: recshuf check [OPTIONS] DATA... [--against INPUT... | --column NAME | --provenance]"
         )
     from recshuf import api
-    from recshuf._wording import check_lines, one_line
+    from recshuf.audit.reports.text import check_lines, one_line
 
     progress = _choose_progress(quiet)
     if html:
@@ -200,7 +200,7 @@ def _run_gallery(output: str, verbose: bool) -> None:  # noqa: ARG001 - `main` l
     folder = Path(output)
     if folder.exists():
         raise OutputError(f"{output}: exists; name a folder that does not")
-    from recshuf.gallery import draw_row, render_gallery
+    from recshuf.audit.reports.gallery import draw_row, render_gallery
     from recshuf.terminal import say
 
     folder.mkdir(parents=True)
@@ -252,7 +252,7 @@ def _print_plan(
     inputs: tuple[str, ...], output: str | None, report: str | None, options: dict[str, Any]
 ) -> None:
     from recshuf import api
-    from recshuf._wording import plan_lines
+    from recshuf.audit.reports.text import plan_lines
 
     made = api.plan(inputs, output, **options)
     if report != "-":

@@ -11,13 +11,13 @@ from recshuf.job.progress import SilentProgress, listen_to
 from recshuf.system.memory import choose_allocators
 
 if TYPE_CHECKING:
-    from recshuf.checking import CheckReport
+    from recshuf.audit.order.check import CheckReport
+    from recshuf.audit.verify.comparison import VerifyReport
     from recshuf.job.job import Job
     from recshuf.job.options import Options, Paths
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
     from recshuf.job.report import ShuffleReport
-    from recshuf.verification import VerifyReport
 
 
 def shuffle(
@@ -120,7 +120,7 @@ def verify(
         raise TypeError(f"unknown option {sorted(unknown)[0]!r}")
     job = make_job(inputs, output, cast("Options", options))
     choose_allocators(job.memory_bytes)
-    from recshuf.verification import verify_job
+    from recshuf.audit.verify.comparison import verify_job
 
     with listen_to(progress) as listener:
         return verify_job(job, listener)
@@ -141,7 +141,7 @@ def write_run(
     RecshufError
         When they cannot be read, or Pillow or Jinja is not installed.
     """
-    from recshuf.reporting import report_run
+    from recshuf.audit.reports.order_pages import report_run
 
     with listen_to(progress) as listener:
         return report_run(done, make_job(inputs, output, options), listener)
@@ -192,7 +192,7 @@ def check(
     """
     column = _choose_column(column, provenance or bool(list_paths(against)), options)
     jobs = _make_check_jobs(data, against, column, provenance, id_column, options)
-    from recshuf.checking import check_against, check_places, check_values
+    from recshuf.audit.order.check import check_against, check_places, check_values
 
     with listen_to(progress) as listener:
         if column is not None:
@@ -221,7 +221,7 @@ def write_check(
     """
     column = _choose_column(column, provenance or bool(list_paths(against)), options)
     jobs = _make_check_jobs(data, against, column, provenance, id_column, options)
-    from recshuf.reporting import report_check
+    from recshuf.audit.reports.order_pages import report_check
 
     with listen_to(progress) as listener:
         names = [os.fspath(path) for path in list_paths(data)]
@@ -281,7 +281,7 @@ def picture(
         raise UsageError("--provenance draws one shuffle; name one file or directory")
     job = _make_order_job(data, against, id_column, options)
     heading = title or ", ".join(os.fspath(path) for path in paths[:2]) + (", ..." if len(paths) > 2 else "")
-    from recshuf.picturing import picture_origins, picture_values
+    from recshuf.audit.reports.order_pictures import picture_origins, picture_values
 
     with listen_to(progress) as listener:
         if column is None:

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recshuf._wording import check_lines, count_of, duration, verdict
 from recshuf.api import check, picture, shuffle, verify
+from recshuf.audit.reports.text import check_lines, count_of, duration, verdict
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:

@@ -173,7 +173,7 @@ class _Run:
 
     def verify(self) -> PassReport:
         """Compare the shards, as they lie in the work folder, with the inputs."""
-        from recshuf.verification import verify_job
+        from recshuf.audit.verify.comparison import verify_job
 
         started, job, staging = time.perf_counter(), self.opened.job, self._staging
         if staging is None:

@@ -8,7 +8,7 @@ from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from recshuf._wording import one_line
+from recshuf.audit.reports.text import one_line
 from recshuf.job.progress import SilentProgress
 from recshuf.system.units import format_size
 

@@ -20,7 +20,7 @@ import pytest
 
 from recshuf import cli
 from recshuf._options import parse_separator
-from recshuf._wording import one_line
+from recshuf.audit.reports.text import one_line
 from recshuf.errors import DiskFullError, InputError, MemoryLimitError, PileError, UsageError
 
 if TYPE_CHECKING:

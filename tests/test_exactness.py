@@ -16,7 +16,7 @@ import pytest
 
 import recshuf.gather
 import recshuf.records.reader
-from recshuf.battery import LIMIT
+from recshuf.audit.order.battery import LIMIT
 from recshuf.gather import Unit, iterate_units
 from recshuf.piles.scratch import Scratch
 from recshuf.records.keys import draw_keys, sort_by_key

@@ -450,7 +450,7 @@ def test_several_shuffles_are_tested_together(tmp_path: Path, inputs: list[Path]
 
 def test_a_sample_of_places_does_not_depend_on_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Of two outputs of the same records the same ones are looked at, in whatever order the files are met."""
-    monkeypatch.setattr("recshuf.samples.MOST_SAMPLED", 3000)
+    monkeypatch.setattr("recshuf.audit.order.sample.MOST_SAMPLED", 3000)
     table = pa.table({"source_file": ["b"] * 5000 + ["a"] * 5000, "source_row": range(10_000)})
     kept = []
     for name, order in (("x", np.arange(10_000)), ("y", np.arange(10_000)[::-1])):

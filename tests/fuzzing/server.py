@@ -37,7 +37,7 @@ _MODULES = (
     "recshuf.formats.compression.readers",
     "recshuf.formats.compression.encoders",
     "recshuf._standard_streams",
-    "recshuf._wording",
+    "recshuf.audit.reports.text",
     "pyarrow.compute",
     "pyarrow.json",
     "pyarrow.parquet",

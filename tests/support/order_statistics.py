@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.battery import run_battery
+from recshuf.audit.order.battery import run_battery
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,1 @@
+"""Whether an order is uniformly random."""

@@ -1,0 +1,260 @@
+"""The battery: statistics that tell a uniformly random order from the orders that flawed shufflers produce.
+
+Each is two-sided, since "too even" is as wrong as "too uneven", and none of them alone sees every flaw. Their means and
+deviations are those of uniform permutations, so that scores are about normal: one beyond `LIMIT` does not come by chance.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recshuf.audit.order.statistics import (
+    Measure,
+    estimate_buffer,
+    measure_blocks,
+    measure_cycles,
+    measure_descents,
+    measure_footrule,
+    measure_inversions,
+    measure_maxima,
+    measure_near,
+    measure_pairs,
+    measure_residues,
+    measure_same_file,
+    measure_serial,
+    measure_spearman,
+    measure_steps,
+    measure_windows,
+)
+from recshuf.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Order = NDArray[np.int64]
+
+LIMIT = 6.0
+"""How many deviations from its mean a statistic may be."""
+
+MIN_RECORDS = 1_000
+"""As few records as the normal approximations hold for."""
+
+FEW_BLOCKS = 32
+RESIDUES = 100
+RESIDUE_BLOCKS = 50
+CLOSE = 10
+MIN_EXPECTED = 10
+POOL_FACTOR = 6.0
+"""Two records of the smallest group in one window are a quarter of a deviation, or less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What one statistic says of an order."""
+
+    name: str
+    statistic: float
+    expectation: float
+    deviation: float
+    """The standard deviation of the statistic in uniformly random orders."""
+    higher: str
+    """A sentence: what it means when the statistic is far too high."""
+    lower: str
+
+    @property
+    def z(self) -> float:
+        """How many deviations the statistic is above its mean."""
+        return (self.statistic - self.expectation) / self.deviation
+
+    @property
+    def is_flagged(self) -> bool:
+        """Whether a uniformly random order would hardly ever score so."""
+        return abs(self.z) > LIMIT
+
+    @property
+    def meaning(self) -> str:
+        """What it means when this is too far from the mean, on the side where it is."""
+        return self.higher if self.z > 0 else self.lower
+
+
+def run_battery(p: Order, file_sizes: Sequence[int], group: str = "file") -> list[Score]:
+    """Return the score of every statistic that says something about so many records and files.
+
+    Parameters
+    ----------
+    p
+        Permutation of ``0 .. n - 1``: the origin index of each output.
+    file_sizes
+        Records of each input file, in the order of origin indices; they add up to n.
+    group
+        What a file is called, where it is something else that origins begin with.
+
+    Raises
+    ------
+    UsageError
+        There are fewer than `MIN_RECORDS` records.
+    """
+    if p.size < MIN_RECORDS:
+        raise UsageError(f"{p.size} records are too few to test their order: it takes {MIN_RECORDS}")
+    measures = {name: measure(p) for name, measure in ORDER_MEASURES.items()}
+    measures |= measure_files(p, np.asarray(file_sizes))
+    words = {"group": group, "Group": group.capitalize()}
+    meanings = dict(MEANINGS)
+    if (buffer_share := estimate_buffer(p)) is not None:
+        words["share"] = f"{buffer_share * 100:.2g} %"
+        meanings["steps"] = MEANINGS["steps"][0], BUFFER_MEANING
+    return [
+        Score(name.replace("file", group), *measure, *(text.format(**words) for text in meanings[name]))
+        for name, measure in measures.items()
+    ]
+
+
+def combine_scores(batteries: Sequence[Sequence[Score]]) -> list[Score]:
+    """Return the scores of several seeds' orders of the same records as one.
+
+    Statistics add up, so that a small bias of every seed shows in the end.
+    """
+    return [
+        Score(
+            scores[0].name,
+            sum(score.statistic for score in scores),
+            sum(score.expectation for score in scores),
+            math.hypot(*(score.deviation for score in scores)),
+            scores[0].higher,
+            scores[0].lower,
+        )
+        for scores in zip(*batteries, strict=True)
+    ]
+
+
+def measure_files(p: Order, file_sizes: Order) -> dict[str, Measure]:
+    """Return the measures that compare files, none if all records count as one file."""
+    window = int(np.count_nonzero(file_sizes))
+    groups = pool_files(file_sizes)
+    if groups.max() == 0:
+        return {}
+    files = np.repeat(groups, file_sizes)[p]
+    measures = {}
+    if 2 * window <= p.size:
+        measures["file-windows"] = measure_windows(files, window)
+    if (same := measure_same_file(files)).expectation >= MIN_EXPECTED:
+        measures["same-file"] = same
+    return measures
+
+
+def pool_files(file_sizes: Order) -> Order:
+    """Return a group for each file: its own, or that of all small files, numbered without a gap.
+
+    Files of so few records that two of them in one window would be a large deviation count as one; what that is depends
+    on how many groups there are. If all small files together are still too few, they count to the largest file.
+
+    >>> pool_files(np.array([900, 40, 800, 35, 30])).tolist()
+    [1, 0, 2, 0, 0]
+    """
+    windows = file_sizes.sum() / np.count_nonzero(file_sizes)
+    group_count, pooled_count = file_sizes.size, -1
+    while True:
+        enough = POOL_FACTOR * math.sqrt(windows / max(1, group_count - 1))
+        is_small = file_sizes < enough
+        if pooled_count == (pooled_count := int(is_small.sum())):
+            break
+        group_count = file_sizes.size - pooled_count + 1
+    groups = np.where(is_small, 0, np.cumsum(~is_small))
+    if file_sizes[is_small].sum() < enough:
+        groups[is_small] = groups[np.argmax(file_sizes)]
+    _, numbered = np.unique(groups, return_inverse=True)
+    return numbered
+
+
+ORDER_MEASURES: Mapping[str, Callable[[Order], Measure]] = {
+    "blocks": lambda p: measure_blocks(p, FEW_BLOCKS),
+    "fine-blocks": lambda p: measure_blocks(p, math.isqrt(p.size)),
+    "residues": lambda p: measure_residues(p, RESIDUES, RESIDUE_BLOCKS),
+    "pairs": lambda p: measure_pairs(p, FEW_BLOCKS),
+    "near": lambda p: measure_near(p, CLOSE),
+    "near-percent": lambda p: measure_near(p, p.size // 100),
+    "steps": measure_steps,
+    "serial": measure_serial,
+    "spearman": measure_spearman,
+    "inversions": measure_inversions,
+    "footrule": measure_footrule,
+    "descents": measure_descents,
+    "cycles": measure_cycles,
+    "maxima": measure_maxima,
+}
+
+BUFFER_MEANING = "Neighbours stay together, as after a shuffle buffer that holds about {share} of the data."
+"""Why steps are short, where they are those of a buffer."""
+
+MEANINGS: Mapping[str, tuple[str, str]] = {
+    "blocks": (
+        "Parts of the input are still together: records moved too short a way, or in pieces.",
+        "Every part of the output has too equal a share of every part of the input: records were dealt out, not drawn.",
+    ),
+    "fine-blocks": (
+        "Small parts of the input are still together: records moved too short a way, or in pieces.",
+        "Every small part of the output has too equal a share of each of the input: records were dealt out, not drawn.",
+    ),
+    "residues": (
+        "Records at equal distances in the input are together in the output: they were dealt out in turn.",
+        "Stretches of the output hold whole stretches of the input: records moved too short a way.",
+    ),
+    "file-windows": (
+        "{Group}s come in clumps: some stretches of the output have too many records of one {group}.",
+        "Stretches of the output have too equal a share of every {group}: {group}s take turns.",
+    ),
+    "same-file": (
+        "Two records in a row are too often of one {group}: {group}s come in pieces.",
+        "Two records in a row are too rarely of one {group}: {group}s take turns.",
+    ),
+    "pairs": (
+        "Where a record comes from tells where the next one does: neighbours stay together, or piles were ordered alike.",
+        "Where a record comes from is followed too evenly by all parts of the input: records were dealt out, not drawn.",
+    ),
+    "near": (
+        "Neighbours in the input are too often neighbours in the output.",
+        "Neighbours in the input are kept apart in the output.",
+    ),
+    "near-percent": (
+        "Records in a row are too often from one place in the input, within 1 % of the data.",
+        "Records in a row are too rarely from one place in the input, within 1 % of the data.",
+    ),
+    "steps": (
+        "Records in a row come from too far apart: distant parts of the input take turns.",
+        "Records in a row come from too near to each other: the output follows the input.",
+    ),
+    "serial": (
+        "Late records of the input follow late ones, early ones early ones.",
+        "Late records of the input follow early ones, and the other way round: distant parts take turns.",
+    ),
+    "spearman": (
+        "What is late in the input is late in the output: part of the old order is left.",
+        "What is late in the input is early in the output: part of the old order is left, in reverse.",
+    ),
+    "inversions": (
+        "Too many pairs of records changed their order: part of the old order is left, in reverse.",
+        "Too many pairs of records kept their order.",
+    ),
+    "footrule": (
+        "Records moved too far on average: beginning and end of the input changed places.",
+        "Records moved too short a way on average.",
+    ),
+    "descents": (
+        "Too many records are followed by an earlier one of the input: there are runs in reverse order.",
+        "Too few records are followed by an earlier one of the input: there are runs in the old order.",
+    ),
+    "cycles": (
+        "Too many records changed places within small groups, or stayed where they were.",
+        "Too few records changed places within small groups: such orders are left out.",
+    ),
+    "maxima": (
+        "The end of the input does not come early in the output: it is reached step by step.",
+        "The end of the input comes too early in the output.",
+    ),
+}

@@ -1,0 +1,314 @@
+"""How other shufflers order records: each method as an index array, for pictures and tests.
+
+Every function takes the number of records `n`, a seed and its own settings, and returns ``p`` of type int64:
+``p[k]`` is the origin index of output ``k``. The draws and what is done with them are those of the method, without
+its files; the default settings show what it does at any n. All but `merge_runs` with records of fixed width return a
+permutation of ``0 .. n - 1``.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recshuf.audit.order.shuffle_buffer import pass_buffer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Order = NDArray[np.int64]
+
+MAX_CHUNK_BUCKETS = 512
+"""As many bucket files as Expanda opens at most."""
+
+FIXED_SHARE = 0.75
+"""The share of a shard that jitter leaves alone."""
+
+
+def swap_all(n: int, seed: int) -> Order:
+    """Return the order after each place in turn was swapped with itself or a later one (Fisher-Yates)."""
+    return pass_buffer(np.random.default_rng(seed), n, n)
+
+
+# Streams through buffers
+
+
+def use_buffer(n: int, seed: int, ratio: float = 0.01) -> Order:
+    """Return the order after one buffer that holds the share `ratio` of the records, and one more."""
+    return pass_buffer(np.random.default_rng(seed), n, int(n * ratio) + 1)
+
+
+def chain_buffers(n: int, seed: int, ratio: float = 0.01, buffer_count: int = 4) -> Order:
+    """Return the order after several buffers, one behind the other, which share the memory of one."""
+    rng = np.random.default_rng(seed)
+    order = np.arange(n)
+    for _ in range(buffer_count):
+        order = order[pass_buffer(rng, n, int(n * ratio / buffer_count) + 1)]
+    return order
+
+
+def order_shards(n: int, seed: int, ratio: float = 0.01, shard_count: int = 8) -> Order:
+    """Return the order after shards were read one after another in random order, through a buffer."""
+    return interleave_shards(n, seed, shard_count, 1, ratio)
+
+
+def interleave_shards(
+    n: int, seed: int, shard_count: int = 8, parallel_reads: int = 8, ratio: float = 0.01
+) -> Order:
+    """Return the order after shards were read in turn, a record of each of `parallel_reads`, through a buffer."""
+    rng = np.random.default_rng(seed)
+    return read_shards(rng, np.split(np.arange(n), cut_evenly(n, shard_count)), parallel_reads, ratio, n)
+
+
+def interleave_uneven_shards(
+    n: int, seed: int, shard_count: int = 8, parallel_reads: int = 8, ratio: float = 0.01
+) -> Order:
+    """Return the order of `interleave_shards` for shards whose sizes vary at random, by about a quarter."""
+    rng = np.random.default_rng(seed)
+    return read_shards(
+        rng, np.split(np.arange(n), cut_unevenly(rng, n, shard_count)), parallel_reads, ratio, n
+    )
+
+
+def shuffle_in_two_stages(
+    n: int, seed: int, shard_count: int = 8, parallel_reads: int = 8, ratio: float = 0.01
+) -> Order:
+    """Return the order after each shard was cut into shards and interleaved, and then the results of that were."""
+    rng = np.random.default_rng(seed)
+    shards = []
+    for shard in np.split(np.arange(n), cut_evenly(n, shard_count)):
+        parts = np.split(shard, cut_evenly(shard.size, shard_count))
+        shards.append(read_shards(rng, parts, parallel_reads, ratio, n))
+    return read_shards(rng, shards, parallel_reads, ratio, n)
+
+
+def cut_evenly(n: int, shard_count: int) -> Order:
+    """Return where the shards after the first one start, all of nearly one size."""
+    return np.arange(1, shard_count) * n // shard_count
+
+
+def cut_unevenly(rng: np.random.Generator, n: int, shard_count: int) -> Order:
+    """Return where the shards after the first one start: a share of each is fixed, random cuts divide the rest."""
+    fixed = int(n * FIXED_SHARE)
+    cuts: Order = np.sort(rng.integers(0, n - fixed, shard_count - 1, endpoint=True))
+    return cuts + np.arange(1, shard_count) * fixed // shard_count
+
+
+def read_shards(
+    rng: np.random.Generator, shards: Sequence[Order], parallel_reads: int, ratio: float, n: int
+) -> Order:
+    """Return the records of shards, read in turn in random order through a buffer for the share `ratio` of n."""
+    ordered = [shards[shard] for shard in rng.permutation(len(shards))]
+    read = np.concatenate(ordered)[take_turns([shard.size for shard in ordered], parallel_reads)]
+    return read[pass_buffer(rng, read.size, int(n * ratio) + 1)]
+
+
+def take_turns(sizes: Sequence[int], parallel_reads: int) -> Order:
+    """Return the index array that reads concatenated shards, a record of each open one a round.
+
+    A shard is found to be at its end in the round after its last record; the next one is opened in its place one round
+    later, as `tf.data` does it.
+
+    >>> take_turns([1, 3, 2], 2).tolist()
+    [0, 1, 2, 4, 3, 5]
+    """
+    openings = [(0, place) for place in range(parallel_reads)]
+    opened = []
+    for size in sizes:
+        opened.append(openings[0])
+        first_round, place = openings[0]
+        heapq.heapreplace(openings, (first_round + size + 1, place))
+    first_rounds, places = np.repeat(np.array(opened, np.int64), sizes, axis=0).T
+    rows = np.arange(places.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.argsort((first_rounds + rows) * parallel_reads + places)
+
+
+# Files of shuffled lines
+
+
+def shuffle_columns_and_rows(n: int, seed: int, file_count: float = 9.5) -> Order:
+    """Return the order after files were shuffled, and then their first lines, their second lines, and so on.
+
+    The records fill that many files: 9.5 leaves the last of ten half full, so that it is at its end after half of the
+    rows.
+    """
+    rng = np.random.default_rng(seed)
+    columns = shuffle_files(rng, n, file_count)
+    return deal_rows(rng, columns)
+
+
+def shuffle_columns_and_rows_by_rejection(n: int, seed: int, file_count: float = 9.5) -> Order:
+    """Return the order of `shuffle_columns_and_rows` with a last file that lasts as long as the others.
+
+    A row takes a line of it with the probability that leaves none over on average. Those that are left over come last.
+    """
+    rng = np.random.default_rng(seed)
+    columns = shuffle_files(rng, n, file_count)
+    row_count = columns.shape[1]
+    last = columns[-1, columns[-1] >= 0]
+    rows = np.flatnonzero(rng.random(row_count) * row_count < last.size)[: last.size]
+    columns[-1] = -1
+    columns[-1, rows] = last[: rows.size]
+    return np.concatenate((deal_rows(rng, columns), last[rows.size :]))
+
+
+def shuffle_files(rng: np.random.Generator, n: int, file_count: float) -> Order:
+    """Return a row of shuffled records for each file, the last one filled up with -1."""
+    lines = max(1, math.ceil(n / file_count))
+    columns = np.full((max(1, -(-n // lines)), lines), -1)
+    columns.ravel()[:n] = np.arange(n)
+    for column in columns:
+        held = column[column >= 0]
+        column[: held.size] = rng.permutation(held)
+    return columns
+
+
+def deal_rows(rng: np.random.Generator, columns: Order) -> Order:
+    """Return the records row by row, each row in random order, without the -1 among them."""
+    dealt: Order = rng.permuted(columns.T, axis=1).ravel()
+    return dealt[dealt >= 0]
+
+
+def scatter_chunks(n: int, seed: int, stride: int = 100) -> Order:
+    """Return the order after chunks of `stride` lines, in random order, were dealt to random buckets line by line.
+
+    There are twice as many buckets, 512 at most; nothing is shuffled in them. The stride is 1 up to 200,000 lines,
+    10 for a million, 100 for ten million.
+    """
+    rng = np.random.default_rng(seed)
+    starts = rng.permutation(np.arange(0, n, stride))
+    lines = (starts[:, np.newaxis] + np.arange(stride)).ravel()
+    lines = lines[lines < n]
+    return lines[np.argsort(rng.integers(0, min(2 * stride, MAX_CHUNK_BUCKETS), n), kind="stable")]
+
+
+def merge_runs(n: int, seed: int, run_records: int = 10_000, is_fixed_width: bool = False) -> Order:
+    """Return the order after runs were shuffled, and merged by drawing a run in proportion to its lines left.
+
+    Records of a fixed width can end where the buffer for a run does; the last run is then there twice, as it is in the
+    output of terashuf.
+    """
+    rng = np.random.default_rng(seed)
+    runs = [rng.permutation(run) for run in np.split(np.arange(n), range(run_records, n, run_records))]
+    if is_fixed_width and n and n % run_records == 0:
+        runs.append(rng.permutation(runs[-1]))
+    # A random order of all lines' runs is what drawing them one by one amounts to.
+    drawn = rng.permutation(np.repeat(np.arange(len(runs)), [run.size for run in runs]))
+    merged = np.empty(drawn.size, np.int64)
+    merged[np.argsort(drawn, kind="stable")] = np.concatenate(runs)
+    return merged
+
+
+def shuffle_in_two_passes(n: int, seed: int, pile_count: int = 100) -> Order:
+    """Return the order after each record was thrown on a random pile, and each pile was shuffled."""
+    rng = np.random.default_rng(seed)
+    piles = rng.integers(0, pile_count, n)
+    bounds = np.cumsum(np.bincount(piles, minlength=pile_count))[:-1]
+    return np.concatenate(
+        [rng.permutation(pile) for pile in np.split(np.argsort(piles, kind="stable"), bounds)]
+    )
+
+
+# All of them
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A way to shuffle, and what to say of it."""
+
+    shuffle: Callable[..., Order]
+    """Called with n, a seed, and settings by name."""
+    sentence: str
+    source: str
+    axes: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Settings to compare, by name: the rows of a table, then its columns."""
+    is_exact: bool = False
+    """Whether every order is equally likely under the default settings."""
+
+
+TENSORFLOW = "How to shuffle in TensorFlow, moderndescartes.com"
+BOJONE = "bojone/shuffle, kexue.fm"
+RATIOS = (0, 0.01, 0.1, 0.5)
+SHARDS = (1, 2, 4, 8)
+PARALLEL = {"shard_count": SHARDS, "parallel_reads": SHARDS}
+
+METHODS: Mapping[str, Method] = {
+    "Fisher-Yates": Method(
+        swap_all,
+        "Each place in turn is swapped with itself or a later one: exact, but all records must be in memory.",
+        "How to shuffle a big dataset, Jane Street",
+        is_exact=True,
+    ),
+    "one buffer": Method(
+        use_buffer,
+        "A buffer gives out a random record and takes in the next: what lies further apart than it is long stays apart.",
+        TENSORFLOW,
+        {"ratio": (*RATIOS, 1)},
+    ),
+    "chained buffers": Method(
+        chain_buffers,
+        "Several small buffers, one behind the other, mix over shorter distances than one of all their memory.",
+        TENSORFLOW,
+        {"ratio": RATIOS, "buffer_count": (1, 2, 4)},
+    ),
+    "shards in random order": Method(
+        order_shards,
+        "Shards are read one after another in random order, through a buffer: each shard stays together.",
+        TENSORFLOW,
+        {"ratio": RATIOS, "shard_count": SHARDS},
+    ),
+    "parallel interleave": Method(
+        interleave_shards,
+        "Shards are read in turn, a record of each, through a buffer: the order inside every shard shows through.",
+        TENSORFLOW,
+        PARALLEL,
+    ),
+    "parallel interleave, uneven shards": Method(
+        interleave_uneven_shards,
+        "The same with shards of different sizes, of which the longest are left alone at the end.",
+        TENSORFLOW,
+        PARALLEL,
+    ),
+    "two-stage sharding": Method(
+        shuffle_in_two_stages,
+        "Each shard is cut into shards and interleaved, then the results are: finer grains of the same order.",
+        TENSORFLOW,
+        PARALLEL,
+    ),
+    "columns and rows": Method(
+        shuffle_columns_and_rows,
+        "Files are shuffled, then dealt out row by row, a line of each: too even, and the short last file ends early.",
+        BOJONE,
+        {"file_count": (9.5, 10, 100)},
+    ),
+    "columns and rows, by rejection": Method(
+        shuffle_columns_and_rows_by_rejection,
+        "The same with a last file that is passed over at random, so that it lasts as long as the others: still too even.",
+        BOJONE,
+        {"file_count": (9.5, 10, 100)},
+    ),
+    "strided chunks into buckets": Method(
+        scatter_chunks,
+        "Chunks of lines go to buckets that nobody shuffles, so that lines of a chunk stay neighbours, in their old order.",
+        "expanda.shuffling 1.3.1",
+        {"stride": (1, 10, 100)},
+    ),
+    "runs with weighted merge": Method(
+        merge_runs,
+        "Runs are shuffled in memory and merged by drawing a run in proportion to its lines left: exact.",
+        "alexandres/terashuf",
+        is_exact=True,
+    ),
+    "two passes": Method(
+        shuffle_in_two_passes,
+        "Each record goes to a random pile, then each pile is shuffled in memory: exact.",
+        "How to shuffle a big dataset, Jane Street",
+        is_exact=True,
+    ),
+}

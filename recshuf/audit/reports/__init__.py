@@ -1,0 +1,1 @@
+"""Results of an audit as text, pictures and HTML."""

@@ -1,0 +1,257 @@
+"""Pages about an order and about a run: what is on them, and in which words."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recshuf.audit.order.battery import LIMIT
+from recshuf.audit.order.check import CheckReport, score_origins, score_values
+from recshuf.audit.order.sampling import read_origins, read_places, read_values
+from recshuf.audit.reports.html import (
+    Bar,
+    Bars,
+    Column,
+    Page,
+    Pictures,
+    Row,
+    Table,
+    Text,
+    draw_panels,
+    render_page,
+    show_deviations,
+)
+from recshuf.audit.reports.order_pictures import draw_origins, draw_values
+from recshuf.audit.reports.picture import Ramp
+from recshuf.audit.reports.text import check_notes, check_verdict, count_of, duration, plan_lines
+from recshuf.errors import UsageError
+from recshuf.output.destination import MANIFEST_NAME
+from recshuf.system.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recshuf.audit.reports.html import Part
+    from recshuf.job.job import Job
+    from recshuf.job.progress import Progress
+    from recshuf.job.report import ShuffleReport
+
+_SCORE_COLUMNS = (
+    Column("statistic"),
+    Column("deviations", is_number=True),
+    Column("found", is_number=True),
+    Column("expected", is_number=True),
+)
+_FEW = 10
+"""Smaller figures are shown with three decimals."""
+
+_MANY = 10_000_000
+"""Larger figures are shown in millions, so that the table fits a phone."""
+
+_MAX_FILES = 50
+"""More files than that are shown when asked for."""
+
+
+def report_check(
+    jobs: Sequence[Job],
+    progress: Progress,
+    column: str | None,
+    id_column: str | None,
+    names: Sequence[str],
+    *,
+    by_places: bool = False,
+) -> tuple[CheckReport, str]:
+    """Test an order as `recshuf.audit.order.check` does, and return the findings and a page about them.
+
+    Parameters
+    ----------
+    jobs
+        As for `check_against`; a column's values are those of the inputs of one job.
+    column
+        By whose values inputs are tested; None tests outputs against inputs. Of several, the first is drawn.
+    names
+        Of what is tested.
+    by_places
+        Whether jobs are as for `check_places`.
+
+    Raises
+    ------
+    RecshufError
+        As the check does, and when what pages take is not installed.
+    """
+    found, pictures = _examine(jobs, progress, column, id_column, by_places=by_places)
+    page = Page(
+        title=f"Order of {names[0] if len(names) == 1 else count_of(len(names), 'path')}",
+        verdict=check_verdict(found, names),
+        mood="good" if found.is_uniform else "bad",
+        notes=tuple(check_notes(found)),
+        parts=(pictures, _tabulate_scores(found)),
+    )
+    return found, render_page(page)
+
+
+def report_run(done: ShuffleReport, job: Job, progress: Progress) -> str:
+    """Return a page about a finished run; its files are read again, if they can be.
+
+    Raises
+    ------
+    RecshufError
+        When the files cannot be read, or what pages take is not installed.
+    """
+    parts: list[Part] = []
+    notes: list[str] = []
+    mood = "good"
+    if job.reads_stdin or job.writes_stdout:
+        notes.append("the order was not tested: standard input and output cannot be read again")
+    else:
+        try:
+            found, pictures = _examine([job], progress, None, None)
+        except UsageError as error:
+            notes.append(f"the order was not tested: {error}")
+        else:
+            notes += [check_verdict(found, [str(job.output)]), *check_notes(found)]
+            parts += [pictures, _tabulate_scores(found)]
+            mood = "good" if found.is_uniform else "bad"
+    page = Page(
+        title=f"Shuffle of {count_of(done.records, 'record')}",
+        verdict=(
+            f"{count_of(done.records_written, 'record')} written in {count_of(len(done.shards), 'shard')}, "
+            f"{duration(done.seconds)}, seed {done.seed}"
+        ),
+        mood=mood,
+        notes=tuple(notes),
+        parts=(
+            *parts,
+            _tabulate_run(done),
+            _chart_passes(done),
+            _tabulate_plan(done),
+            _tabulate_files("Inputs", done, are_inputs=True),
+            _tabulate_files("Shards", done, are_inputs=False),
+            *_quote_manifest(job),
+            Text("Everything", "the report as JSON", json.dumps(done.to_json(), indent=2)),
+        ),
+    )
+    return render_page(page)
+
+
+def _examine(
+    jobs: Sequence[Job],
+    progress: Progress,
+    column: str | None,
+    id_column: str | None,
+    *,
+    by_places: bool = False,
+) -> tuple[CheckReport, Pictures]:
+    """Return findings and pictures of one reading of the files."""
+    started = time.perf_counter()
+    if column is None:
+        origins = [
+            read_places(job, progress) if by_places else read_origins(job, progress, id_column)
+            for job in jobs
+        ]
+        return score_origins(origins, started), draw_panels(
+            "Before and after", draw_origins(*origins[0]), Ramp()
+        )
+    sample = read_values(jobs[0], progress, column)
+    found = score_values(sample, column, started)
+    return found, draw_panels("In the order of the records", *draw_values([sample], column))
+
+
+def _tabulate_scores(found: CheckReport) -> Table:
+    rows = tuple(
+        Row(
+            (
+                score.name,
+                show_deviations(score.z),
+                show_figure(score.statistic),
+                show_figure(score.expectation),
+            ),
+            score.is_flagged,
+            score.meaning if score.is_flagged else "",
+        )
+        for score in found.scores
+    )
+    return Table(f"Statistics: random within {LIMIT:g} deviations", _SCORE_COLUMNS, rows)
+
+
+def show_figure(value: float) -> str:
+    """Return a figure in few letters; M is a million.
+
+    >>> show_figure(0.12345), show_figure(961), show_figure(123456.7), show_figure(13_333_333_333)
+    ('0.123', '961.0', '123,457', '13,333 M')
+    """
+    size = abs(value)
+    if size >= _MANY:
+        return f"{value / 1e6:,.{0 if size >= 100 * _MANY else 1}f} M"
+    decimals = 3 if size < _FEW else 1 if size < 100 * _FEW else 0
+    return f"{value:z,.{decimals}f}"
+
+
+def _tabulate_run(done: ShuffleReport) -> Table:
+    facts = {
+        "records": f"{done.records:,} read, {done.records_written:,} written",
+        "formats": done.format if done.format == done.to else f"{done.format} to {done.to}",
+        "record bytes": format_size(done.byte_count),
+        "time": duration(done.seconds),
+        "spilled": format_size(done.spilled_bytes),
+        "seed": str(done.seed),
+        "version": f"recshuf {done.version}, order {done.order}",
+    }
+    if done.quarantine is not None:
+        facts["set aside"] = f"{count_of(done.quarantined, 'bad record')} in {done.quarantine}"
+    rows = tuple(Row(fact) for fact in facts.items())
+    return Table("The run", (Column("what"), Column("how much")), rows)
+
+
+def _chart_passes(done: ShuffleReport) -> Bars:
+    """Return the rates of the passes that move records."""
+    moving = [one for one in done.passes if one.byte_count]
+    most = max((one.bytes_per_second for one in moving), default=1.0)
+    bars = tuple(
+        Bar(
+            one.name,
+            f"{format_size(one.bytes_per_second)}/s for {duration(one.seconds)}",
+            one.bytes_per_second / most,
+        )
+        for one in moving
+    )
+    return Bars("Rate of each pass", ("pass", "rate"), bars)
+
+
+def _tabulate_plan(done: ShuffleReport) -> Table:
+    measured = {
+        "records": f"{done.records:,}",
+        "record bytes": format_size(done.byte_count),
+        "spilled": format_size(done.spilled_bytes),
+        "peak memory": f"{format_size(max(0, done.measured_peak_bytes - done.base_bytes))}, beside "
+        f"{format_size(done.base_bytes)} at the start",
+        "shards": f"{len(done.shards):,}",
+    }
+    planned = [line.split("  ", 1) for line in plan_lines(done.plan)]
+    rows = tuple(Row((name, figure.strip(), measured.get(name, ""))) for name, figure in planned)
+    return Table("Plan and measurement", (Column("what"), Column("planned"), Column("measured")), rows)
+
+
+def _quote_manifest(job: Job) -> Iterator[Text]:
+    """Yield the manifest of an output that has one."""
+    if job.output is not None and (path := Path(job.output, MANIFEST_NAME)).is_file():
+        yield Text(
+            "Manifest", f"{MANIFEST_NAME}, which lies beside the shards", path.read_text(encoding="utf-8")
+        )
+
+
+def _tabulate_files(heading: str, done: ShuffleReport, *, are_inputs: bool) -> Table:
+    files = done.inputs if are_inputs else done.shards
+    rows = tuple(
+        Row((one.name, f"{one.records:,}", "" if one.file_bytes is None else format_size(one.file_bytes)))
+        for one in files
+    )
+    columns = (
+        Column("file", is_path=True),
+        Column("records", is_number=True),
+        Column("size", is_number=True),
+    )
+    summary = count_of(len(rows), "file") if len(rows) > _MAX_FILES else ""
+    return Table(heading, columns, rows, summary)

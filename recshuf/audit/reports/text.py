@@ -1,0 +1,209 @@
+"""What the command line says to people: the plan, the end of a run, and text made fit for one line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recshuf.system.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recshuf.audit.order.check import CheckReport
+    from recshuf.audit.verify.comparison import RecordPlace, VerifyReport
+    from recshuf.job.plan import Plan
+    from recshuf.job.report import ShuffleReport
+
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def one_line(text: str) -> str:
+    r"""Return the text with control characters and bytes that were no UTF-8 as escapes.
+
+    >>> print(one_line("a\nb\udcff"))
+    a\nb\xff
+    """
+    return _UNPRINTABLE.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:  # how Python carries a byte of a file name that is no UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return match[0].encode("unicode_escape").decode()
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    >>> count_of(1, "shard"), count_of(1200, "record")
+    ('1 shard', '1,200 records')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def duration(seconds: float) -> str:
+    """Return a duration for people.
+
+    >>> duration(4.26), duration(3725)
+    ('4.3 s', '1 h 2 min 5 s')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return (f"{hours} h " if hours else "") + f"{minutes} min {rest} s"
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """Yield the lines of a plan: a word and its figure."""
+    streams = plan.byte_count is None
+    kept = min(plan.pile_bytes, plan.byte_count or plan.pile_bytes)
+    figures = {
+        "records": _or_unknown(plan.record_count, "{:,}" if plan.record_count_is_exact else "about {:,}"),
+        "record bytes": "unknown" if streams else format_size(plan.byte_count or 0),
+        "piles": f"{plan.pile_count:,}, each at most {format_size(kept)}",
+        "pile sets": f"{plan.set_count:,}",
+        "workers": f"{plan.scatter_workers} to scatter, {plan.gather_workers} to gather",
+        "peak memory": f"{format_size(plan.peak_memory_bytes)}, beside interpreter and libraries",
+        "spilled": _describe_spilled(plan),
+        "peak disk": "unknown" if streams else f"{format_size(plan.peak_disk_bytes)}, beside the inputs",
+        "descriptors": f"{plan.descriptors:,}",
+        "shards": _or_unknown(plan.shard_count, "{:,}"),
+    }
+    if plan.place_bytes:
+        figures["record bytes"] += f", with {plan.place_bytes} each for where it was read"
+    if plan.output_count is not None:
+        figures["records"] += f", of which at most {plan.output_count:,} are written"
+    return (f"{name:<12}  {figure}" for name, figure in figures.items())
+
+
+def _describe_spilled(plan: Plan) -> str:
+    size = "unknown" if plan.byte_count is None else format_size(plan.spilled_bytes)
+    return size if plan.spill_compression == "none" else f"{size}, before {plan.spill_compression}"
+
+
+def _or_unknown(number: int | None, pattern: str) -> str:
+    return "unknown" if number is None else pattern.format(number)
+
+
+def summary(report: ShuffleReport, output: str | None) -> str:
+    """Return the line that ends a run, written to `output`."""
+    records = count_of(report.records, "record")
+    if report.records_written != report.records:
+        records = f"{report.records_written:,} of {records}"
+    rate = format_size(report.byte_count / report.seconds) if report.seconds else "0 B"
+    return (
+        f"{records}, {format_size(report.byte_count)} in {duration(report.seconds)} ({rate}/s), "
+        f"{_describe_output(report, output)}{_describe_quarantine(report)}, seed {report.seed}"
+    )
+
+
+def _describe_quarantine(report: ShuffleReport) -> str:
+    if report.quarantine is None:
+        return ""
+    return f", {count_of(report.quarantined, 'bad record')} set aside in {report.quarantine}"
+
+
+def _describe_output(report: ShuffleReport, output: str | None) -> str:
+    if output is None or output == "-":
+        return "to standard output"
+    if Path(output).is_dir():
+        return f"{count_of(len(report.shards), 'shard')} in {output}"
+    return f"to {output}"
+
+
+def detail_lines(report: ShuffleReport) -> Iterator[str]:
+    """Yield what ``-v`` adds to the summary."""
+    yield from plan_lines(report.plan)
+    for one in report.passes:
+        yield (
+            f"{one.name:<12}  {count_of(one.records, 'record')}, {format_size(one.byte_count)} "
+            f"in {duration(one.seconds)} ({format_size(one.bytes_per_second)}/s)"
+        )
+    yield f"{'memory':<12}  peak {format_size(report.measured_peak_bytes)}, {format_size(report.base_bytes)} at the start"
+
+
+def verdict(report: VerifyReport, output: str) -> str:
+    """Return the line that ends a comparison with `output`."""
+    if report.is_equal:
+        kept, records = report.records_written, count_of(report.records, "record")
+        what = records if kept == report.records else f"{kept:,} of {records}"
+        return f"equal: {output} holds {what} of {count_of(len(report.inputs), 'input')}, in {duration(report.seconds)}"
+    counts = [
+        f"{count_of(count, 'record')} {word}"
+        for count, word in ((report.missing, "missing"), (report.extra, "extra"))
+        if count
+    ]
+    if report.differences:
+        counts.append(count_of(len(report.differences), "other difference"))
+    return f"different: in {output}, {', '.join(counts)}"
+
+
+def difference_lines(report: VerifyReport) -> Iterator[str]:
+    """Yield in what an output differs from its inputs, the first few of many records by name."""
+    yield from report.differences
+    if not report.are_compared:
+        yield "the records were not compared, since the schemas differ"
+    for word, count, places in (
+        ("missing", report.missing, report.missing_places),
+        ("extra", report.extra, report.extra_places),
+    ):
+        yield from (f"{word}: {_describe_place(one)}" for one in places)
+        rest = count - sum(one.copies for one in places)
+        if places and rest:
+            yield f"{word}: {rest:,} more"
+
+
+def _describe_place(place: RecordPlace) -> str:
+    copies = f", {place.copies:,} of its kind" if place.copies > 1 else ""
+    return f"{place.name}: record {place.index}{copies}"
+
+
+def check_lines(report: CheckReport, names: Sequence[str], *, with_all: bool) -> Iterator[str]:
+    """Yield what an order looks like: the statistics that speak against it or all, and the verdict.
+
+    Parameters
+    ----------
+    names
+        What was checked.
+    """
+    shown = [score for score in report.scores if with_all or score.is_flagged]
+    if shown:
+        yield f"{'statistic':<14} {'found':>16} {'expected':>16} {'deviations':>11}"
+    for score in shown:
+        found, expected = f"{score.statistic:,.1f}", f"{score.expectation:,.1f}"
+        yield f"{score.name:<14} {found:>16} {expected:>16} {score.z:>+11,.1f}"
+    for score in report.scores:
+        if score.is_flagged:
+            yield f"{score.name}: {score.meaning}"
+    yield from check_notes(report)
+    yield check_verdict(report, names)
+
+
+def check_verdict(report: CheckReport, names: Sequence[str]) -> str:
+    """Return what a check comes to, in a line."""
+    name = names[0] if len(names) == 1 else count_of(len(names), "path")
+    way = "where records come from" if report.basis == "origins" else f"the values of {report.basis}"
+    flagged = sum(score.is_flagged for score in report.scores)
+    verdict = "looks uniformly random" if report.is_uniform else "is not in a uniformly random order"
+    said = f"{flagged or 'none'} of {len(report.scores)} statistics {'speaks' if flagged == 1 else 'speak'} against it"
+    return f"{name} {verdict}: by {way}, {said}, in {duration(report.seconds)}"
+
+
+def check_notes(report: CheckReport) -> Iterator[str]:
+    """Yield what one must know of a check."""
+    if report.share < 1:
+        yield f"sampled: {report.tested:,} of {count_of(report.records, 'record')} were tested"
+    for count, what in (
+        (report.missing, "of the inputs are not in the data"),
+        (report.extra, "of the data are not in the inputs"),
+    ):
+        if count:
+            yield f"{count_of(count, 'record')} {what}; recshuf verify names them"
+    if report.twins:
+        yield f"{report.twins:,} of {count_of(report.tested, 'record')} have equals; lots were drawn which is which"
+    if not report.is_uniform:
+        yield f"records moved {report.mean_move:.1%} of the data on average; 33.3% in a uniformly random order"

@@ -1,0 +1,1 @@
+"""Whether two data sets hold the same records."""

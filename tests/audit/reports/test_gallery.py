@@ -1,0 +1,78 @@
+"""The gallery: every method with all its settings, and the scores that it is known for."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from recshuf.audit.order.shufflers import METHODS
+from recshuf.audit.reports.gallery import ROW, draw_method, draw_row, render_gallery
+from recshuf.cli import main
+from recshuf.errors import UsageError
+from tests.audit.reports.test_order_pages import Reader, assert_self_contained
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COUNT = 4096
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_grids_have_a_cell_for_each_setting_and_tell_exact_methods_from_others(name: str):
+    method = METHODS[name]
+    grid = draw_method(name, method, 20_000)
+    sizes = [1, 1, *(len(values) for values in method.axes.values())]
+    assert [len(grid.rows), len(grid.columns)] == sizes[-2:]
+    assert all(len(cells) == len(grid.columns) for _, cells in grid.rows)
+    cells = [cell for _, row in grid.rows for cell in row]
+    assert any(cell.is_flagged for cell in cells) is not method.is_exact
+    assert len({cell.picture.png for cell in cells}) > len(cells) // 2
+    assert grid.figures is not None
+    assert len(grid.figures.rows) == len(cells)
+    assert all(len(row.cells[1].split(", ")) == 16 for row in grid.figures.rows)
+
+
+def test_the_page_shows_all_methods_and_loads_nothing():
+    heard: list[str] = []
+    page = render_gallery(heard.append, COUNT)
+    assert_self_contained(page)
+    assert set(METHODS) <= set(Reader(page).text)
+    assert heard == list(METHODS)
+
+
+def test_the_row_has_a_picture_of_each_method_and_ends_with_an_exact_one():
+    image = pytest.importorskip("PIL.Image").open(io.BytesIO(draw_row(20_000)))
+    assert image.width > len(ROW) * 256
+    is_exact = [METHODS[name].is_exact for name, _ in ROW.values()]
+    assert is_exact == [False] * (len(ROW) - 1) + [True]
+    assert all(settings.keys() <= METHODS[name].axes.keys() for name, settings in ROW.values())
+
+
+def test_no_folder_is_written_over(tmp_path: Path):
+    command = [sys.executable, "-m", "recshuf", "gallery", "-o", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, list(tmp_path.iterdir())) == (1, [])
+    assert "exists" in done.stderr
+
+
+def test_the_command_writes_a_page_and_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("recshuf.audit.reports.gallery.render_gallery", lambda say: "page")
+    monkeypatch.setattr("recshuf.audit.reports.gallery.draw_row", lambda: b"picture")
+    monkeypatch.setattr("sys.argv", ["recshuf", "gallery", "-o", str(tmp_path / "new")])
+    assert not main()
+    written = {path.name: path.read_bytes() for path in (tmp_path / "new").iterdir()}
+    assert written == {"index.html": b"page", "row.png": b"picture"}
+
+
+def test_nothing_is_left_where_the_page_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object) -> str:
+        raise UsageError("no Pillow")
+
+    monkeypatch.setattr("recshuf.audit.reports.gallery.render_gallery", fail)
+    monkeypatch.setattr("sys.argv", ["recshuf", "gallery", "-o", str(tmp_path / "new")])
+    assert main() == 2
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,121 @@
+"""Pictures of files: what is drawn beside what, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.audit.reports.colors import LABEL_COLOURS, make_ramp
+from recshuf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+pillow = pytest.importorskip("PIL.Image")
+COUNT = 4096
+
+
+@pytest.fixture(scope="module")
+def sorted_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("inputs") / "in.parquet"
+    numbers = np.arange(COUNT)
+    labels = np.array(["cat", "dog"])[numbers * 2 // COUNT]
+    pq.write_table(pa.table({"id": numbers, "label": labels, "list": [[1]] * COUNT}), path)
+    return path
+
+
+def read_png(content: bytes) -> NDArray[np.uint8]:
+    return np.asarray(pillow.open(io.BytesIO(content)).convert("RGB"))
+
+
+def count_colour(pixels: NDArray[np.uint8], colour: NDArray[np.uint8]) -> int:
+    return int((pixels == colour).all(axis=2).sum())
+
+
+def run_picture(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "recshuf", "picture", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_labels_have_as_many_pixels_as_records(sorted_file: Path):
+    pixels = read_png(recshuf.picture(sorted_file, column="label"))
+    for colour in LABEL_COLOURS[:2]:
+        assert count_colour(pixels, colour) == pytest.approx(512 * 512 // 2, rel=0.01)  # and the legend
+
+
+def test_inputs_stand_on_the_left_and_the_output_on_the_right(tmp_path: Path, sorted_file: Path):
+    recshuf.shuffle(sorted_file, tmp_path / "out.jsonl", seed=1, columns="id,label")
+    one = read_png(recshuf.picture(sorted_file, column="label"))
+    both = read_png(
+        recshuf.picture(tmp_path / "out.jsonl", against=sorted_file, column="label", columns="id,label")
+    )
+    assert both.shape[1] > 1.8 * one.shape[1]
+    left, right = both[:, : both.shape[1] // 2], both[:, both.shape[1] // 2 :]
+    rows = slice(both.shape[0] // 3, both.shape[0] // 2)  # no text
+    changes = [int((half[rows, 1:] != half[rows, :-1]).any(axis=2).sum()) for half in (left, right)]
+    assert changes[1] > 5 * changes[0]
+
+
+def test_without_a_column_colours_are_places_in_the_inputs(tmp_path: Path, sorted_file: Path):
+    recshuf.shuffle(sorted_file, tmp_path / "out.parquet", seed=1)
+    pixels = read_png(recshuf.picture(tmp_path / "out.parquet", against=sorted_file))
+    ramp = make_ramp()
+    for colour in (ramp[0], ramp[len(ramp) // 2], ramp[-1]):
+        assert count_colour(pixels, colour) == pytest.approx(2 * 512 * 512 // len(ramp), rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "--column NAME, --against INPUT... or --provenance"),
+        ({"column": "list"}, "have no order"),
+        ({"column": "x"}, "no column 'x'"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(sorted_file: Path, options: dict[str, str], said: str):
+    with pytest.raises(UsageError, match=said):
+        recshuf.picture(sorted_file, **options)
+
+
+def test_columns_that_differ_are_refused(tmp_path: Path, sorted_file: Path):
+    pq.write_table(pa.table({"label": pa.array([1.5] * 10)}), tmp_path / "out.parquet")
+    with pytest.raises(UsageError, match="'label' is not the same before and after"):
+        recshuf.picture(sorted_file, against=tmp_path / "out.parquet", column="label")
+
+
+def test_the_command_writes_a_file_and_replaces_none_unasked(tmp_path: Path, sorted_file: Path):
+    arguments = (sorted_file, "--column", "label", "-o", tmp_path / "pic.png")
+    done = run_picture(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    content = (tmp_path / "pic.png").read_bytes()
+    assert read_png(content).shape[2] == 3
+    (tmp_path / "pic.png").write_bytes(b"old")
+    done = run_picture(*arguments)
+    assert (done.returncode, (tmp_path / "pic.png").read_bytes()) == (1, b"old")
+    assert "--overwrite" in done.stderr
+    assert run_picture(*arguments, "--overwrite").returncode == 0
+    assert (tmp_path / "pic.png").read_bytes() == content
+    assert [path.name for path in tmp_path.iterdir()] == ["pic.png"]
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "said"),
+    [("nowhere/pic.png", 1, "does not exist; create it first"), ("in.parquet", 2, "lies among the inputs")],
+)
+def test_bad_places_are_told_before_anything_is_read(
+    tmp_path: Path, sorted_file: Path, output: str, code: int, said: str
+):
+    (tmp_path / "in.parquet").write_bytes(sorted_file.read_bytes())
+    done = run_picture(tmp_path / "in.parquet", "--column", "label", "--overwrite", "-o", tmp_path / output)
+    assert (done.returncode, len(done.stderr.splitlines())) == (code, 1)
+    assert said in done.stderr

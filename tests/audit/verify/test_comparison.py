@@ -1,0 +1,566 @@
+"""Verification: equal multisets pass, in any order, cut and format; every kind of damage is found and named."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import random
+import shutil
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import recshuf
+from recshuf.audit.verify import mismatches
+from recshuf.audit.verify.record_sets import INPUTS
+from recshuf.errors import InputError, UsageError
+from recshuf.job import planner
+from recshuf.piles.scratch import Scratch
+from recshuf.records.reader import Reading
+from tests.support.format_tools import decompress_file
+from tests.test_conversions import PAIRS, WRITERS, choose_schema, make_columns
+from tests.test_shuffle import SUFFIXES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from recshuf import VerifyReport
+
+COUNT = 700
+
+
+def write_lines(path: Path, lines: list[bytes]) -> Path:
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return path
+
+
+def compare_lines(folder: Path, given: list[bytes], made: list[bytes], **options: Any) -> VerifyReport:
+    return recshuf.verify(
+        write_lines(folder / "in.txt", given), write_lines(folder / "out.txt", made), **options
+    )
+
+
+def compare_tables(folder: Path, given: pa.Table, made: pa.Table) -> VerifyReport:
+    pq.write_table(given, folder / "in.parquet", row_group_size=100)
+    pq.write_table(made, folder / "out.parquet", row_group_size=37)
+    return recshuf.verify(folder / "in.parquet", folder / "out.parquet")
+
+
+# Against the obvious oracle
+
+
+@given(
+    st.lists(st.sampled_from([b"", b"a", b"b", b"bb", b"\0", b"\xff"]), max_size=12),
+    st.lists(st.sampled_from([b"", b"a", b"b", b"bb", b"\0", b"\xff"]), max_size=12),
+    st.booleans(),
+    st.integers(1, 3),
+)
+def test_the_multiset_difference_is_that_of_counters(
+    tmp_path_factory: pytest.TempPathFactory,
+    given: list[bytes],
+    made: list[bytes],
+    is_copy: bool,
+    workers: int,
+):
+    if is_copy:
+        made = random.Random(0).sample(given, len(given))
+    report = compare_lines(tmp_path_factory.mktemp("pair"), given, made, workers=workers)
+    left, right = collections.Counter(given), collections.Counter(made)
+    assert report.is_equal == (left == right)
+    assert (report.missing, report.extra) == ((left - right).total(), (right - left).total())
+    assert (report.records, report.records_written) == (len(given), len(made))
+    for places, lines, surplus in (
+        (report.missing_places, given, left - right),
+        (report.extra_places, made, right - left),
+    ):
+        named = {lines[place.index]: place.copies for place in places}
+        assert named == surplus
+        assert all(lines.index(lines[place.index]) == place.index for place in places)
+
+
+@pytest.mark.parametrize("format_name", SUFFIXES)
+def test_a_shuffle_of_each_format_is_equal_whatever_the_means(tmp_path: Path, format_name: str, cores: int):
+    columns = make_columns() if format_name != "text" else {"text": make_columns()["text"]}
+    path = tmp_path / f"in{SUFFIXES[format_name]}"
+    WRITERS[format_name](path, columns)
+    recshuf.shuffle(path, f"{tmp_path}/out/", shards=3, seed=1)
+    report = recshuf.verify(path, f"{tmp_path}/out", workers=cores, memory="100MB")
+    assert report.is_equal
+    assert report.format == report.to == format_name
+    assert [one.records for one in report.shards] == [234, 233, 233]
+    assert report.records == report.records_written == COUNT
+
+
+@pytest.mark.parametrize(("name", "to"), PAIRS)
+def test_every_conversion_is_equal_and_one_lost_record_of_it_is_named(tmp_path: Path, name: str, to: str):
+    columns = make_columns()
+    if "text" in (name, to):
+        columns = {"text": columns["text"]}
+    schema = choose_schema(name, to)
+    path, output = tmp_path / f"in{SUFFIXES[name]}", tmp_path / f"out{SUFFIXES[to]}"
+    WRITERS[name](path, columns)
+    recshuf.shuffle(path, output, seed=1, schema=schema)
+    report = recshuf.verify(path, output, schema=schema, workers=2)
+    assert report.is_equal, report
+    assert (report.format, report.to) == (name, to)
+
+    fewer = {field: values[3:] for field, values in columns.items()}
+    WRITERS[name](tmp_path / f"fewer{SUFFIXES[name]}", fewer)
+    recshuf.shuffle(tmp_path / f"fewer{SUFFIXES[name]}", output, seed=2, schema=schema, overwrite=True)
+    report = recshuf.verify(path, output, schema=schema)
+    assert (report.missing, report.extra) == (3, 0)
+    assert [place.index for place in report.missing_places] == [0, 1, 2]
+
+
+LOSSLESS: dict[str, pa.Array] = {
+    str(values.type): values
+    for values in (
+        pa.array(["", "ä", "x" * 1000]),
+        pa.array([b"\x00\xff", b"", b"x"]),
+        pa.array([b"abc", b"\0\0\0", b"xyz"], pa.binary(3)),
+        pa.array([[1, 2], [], [3]], pa.list_(pa.int16())),
+        pa.array([[1.5, 2], [0, -0.0], [3, 1]], pa.list_(pa.float32(), 2)),
+        pa.array([0, 1, 19_000], pa.date32()),
+        pa.array([0, 86_400_000, -86_400_000], pa.date64()),
+        pa.array([0, 1, 86_399], pa.time32("s")),
+        pa.array([0, 1, 86_399_999_999], pa.time64("us")),
+        pa.array([1, -1, 3], pa.duration("ms")),
+        pa.array([True, False, True]),
+        pa.array([1, -2, 3], pa.timestamp("s")),
+        pa.array([1, -2, 3], pa.timestamp("us", "Europe/Berlin")),
+        pa.array([0.1, 2, -5e-324]),
+        pa.array([0.1, 2, 1e38], pa.float32()),
+        pa.array(np.array([0.1, 2, 65504], np.float16)),
+        pa.array([0, 2**63, 2**64 - 1], pa.uint64()),
+        pa.array([{"a": 1, "b": "x"}, {"a": 2, "b": ""}, {"a": 3, "b": "y"}]),
+        pa.array(["x", "y", "x"]).dictionary_encode(),
+    )
+}
+JSON_ONLY: dict[str, pa.Array] = {
+    str(values.type): values
+    for values in (
+        pa.array([1, None, 3]),
+        pa.array([None, None, None]),
+        pa.array([[1, None], None, []]),
+        pa.array([{"a": None, "b": [{"c": 1}]}, None, {"a": "x", "b": None}]),
+        pa.array([["x", None], [], None], pa.large_list(pa.string())),
+        pa.array([1, 2, 3], pa.decimal128(10, 2)),
+        pa.array([1, None, -3], pa.decimal256(50, 3)),
+        pa.array([[("a", 1), ("b", None)], [], None], pa.map_(pa.string(), pa.int64())),
+    )
+}
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("kind", LOSSLESS)
+def test_types_that_a_conversion_keeps_are_equal(tmp_path: Path, kind: str, suffix: str):
+    compare_conversion(tmp_path, LOSSLESS[kind], suffix)
+
+
+@pytest.mark.parametrize("kind", JSON_ONLY)
+def test_types_that_json_keeps_are_equal(tmp_path: Path, kind: str):
+    compare_conversion(tmp_path, JSON_ONLY[kind], ".jsonl")
+
+
+def compare_conversion(folder: Path, values: pa.Array, suffix: str) -> None:
+    """Make sure that a column and a changed one are told apart after a conversion there, and from there back."""
+    pq.write_table(pa.table({"b": values, "a": [1, 2, 3]}), folder / "in.parquet")
+    pq.write_table(pa.table({"b": values, "a": [1, 2, 4]}), folder / "other.parquet")
+    recshuf.shuffle(folder / "in.parquet", folder / f"out{suffix}", seed=1)
+    assert recshuf.verify(folder / "in.parquet", folder / f"out{suffix}").is_equal
+    report = recshuf.verify(folder / "other.parquet", folder / f"out{suffix}")
+    assert (report.missing, report.extra) == (1, 1)
+    if suffix == ".h5":
+        recshuf.shuffle(folder / "out.h5", folder / "back.parquet", seed=1)
+        assert recshuf.verify(folder / "out.h5", folder / "back.parquet").is_equal
+
+
+def test_hdf5_types_are_equal_after_a_conversion(tmp_path: Path):
+    colour = h5py.enum_dtype({"red": 0, "green": 5}, basetype="i2")
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["group/image"] = np.arange(24, dtype=">f4").reshape(4, 3, 2)
+        file["colour"] = np.array([0, 5, 5, 0], dtype=colour)
+        file["wave"] = np.array([1 + 2j, 0, -1j, np.nan])
+        file["pair"] = np.array([(1, b"ab"), (2, b""), (3, b"c"), (4, b"d")], [("n", "i1"), ("s", "S2")])
+        file["bits"] = np.array([2**32 - 1, 2**31, 1, 0xFF800001], np.uint32).view(np.float32)
+    for suffix, options in ((".parquet", {}), (".h5", {})):
+        recshuf.shuffle(tmp_path / "in.h5", tmp_path / f"out{suffix}", seed=1, **options)
+        assert recshuf.verify(tmp_path / "in.h5", tmp_path / f"out{suffix}").is_equal
+
+
+def test_options_say_what_a_record_is(tmp_path: Path):
+    (tmp_path / "in.csv").write_bytes(b"head\0b\nb\0a\0")
+    recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", seed=1, header=1, zero_terminated=True)
+    assert (
+        recshuf.verify(tmp_path / "in.csv", tmp_path / "out.csv", header=1, zero_terminated=True).records == 2
+    )
+    (tmp_path / "out.csv").write_bytes(b"Head\0b\nb\0a\0")
+    report = recshuf.verify(tmp_path / "in.csv", tmp_path / "out.csv", header=1, zero_terminated=True)
+    assert report.differences == ("schemas: the header lines differ",)
+
+    recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.jsonl", seed=1, header=1, separator=b"\0")
+    assert recshuf.verify(tmp_path / "in.csv", tmp_path / "out.jsonl", header=1, separator=b"\0").is_equal
+
+    pq.write_table(pa.table({"a": ["x", "y"], "b": [1, 2]}), tmp_path / "in.parquet")
+    for name in ("out.txt", "out.parquet"):
+        recshuf.shuffle(tmp_path / "in.parquet", tmp_path / name, columns="a", separator="|" if name == "out.txt" else None)  # fmt: skip
+    assert recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.txt", columns="a", separator="|").is_equal
+    assert recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.parquet", columns="a").is_equal
+    report = recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.parquet")
+    assert report.differences == ("schemas: field 'b' is in the inputs only",)
+
+
+def test_a_sample_holds_n_records_of_the_inputs_and_nothing_else(tmp_path: Path):
+    lines = [str(number % 50).encode() for number in range(300)]
+    path = write_lines(tmp_path / "in.txt", lines)
+    recshuf.shuffle(path, tmp_path / "out.txt", head_count=40, seed=1)
+    assert recshuf.verify(path, tmp_path / "out.txt", head_count=40).is_equal
+    assert recshuf.verify(path, tmp_path / "out.txt", head_count=41).missing == 1
+    report = recshuf.verify(path, tmp_path / "out.txt", head_count=39)
+    assert (report.missing, report.extra) == (0, 1)
+    assert recshuf.verify(path, tmp_path / "out.txt").missing == 260
+    append(tmp_path / "out.txt", b"new\n")
+    report = recshuf.verify(path, tmp_path / "out.txt", head_count=41)
+    assert (report.missing, report.extra, report.extra_places[0].index) == (1, 1, 40)
+    assert recshuf.verify(path, path, head_count=10**6).is_equal
+
+
+# Damage to records
+
+
+LINES = [f"record {number:03} of some".encode() for number in range(300)]
+DAMAGES: dict[str, tuple[Callable[[list[bytes]], object], int, int]] = {
+    "dropped": (lambda lines: lines.pop(7), 1, 0),
+    "doubled": (lambda lines: lines.append(lines[7]), 0, 1),
+    "doubled-instead-of-another": (lambda lines: lines.__setitem__(8, lines[7]), 1, 1),
+    "a-bit": (lambda lines: lines.__setitem__(7, lines[7].replace(b"r", b"s")), 1, 1),
+    "cut": (lambda lines: lines.__setitem__(7, lines[7][:-1]), 1, 1),
+    "longer": (lambda lines: lines.__setitem__(7, lines[7] + b"\0"), 1, 1),
+    "empty": (lambda lines: lines.append(b""), 0, 1),
+    "torn-in-two": (lambda lines: lines.__setitem__(slice(7, 8), [lines[7][:5], lines[7][5:]]), 1, 2),
+    "bytes-swapped": (lambda lines: lines.__setitem__(slice(7, 19, 11), [lines[18][:9] + lines[7][9:], lines[7][:9] + lines[18][9:]]), 2, 2),
+    "all": (lambda lines: lines.clear(), 300, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_records_are_counted_and_named(tmp_path: Path, damage: str):
+    harm, missing, extra = DAMAGES[damage]
+    made = list(LINES)
+    harm(made)
+    report = compare_lines(tmp_path, LINES, random.Random(1).sample(made, len(made)))
+    assert not report.is_equal
+    assert (report.missing, report.extra) == (missing, extra)
+    assert report.differences == ()
+    if missing and missing < 10:
+        assert report.missing_places[0].name == str(tmp_path / "in.txt")
+        assert report.missing_places[0].index in (7, 8)
+    assert len(report.missing_places) == min(missing, 10)
+
+
+TABLE_DAMAGES: dict[str, tuple[list[Any], list[Any], pa.DataType]] = {
+    "null-for-empty": ([None], [""], pa.string()),
+    "null-for-zero": ([None], [0], pa.int64()),
+    "null-list-for-empty": ([None], [[]], pa.list_(pa.int8())),
+    "list-of-null-for-empty": ([[None]], [[]], pa.list_(pa.int8())),
+    "elements-swapped": ([[1, 2]], [[2, 1]], pa.list_(pa.int8())),
+    "element-moved": ([[[1], [2, 3]]], [[[1, 2], [3]]], pa.list_(pa.list_(pa.int8()))),
+    "fields-swapped": ([{"a": 1, "b": 2}], [{"a": 2, "b": 1}], pa.struct({"a": pa.int8(), "b": pa.int8()})),
+    "null-struct": ([None], [{"a": None}], pa.struct({"a": pa.int8()})),
+    "sign-of-zero": ([0.0], [-0.0], pa.float64()),
+    "map-order": ([[("a", 1), ("b", 2)]], [[("b", 2), ("a", 1)]], pa.map_(pa.string(), pa.int8())),
+}
+
+
+@pytest.mark.parametrize("damage", TABLE_DAMAGES)
+def test_changed_values_of_tables_are_found(tmp_path: Path, damage: str):
+    before, after, kind = TABLE_DAMAGES[damage]
+    rest = list(range(200))
+    given = pa.table({"x": pa.array(before * 201, kind), "n": [*rest, 7]})
+    made = pa.table({"x": pa.array([*before * 200, *after], kind), "n": [*rest, 7]})
+    assert compare_tables(tmp_path, given, given.take(np.random.default_rng(0).permutation(201))).is_equal
+    report = compare_tables(tmp_path, given, made)
+    assert (report.missing, report.extra) == (1, 1)
+    assert (report.missing_places[0].index, report.extra_places[0].index) == (7, 200)
+
+
+def test_nans_are_equal_if_their_bits_are(tmp_path: Path):
+    bits = np.array([0x7FC00000, 0x7FC00001, 0x7F800001, 0xFFC00000], np.uint32)
+    given = pa.table({"x": pa.array(bits.view(np.float32))})
+    assert compare_tables(tmp_path, given, given.take([3, 2, 1, 0])).is_equal
+    changed = bits + np.array([0, 1, 0, 0], np.uint32)
+    report = compare_tables(tmp_path, given, pa.table({"x": pa.array(changed.view(np.float32))}))
+    assert (report.missing_places[0].index, report.extra_places[0].index) == (1, 1)
+
+
+SCHEMAS: dict[str, tuple[dict[str, Any], str]] = {
+    "order": ({"b": [1], "a": ["x"]}, "stand in another order"),
+    "name": ({"a": ["x"], "c": [1]}, "'b' is in the inputs only"),
+    "more": ({"a": ["x"], "b": [1], "c": [1]}, "'c' is in the output only"),
+    "type": (
+        {"a": ["x"], "b": pa.array([1], pa.int32())},
+        "'b' is int64 in the inputs and int32 in the output",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SCHEMAS)
+def test_schemas_that_differ_are_named(tmp_path: Path, case: str):
+    columns, words = SCHEMAS[case]
+    report = compare_tables(tmp_path, pa.table({"a": ["x"], "b": [1]}), pa.table(columns))
+    assert not report.is_equal
+    assert not report.are_compared
+    assert words in report.differences[0]
+
+
+def test_nullability_and_metadata_belong_to_the_schema(tmp_path: Path):
+    plain = pa.schema([pa.field("a", pa.int64())])
+    table = pa.table({"a": [1]}, plain)
+    for field, words in (
+        (pa.field("a", pa.int64(), nullable=False), "may hold nulls in the inputs only"),
+        (pa.field("a", pa.int64(), metadata={"unit": "m"}), "metadata"),
+    ):
+        report = compare_tables(tmp_path, table, pa.table({"a": [1]}, pa.schema([field])))
+        assert words in report.differences[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "made", "words"),
+    [
+        ({"a": [1]}, {"b": [1]}, "'a' is in the inputs only"),
+        ({"a": [1]}, {"a": [1.0]}, "'a' is int64 in the inputs and double in the output"),
+        ({"a": [{"b": 1}]}, {"a": [{"b": 1.5}]}, r"'a.b' is int64"),
+        ({"a": [[1]]}, {"a": [["1"]]}, r"'a[]' is int64"),
+    ],
+)
+def test_types_that_cannot_be_compared_across_formats_are_named(
+    tmp_path: Path, given: Any, made: Any, words: str
+):
+    rows = [dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pq.write_table(pa.table(made), tmp_path / "out.parquet")
+    report = recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out.parquet")
+    assert words in report.differences[0]
+
+
+# Damage to files
+
+
+def make_output(folder: Path, **options: Any) -> tuple[Path, Path]:
+    """Return inputs and a directory of three shards made of them."""
+    path = write_lines(folder / "in.txt", LINES)
+    recshuf.shuffle(path, f"{folder}/out/", shards=3, seed=3, **options)
+    return path, folder / "out"
+
+
+def edit_manifest(output: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads((output / "recshuf.json").read_text())
+    change(content)
+    (output / "recshuf.json").write_text(json.dumps(content))
+
+
+def append(path: Path, data: bytes) -> None:
+    path.write_bytes(path.read_bytes() + data)
+
+
+FILE_DAMAGES: dict[str, tuple[Callable[[Path], object], str, int, int]] = {
+    "missing": (lambda out: (out / "shard-00001.txt").unlink(), "shard-00001.txt: is missing", 100, 0),
+    "all-missing": (lambda out: [one.unlink() for one in out.glob("*.txt")], "shard-00000.txt: is missing", 300, 0),
+    "extra": (lambda out: write_lines(out / "more.txt", [b"x"]), "more.txt: is not named", 0, 0),
+    "renamed": (lambda out: (out / "shard-00002.txt").rename(out / "shard-00003.txt"), "shard-00003.txt: is not named", 100, 0),
+    "swapped": (lambda out: shutil.copy(out / "shard-00000.txt", out / "shard-00001.txt"), "", 100, 100),
+    "longer": (lambda out: append(out / "shard-00000.txt", b"x\n"), "101 records, and 100", 0, 1),
+    "count": (lambda out: edit_manifest(out, lambda it: it["shards"][0].update(records=99)), "100 records, and 99", 0, 0),
+    "size": (lambda out: edit_manifest(out, lambda it: it["shards"][0].update(bytes=99)), "and 99 in the manifest", 0, 0),
+    "inputs": (lambda out: edit_manifest(out, lambda it: it["inputs"][0].update(records=9)), "names inputs of 9 records", 0, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", FILE_DAMAGES)
+def test_files_that_differ_from_the_manifest_are_named(tmp_path: Path, damage: str):
+    path, output = make_output(tmp_path)
+    harm, words, missing, extra = FILE_DAMAGES[damage]
+    harm(output)
+    report = recshuf.verify(path, output)
+    assert not report.is_equal
+    assert (report.missing, report.extra) == (missing, extra)
+    assert words in " ".join(report.differences)
+
+
+def test_hidden_files_and_files_of_no_format_are_not_records(tmp_path: Path):
+    path, output = make_output(tmp_path)
+    (tmp_path / ".out.recshuf").mkdir()
+    (output / ".hidden.txt").write_text("x\n")
+    (output / "README.md").write_text("x\n")
+    assert recshuf.verify(path, output).is_equal
+
+
+def test_a_directory_without_manifest_is_compared_by_its_files(tmp_path: Path):
+    path, output = make_output(tmp_path)
+    (output / "recshuf.json").unlink()
+    assert recshuf.verify(path, output).is_equal
+    write_lines(output / "more.txt", [b"x"])
+    assert recshuf.verify(path, output).extra_places[0].name == str(output / "more.txt")
+
+
+def test_an_output_among_the_inputs_is_not_an_input(tmp_path: Path):
+    (tmp_path / "data").mkdir()
+    _, output = make_output(tmp_path / "data")
+    assert recshuf.verify(tmp_path / "data", output).is_equal
+    assert recshuf.verify(output, output).is_equal
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": "text", "to": "text", "inputs": [], "shards": [{"name": "../in.txt", "records": 1, "bytes": 1}]}']
+)  # fmt: skip
+def test_a_manifest_that_is_none_is_named(tmp_path: Path, text: str):
+    path, output = make_output(tmp_path)
+    (output / "recshuf.json").write_text(text)
+    with pytest.raises(InputError, match=r"recshuf\.json: is not a manifest"):
+        recshuf.verify(path, output)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl.zst", ".jsonl.gz", ".parquet", ".h5"])
+def test_an_output_that_cannot_be_read_is_named(tmp_path: Path, suffix: str):
+    columns = {"id": list(range(5000))}
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"id": {number}}}\n' for number in columns["id"]))
+    output = tmp_path / f"out{suffix}"
+    recshuf.shuffle(tmp_path / "in.jsonl", output, seed=1)
+    os.truncate(output, output.stat().st_size // 2)
+    with pytest.raises(InputError, match=rf"out\{suffix}"):
+        recshuf.verify(tmp_path / "in.jsonl", output)
+    output.unlink()
+    with pytest.raises(InputError, match=rf"out\{suffix}"):
+        recshuf.verify(tmp_path / "in.jsonl", output)
+
+
+def test_a_line_that_does_not_parse_is_named_with_its_line(tmp_path: Path):
+    pq.write_table(pa.table({"a": range(100)}), tmp_path / "in.parquet")
+    (tmp_path / "out.jsonl").write_text("".join(f'{{"a": {number}}}\n' for number in range(99)) + '{"a": 9\n')
+    with pytest.raises(InputError, match=r"out\.jsonl: line 100"):
+        recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.jsonl")
+
+
+@pytest.mark.parametrize("arguments", [("-", "x"), ("x", "-"), ((), "x")])
+def test_streams_are_refused(arguments: tuple[Any, str]):
+    with pytest.raises(UsageError, match="name files"):
+        recshuf.verify(*arguments)
+
+
+def test_pipes_are_refused_before_anybody_waits_for_them(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    write_lines(tmp_path / "in.txt", LINES)
+    for arguments in ((tmp_path / "in.txt", tmp_path / "pipe"), (tmp_path / "pipe", tmp_path / "in.txt")):
+        with pytest.raises(UsageError, match="pipe: verify reads files"):
+            recshuf.verify(*arguments)
+
+
+def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path, output = make_output(tmp_path)
+    read = Reading.run
+
+    def read_and_write(*arguments: Any) -> None:
+        read(*arguments)
+        os.utime(path, ns=(1, 1))
+
+    monkeypatch.setattr(Reading, "run", read_and_write)
+    with pytest.raises(InputError, match=r"in\.txt.*change"):
+        recshuf.verify(path, output)
+
+
+# Large numbers
+
+
+def test_one_of_a_million_equal_records_is_missed(tmp_path: Path):
+    (tmp_path / "in.txt").write_bytes(b"same\n" * 1_000_000 + b"other\n")
+    (tmp_path / "out.txt").write_bytes(b"other\n" + b"same\n" * 999_999)
+    report = recshuf.verify(tmp_path / "in.txt", tmp_path / "out.txt", memory="64MB", workers=2)
+    assert (report.missing, report.extra) == (1, 0)
+    assert (report.missing_places[0].index, report.missing_places[0].copies) == (0, 1)
+
+
+def test_equal_records_take_the_memory_of_one(tmp_path: Path):
+    hashes = np.repeat(np.array([[5, 6]], np.uint64), 200_000, axis=0)
+    wanted = np.ones(mismatches.BUCKETS, np.bool_)
+    search = mismatches.Search(wanted, len(hashes) * 20, Scratch(tmp_path), 64 << 20)
+    search.add(INPUTS, hashes, 0, 0)
+    tracemalloc.start()
+    for round_number in range(1, 20):
+        search.add(INPUTS, hashes, 0, round_number * len(hashes))
+    assert tracemalloc.get_traced_memory()[0] < 1 << 20
+    tracemalloc.stop()
+    found = search.run()
+    search.close()
+    assert (found.missing, found.missing_places[0].copies, found.missing_places[0].row) == (
+        4_000_000,
+        4_000_000,
+        0,
+    )
+
+
+def test_a_search_that_spills_finds_the_same(tmp_path: Path):
+    random_hashes = np.random.default_rng(0).integers(0, 2**64, (2, 60_000, 2), np.uint64)
+    random_hashes[1, :59_000] = random_hashes[0, 1000:]
+    found = []
+    for memory_bytes in (1 << 16, 1 << 30):
+        wanted = np.ones(mismatches.BUCKETS, np.bool_)
+        search = mismatches.Search(wanted, 3000, Scratch(tmp_path), memory_bytes)
+        for side, hashes in enumerate(random_hashes):
+            for start in range(0, len(hashes), 7000):
+                search.add(side, hashes[start : start + 7000], 3, start)
+        found.append(search.run())
+        search.close()
+    assert found[0] == found[1]
+    assert (found[0].missing, found[0].extra) == (1000, 1000)
+    assert [place.row for place in found[0].missing_places] == list(range(10))
+    assert [place.row for place in found[0].extra_places] == list(range(59_000, 59_010))
+    assert {(place.side, place.file) for place in found[0].extra_places} == {(1, 3)}
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=50), st.integers(1, 7))
+def test_tallies_are_sums_modulo_2_to_the_64_of_each_bucket(values: list[int], rows: int):
+    hashes = np.array(values, np.uint64)[:, None] + np.array([0, 1], np.uint64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mismatches, "_SUMMED_AT_ONCE", rows)
+        tally = mismatches.Tally(2)
+        tally.add(hashes, 1)
+    assert tally.records == [0, len(values)]
+    for bucket in {value >> 52 for value in values}:
+        own = [value for value in values if value >> 52 == bucket]
+        assert tally.counts[bucket] == len(own)
+        assert tally.sums[0, bucket] == sum(own) % 2**64
+        assert tally.sums[1, bucket] == sum(value + 1 for value in own) % 2**64
+
+
+def test_rows_are_numbered_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(planner, "LARGEST_READING_BLOCK", 4096)
+    monkeypatch.setattr(planner, "SMALLEST_READING_BLOCK", 4096)
+    lines = [b"%08d" % number for number in range(20_000)]
+    for suffix in ("", ".gz"):
+        path = tmp_path / f"in.txt{suffix}"
+        write_lines(tmp_path / "in.txt", lines)
+        if suffix:
+            recshuf.shuffle(tmp_path / "in.txt", path, seed=1)
+        made = write_lines(tmp_path / "out.txt", lines[:12_345] + lines[12_346:])
+        report = recshuf.verify(path, made, workers=4)
+        assert report.missing == 1
+        assert decompress_file(path).split(b"\n")[report.missing_places[0].index] == lines[12_345]
+
+
+def test_rows_are_numbered_across_the_batches_of_a_fragment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(planner, "LARGEST_READING_BLOCK", 4096)
+    monkeypatch.setattr(planner, "SMALLEST_READING_BLOCK", 4096)
+    table = pa.table({"n": np.arange(20_000)})
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=10_000)
+    pq.write_table(table.filter(np.arange(20_000) != 12_345), tmp_path / "out.parquet")
+    report = recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.parquet", workers=3)
+    assert [place.index for place in report.missing_places] == [12_345]

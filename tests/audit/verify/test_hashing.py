@@ -1,0 +1,342 @@
+"""Fingerprints of records: functions of the value alone, different for different values, with nothing linear in them."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recshuf.audit.verify import hashing
+from recshuf.audit.verify import word_hashing as kernel
+from recshuf.audit.verify.hashing import HashKey, hash_rows
+from recshuf.errors import ConversionError
+from tests.support.format_tools import cut_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KEY = HashKey(7)
+
+
+def hash_array(array: pa.Array, key: HashKey = KEY, **options: Any) -> list[tuple[int, int]]:
+    """Return the hashes of an array's values, each as the only field of a record."""
+    batch = pa.RecordBatch.from_arrays([array], names=["x"])
+    return [tuple(pair) for pair in hash_rows(batch, key, **options).tolist()]
+
+
+def hash_values(values: list[Any], kind: pa.DataType, **options: Any) -> list[tuple[int, int]]:
+    return hash_array(pa.array(values, kind), **options)
+
+
+# Equal where values are equal, different where not: the oracle is Python's own equality of values
+
+VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.bool_(): st.booleans(),
+    pa.int8(): st.integers(-3, 3),
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.uint64(): st.sampled_from([0, 1, 2**63, 2**64 - 1]),
+    pa.float32(): st.sampled_from([0.0, 1.5, -1.5, 1e30]),
+    pa.large_string(): st.text(max_size=3),
+    pa.binary(): st.sampled_from([b"", b"\0", b"\0\0", b"a", b"a\0", b"\0a", b"x" * 8, b"x" * 9, b"x" * 600]),
+    pa.binary(3): st.sampled_from([b"abc", b"abd", b"\0\0\0"]),
+    pa.decimal128(20, 2): st.sampled_from([decimal.Decimal(text) for text in ("0", "-1", "1.50", "123456789012345678.25")]),
+    pa.timestamp("ms"): st.sampled_from([datetime.datetime(2020, 1, 1), datetime.datetime(1969, 12, 31, 23, 59, 59, 999000)]),
+}  # fmt: skip
+
+
+def nest(inner: tuple[pa.DataType, Any]) -> st.SearchStrategy[tuple[pa.DataType, Any]]:
+    kind, values = inner
+    values = st.one_of(st.none(), values)
+    entry = st.lists(st.tuples(st.text("kl", max_size=1), values), max_size=2, unique_by=lambda pair: pair[0])
+    return st.sampled_from(
+        [
+            (pa.list_(kind), st.lists(values, max_size=3)),
+            (pa.large_list(kind), st.lists(values, max_size=3)),
+            (pa.list_(kind, 2), st.lists(values, min_size=2, max_size=2)),
+            (pa.struct({"a": kind, "b": pa.int8()}), st.fixed_dictionaries({"a": values, "b": st.integers(0, 1)})),
+            (pa.map_(pa.string(), kind), entry),
+        ]
+    )  # fmt: skip
+
+
+TYPES = st.recursive(
+    st.sampled_from(sorted(VALUES.items(), key=str)), lambda inner: inner.flatmap(nest), max_leaves=3
+)
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> pa.Array:
+    kind, values = draw(TYPES)
+    return pa.array(draw(st.lists(st.one_of(st.none(), values), min_size=1, max_size=12)), kind)
+
+
+def text_of(value: Any) -> str:
+    return repr(value)
+
+
+@given(columns(), st.booleans())
+def test_hashes_are_equal_exactly_where_values_are(array: pa.Array, is_converted: bool):
+    hashes = hash_array(array, is_converted=is_converted)
+    for (mine, value), (theirs, other) in itertools.combinations(
+        zip(hashes, map(text_of, array.to_pylist()), strict=True), 2
+    ):
+        assert (mine == theirs) == (value == other)
+        assert (mine[0] == theirs[0]) == (mine[1] == theirs[1])
+
+
+@given(columns(), st.integers(1, 5), st.integers(0, 99), st.booleans())
+def test_hashes_do_not_depend_on_cuts_and_offsets(
+    array: pa.Array, pieces: int, seed: int, is_converted: bool
+):
+    batch = pa.RecordBatch.from_arrays([array, array], names=["x", "y"])
+    whole = hash_rows(batch, KEY, is_converted=is_converted)
+    cut = [hash_rows(piece, KEY, is_converted=is_converted) for piece in cut_batch(batch, pieces, seed)]
+    assert np.concatenate(cut).tolist() == whole.tolist()
+
+
+@given(columns(), st.integers(1, 3))
+def test_hashes_do_not_depend_on_how_much_is_hashed_at_once(array: pa.Array, rows: int):
+    expected = hash_array(array)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "_ROWS", rows)
+        patch.setattr(hashing, "PIECE_BYTES", 64)
+        patch.setattr(hashing, "_PIECE_BYTES_PER_COLUMN", 0)
+        assert hash_array(array) == expected
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20), st.integers(0, 8))
+def test_bytes_hash_alike_wherever_they_lie_in_memory(values: list[bytes], shift: int):
+    data = np.frombuffer(b"?" * shift + b"".join(values), np.uint8)
+    offsets = pa.py_buffer(shift + np.cumsum([0, *map(len, values)]))
+    buffers = [None, offsets, pa.py_buffer(data)]
+    moved = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(values), buffers)
+    assert hash_array(moved) == hash_values(values, pa.large_binary())
+
+
+@pytest.mark.parametrize("length", [7, 8, 9, 511, 512, 513, 1024, 5000, 16_384, 16_385, 40_000, 600_000])
+def test_any_changed_bit_of_long_values_changes_the_hash(length: int):
+    random = np.random.default_rng(length)
+    value = random.integers(0, 256, length).astype(np.uint8)
+    changed = [value.tobytes()]
+    for bit in {0, 8 * length - 1, *random.integers(0, 8 * length, 20).tolist()}:
+        other = value.copy()
+        other[bit // 8] ^= 1 << bit % 8
+        changed.append(other.tobytes())
+    changed += [value[:-1].tobytes(), value.tobytes() + b"\0", value[::-1].tobytes()]
+    hashes = hash_values(changed, pa.binary())
+    assert len(set(hashes)) == len(changed)
+
+
+def test_garbage_under_nulls_is_not_seen():
+    valid = pa.array([True, False]).buffers()[1]
+    lists = pa.array([[1, 2], [3]], pa.list_(pa.int64()))
+    pairs = pa.array([{"a": 1}, {"a": 2}])
+    for full, children in ((pa.array([5, 6]), []), (lists, [lists.values]), (pairs, [pairs.field(0)]), (pa.array(["x", "y"]), [])):  # fmt: skip
+        buffers = [valid, *full.buffers()[1 : full.type.num_buffers]]
+        masked = pa.Array.from_buffers(full.type, 2, buffers, children=children)
+        assert masked.null_count == 1
+        assert hash_array(masked) == hash_values([full[0].as_py(), None], full.type)
+
+
+def test_garbage_under_nulls_in_lists_is_not_seen():
+    full = pa.array([1, 6, 7])
+    items = pa.Array.from_buffers(
+        full.type, 3, [pa.array([True, False, True]).buffers()[1], full.buffers()[1]]
+    )
+    for is_converted in (False, True):
+        found = hash_array(pa.ListArray.from_arrays([0, 3], items), is_converted=is_converted)
+        assert found == hash_values([[1, None, 7]], pa.list_(pa.int64()), is_converted=is_converted)
+
+
+# Different where a careless hash would be equal
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.string(), ["", None]),
+        (pa.int64(), [0, None]),
+        (pa.list_(pa.int64()), [None, [], [None], [0], [None, None], [0, None], [None, 0]]),
+        (pa.list_(pa.list_(pa.int64())), [[[1], [2, 3]], [[1, 2], [3]], [[], [1, 2, 3]], [[1, 2, 3]], [[1, 2, 3], []]]),
+        (pa.list_(pa.string()), [["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["", "abc"], ["abc", None]]),
+        (pa.list_(pa.string()), [["a", "b"], ["b", "a"]]),
+        (pa.struct({"a": pa.string(), "b": pa.string()}), [{"a": "x", "b": "y"}, {"a": "y", "b": "x"}, {"a": None, "b": "x"}, {"a": "x", "b": None}, {"a": None, "b": None}, None]),
+        (pa.map_(pa.string(), pa.int64()), [[("a", 1), ("b", 2)], [("b", 2), ("a", 1)], [("a", 2), ("b", 1)], [("a", None)], [], None]),
+        (pa.float64(), [0.0, -0.0, float("nan"), float("inf"), -float("inf")]),
+    ],
+)  # fmt: skip
+def test_values_that_are_easily_confused_have_different_hashes(kind: pa.DataType, values: list[Any]):
+    for is_converted in (False, True):
+        assert len(set(hash_values(values, kind, is_converted=is_converted))) == len(values)
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_nans_are_told_apart_by_their_bits(width: int):
+    exponent, fraction = {16: (5, 10), 32: (8, 23), 64: (11, 52)}[width]
+    top = ((1 << exponent) - 1) << fraction
+    bits = np.array([top, top + 1, top + (1 << fraction) // 2, top + (1 << fraction) // 2 + 1, 2 ** (width - 1) + top + 1], f"u{width // 8}")  # fmt: skip
+    for is_converted in (False, True):
+        assert len(set(hash_array(pa.array(bits.view(f"f{width // 8}")), is_converted=is_converted))) == 5
+
+
+def test_columns_that_trade_places_change_the_hash():
+    left = pa.RecordBatch.from_pydict({"a": [1, 2], "b": [3, 3]})
+    right = pa.RecordBatch.from_pydict({"a": [3, 3], "b": [1, 2]})
+    assert not (hash_rows(left, KEY) == hash_rows(right, KEY)).any()
+    by_name = [hash_rows(batch, KEY, is_converted=True) for batch in (left, left.select(["b", "a"]), right)]
+    assert (by_name[0] == by_name[1]).all()
+    assert not (by_name[0] == by_name[2]).any()
+
+
+def test_a_batch_without_columns_has_hashes_and_one_without_rows_has_none():
+    rows = pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([])))
+    assert hash_rows(rows, KEY).shape == (2, 2)
+    assert hash_rows(pa.RecordBatch.from_pydict({"x": pa.array([], pa.string())}), KEY).shape == (0, 2)
+
+
+# No sum of hashes stays the same when records trade parts
+
+
+def sum_hashes(values: list[Any], kind: pa.DataType, key: HashKey) -> tuple[int, int]:
+    hashes = hash_array(pa.array(values, kind), key)
+    return sum(one[0] for one in hashes) % 2**64, sum(one[1] for one in hashes) % 2**64
+
+
+TRADES: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
+    "words": (pa.binary(), [b"A" * 8 + b"B" * 8, b"C" * 8 + b"D" * 8], [b"C" * 8 + b"B" * 8, b"A" * 8 + b"D" * 8]),
+    "halves": (pa.binary(), [b"AAAABBBB", b"CCCCDDDD"], [b"CCCCBBBB", b"AAAADDDD"]),
+    "top-bits": (pa.uint64(), [0, 2**63], [2**63, 2**63]),
+    "top-bits-in-pairs": (pa.uint64(), [0, 0], [2**63, 2**63]),
+    "bytes": (pa.binary(), [b"ab", b"cd"], [b"ad", b"cb"]),
+    "elements": (pa.list_(pa.int64()), [[1, 2], [3, 4]], [[3, 2], [1, 4]]),
+    "fields": (pa.struct({"a": pa.int8(), "b": pa.int8()}), [{"a": 1, "b": 2}, {"a": 3, "b": 4}], [{"a": 3, "b": 2}, {"a": 1, "b": 4}]),
+    "blocks": (pa.binary(), [b"A" * 512 + b"B" * 512, b"C" * 512 + b"D" * 512], [b"C" * 512 + b"B" * 512, b"A" * 512 + b"D" * 512]),
+    "nulls": (pa.list_(pa.int64()), [[None, 1], [1, None]], [[None, None], [1, 1]]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("trade", TRADES)
+def test_parts_that_trade_places_between_records_change_the_sums(trade: str):
+    kind, before, after = TRADES[trade]
+    for seed in range(200):
+        one, other = (sum_hashes(values, kind, HashKey(seed)) for values in (before, after))
+        assert one[0] != other[0]
+        assert one[1] != other[1]
+
+
+@pytest.mark.parametrize(
+    "flip",
+    [lambda value: value ^ 1, lambda value: value ^ (1 << 63), lambda value: value ^ (1 << 31 | 1 << 63)],
+    ids=["lowest", "highest", "both-halves"],
+)
+def test_a_flipped_bit_flips_half_of_the_bits_of_the_hash(flip: Callable[[Any], Any]):
+    values = np.arange(20_000, dtype=np.uint64)
+    one, other = (
+        hash_rows(pa.RecordBatch.from_arrays([pa.array(each)], names=["x"]), KEY)
+        for each in (values, flip(values))
+    )
+    flipped = np.unpackbits(np.ascontiguousarray(one ^ other).view(np.uint8), axis=1).mean(axis=0)
+    # A mean of 10,000 pairs has a deviation of 0.005.
+    assert np.abs(flipped - 0.5).max() < 0.03
+
+
+def test_hashes_fill_every_bucket_evenly():
+    hashes = hash_rows(pa.RecordBatch.from_arrays([pa.array(np.arange(100_000))], names=["x"]), KEY)
+    for shift in (0, 20, 40, 56):
+        for lane in range(2):
+            counts = np.bincount((hashes[:, lane] >> np.uint64(shift)).astype(np.uint8), minlength=256)
+            chi_square = float(((counts - counts.mean()) ** 2).sum() / counts.mean())
+            assert abs(chi_square - 255) < 6 * (2 * 255) ** 0.5
+
+
+def test_keys_are_new_each_time_and_change_every_hash():
+    arrays = [pa.array(np.arange(100)), pa.array(["x" * length for length in range(100)])]
+    for array in arrays:
+        found = [set(hash_array(array, key)) for key in (HashKey(), HashKey(), KEY)]
+        assert sum(map(len, found)) == len(set.union(*found))
+
+
+# Alike across types
+
+
+@pytest.mark.parametrize(
+    ("values", "kinds"),
+    [
+        ([1, 0, 100], [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()]),
+        ([-1, None], [pa.int8(), pa.int16(), pa.int32(), pa.int64()]),
+        ([1.5, -0.0, None, float("inf")], [pa.float16(), pa.float32(), pa.float64()]),
+        ([b"abc", b"xyz", None], [pa.binary(), pa.large_binary(), pa.string(), pa.large_string(), pa.binary(3), pa.string_view(), pa.binary_view(), pa.dictionary(pa.int8(), pa.binary())]),
+        ([[1, 2], [3, None], None, [4, 5]], [pa.list_(pa.int8()), pa.large_list(pa.int64()), pa.list_(pa.uint16(), 2), pa.list_view(pa.int32()), pa.large_list_view(pa.int32())]),
+        ([[["a"], ["b", None]]], [pa.list_(pa.list_(pa.string())), pa.large_list(pa.large_list(pa.binary()))]),
+        ([datetime.datetime(2020, 1, 2, 3, 4, 5), datetime.datetime(1960, 1, 1), None], [pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")]),
+        ([datetime.date(1960, 2, 29), None], [pa.date32(), pa.date64()]),
+        ([datetime.time(1, 2, 3), None], [pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")]),
+        ([datetime.timedelta(seconds=-3), None], [pa.duration(unit) for unit in ("s", "ms", "us", "ns")]),
+        ([decimal.Decimal("-1.25"), None], [pa.decimal32(5, 2), pa.decimal64(5, 2), pa.decimal128(5, 2), pa.decimal256(40, 2)]),
+        ([{"a": 1, "b": None}, None], [pa.struct({"a": pa.int8(), "b": pa.string()}), pa.struct({"b": pa.large_string(), "a": pa.int64()})]),
+    ],
+    ids=lambda one: str(one[0]) if isinstance(one[0], pa.DataType) else "",
+)  # fmt: skip
+def test_equal_values_of_different_types_hash_alike_in_a_conversion(
+    values: list[Any], kinds: list[pa.DataType]
+):
+    arrays = [make_array(values, kind) for kind in kinds]
+    hashes = [hash_array(array, is_converted=True) for array in arrays if has_known_size(array)]
+    assert len(set(hashes[0])) == len(values)
+    assert all(found == hashes[0] for found in hashes)
+
+
+def has_known_size(array: pa.Array) -> bool:
+    """Tell whether Arrow knows the size of an array: of views, which no adapter gives, only newer versions do."""
+    try:
+        return array.nbytes >= 0
+    except pa.ArrowTypeError:
+        return False
+
+
+def make_array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_float16(kind):
+        return pa.array([None if one is None else np.float16(one) for one in values], kind)
+    if pa.types.is_dictionary(kind):
+        return pa.array(values, kind.value_type).dictionary_encode()
+    return pa.array(values, kind)
+
+
+def test_maps_are_lists_of_keys_and_items():
+    pairs = [[("a", 1), ("b", None)], [], None]
+    entries = [
+        None if each is None else [{"key": key, "value": value} for key, value in each] for each in pairs
+    ]
+    listed = pa.array(entries, pa.list_(pa.struct({"key": pa.string(), "value": pa.int8()})))
+    mapped = pa.array(pairs, pa.map_(pa.string(), pa.int64()))
+    assert hash_array(mapped, is_converted=True) == hash_array(listed, is_converted=True)
+    assert hash_array(mapped[1:], is_converted=True) == hash_array(mapped, is_converted=True)[1:]
+
+
+def test_what_stands_for_values_hashes_like_them():
+    values = pa.array(["x", None, "y", "x"])
+    indices = pa.array([0, None, 2, 0, 1], pa.int8())
+    encoded = pa.DictionaryArray.from_arrays(indices, pa.array(["x", None, "y"]))
+    runs = pa.RunEndEncodedArray.from_arrays([1, 2, 3, 4], values)
+    expected = hash_array(values)
+    assert hash_array(encoded[:4]) == expected
+    assert hash_array(encoded)[4] == expected[1]
+    assert hash_array(runs) == expected
+    assert hash_array(pa.DictionaryArray.from_arrays(pa.array([None], pa.int8()), pa.array([], pa.string()))) == expected[1:2]  # fmt: skip
+    extension = pa.ExtensionArray.from_storage(pa.json_(pa.string()), pa.array(["{}"]))
+    assert hash_array(extension) == hash_values(["{}"], pa.string())
+
+
+def test_types_that_cannot_be_compared_are_named():
+    dense = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])])
+    nested = pa.array([[1]], pa.list_(pa.int8()))
+    for array, name in ((dense, "x"), (pa.StructArray.from_arrays([nested, dense], ["a", "b"]), r"x\.b")):
+        with pytest.raises(ConversionError, match=rf"'{name}'.*sparse_union.*cannot be compared"):
+            hash_array(array)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recshuf import resume
 from recshuf.cli import run
 from recshuf.output import shard_sync
 from recshuf.piles import pile_set, slices, store
 from recshuf.records.digests import Digest, Digests
+from recshuf.run import resume
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

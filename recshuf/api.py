@@ -61,7 +61,7 @@ def shuffle(
     """
     job = make_job(inputs, output, options)
     choose_allocators(job.memory_bytes)
-    from recshuf.pipeline import run_job
+    from recshuf.run.pipeline import run_job
 
     with listen_to(progress) as listener:
         return run_job(job, listener)
@@ -77,7 +77,7 @@ def plan(inputs: Paths, output: str | os.PathLike[str] | None = None, **options:
     RecshufError
         As `shuffle` does before it reads the inputs.
     """
-    from recshuf.pipeline import plan_job
+    from recshuf.run.pipeline import plan_job
 
     return plan_job(make_job(inputs, output, options), SilentProgress())
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import recshuf
-from recshuf import opening, pipeline
 from recshuf.errors import UsageError
+from recshuf.run import opening, pipeline
 from recshuf.system.listing import name_stdin
+from tests.run.test_pipeline import make_inputs, read_ids
 from tests.support.format_tools import OneWayWriter
-from tests.test_shuffle import make_inputs, read_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

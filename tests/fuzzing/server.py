@@ -25,7 +25,7 @@ HUNG = "hung"
 _MODULES = (
     "recshuf.cli",
     "recshuf.api",
-    "recshuf.pipeline",
+    "recshuf.run.pipeline",
     "recshuf.terminal",
     "recshuf.formats.parquet",
     "recshuf.formats.hdf5",

@@ -16,15 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf import opening
 from recshuf.errors import DiskFullError, InputError, OutputError, PileError, UsageError
 from recshuf.interfaces import BadRecords
 from recshuf.output import quarantine
 from recshuf.output.quarantine import Quarantine, check_path
 from recshuf.output.staging import Staging
+from recshuf.run import opening
 from tests.formats.jsonl.decoding.test_bad_lines import BAD
 from tests.formats.jsonl.decoding.test_decoder import is_sound
-from tests.test_resume import run_and_die
+from tests.run.test_resume import run_and_die
 
 if TYPE_CHECKING:
     from pathlib import Path

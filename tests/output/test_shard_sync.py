@@ -10,13 +10,13 @@ import pytest
 
 import recshuf
 import recshuf.output.shard_sync as keeper_module
-import recshuf.pipeline as pipeline
+import recshuf.run.pipeline as pipeline
 import recshuf.system.page_cache as page_cache
 from recshuf.output.destination import Destination
 from recshuf.output.journal import read_journal
 from recshuf.output.shard_sync import FinishedShard, ShardKeeper
 from recshuf.records.digests import Digest
-from recshuf.resume import Earlier, describe_shard
+from recshuf.run.resume import Earlier, describe_shard
 from recshuf.system.threads import Pool
 from tests.output.test_staging import open_staging
 from tests.support.format_tools import find_open_files

@@ -16,10 +16,10 @@ import recshuf
 import recshuf.output.shard_sync as keeper
 import recshuf.output.staging as staging_module
 from recshuf.errors import OutputError
-from recshuf.gather import Gather
 from recshuf.output.destination import MANIFEST_NAME, Destination
 from recshuf.output.journal import Journal, read_journal
 from recshuf.output.staging import Staging
+from recshuf.run.gather import Gather
 from tests.output.test_destination import read_tree, write_run
 
 if TYPE_CHECKING:

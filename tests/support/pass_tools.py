@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from recshuf.gather import Gather
 from recshuf.job.plan import Plan
 from recshuf.job.progress import SilentProgress
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.store import PileStore
 from recshuf.records.keys import draw_keys
-from recshuf.scatter import Scatter
+from recshuf.run.gather import Gather
+from recshuf.run.scatter import Scatter
 from tests.support.fake_format import FakeTarget, read_shard
 
 if TYPE_CHECKING:

@@ -67,7 +67,7 @@ def _choose_numbers(numbers: Mapping[str, Any]) -> None:
 
 
 def _damage_before_gather(damage: Damage, report: int) -> None:
-    from recshuf.gather import Gather
+    from recshuf.run.gather import Gather
 
     original = Gather.run
 

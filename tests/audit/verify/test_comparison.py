@@ -25,9 +25,9 @@ from recshuf.errors import InputError, UsageError
 from recshuf.job import planner
 from recshuf.piles.scratch import Scratch
 from recshuf.records.reader import Reading
+from tests.run.test_conversions import PAIRS, WRITERS, choose_schema, make_columns
+from tests.run.test_pipeline import SUFFIXES
 from tests.support.format_tools import decompress_file
-from tests.test_conversions import PAIRS, WRITERS, choose_schema, make_columns
-from tests.test_shuffle import SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from recshuf.job.job import Job
-    from recshuf.opening import Opened
     from recshuf.output.staging import Staging
-    from recshuf.resume import Earlier
+    from recshuf.run.opening import Opened
+    from recshuf.run.resume import Earlier
 
 
 def open_scratch(opened: Opened, staging: Staging | None, earlier: Earlier | None) -> Scratch:

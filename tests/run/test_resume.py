@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-import recshuf.opening as opening
+import recshuf.run.opening as opening
 from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.job.progress import SilentProgress
 from recshuf.output.journal import Journal, read_journal
 from recshuf.output.staging import Staging
 from recshuf.piles.pile_set import PileSet
-from tests.test_shuffle import FORMATS, make_inputs
+from tests.run.test_pipeline import FORMATS, make_inputs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -281,7 +281,9 @@ def test_other_versions_are_named(tmp_path: Path, key: str, monkeypatch: pytest.
     if key == "libraries":
         monkeypatch.setattr("pyarrow.__version__", "0.0.1")
     else:
-        monkeypatch.setattr(f"recshuf.resume.{'ORDER_VERSION' if key == 'order' else '__version__'}", "other")
+        monkeypatch.setattr(
+            f"recshuf.run.resume.{'ORDER_VERSION' if key == 'order' else '__version__'}", "other"
+        )
     with pytest.raises(UsageError, match=r"the version of .* was .* and is"):
         run(inputs, tmp_path / "out", resume=True)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.job.report import FileReport
-    from recshuf.opening import Opened
+    from recshuf.run.opening import Opened
 
 
 def make_manifest(

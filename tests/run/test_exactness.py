@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-import recshuf.gather
 import recshuf.records.reader
+import recshuf.run.gather
 from recshuf.audit.order.battery import LIMIT
-from recshuf.gather import Unit, iterate_units
 from recshuf.piles.scratch import Scratch
 from recshuf.records.keys import draw_keys, sort_by_key
+from recshuf.run.gather import Unit, iterate_units
 from tests.support.fake_format import MAGIC, TRAILER, FakeSource, FakeTarget, make_fixed_shape
 from tests.support.order_statistics import battery, permutation_chi_square
 from tests.support.pass_tools import UNLIMITED, InlineExecutor, Knobs, fill_store, write_shards
@@ -59,7 +59,7 @@ def draw_orders(n: int, seeds: Sequence[int], folder: Path) -> NDArray[np.int64]
     threaded = len(seeds) // THREADED_SHARE
     orders = [draw_order(source, seed, scratch) for seed in seeds[:threaded]]
     with pytest.MonkeyPatch.context() as patch:
-        for module in (recshuf.records.reader, recshuf.gather):
+        for module in (recshuf.records.reader, recshuf.run.gather):
             patch.setattr(module, "Pool", InlineExecutor)
         orders += [draw_order(source, seed, scratch) for seed in seeds[threaded:]]
     scratch.remove()

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.opening import Opened
     from recshuf.output.journal import Entry
+    from recshuf.run.opening import Opened
 
 _LIBRARIES = {
     "parquet": ("pyarrow",),

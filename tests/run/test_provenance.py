@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recshuf
-import recshuf.opening as opening
+import recshuf.run.opening as opening
 from recshuf.api import write_check
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats.jsonl.splicing import JsonFieldAdder
@@ -27,8 +27,8 @@ from recshuf.interfaces import InputFile, InputSummary, ReadOptions, WriteOption
 from recshuf.job.plan import Costs
 from recshuf.output.staging import Staging
 from recshuf.records.provenance import ProvenanceDecoder
+from tests.run.test_pipeline import digest_tree, list_shards, make_inputs, order_of
 from tests.support.format_tools import decompress_file
-from tests.test_shuffle import digest_tree, list_shards, make_inputs, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError
-from recshuf.scatter import Scatter
-from tests.test_shuffle import FORMATS, make_inputs
+from recshuf.run.scatter import Scatter
+from tests.run.test_pipeline import FORMATS, make_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

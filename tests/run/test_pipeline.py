@@ -21,9 +21,9 @@ import pytest
 import zstandard
 
 import recshuf
-from recshuf import opening
 from recshuf.errors import InputError, MemoryLimitError, OutputError, RecshufError, UsageError
 from recshuf.records.keys import draw_keys
+from recshuf.run import opening
 from recshuf.system import page_cache
 from recshuf.system.page_cache import WriteBehind
 from tests.support.format_tools import OneWayReader, OneWayWriter, decompress_file
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 FORMATS = ("text", "jsonl", "parquet", "hdf5")
 SUFFIXES = {"text": ".txt", "jsonl": ".jsonl", "parquet": ".parquet", "hdf5": ".h5"}
 

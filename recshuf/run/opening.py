@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from recshuf.compatibility import check_options, check_streams
 from recshuf.errors import UsageError
 from recshuf.formats import (
     detect_format,
@@ -29,6 +28,7 @@ from recshuf.records.provenance import (
     check_names,
     extend_schema,
 )
+from recshuf.run.compatibility import check_options, check_streams
 from recshuf.system.listing import expand_inputs, name_stdin, real_names
 from recshuf.system.memory import available_bytes
 from recshuf.system.paths import real_path

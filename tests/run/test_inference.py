@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf import opening, pipeline
 from recshuf.errors import ConversionError, InputError, Unforeseen
 from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
 from recshuf.job.progress import SilentProgress
+from recshuf.run import opening, pipeline
 from tests.formats.jsonl.decoding.test_decoder import ANY_RECORDS, RECORDS_OF_ONE_TYPE, batch_of, decode_with
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import recshuf
-import recshuf.opening as opening
+import recshuf.run.opening as opening
 from recshuf.errors import InputError, OutputError, UsageError
-from tests.test_resume import Killed, kill_after
+from tests.run.test_resume import Killed, kill_after
 
 if TYPE_CHECKING:
     from pathlib import Path

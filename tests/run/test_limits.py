@@ -15,7 +15,7 @@ import pytest
 import recshuf
 from benchmarks.data import make_data
 from recshuf.piles.scratch import Scratch
-from tests.test_shuffle import FORMATS, list_shards, make_inputs, order_of, read_ids
+from tests.run.test_pipeline import FORMATS, list_shards, make_inputs, order_of, read_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import recshuf
-import recshuf.workspace as space
+import recshuf.run.workspace as space
 from recshuf.errors import DiskFullError
 from recshuf.system.units import format_size
-from tests.test_shuffle import FORMATS, make_inputs
+from tests.run.test_pipeline import FORMATS, make_inputs
 
 if TYPE_CHECKING:
     from pathlib import Path

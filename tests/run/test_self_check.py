@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recshuf
-import recshuf.gather as gather
-import recshuf.opening as opening
-import recshuf.scatter as scatter
+import recshuf.run.gather as gather
+import recshuf.run.opening as opening
+import recshuf.run.scatter as scatter
 from recshuf.errors import CheckError
 from recshuf.formats.hdf5.writing.sink import Hdf5Sink
 from recshuf.formats.lines.sink import LineSink
@@ -34,7 +34,7 @@ from recshuf.records.digests import (
     sum_digests,
 )
 from recshuf.records.input_counts import InputCount, InputCounts
-from tests.test_shuffle import FORMATS, make_inputs
+from tests.run.test_pipeline import FORMATS, make_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

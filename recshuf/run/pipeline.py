@@ -19,24 +19,24 @@ from recshuf.errors import (
     Unforeseen,
     UsageError,
 )
-from recshuf.gather import Gather
 from recshuf.interfaces import Sink, SupportsStream
 from recshuf.job.plan import shard_bounds
 from recshuf.job.report import FileReport, PassReport, ShuffleReport
-from recshuf.opening import Opened, find_destination, open_job
 from recshuf.output.destination import write_error
 from recshuf.output.shard_sync import FinishedShard, ShardKeeper
 from recshuf.output.staging import Staging
 from recshuf.piles.store import set_name
 from recshuf.records.keys import ORDER_VERSION
-from recshuf.resume import Earlier, describe_job, describe_set, describe_shard
-from recshuf.scatter import Scatter
-from recshuf.summary import make_manifest
+from recshuf.run.gather import Gather
+from recshuf.run.opening import Opened, find_destination, open_job
+from recshuf.run.resume import Earlier, describe_job, describe_set, describe_shard
+from recshuf.run.scatter import Scatter
+from recshuf.run.summary import make_manifest
+from recshuf.run.workspace import check_space, make_store, open_quarantine, open_scratch
 from recshuf.system.listing import check_unchanged
 from recshuf.system.memory import peak_bytes, release_freed, resident_bytes
 from recshuf.system.page_cache import forget_file
 from recshuf.version import __version__
-from recshuf.workspace import check_space, make_store, open_quarantine, open_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

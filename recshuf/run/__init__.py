@@ -1,0 +1,1 @@
+"""One shuffle from end to end: resolve, scatter, gather, commit, resume."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recshuf.cli import run
+from recshuf.cli.main import run
 from recshuf.output import shard_sync
 from recshuf.piles import pile_set, slices, store
 from recshuf.records.digests import Digest, Digests

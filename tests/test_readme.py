@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recshuf._commands import commands
+from recshuf.cli.commands import commands
 from recshuf.formats import FORMAT_NAMES, load_format
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ MEMORY_BYTES = 4 << 30
 SECONDS = 20
 HUNG = "hung"
 _MODULES = (
-    "recshuf.cli",
+    "recshuf.cli.main",
     "recshuf.api",
     "recshuf.run.pipeline",
-    "recshuf.terminal",
+    "recshuf.cli.terminal",
     "recshuf.formats.parquet",
     "recshuf.formats.hdf5",
     "recshuf.formats.jsonl",
@@ -36,7 +36,7 @@ _MODULES = (
     "recshuf.formats.text.tables",
     "recshuf.formats.compression.readers",
     "recshuf.formats.compression.encoders",
-    "recshuf._standard_streams",
+    "recshuf.cli.standard_streams",
     "recshuf.audit.reports.text",
     "pyarrow.compute",
     "pyarrow.json",
@@ -149,7 +149,7 @@ def _do(job: dict[str, Any], errors: int, answer: Any) -> int:
         answer.write(json.dumps(function(*job["arguments"])).encode())
         answer.flush()
         return 0
-    from recshuf.cli import main
+    from recshuf.cli.main import main
 
     sys.argv = ["recshuf", *job["arguments"]]
     return main()

@@ -38,7 +38,7 @@ def run_without(left_out: str, faults: str, given: Path, output: Path) -> str:
     """Run without some checks and with some faults, with all piles spilled, and return what is said."""
     program = f"""
 from benchmarks.self_check_run import leave_out
-from recshuf.cli import run
+from recshuf.cli.main import run
 from tests.torture.hooks import install_hooks
 def fail(*_): raise RuntimeError("asked for")
 install_hooks({{"resident_bytes": 0}}, None, 0)

@@ -153,7 +153,7 @@ class Servers:
 
 def _run_child(request: Request, report: int, output: int) -> NoReturn:
     """Become the program."""
-    from recshuf import cli
+    from recshuf.cli import main as main_module
 
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
@@ -163,13 +163,13 @@ def _run_child(request: Request, report: int, output: int) -> NoReturn:
     if request.largest_file:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request.largest_file, request.largest_file))
     if "LD_PRELOAD" in os.environ:
-        cli.main = _strike_main(request, report)
-    cli.run()
+        main_module.main = _strike_main(request, report)
+    main_module.run()
 
 
 def _strike_main(request: Request, report: int) -> Callable[[], int]:
     """Return the program's main function with calls struck, which writes to `report` what was."""
-    from recshuf.cli import main
+    from recshuf.cli.main import main
 
     def struck_main() -> int:
         faults = Faults()

@@ -11,7 +11,7 @@ import pytest
 
 from recshuf.audit.order.shufflers import METHODS
 from recshuf.audit.reports.gallery import ROW, draw_method, draw_row, render_gallery
-from recshuf.cli import main
+from recshuf.cli.main import main
 from recshuf.errors import UsageError
 from tests.audit.reports.test_order_pages import Reader, assert_self_contained
 

@@ -366,5 +366,5 @@ def test_without_pillow_one_line_says_how_to_get_it(monkeypatch):
 
 
 def test_pillow_is_not_loaded_before_it_is_needed():
-    program = "import sys, recshuf.cli, recshuf.audit.reports.picture; sys.exit('PIL' in sys.modules)"
+    program = "import sys, recshuf.cli.main, recshuf.audit.reports.picture; sys.exit('PIL' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

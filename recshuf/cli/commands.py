@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import click
 from click.exceptions import Exit
 
-from recshuf._check_options import make_check_command, make_picture_command
-from recshuf._options import ShuffleCommand
-from recshuf._side_files import (
+from recshuf.cli.check_options import make_check_command, make_picture_command
+from recshuf.cli.result_files import (
     check_html,
     check_place,
     check_quarantine,
@@ -23,7 +22,8 @@ from recshuf._side_files import (
     write_json,
     write_whole,
 )
-from recshuf._verify_options import make_verify_command
+from recshuf.cli.shuffle_options import ShuffleCommand
+from recshuf.cli.verify_options import make_verify_command
 from recshuf.errors import OutputError, RecshufError, UsageError
 from recshuf.system.paths import real_path
 
@@ -82,9 +82,9 @@ def _run_shuffle(
         _print_plan(inputs, output, report, options)
         return
     from recshuf import api
-    from recshuf._standard_streams import open_standard_streams
     from recshuf.audit.reports.text import detail_lines, summary
-    from recshuf.terminal import say
+    from recshuf.cli.standard_streams import open_standard_streams
+    from recshuf.cli.terminal import say
 
     progress = _choose_progress(quiet, writes_records=output in (None, "-"))
     try:
@@ -201,7 +201,7 @@ def _run_gallery(output: str, verbose: bool) -> None:  # noqa: ARG001 - `main` l
     if folder.exists():
         raise OutputError(f"{output}: exists; name a folder that does not")
     from recshuf.audit.reports.gallery import draw_row, render_gallery
-    from recshuf.terminal import say
+    from recshuf.cli.terminal import say
 
     folder.mkdir(parents=True)
     try:
@@ -219,7 +219,7 @@ def _run_demo(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `mai
     if output is not None and Path(output).exists():
         raise OutputError(f"{output}: exists; name a folder that does not")
     folder = Path(output or tempfile.mkdtemp(prefix="recshuf-demo-"))
-    from recshuf.demo import run_demo
+    from recshuf.cli.demo import run_demo
 
     run_demo(folder, click.echo)
 
@@ -237,8 +237,8 @@ def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:
 
 def _choose_progress(quiet: bool, *, writes_records: bool = False) -> Progress:
     """Return what hears of progress; `writes_records` tells whether records go to standard output meanwhile."""
+    from recshuf.cli.terminal import TerminalProgress, Warnings
     from recshuf.job.progress import SilentProgress
-    from recshuf.terminal import TerminalProgress, Warnings
 
     if quiet:
         return SilentProgress()

@@ -16,7 +16,7 @@ import click
 from click.exceptions import Exit
 from click.shell_completion import shell_complete
 
-from recshuf._commands import FAILED, commands
+from recshuf.cli.commands import FAILED, commands
 from recshuf.errors import RecshufError, UsageError
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _interrupted_by(number: int, error: Exception) -> Interrupted:
 
 def _end_at_once(number: int) -> None:
     """End the process although it has not cleaned up."""
-    from recshuf.terminal import say
+    from recshuf.cli.terminal import say
 
     say(
         f"stopped by {signal.Signals(number).name} while it waited; if a work folder is left beside the output, the same "
@@ -177,7 +177,7 @@ def _discard_output(error: BaseException) -> None:
 
 def _explain(error: BaseException, verbose: bool) -> int:
     """Print what went wrong in one line, and return the exit code."""
-    from recshuf.terminal import say
+    from recshuf.cli.terminal import say
 
     if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
         return SIGNALLED + signal.SIGPIPE
@@ -189,7 +189,7 @@ def _explain(error: BaseException, verbose: bool) -> int:
 
 def _explain_kind(error: BaseException, verbose: bool) -> int:
     """Print an error by its kind, and return the exit code."""
-    from recshuf.terminal import say
+    from recshuf.cli.terminal import say
 
     if verbose and not isinstance(error, click.ClickException | UsageError):
         traceback.print_exception(error)

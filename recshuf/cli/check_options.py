@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from recshuf._options import SiblingCommand, Wording
+from recshuf.cli.shuffle_options import SiblingCommand, Wording
 
 if TYPE_CHECKING:
     from collections.abc import Callable

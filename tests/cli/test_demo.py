@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from recshuf import demo
+from recshuf.cli import demo
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recshuf._options import SiblingCommand, Wording
+from recshuf.cli.shuffle_options import SiblingCommand, Wording
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from recshuf import cli
-from recshuf._options import parse_separator
 from recshuf.audit.reports.text import one_line
+from recshuf.cli import main
+from recshuf.cli.shuffle_options import parse_separator
 from recshuf.errors import DiskFullError, InputError, MemoryLimitError, PileError, UsageError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class TestHelp:
     @pytest.mark.parametrize("option", ["--version", "--help"])
     def test_imports_nothing_heavy(self, option: str) -> None:
         code = (
-            "import sys; from recshuf.cli import main; sys.argv = ['recshuf', sys.argv[1]]; main();"
+            "import sys; from recshuf.cli.main import main; sys.argv = ['recshuf', sys.argv[1]]; main();"
             "print(*{'numpy', 'pyarrow', 'rich', 'psutil', 'h5py'} & set(sys.modules), file=sys.stderr)"
         )
         result = subprocess.run([sys.executable, "-c", code, option], capture_output=True, check=True)
@@ -136,7 +136,7 @@ class TestCommands:
         def greet(name: str, loud: bool) -> None:
             click.echo(f"hello {name}{'!' if loud else ''}")
 
-        monkeypatch.setitem(cli.commands.commands, "greet", greet)
+        monkeypatch.setitem(main.commands.commands, "greet", greet)
         assert call("greet", "you", "--loud").stdout == b"hello you!\n"
         assert call("greet").returncode == 2
         assert sorted(call(lines).stdout.splitlines()) == sorted(numbers(1000).splitlines())
@@ -144,7 +144,7 @@ class TestCommands:
     def test_file_named_like_a_command(
         self, call: Run, monkeypatch: pytest.MonkeyPatch, lines: Path, tmp_path: Path
     ) -> None:
-        monkeypatch.setitem(cli.commands.commands, "greet", click.Command("greet", callback=lambda: None))
+        monkeypatch.setitem(main.commands.commands, "greet", click.Command("greet", callback=lambda: None))
         monkeypatch.chdir(tmp_path)
         lines.rename(tmp_path / "greet")
         assert call("greet").stdout == b""
@@ -153,7 +153,7 @@ class TestCommands:
     def test_command_name_after_an_option_is_an_input(
         self, call: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setitem(cli.commands.commands, "greet", click.Command("greet", callback=lambda: None))
+        monkeypatch.setitem(main.commands.commands, "greet", click.Command("greet", callback=lambda: None))
         result = call("-q", "greet")
         assert result.returncode == 1
         assert_one_line(result.stderr, "greet")
@@ -505,7 +505,7 @@ class TestProgress:
         assert self.run_on_terminal(lines, "-q", "-o", tmp_path / "out.txt") == ""
 
     def test_listener(self, capfd: pytest.CaptureFixture[str]) -> None:
-        from recshuf.terminal import TerminalProgress
+        from recshuf.cli.terminal import TerminalProgress
 
         progress = TerminalProgress()
         progress.stop()
@@ -519,7 +519,7 @@ class TestProgress:
         assert r"recshuf: warning: careful [bold]\nhere" in capfd.readouterr().err
 
     def test_warnings_off_a_terminal(self, capfd: pytest.CaptureFixture[str]) -> None:
-        from recshuf.terminal import Warnings
+        from recshuf.cli.terminal import Warnings
 
         progress = Warnings()
         progress.start("scatter", 10, 100)
@@ -581,7 +581,7 @@ class TestSignals:
 
 def test_help_names_every_command(call: Run) -> None:
     shown = call("--help").stdout.decode()
-    assert all(f"recshuf {name} " in shown for name in cli.commands.commands)
+    assert all(f"recshuf {name} " in shown for name in main.commands.commands)
 
 
 @pytest.mark.parametrize(
@@ -603,7 +603,8 @@ def test_an_error_that_a_signal_led_to_is_told_as_the_signal(tmp_path: Path) -> 
     (tmp_path / "in.txt").write_bytes(numbers(10))
     code = """
         import os, signal, sys
-        from recshuf import api, cli
+        from recshuf import api
+        from recshuf.cli import main
         def shuffle(*_, **__):
             try:
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -612,7 +613,7 @@ def test_an_error_that_a_signal_led_to_is_told_as_the_signal(tmp_path: Path) -> 
                 error.add_note("finished parts are kept")
                 raise error
         api.shuffle = shuffle
-        sys.exit(cli.main())
+        sys.exit(main.main())
     """
     command = [sys.executable, "-c", textwrap.dedent(code), "in.txt", "-o", "out.txt"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -1,0 +1,1 @@
+"""The command line: options, messages, exit codes; the only code that prints."""

@@ -52,8 +52,7 @@ def __getattr__(name: str) -> object:
     if name == "errors":
         return import_module("recshuf.errors")
     if name in _HOMES:
-        # The module of `plan` is called plans, that of `verify` verification: a submodule of the same name would
-        # take its place here.
+        # No folder or module directly below has the name of one of them: it would take its place here.
         value = getattr(import_module(_HOMES[name]), name)
         globals()[name] = value
         return value

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import subprocess
+import sys
 from itertools import pairwise
 
 import pytest
@@ -354,3 +356,10 @@ def test_small_limits_hold_thousands_of_inputs_and_a_refusal_says_what_would_do(
     with pytest.raises(MemoryLimitError, match="needs at least 200 MB of memory, and the limit is 180 MB"):
         make_plan(inputs[:10_000], Limits(180 * MB, 2, GB), wide, Cut(shards=1))
     make_plan(inputs[:10_000], Limits(200 * MB, 2, GB), wide, Cut(shards=1))
+
+
+def test_planning_imports_neither_pyarrow_nor_h5py():
+    """A job is made and planned before the allocators are chosen, which is when Arrow may be imported."""
+    code = "import sys, recshuf.job.job, recshuf.job.planner; print(*{'pyarrow', 'h5py'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
+from recshuf.errors import OutputError
 from recshuf.system.units import format_size
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -16,6 +18,29 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def real_path(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path with all links followed; a link that leads back to itself stays."""
     return Path(os.path.realpath(path))  # Path.resolve fails on such links before Python 3.13
+
+
+def choose_temp_dir(asked: Path | None, beside: Path | None = None) -> Path:
+    """Return the folder for large temporary files: the one asked for, else `beside`, else the system's.
+
+    The system's is ``$TMPDIR``, else ``/var/tmp``, which unlike ``/tmp`` is meant for large files; where neither can be
+    written, it is the one that `tempfile` chooses.
+
+    Raises
+    ------
+    OutputError
+        When the folder that was asked for is not there.
+    """
+    if asked is not None:
+        if not asked.is_dir():
+            raise OutputError(f"{asked}: no such directory; create it, or choose another --temp-dir")
+        return asked
+    if beside is not None:
+        return beside
+    for candidate in (os.environ.get("TMPDIR"), "/var/tmp"):  # noqa: S108 - private or nameless files are made in it
+        if candidate and os.access(candidate, os.W_OK | os.X_OK):
+            return Path(candidate)
+    return Path(tempfile.gettempdir())
 
 
 def free_bytes(folder: Path) -> int | None:

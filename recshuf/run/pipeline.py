@@ -42,7 +42,7 @@ def plan_job(job: Job, progress: Progress) -> Plan:
     """
     destination = find_destination(job)
     if destination is not None:
-        destination.check(overwrite=job.overwrite or job.resume)
+        destination.check(overwrite=job.options["overwrite"] or job.options["resume"])
     return resolve_job(job, destination, progress).plan
 
 
@@ -70,7 +70,7 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         counts, scatter_report = _scatter(scatter)
         resolved, bounds, gather_report = _gather(resolved, workspace, scatter, counts, progress)
         reports = [scatter_report, gather_report]
-        if job.verify:
+        if job.options["verify"]:
             reports.append(_verify(resolved, workspace, progress))
         inputs = describe_inputs(resolved, workspace, counts)
         shards, commit_report = _commit(resolved, workspace, inputs, bounds)
@@ -124,7 +124,7 @@ def _gather(
 
 def _cut_shards(resolved: ResolvedJob, counts: InputCounts) -> tuple[list[int], int]:
     """Return the bounds of the shards, by nothing that the plan decides, and about how many bytes they hold."""
-    records, head_count = counts.record_count, resolved.job.head_count
+    records, head_count = counts.record_count, resolved.job.options["head_count"]
     wanted = records if head_count is None else min(records, head_count)
     file_bytes = sum_known(size.file_bytes for size in resolved.inputs.sizes)
     if file_bytes is None or not resolved.keeps_size:
@@ -162,13 +162,9 @@ def _verify(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> 
     started = time.perf_counter()
     if workspace.staging is None:
         raise RuntimeError("a stream cannot be read again")
-    read_again = replace(
-        resolved.job,
-        output=str(workspace.staging.written),
-        format=resolved.inputs.format,
-        to=resolved.output.format,
-        resume=False,
-    )
+    job = resolved.job
+    options = job.options | {"format": resolved.inputs.format, "to": resolved.output.format, "resume": False}
+    read_again = replace(job, output=str(workspace.staging.written), options=options)
     found = verify_job(read_again, progress, resolved.inputs.files)
     if not found.is_equal:
         parts = [f"{found.missing:,} records missing, {found.extra:,} extra", *found.differences]

@@ -64,7 +64,7 @@ class ScatterPass:
             self._progress,
             finished,
             quarantine.put if quarantine else None,
-            adds_places=resolved.job.provenance,
+            adds_places=resolved.job.options["provenance"],
             on_input=self._drop_input if resolved.inputs.drop_page_cache else None,
         )
         try:

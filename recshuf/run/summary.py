@@ -87,7 +87,7 @@ def make_manifest(
         ],
         "shards": [{"name": one.name, "records": one.records, "bytes": one.file_bytes} for one in shards],
         "schema": _describe_schema(resolved),
-    } | ({"provenance": [FILE_COLUMN, ROW_COLUMN]} if resolved.job.provenance else {})
+    } | ({"provenance": [FILE_COLUMN, ROW_COLUMN]} if resolved.job.options["provenance"] else {})
 
 
 def _describe_schema(resolved: ResolvedJob) -> list[dict[str, object]]:

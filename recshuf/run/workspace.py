@@ -67,15 +67,15 @@ def enter_work_folder(
     """
     if destination is None:
         return None
-    if not job.resume:
-        destination.check(overwrite=job.overwrite)
+    if not job.options["resume"]:
+        destination.check(overwrite=job.options["overwrite"])
     if destination.is_stream:
         return None
     staging = Staging(destination, progress.warn)
     cleanup.push(partial(_leave, staging))
-    staging.enter(resumes=job.resume)
-    if job.resume and not staging.is_committing:
-        destination.check(overwrite=job.overwrite)
+    staging.enter(resumes=job.options["resume"])
+    if job.options["resume"] and not staging.is_committing:
+        destination.check(overwrite=job.options["overwrite"])
     return staging
 
 
@@ -126,20 +126,20 @@ def open_workspace(
         else:
             earlier.check(header)
     cleanup.callback(scratch.close)
-    if job.check_space:
+    if not job.options["no_space_check"]:
         check_space(resolved, scratch.parent, staging.folder if staging else None)
     quarantine = open_quarantine(resolved, staging, scratch.parent, cleanup)
     return Workspace(seed, staging, earlier, scratch, quarantine, stream)
 
 
 def _choose_seed(job: Job, earlier: Earlier | None) -> int:
-    if job.seed is not None:
-        return job.seed
+    if job.options["seed"] is not None:
+        return job.options["seed"]
     return earlier.seed if earlier else secrets.randbits(128)
 
 
 def _open_stream(resolved: ResolvedJob, cleanup: ExitStack) -> BinaryIO | None:
-    destination, stdout = resolved.output.destination, resolved.job.stdout
+    destination, stdout = resolved.output.destination, resolved.job.options.get("stdout")
     if destination is not None:
         return cleanup.enter_context(destination.open_stream()) if destination.is_stream else None
     if stdout is None and sys.stdout is None:
@@ -182,7 +182,7 @@ def open_quarantine(
         return None
     destination = resolved.output.destination
     inputs = [file.path for file in resolved.inputs.files if file.path is not None and file.stamp is not None]
-    overwrite = resolved.job.overwrite or resolved.job.resume
+    overwrite = resolved.job.options["overwrite"] or resolved.job.options["resume"]
     check_path(path, inputs, destination.path if destination else None, overwrite=overwrite)
     if staging is not None:
         folder = staging.folder / "quarantine"

@@ -9,7 +9,8 @@ HDF5
     Every group, dataset, link and attribute in order of names: type, shape, chunks, the numbers of the filters, fill
     value, and the raw bytes of the values.
 The manifest
-    Everything but the version of recshuf and the sizes of files, which compression decides.
+    Everything but the version of recshuf, the sizes of files, which compression decides, and the types of fields,
+    which are as pyarrow prints them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def hash_bytes(path: Path) -> str:
 def hash_contents(path: Path) -> str:
     """Return a hash of what a file holds, in order."""
     if path.name == MANIFEST:
-        return hash_manifest(path, left_out={"bytes"})
+        return hash_manifest(path, left_out={"bytes", "type"})
     if path.suffix == ".parquet":
         return hash_lines(describe_parquet(path))
     if path.suffix == ".h5":
@@ -78,7 +79,7 @@ def read_lines(path: Path) -> bytes:
 def describe_parquet(path: Path) -> Iterator[str]:
     with pq.ParquetFile(path) as file:
         table, footer = file.read(), file.metadata
-    yield from (f"{field}, {field.nullable}, {describe_metadata(field)}" for field in table.schema)
+    yield from map(describe_field, table.schema)
     yield describe_metadata(table.schema)
     for index in range(footer.num_row_groups):
         group = footer.row_group(index)
@@ -86,6 +87,15 @@ def describe_parquet(path: Path) -> Iterator[str]:
         yield f"{group.num_rows} {codecs}"
     for column in table.columns:
         yield from map(repr, make_plain(column).to_pylist())
+
+
+def describe_field(field: pa.Field) -> str:
+    """Return a field with its children; how pyarrow prints nested types differs between versions."""
+    kind, inner = field.type, []
+    if pa.types.is_nested(kind):
+        inner = [describe_field(kind.field(index)) for index in range(kind.num_fields)]
+        kind = f"{type(kind).__name__} {getattr(kind, 'list_size', '')}"
+    return f"{field.name!r} {kind} {field.nullable} {describe_metadata(field)} {inner}"
 
 
 def describe_metadata(described: pa.Field | pa.Schema) -> str:
@@ -117,7 +127,8 @@ def describe_group(group: h5py.Group) -> Iterator[str]:
 def describe_dataset(dataset: h5py.Dataset) -> Iterator[str]:
     plist = dataset.id.get_create_plist()
     filters = [plist.get_filter(index)[0] for index in range(plist.get_nfilters())]
-    yield f"{dataset.shape} {dataset.maxshape} {dataset.chunks} {filters} {dataset.fillvalue!r}"
+    yield f"{dataset.shape} {dataset.maxshape} {dataset.chunks} {filters}"
+    yield repr(np.asarray(dataset.fillvalue).tolist())
     yield from describe_values(dataset.dtype, dataset[()])
     yield from describe_attributes(dataset)
 

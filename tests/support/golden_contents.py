@@ -28,6 +28,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
+import recshuf
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -37,15 +39,18 @@ MANIFEST = "recshuf.json"
 
 def hash_bytes(path: Path) -> str:
     """Return a hash of a file's bytes; in the manifest, the version of recshuf does not count."""
+    content = path.read_bytes()
     if path.name == MANIFEST:
-        return hash_manifest(path, left_out=set())
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+        version = f'"recshuf": "{recshuf.__version__}"'.encode()
+        assert content.count(version) == 1
+        content = content.replace(version, b"")
+    return hashlib.sha256(content).hexdigest()
 
 
 def hash_contents(path: Path) -> str:
     """Return a hash of what a file holds, in order."""
     if path.name == MANIFEST:
-        return hash_manifest(path, left_out={"bytes", "type"})
+        return hash_manifest(path)
     if path.suffix == ".parquet":
         return hash_lines(describe_parquet(path))
     if path.suffix == ".h5":
@@ -58,12 +63,11 @@ def hash_lines(lines: Iterator[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
-def hash_manifest(path: Path, left_out: set[str]) -> str:
+def hash_manifest(path: Path) -> str:
     def keep(values: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in values.items() if key not in left_out}
+        return {key: value for key, value in values.items() if key not in ("recshuf", "bytes", "type")}
 
     manifest = json.loads(path.read_bytes(), object_hook=keep)
-    assert manifest.pop("recshuf")
     return hashlib.sha256(json.dumps(manifest).encode()).hexdigest()
 
 

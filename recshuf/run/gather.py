@@ -10,8 +10,9 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections import deque
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from recshuf.errors import CheckError, Stopped
 from recshuf.records.byte_sizes import count_bytes
 from recshuf.records.digests import Digest, Digests, sum_digests
 from recshuf.records.keys import MAX_PILES, sort_by_key
-from recshuf.system.threads import Pool
+from recshuf.system.threads import Pool, run_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -207,24 +208,9 @@ class Gather:
         counts = self._store.counts
         runs = sum(bool(counts[piles.start : piles.stop].any()) for piles in self._store.runs())
         tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, runs, self._written)
-        with (
-            Pool(self._plan.gather_workers, "order") as loaders,
-            Pool(self._plan.shard_writers, "write") as writers,
-        ):
-            futures = [writers.submit(self._write_shards, task, loaders) for task in tasks]
-            try:
-                wait(futures, return_when=FIRST_EXCEPTION)
-            finally:
-                # Sets the flag on an error, and when this thread is interrupted.
-                if any(not future.done() or future.exception() for future in futures):
-                    self._stopped.set()
-                    for future in futures:
-                        future.cancel()
-        done = [future for future in futures if not future.cancelled()]
-        errors = [error for future in done if (error := future.exception()) is not None]
-        errors.sort(key=lambda error: isinstance(error, Stopped))
-        if errors:
-            raise errors[0]
+        with Pool(self._plan.gather_workers, "order") as loaders:
+            writes = [partial(self._write_shards, task, loaders) for task in tasks]
+            run_tasks("write", self._plan.shard_writers, writes, self._stopped.set)
         self._check_written()
 
     def _check_written(self) -> None:

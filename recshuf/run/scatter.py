@@ -15,9 +15,9 @@ from recshuf.records.digests import Digests
 from recshuf.records.input_counts import InputCounts
 from recshuf.records.keys import draw_keys, find_piles, sort_by_pile
 from recshuf.records.provenance import add_places
-from recshuf.records.reader import Reading
+from recshuf.records.reader import InputReader
 from recshuf.records.reading_plan import ReadingPlan
-from recshuf.records.rows import split_spans
+from recshuf.records.rows import split_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from recshuf.job.progress import Progress
     from recshuf.piles.store import PileStore
     from recshuf.records.input_counts import InputCount
-    from recshuf.records.rows import Span
+    from recshuf.records.rows import RowRange
 
 
 class Scatter:
@@ -86,7 +86,7 @@ class Scatter:
         self._lock = threading.Lock()
         reading = ReadingPlan(plan.scatter_workers, plan.block_bytes, plan.max_record_bytes)
         chosen = [index for index in inputs if must_see or index not in self._finished]
-        self._reading = Reading(source, reading, chosen, self._scatter, self._finish_inputs)
+        self._reading = InputReader(source, reading, chosen, self._scatter, self._finish_inputs)
 
     def run(self) -> InputCounts:
         """Read everything and return what was read of each input.
@@ -128,38 +128,38 @@ class Scatter:
         for set_index in complete:
             self._store.complete(set_index, self._counts.digest(self._plan.inputs_of(set_index)))
 
-    def _scatter(self, batch: pa.RecordBatch, spans: list[Span]) -> None:
+    def _scatter(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
         """Put records that directly follow each other onto the piles, together where they go to one pile set."""
-        bad = self._observe(batch, spans)
-        edges = np.cumsum([0, *(span.rows for span in spans)])
+        bad = self._observe(batch, ranges)
+        edges = np.cumsum([0, *(one.rows for one in ranges)])
         byte_count = int(self._store.codec.count_bytes(batch, edges[[0, -1]])[0])
-        records = self._make_records(batch, spans)
+        records = self._make_records(batch, ranges)
         if bad.size:
             # They had keys, too.
             records = records.take(np.delete(np.arange(batch.num_rows), bad))
             edges -= np.searchsorted(bad, edges)
-        for set_index, group in groupby(range(len(spans)), key=lambda i: self._set_of(spans[i])):
+        for set_index, group in groupby(range(len(ranges)), key=lambda i: self._set_of(ranges[i])):
             chosen = list(group)
             part = edges[chosen[0] : chosen[-1] + 2]
             if part[0] < part[-1]:
-                inside = [spans[index] for index in chosen]
+                inside = [ranges[index] for index in chosen]
                 self._throw(set_index, inside, records.slice(part[0], part[-1]), part - part[0])
         self._progress.advance(batch.num_rows, byte_count)
 
-    def _set_of(self, span: Span) -> int:
-        return self._plan.set_of_input[span.input_index]
+    def _set_of(self, one: RowRange) -> int:
+        return self._plan.set_of_input[one.input_index]
 
-    def _make_records(self, batch: pa.RecordBatch, spans: list[Span]) -> Records:
-        batch = add_places(batch, spans) if self._adds_places else batch
-        return Records(draw_keys(self._seed, spans), batch)
+    def _make_records(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> Records:
+        batch = add_places(batch, ranges) if self._adds_places else batch
+        return Records(draw_keys(self._seed, ranges), batch)
 
-    def _observe(self, batch: pa.RecordBatch, spans: list[Span]) -> NDArray[np.int64]:
+    def _observe(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> NDArray[np.int64]:
         """Return the ascending positions of what goes onto no pile: bad records, and those whose piles are there already."""
         found = [np.zeros(0, np.int64)]
         if self._decoder is None and not self._finished:
             return found[0]
         start = 0
-        for part, input_index, first_row in split_spans(batch, spans):
+        for part, input_index, first_row in split_ranges(batch, ranges):
             bad = self._judge(part, input_index, first_row)
             if input_index in self._finished:
                 bad = np.arange(part.num_rows)
@@ -181,13 +181,15 @@ class Scatter:
             self._aside[input_index] += len(bad.index)
         return bad.index
 
-    def _throw(self, set_index: int, spans: list[Span], records: Records, edges: NDArray[np.int64]) -> None:
-        """Throw records, of which each span has ``edges[k]:edges[k + 1]``, onto the piles of a set."""
+    def _throw(
+        self, set_index: int, ranges: list[RowRange], records: Records, edges: NDArray[np.int64]
+    ) -> None:
+        """Throw records, of which each one has ``edges[k]:edges[k + 1]``, onto the piles of a set."""
         store = self._store
         digests = Digests.find(records, edges)
         sizes = store.codec.count_bytes(records.batch, edges)
         piles = find_piles(records.keys, store.pile_count, store.key_range)
         index, bounds = sort_by_pile(piles, store.pile_count)
-        store.add(set_index, spans[0].input_index, spans[0].first_row, records.take(index), bounds)
+        store.add(set_index, ranges[0].input_index, ranges[0].first_row, records.take(index), bounds)
         with self._lock:
-            self._counts.add([span.input_index for span in spans], sizes, digests)
+            self._counts.add([one.input_index for one in ranges], sizes, digests)

@@ -73,7 +73,7 @@ class InputSchedule:
     def next_run(self) -> list[int] | None:
         """Return a run that nobody reads yet; None when there is none left."""
         with self._lock:
-            self._check()
+            self.check()
             return self._waiting.popleft() if self._waiting else None
 
     def next_open(self) -> InputTask | None:
@@ -85,7 +85,7 @@ class InputSchedule:
         """Return the task of an input, whose fragments other threads may take if it `is_shared`."""
         task = InputTask([index], iter(fragments))
         with self._lock:
-            self._check()
+            self.check()
             self._tasks[index] = task
             if is_shared:
                 self._open.append(task)
@@ -102,17 +102,13 @@ class InputSchedule:
     def note_joined(self, rows: Mapping[int, int]) -> None:
         """Note the rows of inputs that were read at once."""
         with self._lock:
-            self._check()
+            self.check()
             self._joined_rows.update(rows)
 
     def rows_of(self, index: int) -> int:
         """Return how many rows of an input have been read so far."""
         task = self._tasks.get(index)
         return self._joined_rows.get(index, 0) if task is None else task.counter.rows
-
-    def check_stopped(self) -> None:
-        """Raise `Stopped` after `stop`."""
-        self._check()
 
     def stop(self) -> None:
         """Let no thread take or number anything any more: it gets `Stopped`."""
@@ -121,7 +117,8 @@ class InputSchedule:
             for task in self._tasks.values():
                 task.counter.stop()
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise `Stopped` after `stop`."""
         if self._stopped:
             raise Stopped
 

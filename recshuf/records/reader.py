@@ -136,7 +136,7 @@ class InputReader:
 
     def _read(self, task: InputTask, number: int, fragment: Fragment, coalescer: Coalescer) -> None:
         for row, batch in number_batches(task.counter, number, fragment):
-            self._schedule.check_stopped()
+            self._schedule.check()
             coalescer.add(task, RowRange(task.inputs[0], row, batch.num_rows), batch)
 
     def _emit(self, group: BatchGroup) -> None:

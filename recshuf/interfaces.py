@@ -83,8 +83,8 @@ class ReadOptions:
     left out, and are where that saves reading them."""
     schema: pa.Schema | None = None
     """Table form of JSONL or text records, where inference is not enough."""
-    forgets: bool = False
-    """Whether what was read need not stay in the system's memory, which cannot hold all files of the run."""
+    drop_page_cache: bool = False
+    """Drop what was read from the page cache, which cannot hold all files of the run."""
     sets_bad_aside: bool = False
     """Whether decoders return lines that do not parse, instead of refusing them."""
 
@@ -101,8 +101,8 @@ class WriteOptions:
     """What ends a text record."""
     nan_as_null: bool = False
     """Write NaN and infinities as JSON null instead of refusing them."""
-    forgets: bool = False
-    """Whether what is written need not stay in the system's memory, which cannot hold all files of the run."""
+    drop_page_cache: bool = False
+    """Drop what is written from the page cache, which cannot hold all files of the run."""
 
 
 class InputSummary(NamedTuple):
@@ -223,14 +223,14 @@ class SupportsFields(Protocol):
 
 
 @runtime_checkable
-class SupportsTrust(Protocol):
-    """A decoder that can do without looking closely at every record."""
+class SupportsPrefixInference(Protocol):
+    """A decoder that can infer its schema from the first records."""
 
-    def trust_after(self, input_index: int) -> None:
-        """Learn from the inputs before this one and from its first batch, and take it that all others are like these.
+    def infer_from_prefix(self, input_index: int) -> None:
+        """Infer the schema from the inputs before this one and from its first batch.
 
-        `observe` then only makes sure of the outer form of the others. `decode` raises `Unforeseen` where one is
-        different; another decoder must then observe all records. Where none is, the schema is the same as if all
+        `observe` then checks only the outer form of all other records. `decode` raises `SchemaMismatch` where one does
+        not fit; another decoder must then observe all records. Where all fit, the schema is the same as if all
         had been observed.
         """
         ...

@@ -15,7 +15,7 @@ from recshuf.formats import (
     name_by_suffix,
     suffix_compression,
 )
-from recshuf.interfaces import FieldAdder, InputFile, SupportsFields, SupportsTrust
+from recshuf.interfaces import FieldAdder, InputFile, SupportsFields, SupportsPrefixInference
 from recshuf.job.plan import Costs, Cut, InputSize, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
 from recshuf.output.destination import Destination
@@ -47,7 +47,7 @@ CONVERSION_FACTOR = 1.5
 """Memory of a batch in table form, as a multiple of its native size: offsets and validity come on top."""
 _COPIES = 3  # of the records, in files: inputs, piles and output
 _UNKNOWN_RECORD_BYTES = 32  # of inputs that are not known before they are read
-_CLOSELY_BYTES = 16 << 20  # of records that a decoder looks at before it may take the others on trust
+_PREFIX_BYTES = 16 << 20  # of records from which a decoder may infer the schema of all
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ class Opened:
     files: list[InputFile]
     sizes: list[InputSize]
     plan: Plan
-    is_trusting: bool
+    infers_from_prefix: bool
     """Whether the decoder judges all records by the first ones."""
-    forgets: bool
+    drop_page_cache: bool
     """Whether the files of the run are more than the system's memory holds, so that each is given up once it is done."""
 
     @property
@@ -93,17 +93,17 @@ class Opened:
         schema = self.source.schema if schema is None else schema
         layout = None if self.converts else self.source.layout
         # A shard of several is read once more.
-        write = replace(self.write, forgets=self.forgets and self.plan.shard_count == 1)
+        write = replace(self.write, drop_page_cache=self.drop_page_cache and self.plan.shard_count == 1)
         return self.target_format.open_target(schema, layout, write)
 
     def find_table_schema(self) -> pa.Schema | None:
         """Return the schema of what is written, once every record has been observed; None for the inputs' own."""
         return None if self.decoder is None else self.decoder.finish()
 
-    def distrust(self) -> Opened:
+    def scan_fully(self) -> Opened:
         """Return the same job with a decoder that has to observe every record."""
         decoder = _add_provenance(self.job, self.source, self.source.decoder(), self.target_name)
-        return replace(self, decoder=decoder, is_trusting=False)
+        return replace(self, decoder=decoder, infers_from_prefix=False)
 
 
 def find_destination(job: Job) -> Destination | None:
@@ -144,8 +144,8 @@ def open_job(
     source_format, target_format = load_format(source_name), load_format(target_name)
     check_options(job, source_name, target_name)
     check_streams(job, source_name, target_name, to_stream=destination is None or destination.is_stream)
-    forgets = _COPIES * sum(file.stamp.size for file in files if file.stamp) > available_bytes()
-    source = source_format.open_source(files, replace(job.read, forgets=forgets))
+    drop_page_cache = _COPIES * sum(file.stamp.size for file in files if file.stamp) > available_bytes()
+    source = source_format.open_source(files, replace(job.read, drop_page_cache=drop_page_cache))
     converts = source_name != target_name
     inner = source.decoder() if converts else _make_native_decoder(job, source)
     decoder = _add_provenance(job, source, inner, target_name)
@@ -180,8 +180,8 @@ def open_job(
         files,
         sizes,
         plan,
-        inner is not None and _trust_first_records(job, destination, source, inner),
-        forgets,
+        inner is not None and _infer_from_prefix(job, destination, source, inner),
+        drop_page_cache,
     )
 
 
@@ -230,19 +230,24 @@ def _add_places(costs: Costs, inputs: Sequence[InputSummary], column_bytes: int)
     )
 
 
-def _trust_first_records(job: Job, destination: Destination | None, source: Source, decoder: Decoder) -> bool:
+def _infer_from_prefix(job: Job, destination: Destination | None, source: Source, decoder: Decoder) -> bool:
     """Tell a decoder to judge all records by the first ones, if that can be and another way is open; return whether."""
     is_once_only = (
         any(one.file_bytes is None for one in source.inputs) or destination is None or destination.is_stream
     )
     # Of a sample every record has to be good, also those left out; and what a run before has finished must agree.
     must_see_all = job.quarantine is not None or job.head_count is not None or job.resume
-    if is_once_only or must_see_all or decoder.schema is not None or not isinstance(decoder, SupportsTrust):
+    if (
+        is_once_only
+        or must_see_all
+        or decoder.schema is not None
+        or not isinstance(decoder, SupportsPrefixInference)
+    ):
         return False
     ends = accumulate(one.native_bytes or 0 for one in source.inputs)
-    large = next((index for index, end in enumerate(ends) if end > _CLOSELY_BYTES), None)
+    large = next((index for index, end in enumerate(ends) if end > _PREFIX_BYTES), None)
     if large is not None:
-        decoder.trust_after(large)
+        decoder.infer_from_prefix(large)
     return large is not None
 
 

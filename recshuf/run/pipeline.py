@@ -16,7 +16,7 @@ from recshuf.errors import (
     InputError,
     OutputError,
     PileError,
-    Unforeseen,
+    SchemaMismatch,
     UsageError,
 )
 from recshuf.interfaces import Sink, SupportsStream
@@ -35,7 +35,7 @@ from recshuf.run.summary import make_manifest
 from recshuf.run.workspace import check_space, make_store, open_quarantine, open_scratch
 from recshuf.system.listing import check_unchanged
 from recshuf.system.memory import peak_bytes, release_freed, resident_bytes
-from recshuf.system.page_cache import forget_file
+from recshuf.system.page_cache import drop_file_pages
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ class _Run:
             finished,
             self._quarantine.put if self._quarantine else None,
             adds_places=opened.job.provenance,
-            on_input=self._forget_input if opened.forgets else None,
+            on_input=self._drop_input if opened.drop_page_cache else None,
         )
         try:
             counts = self._scatter.run()
@@ -252,10 +252,10 @@ class _Run:
             release_freed()
         return counts
 
-    def _forget_input(self, index: int) -> None:
+    def _drop_input(self, index: int) -> None:
         file = self.opened.files[index]
         if file.path is not None and file.stamp is not None:
-            forget_file(file.path)
+            drop_file_pages(file.path)
 
     def _adopt_sets(self) -> dict[int, InputCount]:
         """Take over the pile sets of the run that is continued, and return what was read of their inputs."""
@@ -279,15 +279,15 @@ class _Run:
         started = time.perf_counter()
         try:
             return self._write_shards(counts, started)
-        except (Unforeseen, ConversionError):
-            if not self.opened.is_trusting:
+        except (SchemaMismatch, ConversionError):
+            if not self.opened.infers_from_prefix:
                 raise
         self._observe_all(counts)
         return self._write_shards(counts, started)
 
     def _observe_all(self, counts: InputCounts) -> None:
         """Read the inputs again, for the decoder alone, and take back what was written by what it knew before."""
-        plan, self.opened = self.opened.plan, self.opened.distrust()
+        plan, self.opened = self.opened.plan, self.opened.scan_fully()
         self._progress.start("observe", plan.record_count, plan.byte_count)
         self._read_inputs({index: counts[index] for index in range(len(self.opened.files))})
         if self._staging is not None:
@@ -353,7 +353,7 @@ class _Run:
             staging.note(describe_shard(shard.number, shard.path, shard.digest, shard.schema))
 
         # A single shard is not noted in the journal, since the run ends with it.
-        keeper = ShardKeeper(None if is_only else note, forgets=self.opened.forgets)
+        keeper = ShardKeeper(None if is_only else note, drop_page_cache=self.opened.drop_page_cache)
         try:
             yield lambda shard, digest: keeper.add(
                 FinishedShard(shard, staging.path_of(shard, target.suffix), digest, schema)

@@ -81,7 +81,7 @@ def test_what_was_read_of_a_redirected_file_before_is_left_out(
 def test_a_redirected_file_is_read_again_where_its_first_records_do_not_tell_the_types(
     tmp_path: Path, redirect: Callable[[Path], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "_CLOSELY_BYTES", 0)
+    monkeypatch.setattr(opening, "_PREFIX_BYTES", 0)
     passes: list[str] = []
     observe = pipeline._Run._observe_all
     monkeypatch.setattr(

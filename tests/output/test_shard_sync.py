@@ -85,7 +85,7 @@ def test_shards_are_synced_and_then_noted(staging: Staging, monkeypatch: pytest.
         assert list_noted(staging) == list(range(len(synced) - 1))
 
     monkeypatch.setattr(keeper_module, "sync", sync)
-    keeper = ShardKeeper(noting(staging), forgets=False)
+    keeper = ShardKeeper(noting(staging), drop_page_cache=False)
     for number in range(3):
         keeper.add(make_shard(staging, number))
     keeper.finish()
@@ -96,7 +96,7 @@ def test_shards_are_synced_and_then_noted(staging: Staging, monkeypatch: pytest.
 
 def test_a_noted_shard_is_found_again(staging: Staging):
     shard = make_shard(staging, 7)
-    keeper = ShardKeeper(noting(staging), forgets=True)
+    keeper = ShardKeeper(noting(staging), drop_page_cache=True)
     keeper.add(shard)
     keeper.finish()
     earlier = Earlier.of(read_journal(staging.journal.path))
@@ -116,17 +116,17 @@ def test_the_only_shard_of_a_run_is_synced_and_not_noted(tmp_path: Path, monkeyp
         assert noted == [0, 1][: 2 * (count - 1)]
 
 
-@pytest.mark.parametrize("forgets", [False, True])
+@pytest.mark.parametrize("drop_page_cache", [False, True])
 def test_a_shard_is_given_up_in_memory_where_that_is_wanted(
-    staging: Staging, monkeypatch: pytest.MonkeyPatch, *, forgets: bool
+    staging: Staging, monkeypatch: pytest.MonkeyPatch, *, drop_page_cache: bool
 ):
     forgotten: list[Path] = []
-    monkeypatch.setattr(keeper_module, "forget_file", forgotten.append)
-    keeper = ShardKeeper(noting(staging), forgets=forgets)
+    monkeypatch.setattr(keeper_module, "drop_file_pages", forgotten.append)
+    keeper = ShardKeeper(noting(staging), drop_page_cache=drop_page_cache)
     shard = make_shard(staging, 0)
     keeper.add(shard)
     keeper.finish()
-    assert forgotten == [shard.path] * forgets
+    assert forgotten == [shard.path] * drop_page_cache
 
 
 def test_a_shard_is_begun_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -149,7 +149,7 @@ def test_a_shard_is_begun_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_what_waits_at_once_is_begun_before_it_is_synced(staging: Staging, monkeypatch: pytest.MonkeyPatch):
     syncs = Syncs(monkeypatch, 0)
-    keeper = ShardKeeper(noting(staging), forgets=False)
+    keeper = ShardKeeper(noting(staging), drop_page_cache=False)
     keeper.add(make_shard(staging, 0))
     assert syncs.is_entered[0].wait(60)
     for number in (1, 2, 3):
@@ -169,7 +169,7 @@ def test_after_close_only_the_shard_in_progress_is_kept(staging: Staging, monkey
         shutdown(pool, *args, **options)
 
     monkeypatch.setattr(Pool, "shutdown", shut_down)
-    keeper = ShardKeeper(noting(staging), forgets=False)
+    keeper = ShardKeeper(noting(staging), drop_page_cache=False)
     keeper.add(make_shard(staging, 0))
     assert syncs.is_entered[0].wait(60)
     for number in (1, 2):
@@ -194,7 +194,7 @@ def test_an_error_reaches_who_adds_and_who_finishes(
         raise OSError(5, "broken")
 
     monkeypatch.setattr(keeper_module, "sync", fail)
-    keeper = ShardKeeper(noting(staging), forgets=False)
+    keeper = ShardKeeper(noting(staging), drop_page_cache=False)
     keeper.add(make_shard(staging, 0))
     with pytest.raises(OSError, match="broken"):
         keeper.finish()

@@ -163,7 +163,7 @@ def test_rows_set_aside_are_counted(tmp_path: Path):
 
 
 def test_what_is_read_again_for_its_types_keeps_its_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(opening, "_CLOSELY_BYTES", 100)
+    monkeypatch.setattr(opening, "_PREFIX_BYTES", 100)
     paths = [tmp_path / f"{file}.jsonl" for file in range(3)]
     for file, path in enumerate(paths):
         path.write_text("".join(f'{{"n": {row + file / 2}}}\n' for row in range(file, file + 50)))

@@ -21,7 +21,7 @@ import numpy as np
 from recshuf.formats.lines.cutting import cut_batches, find_first, find_last_end, make_batch
 from recshuf.formats.lines.files import close_read, read_error
 from recshuf.interfaces import Fragment
-from recshuf.system.page_cache import forget_pages
+from recshuf.system.page_cache import drop_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ class RangeFragment(Fragment):
         Where the first record of the file starts.
     max_records
         About how many records a batch may hold.
-    forgets
+    drop_page_cache
         See `ReadOptions`.
     """
 
@@ -60,7 +60,7 @@ class RangeFragment(Fragment):
         separator: bytes,
         limit: RecordLimit,
         max_records: int,
-        forgets: bool = False,
+        drop_page_cache: bool = False,
     ) -> None:
         self._file = file
         self._begin = begin
@@ -69,7 +69,7 @@ class RangeFragment(Fragment):
         self._separator = separator
         self._limit = limit
         self._max_records = max_records
-        self._forgets = forgets
+        self._drop_page_cache = drop_page_cache
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """See `Fragment`."""
@@ -99,8 +99,8 @@ class RangeFragment(Fragment):
         descriptor = self._file.open()
         try:
             self._file.read_at(descriptor, data.data[:size], begin)
-            if self._forgets:
-                forget_pages(descriptor, begin, size)
+            if self._drop_page_cache:
+                drop_pages(descriptor, begin, size)
         finally:
             close_read(descriptor)
         if stop == self._file.size and data[size - 1] != self._separator[0]:

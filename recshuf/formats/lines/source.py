@@ -101,7 +101,11 @@ class LineSource(Source):
         max_records = _count_batch_records(block_bytes)
         max_record_bytes = min(max_record_bytes, self.options.max_record_bytes)
         return read_files(
-            chosen, self.options.separator, max_records, max_record_bytes, forgets=self.options.forgets
+            chosen,
+            self.options.separator,
+            max_records,
+            max_record_bytes,
+            drop_page_cache=self.options.drop_page_cache,
         )
 
     def _ranges(self, lines: LineInput, block_bytes: int, limit: RecordLimit) -> Iterator[Fragment]:
@@ -115,7 +119,7 @@ class LineSource(Source):
                 separator=self.options.separator,
                 limit=limit,
                 max_records=_count_batch_records(block_bytes),
-                forgets=self.options.forgets,
+                drop_page_cache=self.options.drop_page_cache,
             )
 
     def _blocks(

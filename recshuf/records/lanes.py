@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import Stopped
 from recshuf.records.batch import concat_batches
 from recshuf.records.byte_sizes import count_bytes
-from recshuf.records.rows import RowLedger, Span, join_spans
+from recshuf.records.rows import RowCounter, RowRange, join_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ class Lane:
 
     inputs: Sequence[int]
     fragments: Iterator[Fragment]
-    ledger: RowLedger = field(default_factory=RowLedger)
+    ledger: RowCounter = field(default_factory=RowCounter)
     taken: int = 0
     left: int = 1
     """Fragments taken and not yet read, batches not yet visited, and one for the iterator as long as it has more."""
@@ -64,20 +64,22 @@ class Load:
     ----------
     lanes
         Those that are held until the batches have been visited, once for each time they are given.
-    batches, spans
+    batches, ranges
         The batches, and where their rows are from.
     """
 
-    def __init__(self, lanes: Sequence[Lane], batches: list[pa.RecordBatch], spans: Sequence[Span]) -> None:
+    def __init__(
+        self, lanes: Sequence[Lane], batches: list[pa.RecordBatch], ranges: Sequence[RowRange]
+    ) -> None:
         self.lanes = lanes
         self._batches = batches
-        self._spans = spans
+        self._spans = ranges
 
-    def take(self) -> tuple[pa.RecordBatch, list[Span]]:
-        """Return the batches as one, with a span for each input, and forget them."""
+    def take(self) -> tuple[pa.RecordBatch, list[RowRange]]:
+        """Return the batches as one, with a one for each input, and forget them."""
         batch = concat_batches(self._batches)
         self._batches.clear()
-        return batch, join_spans(self._spans)
+        return batch, join_ranges(self._spans)
 
 
 class Loader:
@@ -96,17 +98,17 @@ class Loader:
         self._most_bytes = most_bytes
         self._lanes: list[Lane] = []
         self._batches: list[pa.RecordBatch] = []
-        self._spans: list[Span] = []
+        self._spans: list[RowRange] = []
         self._bytes = 0
 
-    def add(self, lane: Lane, span: Span, batch: pa.RecordBatch) -> None:
+    def add(self, lane: Lane, one: RowRange, batch: pa.RecordBatch) -> None:
         """Take a batch that directly follows the one before it."""
         size = count_bytes(batch)
         if self._bytes + size > self._most_bytes:
             self.flush()
         lane.hold()
         self._lanes.append(lane)
-        self._spans.append(span)
+        self._spans.append(one)
         self._batches.append(batch)
         self._bytes += size
         del batch

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import Stopped
 from recshuf.interfaces import SupportsJoining
 from recshuf.records.lanes import Handover, Lane, Load, Loader
-from recshuf.records.rows import Span
+from recshuf.records.rows import RowRange
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Fragment, Source
     from recshuf.records.reading_plan import ReadingPlan
-    from recshuf.records.rows import RowLedger
+    from recshuf.records.rows import RowCounter
 
-    Visit = Callable[[pa.RecordBatch, list[Span]], None]
+    Visit = Callable[[pa.RecordBatch, list[RowRange]], None]
     """Takes a batch and where its rows are from, which directly follow each other; called in many threads."""
 
 
@@ -164,8 +164,8 @@ class Reading:
             raise Stopped
         rows = dict(zip(run, joined.rows, strict=False))
         self._joined_rows.update(rows)
-        spans = [Span(index, 0, count) for index, count in rows.items()]
-        self._hand_on(Load([Lane([*rows], iter(()))], [joined.batch], spans))
+        ranges = [RowRange(index, 0, count) for index, count in rows.items()]
+        self._hand_on(Load([Lane([*rows], iter(()))], [joined.batch], ranges))
         return len(rows)
 
     def _read_in_turn(self, run: list[int]) -> None:
@@ -229,11 +229,11 @@ class Reading:
         for row, batch in numbered(lane.ledger, number, fragment):
             if self._stopped.is_set():
                 raise Stopped
-            loader.add(lane, Span(lane.inputs[0], row, batch.num_rows), batch)
+            loader.add(lane, RowRange(lane.inputs[0], row, batch.num_rows), batch)
 
     @staticmethod
     def _number_counted(
-        ledger: RowLedger, number: int, fragment: Fragment
+        ledger: RowCounter, number: int, fragment: Fragment
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         count = fragment.record_count or 0
         row = ledger.claim(number, count)
@@ -247,7 +247,7 @@ class Reading:
 
     @staticmethod
     def _number_uncounted(
-        ledger: RowLedger, number: int, fragment: Fragment
+        ledger: RowCounter, number: int, fragment: Fragment
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the batches of a fragment whose size is known only when it has been read.
 

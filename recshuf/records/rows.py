@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Span(NamedTuple):
+class RowRange(NamedTuple):
     """Consecutive rows of one input."""
 
     input_index: int
@@ -21,30 +21,32 @@ class Span(NamedTuple):
     rows: int
 
 
-def join_spans(spans: Sequence[Span]) -> list[Span]:
-    """Return spans that directly follow each other as one for each input.
+def join_ranges(ranges: Sequence[RowRange]) -> list[RowRange]:
+    """Return ranges that directly follow each other as one for each input.
 
-    >>> join_spans([Span(0, 5, 2), Span(0, 7, 1), Span(1, 0, 4)])
-    [Span(input_index=0, first_row=5, rows=3), Span(input_index=1, first_row=0, rows=4)]
+    >>> join_ranges([RowRange(0, 5, 2), RowRange(0, 7, 1), RowRange(1, 0, 4)])
+    [RowRange(input_index=0, first_row=5, rows=3), RowRange(input_index=1, first_row=0, rows=4)]
     """
-    joined: list[Span] = []
-    for span in spans:
-        if joined and joined[-1].input_index == span.input_index:
-            joined[-1] = joined[-1]._replace(rows=joined[-1].rows + span.rows)
+    joined: list[RowRange] = []
+    for one in ranges:
+        if joined and joined[-1].input_index == one.input_index:
+            joined[-1] = joined[-1]._replace(rows=joined[-1].rows + one.rows)
         else:
-            joined.append(span)
+            joined.append(one)
     return joined
 
 
-def split_spans(batch: pa.RecordBatch, spans: Sequence[Span]) -> Iterator[tuple[pa.RecordBatch, int, int]]:
-    """Yield the rows of each span of a batch, their input and its first row, without a copy."""
+def split_ranges(
+    batch: pa.RecordBatch, ranges: Sequence[RowRange]
+) -> Iterator[tuple[pa.RecordBatch, int, int]]:
+    """Yield the rows of each one of a batch, their input and its first row, without a copy."""
     start = 0
-    for span in spans:
-        yield batch.slice(start, span.rows), span.input_index, span.first_row
-        start += span.rows
+    for one in ranges:
+        yield batch.slice(start, one.rows), one.input_index, one.first_row
+        start += one.rows
 
 
-class RowLedger:
+class RowCounter:
     """Hands out row numbers of one input: fragments claim theirs in order, whoever reads them first.
 
     A fragment of unknown size must have been read before the next one can know its rows; so a claim waits

@@ -17,9 +17,9 @@ from recshuf.records.digests import Digests
 from recshuf.records.input_counts import InputCounts
 from recshuf.records.keys import draw_keys
 from recshuf.records.provenance import add_places
-from recshuf.records.reader import Reading
+from recshuf.records.reader import InputReader
 from recshuf.records.reading_plan import ReadingPlan
-from recshuf.records.rows import split_spans
+from recshuf.records.rows import split_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from recshuf.job.progress import Progress
     from recshuf.piles.store import PileStore
     from recshuf.records.input_counts import InputCount
-    from recshuf.records.rows import Span
+    from recshuf.records.rows import RowRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Scatter:
         must_see = decoder is not None and (decoder.schema is None or callbacks.on_bad is not None)
         chosen = [index for index in inputs if must_see or index not in task.finished]
         reading = ReadingPlan(plan.scatter_workers, plan.block_bytes, plan.max_record_bytes)
-        self._reading = Reading(task.source, reading, chosen, self._scatter, self._finish_inputs)
+        self._reading = InputReader(task.source, reading, chosen, self._scatter, self._finish_inputs)
 
     def run(self) -> InputCounts:
         """Read everything and return what was read of each input.
@@ -152,33 +152,35 @@ class Scatter:
             if self._callbacks.on_set is not None:
                 self._callbacks.on_set(SetResult(sealed.set_index, sealed.index_offset, counts))
 
-    def _scatter(self, batch: pa.RecordBatch, spans: list[Span]) -> None:
+    def _scatter(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
         """Add records that directly follow each other to the store, together where they go to one pile set."""
-        bad = self._observe(batch, spans)
-        edges = np.cumsum([0, *(span.rows for span in spans)])
+        bad = self._observe(batch, ranges)
+        edges = np.cumsum([0, *(one.rows for one in ranges)])
         byte_count = int(self._store.codec.count_bytes(batch, edges[[0, -1]])[0])
-        batch = add_places(batch, spans) if self._task.adds_provenance else batch
-        records = Records(draw_keys(self._task.seed, spans), batch)
+        batch = add_places(batch, ranges) if self._task.adds_provenance else batch
+        records = Records(draw_keys(self._task.seed, ranges), batch)
         if bad.size:
             # They had keys, too.
             records = records.take(np.delete(np.arange(batch.num_rows), bad))
             edges -= np.searchsorted(bad, edges)
         set_of_input = self._plan.set_of_input
-        for set_index, group in groupby(range(len(spans)), key=lambda k: set_of_input[spans[k].input_index]):
+        for set_index, group in groupby(
+            range(len(ranges)), key=lambda k: set_of_input[ranges[k].input_index]
+        ):
             chosen = list(group)
             part = edges[chosen[0] : chosen[-1] + 2]
             if part[0] < part[-1]:
-                inside = [spans[index] for index in chosen]
+                inside = [ranges[index] for index in chosen]
                 self._add(set_index, inside, records.slice(part[0], part[-1]), part - part[0])
         self._progress.advance(batch.num_rows, byte_count)
 
-    def _observe(self, batch: pa.RecordBatch, spans: list[Span]) -> NDArray[np.int64]:
+    def _observe(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> NDArray[np.int64]:
         """Return the ascending positions of what is not added: bad records, and those of finished inputs."""
         finished = self._task.finished
         if self._decoder is None and not finished:
             return np.zeros(0, np.int64)
         found, start = [], 0
-        for part, input_index, first_row in split_spans(batch, spans):
+        for part, input_index, first_row in split_ranges(batch, ranges):
             bad = self._judge(part, input_index, first_row)
             found.append(start + (np.arange(part.num_rows) if input_index in finished else bad))
             start += part.num_rows
@@ -198,11 +200,13 @@ class Scatter:
             self._bad_counts[input_index] += len(bad.index)
         return bad.index
 
-    def _add(self, set_index: int, spans: list[Span], records: Records, edges: NDArray[np.int64]) -> None:
-        """Add records, of which each span has ``edges[k]:edges[k + 1]``, to a pile set."""
+    def _add(
+        self, set_index: int, ranges: list[RowRange], records: Records, edges: NDArray[np.int64]
+    ) -> None:
+        """Add records, of which each one has ``edges[k]:edges[k + 1]``, to a pile set."""
         digests = Digests.find(records, edges)
         sizes = self._store.codec.count_bytes(records.batch, edges)
-        self._store.add(set_index, Origin(spans[0].input_index, spans[0].first_row), records)
+        self._store.add(set_index, Origin(ranges[0].input_index, ranges[0].first_row), records)
         with self._lock:
-            self._counts.add([span.input_index for span in spans], sizes, digests)
+            self._counts.add([one.input_index for one in ranges], sizes, digests)
         self._seal_sets()

@@ -14,9 +14,9 @@ from recshuf.errors import Stopped
 from recshuf.interfaces import Joined
 from recshuf.records.batch import concat_batches
 from recshuf.records.lanes import Lane
-from recshuf.records.reader import Reading
+from recshuf.records.reader import InputReader
 from recshuf.records.reading_plan import ReadingPlan
-from recshuf.records.rows import RowLedger
+from recshuf.records.rows import RowCounter
 from tests.support.fake_format import FakeFragment, FakeSource
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.interfaces import Fragment
-    from recshuf.records.rows import Span
+    from recshuf.records.rows import RowRange
 
-    Load = tuple[pa.RecordBatch, list[Span]]
+    Load = tuple[pa.RecordBatch, list[RowRange]]
 
 ROWS = [[b"%d" % row for row in range(40)], [], [b"a", b"b"]]
 
@@ -55,8 +55,8 @@ def read(source: FakeSource, workers: int) -> tuple[dict[tuple[int, int], bytes]
     finished: list[tuple[int, int]] = []
     lock = threading.Lock()
 
-    def visit(batch: pa.RecordBatch, spans: list[Span]) -> None:
-        places = [(file, row + i) for file, row, rows in spans for i in range(rows)]
+    def visit(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
+        places = [(file, row + i) for file, row, rows in ranges for i in range(rows)]
         with lock:
             found.update(zip(places, source.shape.unwrap(batch), strict=True))
 
@@ -65,7 +65,7 @@ def read(source: FakeSource, workers: int) -> tuple[dict[tuple[int, int], bytes]
             finished.extend((file, sum(1 for index, _ in found if index == file)) for file in files)
 
     inputs = range(len(source.inputs))
-    Reading(source, ReadingPlan(workers, 1 << 20, 1 << 20), inputs, visit, finish).run("read")
+    InputReader(source, ReadingPlan(workers, 1 << 20, 1 << 20), inputs, visit, finish).run("read")
     return found, finished
 
 
@@ -86,10 +86,10 @@ def list_loads(source: FakeSource, workers: int, block_bytes: int = 1 << 20) -> 
     loads: list[Load] = []
     inputs = range(len(source.inputs))
 
-    def visit(batch: pa.RecordBatch, spans: list[Span]) -> None:
-        loads.append((batch, spans))
+    def visit(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
+        loads.append((batch, ranges))
 
-    Reading(source, ReadingPlan(workers, block_bytes, 1 << 20), inputs, visit).run("read")
+    InputReader(source, ReadingPlan(workers, block_bytes, 1 << 20), inputs, visit).run("read")
     return loads
 
 
@@ -113,12 +113,12 @@ def test_what_is_visited_together_follows_each_other(
     rows = [[b"%d" % row for row in range(count)] for count in counts]
     source = kind(rows, fragment_rows=3 * batch_rows, batch_rows=batch_rows, counted=counted)
     places = []
-    for batch, spans in list_loads(source, workers, block_bytes):
-        inputs = [span.input_index for span in spans]
+    for batch, ranges in list_loads(source, workers, block_bytes):
+        inputs = [one.input_index for one in ranges]
         assert inputs == sorted(set(inputs))
-        assert batch.num_rows == sum(span.rows for span in spans)
+        assert batch.num_rows == sum(one.rows for one in ranges)
         whole = [(i, row) for i in range(inputs[0], inputs[-1] + 1) for row in range(counts[i])]
-        found = [(i, first + k) for i, first, count in spans for k in range(count)]
+        found = [(i, first + k) for i, first, count in ranges for k in range(count)]
         assert found == whole[whole.index(found[0]) :][: len(found)] if found else not whole
         places += found
     assert sorted(places) == [(i, row) for i, count in enumerate(counts) for row in range(count)]
@@ -166,10 +166,10 @@ def test_batches_of_one_fragment_are_visited_by_others_than_who_reads_it(
     long.visitors = set()
     monkeypatch.setattr(source, "fragments", lambda *_: iter([long]))
 
-    def visit(_: pa.RecordBatch, __: list[Span]) -> None:
+    def visit(_: pa.RecordBatch, __: list[RowRange]) -> None:
         long.visitors.add(threading.get_ident())
 
-    Reading(source, ReadingPlan(workers, 1 << 14, 1 << 20), [0], visit).run("read")
+    InputReader(source, ReadingPlan(workers, 1 << 14, 1 << 20), [0], visit).run("read")
     assert len(long.visitors) > 1
 
 
@@ -177,19 +177,19 @@ def test_batches_of_one_fragment_are_visited_by_others_than_who_reads_it(
 def test_an_error_in_a_visit_ends_the_reading(workers: int):
     source = FakeSource(ROWS[:1], fragment_rows=40, batch_rows=1)
 
-    def visit(_: pa.RecordBatch, spans: list[Span]) -> None:
-        if any(row <= 17 < row + rows for _, row, rows in spans):
+    def visit(_: pa.RecordBatch, ranges: list[RowRange]) -> None:
+        if any(row <= 17 < row + rows for _, row, rows in ranges):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        Reading(source, ReadingPlan(workers, 1 << 20, 1 << 20), [0], visit).run("read")
+        InputReader(source, ReadingPlan(workers, 1 << 20, 1 << 20), [0], visit).run("read")
 
 
 # The ledger
 
 
 def test_claims_are_answered_in_the_order_of_fragments():
-    ledger = RowLedger()
+    ledger = RowCounter()
     found: list[int] = []
 
     def claim_late() -> None:
@@ -206,7 +206,7 @@ def test_claims_are_answered_in_the_order_of_fragments():
 
 
 def test_a_stopped_ledger_lets_nobody_wait():
-    ledger = RowLedger()
+    ledger = RowCounter()
     ledger.stop()
     with pytest.raises(Stopped):
         ledger.claim(3, 1)

@@ -21,8 +21,8 @@ from recshuf.errors import InputError
 from recshuf.formats import detect_format
 from recshuf.job.planner import plan_reading
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
-from recshuf.records.reader import Reading
-from recshuf.records.rows import split_spans
+from recshuf.records.reader import InputReader
+from recshuf.records.rows import split_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
     from recshuf.output.manifest import Manifest
-    from recshuf.records.rows import Span
+    from recshuf.records.rows import RowRange
 
     VisitHashes = Callable[[NDArray[np.uint64], int, int], None]
     """Takes hashes of shape ``(n, 2)``, the index of their file, and the first one's row; called in many threads."""
@@ -96,13 +96,13 @@ class SideReader:
         total = None if None in counts else sum(count or 0 for count in counts)
         self._progress.start(f"{verb} {self.side.name}", total, None)
 
-        def visit_and_tell(batch: pa.RecordBatch, spans: list[Span]) -> None:
-            for part, file, row in split_spans(batch, spans):
+        def visit_and_tell(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
+            for part, file, row in split_ranges(batch, ranges):
                 visit(part, file, row)
                 self._progress.advance(part.num_rows, int(part.nbytes))
 
         source = self.side.source
-        Reading(source, self._plan, range(len(source.inputs)), visit_and_tell).run("verify")
+        InputReader(source, self._plan, range(len(source.inputs)), visit_and_tell).run("verify")
 
 
 def open_pair(

@@ -24,7 +24,7 @@ from recshuf.audit.verify.record_sets import INPUTS
 from recshuf.errors import InputError, UsageError
 from recshuf.job import planner
 from recshuf.piles.scratch import Scratch
-from recshuf.records.reader import Reading
+from recshuf.records.reader import InputReader
 from tests.run.test_conversions import PAIRS, WRITERS, choose_schema, make_columns
 from tests.run.test_pipeline import SUFFIXES
 from tests.support.format_tools import decompress_file

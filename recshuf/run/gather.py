@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Decoder, Sink
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
-    from recshuf.piles.store import PileStore
+    from recshuf.piles.reader import PileReader
 
 
 JOINED_BYTES = 2 << 20
@@ -43,7 +43,7 @@ JOINED_BYTES = 2 << 20
 class Unit:
     """Piles that follow each other, small enough to be ordered at once; mostly one."""
 
-    store: PileStore
+    store: PileReader
     piles: range
     first: int
     """Place of the first record in the shuffled order."""
@@ -103,13 +103,13 @@ def load_ordered(unit: Unit, edges: Sequence[int], decoder: Decoder | None) -> l
 
 
 def iterate_units(
-    store: PileStore,
+    store: PileReader,
     first: int,
     stop: int,
     largest_bytes: int,
     joined_bytes: int = JOINED_BYTES,
     place: int = 0,
-) -> Iterator[Unit | PileStore]:
+) -> Iterator[Unit | PileReader]:
     """Yield the units that cover records ``first`` to ``stop`` of the shuffled order.
 
     Piles of `joined_bytes` or less together are joined. A pile larger than `largest_bytes` is split; the store of its parts is yielded after their
@@ -134,8 +134,8 @@ def iterate_units(
 
 
 def _iterate_piles(
-    store: PileStore, first: int, stop: int, largest_bytes: int, joined_bytes: int, place: int
-) -> Iterator[Unit | PileStore]:
+    store: PileReader, first: int, stop: int, largest_bytes: int, joined_bytes: int, place: int
+) -> Iterator[Unit | PileReader]:
     """Yield what `iterate_units` does, without joining piles of this store."""
     ends = place + np.cumsum(store.counts)
     for piles in store.runs(int(np.searchsorted(ends, first, side="right"))):
@@ -173,7 +173,7 @@ class Gather:
 
     def __init__(
         self,
-        store: PileStore,
+        store: PileReader,
         plan: Plan,
         bounds: Sequence[int],
         open_sink: Callable[[int], Sink],

@@ -25,12 +25,13 @@ from recshuf.job.report import FileReport, PassReport, ShuffleReport
 from recshuf.output.destination import write_error
 from recshuf.output.shard_sync import FinishedShard, ShardKeeper
 from recshuf.output.staging import Staging
-from recshuf.piles.store import set_name
+from recshuf.piles.reader import PileReader
+from recshuf.piles.spilled import SealedSet
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.run.gather import Gather
 from recshuf.run.opening import Opened, find_destination, open_job
 from recshuf.run.resume import Earlier, describe_job, describe_set, describe_shard
-from recshuf.run.scatter import Scatter
+from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
 from recshuf.run.summary import make_manifest
 from recshuf.run.workspace import check_space, make_store, open_quarantine, open_scratch
 from recshuf.system.listing import check_unchanged
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from recshuf.job.progress import Progress
     from recshuf.records.digests import Digest
     from recshuf.records.input_counts import InputCount, InputCounts
+    from recshuf.run.scatter import SetResult
 
 
 def plan_job(job: Job, progress: Progress) -> Plan:
@@ -163,7 +165,7 @@ class _Run:
             check_space(opened, scratch.parent, staging.folder if staging else None)
         can_resume = staging is not None and not opened.job.reads_stdin
         self._quarantine = open_quarantine(opened, staging, scratch.parent, cleanup)
-        self.store = make_store(opened, scratch, self._note_set if can_resume else None)
+        self.store = make_store(opened, scratch, keeps_sets=can_resume)
         cleanup.callback(self.store.close)
 
     @property
@@ -229,20 +231,14 @@ class _Run:
     def _read_inputs(self, finished: dict[int, InputCount]) -> InputCounts:
         """Throw the records of all but finished inputs onto piles, and let the decoder observe those it must."""
         opened = self.opened
-        self._scatter = Scatter(
-            opened.source,
-            opened.plan,
-            self.seed,
-            self.store,
-            opened.decoder,
-            self._progress,
-            finished,
+        task = ScatterTask(opened.source, opened.plan, self.seed, finished, opened.job.provenance)
+        callbacks = ScatterCallbacks(
             self._quarantine.put if self._quarantine else None,
-            adds_places=opened.job.provenance,
-            on_input=self._drop_input if opened.drop_page_cache else None,
+            self._drop_input if opened.drop_page_cache else None,
+            self._note_set,
         )
         try:
-            counts = self._scatter.run()
+            counts = Scatter(task, self.store, opened.decoder, self._progress, callbacks).run()
         except InputError:
             check_unchanged(opened.files)
             raise
@@ -262,17 +258,16 @@ class _Run:
         finished: dict[int, InputCount] = {}
         for number, sealed in self._earlier.sets.items() if self._earlier else ():
             try:
-                self.store.adopt(number, set_name(number), sealed.index_place)
+                self.store.adopt(SealedSet(number, sealed.index_place))
             except PileError as error:
                 self._progress.warn(f"{error}; its part of the run is made again")
                 continue
             finished |= sealed.inputs
         return finished
 
-    def _note_set(self, set_index: int, index_place: int) -> None:
-        counts = {index: self._scatter.count_of(index) for index in self.opened.plan.inputs_of(set_index)}
+    def _note_set(self, result: SetResult) -> None:
         if self._staging is not None:
-            self._staging.note(describe_set(set_index, index_place, counts))
+            self._staging.note(describe_set(result.set_index, result.index_offset, result.inputs))
 
     def gather(self, counts: InputCounts) -> tuple[list[int], PassReport]:
         """Write all shards, and return the number of records in each."""
@@ -303,7 +298,7 @@ class _Run:
         try:
             with self._keep_shards(target, is_only=len(bounds) == 2) as on_shard:
                 Gather(
-                    self.store,
+                    PileReader(self.store),
                     opened.plan,
                     bounds,
                     self._sink_opener(target),

@@ -13,13 +13,13 @@ from recshuf.errors import DiskFullError, OutputError
 from recshuf.output.quarantine import Quarantine, check_path
 from recshuf.output.staging import PILES_PREFIX
 from recshuf.piles.codec import choose_codec
+from recshuf.piles.layout import StorePlan
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.store import PileStore
 from recshuf.system.paths import free_bytes, real_path
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import ExitStack
 
     from recshuf.job.job import Job
@@ -97,25 +97,24 @@ def open_quarantine(
     return quarantine
 
 
-def make_store(opened: Opened, scratch: Scratch, on_sealed: Callable[[int, int], None] | None) -> PileStore:
-    """Return an empty store for the piles of a run; `on_sealed` is that of `PileStore`."""
+def make_store(opened: Opened, scratch: Scratch, *, keeps_sets: bool) -> PileStore:
+    """Return an empty store for the piles of a run, whose sets a later run may adopt if it keeps them."""
     plan = opened.plan
     set_sizes: list[float | None] = [0.0] * plan.set_count
     for set_index, size in zip(plan.set_of_input, opened.sizes, strict=True):
         so_far = set_sizes[set_index]
         known = size.record_count is not None and so_far is not None
         set_sizes[set_index] = so_far + size.record_count if known else None  # type: ignore[operator]
-    return PileStore(
-        choose_codec(opened.pile_schema),
+    store_plan = StorePlan(
         plan.pile_count,
-        scratch,
         tuple(set_sizes),
         plan.resident_bytes,
         plan.output_count,
-        on_sealed=on_sealed,
-        compression=plan.spill_compression,
-        region_piles=plan.region_piles,
+        plan.region_piles,
+        plan.spill_compression,
+        keeps_sets,
     )
+    return PileStore(store_plan, choose_codec(opened.pile_schema), scratch)
 
 
 def check_space(opened: Opened, scratch: Path, output: Path | None) -> None:

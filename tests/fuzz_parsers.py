@@ -149,13 +149,12 @@ def main() -> int:
 def _parsing_modules() -> list[object]:
     from recshuf.formats import (
         _compression_decode,
-        _compression_zstd,
         _lines_cut,
         _lines_stream,
         _schema_file,
     )
 
-    return [_lines_cut, _lines_stream, _compression_decode, _compression_zstd, _schema_file]
+    return [_lines_cut, _lines_stream, _compression_decode, _schema_file]
 
 
 def _instrument(atheris: object, module: object) -> None:

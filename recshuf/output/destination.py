@@ -1,8 +1,7 @@
-"""Shards: where the output goes, what may be replaced there, and what an error in writing it means."""
+"""Where the output goes, and what may be replaced there."""
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from recshuf.errors import DiskFullError, OutputError
-from recshuf.system.paths import NO_ROOM, describe_room, real_path
+from recshuf.errors import OutputError
+from recshuf.system.paths import real_path, write_error
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -115,19 +114,3 @@ def _can_replace(folder: Path) -> bool:
         and folder.stat().st_dev == parent.stat().st_dev
         and os.access(parent, os.W_OK | os.X_OK)
     )
-
-
-def write_error(
-    error: OSError, name: str, folder: Path | None = None, needed_bytes: int | None = None
-) -> OutputError:
-    """Return the error to raise when writing to an output failed, which lies in `folder` if it is a file."""
-    if isinstance(error, OutputError):
-        return error
-    if error.errno == errno.EFBIG:
-        return DiskFullError(
-            f"{name}: the file may not grow this large; raise ulimit -f, or write more shards"
-        )
-    if error.errno in NO_ROOM:
-        room = describe_room(folder, needed_bytes)
-        return DiskFullError(f"{name}: no space left for the output{room}; free some, or choose another")
-    return OutputError(f"{name}: cannot be written: {error.strerror or error}")

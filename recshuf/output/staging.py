@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError
-from recshuf.output.destination import MANIFEST_NAME, write_error
+from recshuf.output.destination import MANIFEST_NAME
 from recshuf.output.journal import Journal, read_journal
 from recshuf.system.atomic import NO_EXCHANGE, copy_access, exchange, move, move_back, sync
 from recshuf.system.locks import is_own, lock_folder
-from recshuf.system.paths import real_path
+from recshuf.system.paths import real_path, write_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable

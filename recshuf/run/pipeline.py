@@ -22,7 +22,6 @@ from recshuf.errors import (
 from recshuf.interfaces import Sink, SupportsStream
 from recshuf.job.plan import shard_bounds
 from recshuf.job.report import FileReport, PassReport, ShuffleReport
-from recshuf.output.destination import write_error
 from recshuf.output.shard_sync import FinishedShard, ShardKeeper
 from recshuf.output.staging import Staging
 from recshuf.piles.store import set_name
@@ -36,6 +35,7 @@ from recshuf.run.workspace import check_space, make_store, open_quarantine, open
 from recshuf.system.listing import check_unchanged
 from recshuf.system.memory import peak_bytes, release_freed, resident_bytes
 from recshuf.system.page_cache import forget_file
+from recshuf.system.paths import write_error
 from recshuf.version import __version__
 
 if TYPE_CHECKING:

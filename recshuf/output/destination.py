@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,12 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from recshuf.errors import OutputError
+from recshuf.output.manifest import MANIFEST_NAME, Manifest
 from recshuf.system.paths import real_path, write_error
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-MANIFEST_NAME = "recshuf.json"
 _LONGEST_NAME = 240  # of the 255 bytes that file systems allow
 
 
@@ -95,14 +94,10 @@ class Destination:
 
     def previous_names(self) -> set[str]:
         """Return the names of the files that an earlier run put into the directory, by its manifest."""
-        manifest = self.path / MANIFEST_NAME
         try:
-            content = json.loads(manifest.read_bytes())
-            # A name is taken for one in this very folder, whatever the manifest says.
-            return {Path(shard["name"]).name for shard in content["shards"]} | {MANIFEST_NAME}
-        except FileNotFoundError:
-            return set()
-        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+            return Manifest.read_names(self.path)
+        except (OSError, ValueError) as error:
+            manifest = self.path / MANIFEST_NAME
             raise OutputError(f"{manifest}: is not a manifest of recshuf; choose another output") from error
 
 

@@ -373,8 +373,10 @@ class _Run:
         else:
             files = zip(self._staging.list_files(), shard_sizes, strict=True)
             shards = [FileReport(name, count, size) for (name, size), count in files]
-            is_folder = self._staging.destination.is_directory
-            self._staging.commit(make_manifest(self.opened, self.seed, inputs, shards) if is_folder else {})
+            manifest = None
+            if self._staging.destination.is_directory:
+                manifest = make_manifest(self.opened, self.seed, inputs, shards, self._staging.files)
+            self._staging.commit(manifest)
         if self._quarantine is not None:
             self._quarantine.settle()
         return shards, PassReport("commit", time.perf_counter() - started, sum(shard_sizes), 0)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.errors import OutputError
-from recshuf.output.destination import MANIFEST_NAME, Destination
+from recshuf.output.destination import Destination
+from recshuf.output.manifest import MANIFEST_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,7 +22,6 @@ from recshuf.errors import (
 from recshuf.interfaces import Sink, SupportsStream
 from recshuf.job.plan import shard_bounds
 from recshuf.job.report import FileReport, PassReport, ShuffleReport
-from recshuf.output.destination import write_error
 from recshuf.output.shard_sync import FinishedShard, ShardKeeper
 from recshuf.output.staging import Staging
 from recshuf.piles.reader import PileReader
@@ -37,6 +36,7 @@ from recshuf.run.workspace import check_space, make_store, open_quarantine, open
 from recshuf.system.listing import check_unchanged
 from recshuf.system.memory import peak_bytes, release_freed, resident_bytes
 from recshuf.system.page_cache import drop_file_pages
+from recshuf.system.paths import write_error
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
@@ -368,8 +368,10 @@ class _Run:
         else:
             files = zip(self._staging.list_files(), shard_sizes, strict=True)
             shards = [FileReport(name, count, size) for (name, size), count in files]
-            is_folder = self._staging.destination.is_directory
-            self._staging.commit(make_manifest(self.opened, self.seed, inputs, shards) if is_folder else {})
+            manifest = None
+            if self._staging.destination.is_directory:
+                manifest = make_manifest(self.opened, self.seed, inputs, shards, self._staging.files)
+            self._staging.commit(manifest)
         if self._quarantine is not None:
             self._quarantine.settle()
         return shards, PassReport("commit", time.perf_counter() - started, sum(shard_sizes), 0)

@@ -1,4 +1,4 @@
-"""The manifest: what a run did, beside its shards."""
+"""The manifest of a run."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from recshuf.errors import ConversionError
-from recshuf.records.keys import ORDER_VERSION
+from recshuf.output.manifest import Manifest
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
-from recshuf.version import __version__
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
 
     from recshuf.job.report import FileReport
@@ -18,30 +19,26 @@ if TYPE_CHECKING:
 
 
 def make_manifest(
-    opened: Opened, seed: int, inputs: list[FileReport], shards: list[FileReport]
-) -> dict[str, object]:
-    """Return the manifest of a run, whose decoder has seen every record."""
-    return {
-        "recshuf": __version__,
-        "order": ORDER_VERSION,
-        "seed": str(seed),
-        "format": opened.source_name,
-        "to": opened.target_name,
-        "records": sum(one.records for one in shards),
-        "inputs": [
-            {"name": one.name, "records": one.records, "bytes": one.file_bytes}
-            | ({"quarantined": one.quarantined} if opened.job.quarantine else {})
-            for one in inputs
-        ],
-        "shards": [{"name": one.name, "records": one.records, "bytes": one.file_bytes} for one in shards],
-        "schema": _describe_schema(opened),
-    } | ({"provenance": [FILE_COLUMN, ROW_COLUMN]} if opened.job.provenance else {})
+    opened: Opened, seed: int, inputs: list[FileReport], shards: list[FileReport], folder: Path
+) -> Manifest:
+    """Return the manifest of a run, whose decoder has seen every record, for the folder of its shards."""
+    return Manifest(
+        folder,
+        opened.target_name,
+        tuple(inputs),
+        tuple(shards),
+        added=(FILE_COLUMN, ROW_COLUMN) if opened.job.provenance else (),
+        format=opened.source_name,
+        seed=seed,
+        schema=_find_schema(opened),
+        counts_quarantined=opened.job.quarantine is not None,
+    )
 
 
-def _describe_schema(opened: Opened) -> list[dict[str, object]]:
+def _find_schema(opened: Opened) -> pa.Schema:
     """Return the fields of a record in table form, or in native form where there is no other."""
     schema: pa.Schema = opened.source.schema
     with suppress(ConversionError):
         decoder = opened.decoder
         schema = (opened.source.decoder().schema if decoder is None else decoder.finish()) or schema
-    return [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema]
+    return schema

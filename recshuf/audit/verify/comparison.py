@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.audit.verify.mismatches import Found, Place, Search, Tally
-from recshuf.audit.verify.record_readers import SideReader, compare_schemas, open_pair
+from recshuf.audit.verify.record_readers import SideReader, compare_schemas, open_pair, read_manifest
 from recshuf.audit.verify.record_sets import INPUTS, OUTPUT
 from recshuf.errors import OutputError, UsageError
 from recshuf.job.report import FileReport
-from recshuf.output.manifest import read_manifest
 from recshuf.piles.scratch import Scratch
 from recshuf.system.listing import check_unchanged
 

@@ -87,6 +87,29 @@ def real_names(names: Iterable[str]) -> Iterator[str]:
         yield os.path.join(folders[folder], last)  # noqa: PTH118 - see above
 
 
+def leave_out_output(files: list[InputFile], patterns: Iterable[str], output: str | Path) -> list[InputFile]:
+    """Return the inputs that do not lie in the output, unless they or the output were named as inputs themselves.
+
+    Parameters
+    ----------
+    patterns
+        The inputs as they were named.
+    output
+        A file or a folder, which need not exist.
+    """
+    if not os.path.lexists(output):
+        return files
+    target, named = os.path.realpath(output), set(real_names(patterns))
+    if target in named:
+        return files
+    below = os.path.join(target, "")  # noqa: PTH118 - ends with a slash, also if it is the root
+    return [
+        file
+        for file, name in zip(files, real_names(file.name for file in files), strict=True)
+        if name in named or (name != target and not name.startswith(below))
+    ]
+
+
 def natural_key(path: str) -> tuple[tuple[str | int, ...], ...]:
     """Return a sort key under which ``file2`` comes before ``file10``, folder by folder.
 

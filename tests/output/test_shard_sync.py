@@ -10,7 +10,7 @@ import pytest
 
 import recshuf
 import recshuf.output.shard_sync as keeper_module
-import recshuf.run.pipeline as pipeline
+import recshuf.run.shards as shards
 import recshuf.system.page_cache as page_cache
 from recshuf.output.destination import Destination
 from recshuf.output.journal import read_journal
@@ -108,7 +108,7 @@ def test_a_noted_shard_is_found_again(staging: Staging):
 
 def test_the_only_shard_of_a_run_is_synced_and_not_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     syncs, noted = Syncs(monkeypatch), []
-    monkeypatch.setattr(pipeline, "describe_shard", lambda number, *_: noted.append(number) or {})
+    monkeypatch.setattr(shards, "describe_shard", lambda number, *_: noted.append(number) or {})
     (tmp_path / "in.txt").write_text("a\nb\nc\n")
     for count in (1, 2):
         recshuf.shuffle([tmp_path / "in.txt"], f"{tmp_path}/out{count}/", shards=count, workers=1)

@@ -17,7 +17,7 @@ from recshuf.piles.reader import PileReader
 from recshuf.piles.scratch import Scratch
 from recshuf.records.keys import draw_keys
 from recshuf.records.reader import group_inputs
-from recshuf.run.gather import Unit, iterate_units, plan_tasks
+from recshuf.run.gather import PileRun, iterate_runs, plan_tasks
 from tests.support.fake_format import (
     FakeFragment,
     FakeSink,
@@ -185,8 +185,8 @@ def test_piles_that_share_a_region_are_one_unit_and_those_in_memory_are_not(
         found = list(reader.runs(first))
         assert [pile for run in found for pile in run if pile >= first] == list(range(first, 50))
         assert all(run.stop > first for run in found)
-    units = list(iterate_units(reader, 0, 300, 1 << 20, 0))
-    assert [unit.piles for unit in units if isinstance(unit, Unit)] == [
+    units = list(iterate_runs(reader, 0, 300, 1 << 20, 0))
+    assert [unit.piles for unit in units if isinstance(unit, PileRun)] == [
         run for run in runs if reader.counts[run.start : run.stop].any()
     ]
     store.close()
@@ -195,7 +195,7 @@ def test_piles_that_share_a_region_are_one_unit_and_those_in_memory_are_not(
 def test_a_small_pile_limit_splits_piles_again_and_again(tmp_path: Path):
     source = FakeSource(number_rows(300), batch_rows=20)
     store, _ = fill_store(source, Scratch(tmp_path), Knobs(piles=2, resident_bytes=0), 3)
-    units = list(iterate_units(PileReader(store), 0, 300, largest_bytes=200))
+    units = list(iterate_runs(PileReader(store), 0, 300, largest_bytes=200))
     whole = [unit for unit in units if not isinstance(unit, PileReader)]
     assert len(whole) > 30
     assert all(unit.byte_count <= 200 or unit.count == 1 for unit in whole)
@@ -212,8 +212,8 @@ def test_a_small_pile_limit_splits_piles_again_and_again(tmp_path: Path):
 def test_units_cover_every_record_once(tmp_path: Path, resident_bytes: int, largest_bytes: int):
     source = FakeSource(number_rows(300), batch_rows=20)
     store, _ = fill_store(source, Scratch(tmp_path), Knobs(piles=64, resident_bytes=resident_bytes), 3)
-    units = list(iterate_units(PileReader(store), 0, 300, largest_bytes, 1 << 20))
-    whole = [unit for unit in units if isinstance(unit, Unit)]
+    units = list(iterate_runs(PileReader(store), 0, 300, largest_bytes, 1 << 20))
+    whole = [unit for unit in units if isinstance(unit, PileRun)]
     loaded = [unit.store.load(unit.piles) for unit in whole]
     assert [len(records) for records in loaded if records is not None] == [unit.count for unit in whole]
     keys = np.concatenate([np.sort(records.keys) for records in loaded if records is not None])

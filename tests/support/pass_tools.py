@@ -18,7 +18,7 @@ from recshuf.piles.reader import PileReader
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.store import PileStore
 from recshuf.records.keys import draw_keys
-from recshuf.run.gather import Gather
+from recshuf.run.gather import Gather, GatherTask
 from recshuf.run.scatter import Scatter, ScatterTask
 from tests.support.fake_format import FakeTarget, read_shard
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.interfaces import Decoder, Sink, Source
+    from recshuf.records.digests import Digest
     from recshuf.records.input_counts import InputCounts
     from tests.support.fake_format import FakeSource
 
@@ -76,6 +77,15 @@ def make_plan(source: Source, knobs: Knobs, output_count: int | None = None) -> 
     )
 
 
+@dataclass(frozen=True)
+class ShardsBy:
+    """Opens each sink by a function; a shard that is finished is left as it is."""
+
+    open: Callable[[int], Sink]
+
+    def finish(self, shard: int, digest: Digest) -> None: ...
+
+
 def fill_store(
     source: Source,
     scratch: Scratch,
@@ -105,9 +115,8 @@ def write_shards(
 ) -> None:
     """Run pass 2."""
     plan, progress = make_plan(source, knobs), SilentProgress()
-    Gather(
-        PileReader(store), plan, bounds, open_sink, decoder, progress, joined_bytes=knobs.joined_bytes
-    ).run()
+    task = GatherTask(plan, bounds, joined_bytes=knobs.joined_bytes)
+    Gather(task, PileReader(store), ShardsBy(open_sink), decoder, progress).run()
 
 
 def cut_evenly(count: int, shards: int) -> list[int]:

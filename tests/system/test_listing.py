@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recshuf.errors import InputError
 from recshuf.interfaces import Stamp
-from recshuf.system.listing import expand_inputs, natural_key, real_names
+from recshuf.system.listing import expand_inputs, leave_out_output, natural_key, real_names
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +38,25 @@ def expand(*patterns: str, accepts=lambda name: True) -> list[str]:
 def test_files_stay_in_the_order_given():
     touch("b", "a", "c10", "c9")
     assert expand("c10", "b", "a", "b") == ["c10", "b", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "left"),
+    [
+        (["d"], ["d/a", "d/out2/x"]),
+        (["d", "d/out/x"], ["d/a", "d/out/x", "d/out2/x", "d/out/x"]),
+        (["d", "d/out"], ["d/a", "d/out/x", "d/out/y", "d/out2/x", "d/out/x", "d/out/y"]),
+        (["link"], ["link/a", "link/out2/x"]),
+        (["d/out/*"], []),
+    ],
+)
+@pytest.mark.parametrize("output", ["d/out", "link/out/"])
+def test_inputs_in_the_output_are_left_out_unless_named(patterns: list[str], left: list[str], output: str):
+    touch("d/a", "d/out/x", "d/out/y", "d/out2/x")
+    Path("link").symlink_to("d")
+    files = expand_inputs(patterns, lambda _: True, lambda _: None)
+    assert [file.name for file in leave_out_output(files, patterns, output)] == left
+    assert leave_out_output(files, patterns, "d/other") == files
 
 
 def test_directories_and_globs_come_in_natural_order():

@@ -11,7 +11,6 @@ from recshuf.audit.verify.record_sets import (
     INPUTS,
     OUTPUT,
     Side,
-    leave_out,
     list_files,
     open_side,
     options_of_inputs,
@@ -20,11 +19,13 @@ from recshuf.audit.verify.record_sets import (
 from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
 from recshuf.errors import InputError
 from recshuf.formats import detect_format
+from recshuf.job.plan import sum_known
 from recshuf.job.planner import plan_reading
 from recshuf.output.manifest import MANIFEST_NAME, Manifest
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.records.reader import InputReader
 from recshuf.records.rows import split_ranges
+from recshuf.system.listing import leave_out_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,8 +94,7 @@ class SideReader:
 
     def _read(self, verb: str, visit: Callable[[pa.RecordBatch, int, int], None]) -> None:
         summaries = self.side.source.inputs
-        counts = [one.record_count for one in summaries]
-        total = None if None in counts else sum(count or 0 for count in counts)
+        total = sum_known([one.record_count for one in summaries])
         self._progress.start(f"{verb} {self.side.name}", total, None)
 
         def visit_and_tell(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
@@ -143,7 +143,7 @@ def open_pair(
         Whether both are brought to table form, also where they are of one format.
     """
     if files is None:
-        files = leave_out(list_files(job.inputs, job.format, progress), job.inputs, output)
+        files = leave_out_output(list_files(job.inputs, job.format, progress), job.inputs, output)
     if not files:
         raise InputError(job.inputs[0], "holds no file beside those of the output")
     given_format = job.format or detect_format(files)

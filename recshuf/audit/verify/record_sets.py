@@ -14,7 +14,6 @@ from recshuf.errors import RecshufError, UsageError
 from recshuf.formats import load_format, name_by_suffix
 from recshuf.interfaces import SupportsFields
 from recshuf.system.listing import expand_inputs
-from recshuf.system.paths import real_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,19 +118,6 @@ def _check_regular(file: InputFile) -> None:
         raise UsageError(
             f"{file.name}: verify reads files, some of them twice, and this is none; give a file"
         )
-
-
-def leave_out(files: list[InputFile], patterns: Sequence[str], output: str) -> list[InputFile]:
-    """Return the files that do not lie in the output, unless they were named as inputs themselves."""
-    target, named = real_path(output), {real_path(one) for one in patterns}
-    if target in named:
-        return files
-    paths = [None if file.path is None else real_path(file.path) for file in files]
-    return [
-        file
-        for file, path in zip(files, paths, strict=True)
-        if path is None or path in named or target not in (path, *path.parents)
-    ]
 
 
 def open_side(name: str, files: list[InputFile], format_name: str, read: ReadOptions) -> Side:

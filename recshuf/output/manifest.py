@@ -1,40 +1,122 @@
-"""The manifest of an output, and in what the files beside it differ from it."""
+"""The manifest of an output: what a run did, beside its shards; and in what the files there differ from it."""
 
 from __future__ import annotations
 
 import json
 import os
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf.errors import InputError
 from recshuf.formats import name_by_suffix
 from recshuf.job.report import FileReport
-from recshuf.output.destination import MANIFEST_NAME
+from recshuf.records.keys import ORDER_VERSION
+from recshuf.system.atomic import sync
+from recshuf.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-_REMEDY = "remove it, so that the folder is compared without one"
+    import pyarrow as pa
+
+MANIFEST_NAME = "recshuf.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an output's manifest says."""
+    """The manifest of a folder of shards. Fields with a default, but `added`, are written and not read."""
 
-    path: Path
+    folder: Path
+    """Where the shards lie."""
     to: str
     """Format of the shards."""
-    input_records: int
+    inputs: tuple[FileReport, ...]
+    """Read without their sizes."""
     shards: tuple[FileReport, ...]
     added: tuple[str, ...] = ()
     """Columns of the shards that say where records were read, and are not those of the inputs."""
+    format: str = ""
+    """Format of the inputs."""
+    seed: int = 0
+    schema: pa.Schema | None = None
+    """Fields of a record, in table form where it has one."""
+    counts_quarantined: bool = False
+    """Whether inputs are written with the number of records set aside."""
 
     @property
-    def folder(self) -> Path:
-        """Where the shards lie."""
-        return self.path.parent
+    def path(self) -> Path:
+        """The file of the manifest."""
+        return self.folder / MANIFEST_NAME
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest | None:
+        """Return the manifest of a folder; None where it has none.
+
+        Raises
+        ------
+        OSError
+            When it cannot be read.
+        ValueError
+            When it cannot be understood.
+        """
+        with suppress(FileNotFoundError, NotADirectoryError), _parse_errors():
+            content = json.loads((folder / MANIFEST_NAME).read_bytes())
+            return cls(
+                folder,
+                str(content["to"]),
+                tuple(
+                    FileReport(str(one.get("name")), int(one["records"]), None) for one in content["inputs"]
+                ),
+                tuple(map(_parse_shard, content["shards"])),
+                tuple(map(str, content.get("provenance", ()))),
+            )
+        return None
+
+    @staticmethod
+    def read_names(folder: Path) -> set[str]:
+        """Return the names of the manifest and its shards; empty where a folder has none.
+
+        A name is taken for one in this very folder, whatever the manifest says. Nothing else of it is read.
+
+        Raises
+        ------
+        OSError, ValueError
+            See `read`.
+        """
+        with suppress(FileNotFoundError), _parse_errors():
+            content = json.loads((folder / MANIFEST_NAME).read_bytes())
+            return {Path(shard["name"]).name for shard in content["shards"]} | {MANIFEST_NAME}
+        return set()
+
+    def write(self) -> None:
+        """Write the manifest to its folder, and sync it.
+
+        Raises
+        ------
+        OSError
+            When that fails.
+        """
+        content = {
+            "recshuf": __version__,
+            "order": ORDER_VERSION,
+            "seed": str(self.seed),
+            "format": self.format,
+            "to": self.to,
+            "records": sum(one.records for one in self.shards),
+            "inputs": [
+                _describe_file(one) | ({"quarantined": one.quarantined} if self.counts_quarantined else {})
+                for one in self.inputs
+            ],
+            "shards": [_describe_file(one) for one in self.shards],
+            "schema": [
+                {"name": field.name, "type": str(field.type), "nullable": field.nullable}
+                for field in self.schema or ()
+            ],
+        } | ({"provenance": list(self.added)} if self.added else {})
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        self.path.write_text(text, encoding="utf-8", errors="surrogateescape")
+        sync(self.path)
 
     def find_present(self) -> list[str]:
         """Return the paths of the shards that are there."""
@@ -72,43 +154,31 @@ class Manifest:
             for shard in self.shards
             if found.get(shard.name, shard.records) != shard.records
         ]
-        if input_records != self.input_records:
+        named = sum(one.records for one in self.inputs)
+        if input_records != named:
             differences.append(
-                f"{self.path}: names inputs of {self.input_records:,} records, and these have {input_records:,}"
+                f"{self.path}: names inputs of {named:,} records, and these have {input_records:,}"
             )
         return differences
 
 
-def read_manifest(output: str) -> Manifest | None:
-    """Return the manifest of an output; None where it has none.
-
-    Raises
-    ------
-    InputError
-        When there is one that cannot be understood.
-    """
-    path = Path(output) / MANIFEST_NAME
+@contextmanager
+def _parse_errors() -> Iterator[None]:
+    """Raise whatever a content that is no manifest leads to as a `ValueError`."""
     try:
-        content = json.loads(path.read_bytes())
-        return Manifest(
-            path,
-            str(content["to"]),
-            sum(int(one["records"]) for one in content["inputs"]),
-            tuple(_read_shard(one) for one in content["shards"]),
-            tuple(str(name) for name in content.get("provenance", ())),
-        )
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise InputError(str(path), error.strerror or str(error)) from error
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise InputError(str(path), "is not a manifest of recshuf", remedy=_REMEDY) from error
+        yield
+    except (TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
 
 
-def _read_shard(given: dict[str, object]) -> FileReport:
+def _parse_shard(given: dict[str, object]) -> FileReport:
     name, records, size = given["name"], given["records"], given["bytes"]
     if not isinstance(name, str) or not isinstance(records, int) or not isinstance(size, int):
         raise TypeError(name)
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ValueError(name)
     return FileReport(name, records, size)
+
+
+def _describe_file(file: FileReport) -> dict[str, object]:
+    return {"name": file.name, "records": file.records, "bytes": file.file_bytes}

@@ -22,9 +22,8 @@ import numpy as np
 import xxhash
 
 from recshuf.errors import PileError, UsageError
-from recshuf.output.destination import write_error
 from recshuf.system.atomic import sync
-from recshuf.system.paths import real_path
+from recshuf.system.paths import real_path, write_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

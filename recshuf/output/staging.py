@@ -10,7 +10,6 @@ the process ends, however it ends.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import stat
@@ -19,17 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError
-from recshuf.output.destination import MANIFEST_NAME, write_error
 from recshuf.output.journal import Journal, read_journal
+from recshuf.output.manifest import MANIFEST_NAME
 from recshuf.system.atomic import NO_EXCHANGE, copy_access, exchange, move, move_back, sync
 from recshuf.system.locks import is_own, lock_folder
-from recshuf.system.paths import real_path
+from recshuf.system.paths import real_path, write_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recshuf.output.destination import Destination
     from recshuf.output.journal import Entry
+    from recshuf.output.manifest import Manifest
 
 _OWN_NAMES = frozenset(("journal.jsonl", "shards", "piles", "old", "quarantine"))
 PILES_PREFIX = "recshuf-piles-"
@@ -222,8 +222,8 @@ class Staging:
         names = sorted(set(os.listdir(folder)) - {MANIFEST_NAME}, key=lambda name: (len(name), name))  # noqa: PTH208
         return [(name, (folder / name).stat().st_size) for name in names]
 
-    def commit(self, manifest: dict[str, object]) -> None:
-        """Put everything in place; a directory gets the manifest as well. The shards have been synced.
+    def commit(self, manifest: Manifest | None) -> None:
+        """Put everything in place, a directory with its manifest. The shards have been synced.
 
         Raises
         ------
@@ -233,7 +233,7 @@ class Staging:
         if self.is_committed:
             return
         try:
-            if self.destination.is_directory:
+            if manifest is not None:
                 self._commit_directory(manifest)
             else:
                 shard = self.files / self._target.name
@@ -244,11 +244,9 @@ class Staging:
         except OSError as error:
             raise write_error(error, str(self.destination.path), self._target.parent) from error
 
-    def _commit_directory(self, manifest: dict[str, object]) -> None:
+    def _commit_directory(self, manifest: Manifest) -> None:
         path = self._target
-        text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
-        (self.files / MANIFEST_NAME).write_text(text, encoding="utf-8", errors="surrogateescape")
-        sync(self.files / MANIFEST_NAME)
+        manifest.write()
         if path.exists():
             copy_access(path, self.files)
         sync(self.files)

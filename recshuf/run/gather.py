@@ -10,8 +10,9 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections import deque
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,7 +22,7 @@ from recshuf.errors import CheckError, Stopped
 from recshuf.records.byte_sizes import count_bytes
 from recshuf.records.digests import Digest, Digests, sum_digests
 from recshuf.records.keys import MAX_PILES, sort_by_key
-from recshuf.system.threads import Pool
+from recshuf.system.threads import Pool, run_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Decoder, Sink
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
-    from recshuf.piles.store import PileStore
+    from recshuf.piles.reader import PileReader
 
 
 JOINED_BYTES = 2 << 20
@@ -42,7 +43,7 @@ JOINED_BYTES = 2 << 20
 class PileRun:
     """Piles that follow each other, small enough to be ordered at once; mostly one."""
 
-    store: PileStore
+    store: PileReader
     piles: range
     first: int
     """Place of the first record in the shuffled order."""
@@ -102,13 +103,13 @@ def load_ordered(run: PileRun, edges: Sequence[int], decoder: Decoder | None) ->
 
 
 def iterate_runs(
-    store: PileStore,
+    store: PileReader,
     first: int,
     stop: int,
     largest_bytes: int,
     joined_bytes: int = JOINED_BYTES,
     place: int = 0,
-) -> Iterator[PileRun | PileStore]:
+) -> Iterator[PileRun | PileReader]:
     """Yield the runs that cover records ``first`` to ``stop`` of the shuffled order.
 
     Piles of `joined_bytes` or less together are joined. A pile larger than `largest_bytes` is split; the store of its parts is yielded after their
@@ -133,8 +134,8 @@ def iterate_runs(
 
 
 def _iterate_single_runs(
-    store: PileStore, first: int, stop: int, largest_bytes: int, joined_bytes: int, place: int
-) -> Iterator[PileRun | PileStore]:
+    store: PileReader, first: int, stop: int, largest_bytes: int, joined_bytes: int, place: int
+) -> Iterator[PileRun | PileReader]:
     """Yield what `iterate_runs` does, without joining piles of this store."""
     ends = place + np.cumsum(store.counts)
     for piles in store.runs(int(np.searchsorted(ends, first, side="right"))):
@@ -185,7 +186,7 @@ class Gather:
     """
 
     def __init__(
-        self, task: GatherTask, store: PileStore, shards: Shards, decoder: Decoder | None, progress: Progress
+        self, task: GatherTask, store: PileReader, shards: Shards, decoder: Decoder | None, progress: Progress
     ) -> None:
         self._plan, self._bounds, self._joined_bytes = task.plan, task.bounds, task.joined_bytes
         self._store = store
@@ -209,24 +210,9 @@ class Gather:
         counts = self._store.counts
         runs = sum(bool(counts[piles.start : piles.stop].any()) for piles in self._store.runs())
         tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, runs, self._written)
-        with (
-            Pool(self._plan.gather_workers, "order") as loaders,
-            Pool(self._plan.shard_writers, "write") as writers,
-        ):
-            futures = [writers.submit(self._write_shards, task, loaders) for task in tasks]
-            try:
-                wait(futures, return_when=FIRST_EXCEPTION)
-            finally:
-                # Sets the flag on an error, and when this thread is interrupted.
-                if any(not future.done() or future.exception() for future in futures):
-                    self._stopped.set()
-                    for future in futures:
-                        future.cancel()
-        done = [future for future in futures if not future.cancelled()]
-        errors = [error for future in done if (error := future.exception()) is not None]
-        errors.sort(key=lambda error: isinstance(error, Stopped))
-        if errors:
-            raise errors[0]
+        with Pool(self._plan.gather_workers, "order") as loaders:
+            writes = [partial(self._write_shards, one, loaders) for one in tasks]
+            run_tasks("write", self._plan.shard_writers, writes, self._stopped.set)
         self._check_written()
 
     def _check_written(self) -> None:

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING
 from recshuf.errors import CheckError, ConversionError, SchemaMismatch
 from recshuf.job.plan import shard_bounds, sum_known
 from recshuf.job.report import FileReport, PassReport
-from recshuf.output.destination import write_error
+from recshuf.piles.reader import PileReader
 from recshuf.run.gather import Gather, GatherTask
 from recshuf.run.resolve import find_destination, resolve_job
 from recshuf.run.resume import Earlier
-from recshuf.run.scatter_pass import ScatterPass
+from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
 from recshuf.run.shards import open_shards, take_over_shards
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.run.workspace import enter_work_folder, open_workspace
 from recshuf.system.memory import resident_bytes
+from recshuf.system.paths import write_error
 
 if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
     from recshuf.job.report import ShuffleReport
-    from recshuf.piles.store import PileStore
     from recshuf.records.input_counts import InputCounts
     from recshuf.run.resolve import ResolvedJob
     from recshuf.run.workspace import Workspace
@@ -64,11 +64,9 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         earlier = Earlier.of(staging.entries) if staging else None
         resolved = resolve_job(job, destination, progress, earlier.piles if earlier else None)
         workspace = open_workspace(resolved, staging, earlier, cleanup)
-        scatter = ScatterPass(resolved, workspace, progress)
-        cleanup.callback(scatter.store.close)
         base_bytes = resident_bytes()
-        counts, scatter_report = _scatter(scatter)
-        resolved, bounds, gather_report = _gather(resolved, workspace, scatter, counts, progress)
+        counts, scatter_report = _scatter(resolved, workspace, progress)
+        resolved, bounds, gather_report = _gather(resolved, workspace, counts, progress)
         reports = [scatter_report, gather_report]
         if job.options["verify"]:
             reports.append(_verify(resolved, workspace, progress))
@@ -80,21 +78,23 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         inputs,
         shards,
         [*reports, commit_report],
-        spilled_bytes=scatter.store.spilled_bytes,
+        spilled_bytes=workspace.store.spilled_bytes,
         seconds=time.perf_counter() - started,
         base_bytes=base_bytes,
     )
 
 
-def _scatter(scatter: ScatterPass) -> tuple[InputCounts, PassReport]:
+def _scatter(
+    resolved: ResolvedJob, workspace: Workspace, progress: Progress
+) -> tuple[InputCounts, PassReport]:
     started = time.perf_counter()
-    counts = scatter.run()
+    counts = scatter_inputs(resolved, workspace, progress)
     seconds = time.perf_counter() - started
     return counts, PassReport("scatter", seconds, counts.record_count, counts.byte_count)
 
 
 def _gather(
-    resolved: ResolvedJob, workspace: Workspace, scatter: ScatterPass, counts: InputCounts, progress: Progress
+    resolved: ResolvedJob, workspace: Workspace, counts: InputCounts, progress: Progress
 ) -> tuple[ResolvedJob, list[int], PassReport]:
     """Write all shards; if the schema inferred from the first records does not hold, once more after observing all.
 
@@ -108,17 +108,17 @@ def _gather(
     bounds, byte_count = _cut_shards(resolved, counts)
     is_written = False
     try:
-        _write_shards(resolved, workspace, scatter.store, bounds, byte_count, progress)
+        _write_shards(resolved, workspace, bounds, byte_count, progress)
         is_written = True
     except (SchemaMismatch, ConversionError):
         if not resolved.decoding.infers_from_prefix:
             raise
     if not is_written:
         resolved = resolved.scan_fully()
-        scatter.observe_all(resolved, counts)
+        observe_inputs(resolved, workspace, counts, progress)
         if workspace.staging is not None:
             workspace.staging.keep_only(set())
-        _write_shards(resolved, workspace, scatter.store, bounds, byte_count, progress)
+        _write_shards(resolved, workspace, bounds, byte_count, progress)
     return resolved, bounds, PassReport("gather", time.perf_counter() - started, bounds[-1], byte_count)
 
 
@@ -134,12 +134,7 @@ def _cut_shards(resolved: ResolvedJob, counts: InputCounts) -> tuple[list[int], 
 
 
 def _write_shards(
-    resolved: ResolvedJob,
-    workspace: Workspace,
-    store: PileStore,
-    bounds: list[int],
-    byte_count: int,
-    progress: Progress,
+    resolved: ResolvedJob, workspace: Workspace, bounds: list[int], byte_count: int, progress: Progress
 ) -> None:
     progress.start("gather", bounds[-1], byte_count)
     target = resolved.open_target()
@@ -147,7 +142,7 @@ def _write_shards(
     task = GatherTask(resolved.plan, bounds, finished)
     try:
         with open_shards(resolved, workspace, target, is_only=len(bounds) == 2) as shards:
-            Gather(task, store, shards, resolved.decoder, progress).run()
+            Gather(task, PileReader(workspace.store), shards, resolved.decoder, progress).run()
     except BrokenPipeError:
         raise  # whoever reads has had enough, which is no failure
     except OSError as error:
@@ -188,8 +183,9 @@ def _commit(
     else:
         files = zip(staging.list_files(), sizes, strict=True)
         shards = [FileReport(name, records, size) for (name, size), records in files]
-        is_folder = staging.destination.is_directory
-        manifest = make_manifest(resolved, workspace.seed, inputs, shards) if is_folder else {}
+        manifest = None
+        if staging.destination.is_directory:
+            manifest = make_manifest(resolved, workspace.seed, inputs, shards, staging.files)
         staging.commit(manifest)
     if quarantine is not None:
         quarantine.settle()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, PileError
-from recshuf.piles.store import set_name
+from recshuf.piles.spilled import SealedSet
 from recshuf.run.resume import describe_set
-from recshuf.run.scatter import Scatter
-from recshuf.run.workspace import make_store
+from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
 from recshuf.system.listing import check_unchanged
 from recshuf.system.memory import release_freed
 from recshuf.system.page_cache import drop_file_pages
@@ -19,85 +18,73 @@ if TYPE_CHECKING:
     from recshuf.job.progress import Progress
     from recshuf.records.input_counts import InputCount, InputCounts
     from recshuf.run.resolve import ResolvedJob
+    from recshuf.run.scatter import SetResult
     from recshuf.run.workspace import Workspace
 
 
-class ScatterPass:
-    """Fills a pile store, which belongs to it until it is closed."""
+def scatter_inputs(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> InputCounts:
+    """Fill the pile store, and return what was read of each input.
 
-    def __init__(self, resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> None:
-        self._resolved = resolved
-        self._workspace = workspace
-        self._progress = progress
-        can_resume = workspace.staging is not None and not resolved.job.reads_stdin
-        self.store = make_store(resolved, workspace.scratch, self._note_set if can_resume else None)
+    Raises
+    ------
+    InputError
+        When an input cannot be read, or has changed meanwhile.
+    RecshufError
+        When the pass fails for another reason.
+    """
+    progress.start("scatter", resolved.plan.record_count, resolved.plan.byte_count)
+    return _read_inputs(resolved, workspace, _adopt_sets(workspace, progress), progress)
 
-    def run(self) -> InputCounts:
-        """Scatter all records, and return what was read of each input.
 
-        Raises
-        ------
-        InputError
-            When an input cannot be read, or has changed meanwhile.
-        RecshufError
-            When the pass fails for another reason.
-        """
-        plan = self._resolved.plan
-        self._progress.start("scatter", plan.record_count, plan.byte_count)
-        return self._read_inputs(self._resolved, self._adopt_sets())
+def observe_inputs(
+    resolved: ResolvedJob, workspace: Workspace, counts: InputCounts, progress: Progress
+) -> None:
+    """Read all inputs again for the decoder alone; `counts` tells what the scatter has read of them."""
+    progress.start("observe", resolved.plan.record_count, resolved.plan.byte_count)
+    finished = {index: counts[index] for index in range(len(resolved.inputs.files))}
+    _read_inputs(resolved, workspace, finished, progress)
 
-    def observe_all(self, resolved: ResolvedJob, counts: InputCounts) -> None:
-        """Read all inputs again for the decoder of `resolved` alone; `counts` tells what was read of them."""
-        plan = resolved.plan
-        self._progress.start("observe", plan.record_count, plan.byte_count)
-        self._read_inputs(resolved, {index: counts[index] for index in range(len(resolved.inputs.files))})
 
-    def _read_inputs(self, resolved: ResolvedJob, finished: Mapping[int, InputCount]) -> InputCounts:
-        """Scatter the records of all but finished inputs, and let the decoder observe those it must."""
-        quarantine, files = self._workspace.quarantine, resolved.inputs.files
-        self._scatter = Scatter(
-            resolved.inputs.source,
-            resolved.plan,
-            self._workspace.seed,
-            self.store,
-            resolved.decoder,
-            self._progress,
-            finished,
-            quarantine.put if quarantine else None,
-            adds_places=resolved.job.options["provenance"],
-            on_input=self._drop_input if resolved.inputs.drop_page_cache else None,
-        )
+def _adopt_sets(workspace: Workspace, progress: Progress) -> dict[int, InputCount]:
+    """Take over the pile sets of the run that is continued, and return what was read of their inputs."""
+    finished: dict[int, InputCount] = {}
+    for number, sealed in workspace.earlier.sets.items() if workspace.earlier else ():
         try:
-            counts = self._scatter.run()
-        except InputError:
-            check_unchanged(files)
-            raise
-        check_unchanged(files)
-        if resolved.decoding.converts:
-            # What reads takes its memory from another allocator than what writes, so that both would be held.
-            release_freed()
-        return counts
+            workspace.store.adopt(SealedSet(number, sealed.index_place))
+        except PileError as error:
+            progress.warn(f"{error}; its part of the run is made again")
+            continue
+        finished |= sealed.inputs
+    return finished
 
-    def _drop_input(self, index: int) -> None:
-        file = self._resolved.inputs.files[index]
+
+def _read_inputs(
+    resolved: ResolvedJob, workspace: Workspace, finished: Mapping[int, InputCount], progress: Progress
+) -> InputCounts:
+    """Scatter the records of all but finished inputs, and let the decoder observe those it must."""
+    inputs, staging, quarantine = resolved.inputs, workspace.staging, workspace.quarantine
+
+    def drop_input(index: int) -> None:
+        file = inputs.files[index]
         if file.path is not None and file.stamp is not None:
             drop_file_pages(file.path)
 
-    def _adopt_sets(self) -> dict[int, InputCount]:
-        """Take over the pile sets of the run that is continued, and return what was read of their inputs."""
-        finished: dict[int, InputCount] = {}
-        earlier = self._workspace.earlier
-        for number, sealed in earlier.sets.items() if earlier else ():
-            try:
-                self.store.adopt(number, set_name(number), sealed.index_place)
-            except PileError as error:
-                self._progress.warn(f"{error}; its part of the run is made again")
-                continue
-            finished |= sealed.inputs
-        return finished
+    def note_set(result: SetResult) -> None:
+        if staging is not None:
+            staging.note(describe_set(result.set_index, result.index_offset, result.inputs))
 
-    def _note_set(self, set_index: int, index_place: int) -> None:
-        inputs = self._resolved.plan.inputs_of(set_index)
-        counts = {index: self._scatter.count_of(index) for index in inputs}
-        if self._workspace.staging is not None:
-            self._workspace.staging.note(describe_set(set_index, index_place, counts))
+    adds_provenance = resolved.job.options["provenance"]
+    task = ScatterTask(inputs.source, resolved.plan, workspace.seed, finished, adds_provenance)
+    callbacks = ScatterCallbacks(
+        quarantine.put if quarantine else None, drop_input if inputs.drop_page_cache else None, note_set
+    )
+    try:
+        counts = Scatter(task, workspace.store, resolved.decoder, progress, callbacks).run()
+    except InputError:
+        check_unchanged(inputs.files)
+        raise
+    check_unchanged(inputs.files)
+    if resolved.decoding.converts:
+        # What reads takes its memory from another allocator than what writes, so that both would be held.
+        release_freed()
+    return counts

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import ConversionError
 from recshuf.job.report import FileReport, ShuffleReport
+from recshuf.output.manifest import Manifest
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.system.memory import peak_bytes
@@ -14,6 +15,7 @@ from recshuf.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import pyarrow as pa
 
@@ -70,30 +72,27 @@ def make_report(
 
 
 def make_manifest(
-    resolved: ResolvedJob, seed: int, inputs: list[FileReport], shards: list[FileReport]
-) -> dict[str, object]:
-    """Return the manifest of a run, whose decoder has seen every record."""
-    return {
-        "recshuf": __version__,
-        "order": ORDER_VERSION,
-        "seed": str(seed),
-        "format": resolved.inputs.format,
-        "to": resolved.output.format,
-        "records": sum(one.records for one in shards),
-        "inputs": [
-            {"name": one.name, "records": one.records, "bytes": one.file_bytes}
-            | ({"quarantined": one.quarantined} if resolved.job.quarantine else {})
-            for one in inputs
-        ],
-        "shards": [{"name": one.name, "records": one.records, "bytes": one.file_bytes} for one in shards],
-        "schema": _describe_schema(resolved),
-    } | ({"provenance": [FILE_COLUMN, ROW_COLUMN]} if resolved.job.options["provenance"] else {})
+    resolved: ResolvedJob, seed: int, inputs: list[FileReport], shards: list[FileReport], folder: Path
+) -> Manifest:
+    """Return the manifest of a run, whose decoder has seen every record, for the folder of its shards."""
+    job = resolved.job
+    return Manifest(
+        folder,
+        resolved.output.format,
+        tuple(inputs),
+        tuple(shards),
+        added=(FILE_COLUMN, ROW_COLUMN) if job.options["provenance"] else (),
+        format=resolved.inputs.format,
+        seed=seed,
+        schema=_find_schema(resolved),
+        counts_quarantined=job.quarantine is not None,
+    )
 
 
-def _describe_schema(resolved: ResolvedJob) -> list[dict[str, object]]:
+def _find_schema(resolved: ResolvedJob) -> pa.Schema:
     """Return the fields of a record in table form, or in native form where there is no other."""
-    schema: pa.Schema = resolved.inputs.source.schema
+    source, decoder = resolved.inputs.source, resolved.decoder
+    schema: pa.Schema = source.schema
     with suppress(ConversionError):
-        decoder = resolved.decoder
-        schema = (resolved.inputs.source.decoder().schema if decoder is None else decoder.finish()) or schema
-    return [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema]
+        schema = (source.decoder().schema if decoder is None else decoder.finish()) or schema
+    return schema

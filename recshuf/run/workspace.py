@@ -16,6 +16,7 @@ from recshuf.job.plan import sum_known
 from recshuf.output.quarantine import Quarantine, check_path
 from recshuf.output.staging import PILES_PREFIX, Staging
 from recshuf.piles.codec import choose_codec
+from recshuf.piles.layout import StorePlan
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.store import PileStore
 from recshuf.run.resume import Earlier, describe_job
@@ -23,7 +24,6 @@ from recshuf.system.paths import choose_temp_dir, free_bytes, real_path
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import ExitStack
     from types import TracebackType
     from typing import BinaryIO
@@ -43,11 +43,11 @@ class Workspace:
     """The work folder; None where the output is a stream."""
     earlier: Earlier | None
     """What the run that is continued has finished; None for a new run."""
-    scratch: Scratch
-    quarantine: Quarantine | None
-    """None where bad records are errors."""
     stream: BinaryIO | None
     """What the output is written to; None where it is files."""
+    quarantine: Quarantine | None
+    """None where bad records are errors."""
+    store: PileStore
 
     @property
     def folder(self) -> Path | None:
@@ -129,7 +129,9 @@ def open_workspace(
     if not job.options["no_space_check"]:
         check_space(resolved, scratch.parent, staging.folder if staging else None)
     quarantine = open_quarantine(resolved, staging, scratch.parent, cleanup)
-    return Workspace(seed, staging, earlier, scratch, quarantine, stream)
+    store = make_store(resolved, scratch, keeps_sets=staging is not None and not job.reads_stdin)
+    cleanup.callback(store.close)
+    return Workspace(seed, staging, earlier, stream, quarantine, store)
 
 
 def _choose_seed(job: Job, earlier: Earlier | None) -> int:
@@ -202,25 +204,22 @@ def open_quarantine(
     return quarantine
 
 
-def make_store(
-    resolved: ResolvedJob, scratch: Scratch, on_sealed: Callable[[int, int], None] | None
-) -> PileStore:
-    """Return an empty store for the piles of a run; `on_sealed` is that of `PileStore`."""
+def make_store(resolved: ResolvedJob, scratch: Scratch, *, keeps_sets: bool) -> PileStore:
+    """Return an empty store for the piles of a run, whose sets a later run may adopt if it keeps them."""
     plan = resolved.plan
     set_counts: list[list[int | None]] = [[] for _ in range(plan.set_count)]
     for set_index, size in zip(plan.set_of_input, resolved.inputs.sizes, strict=True):
         set_counts[set_index].append(size.record_count)
-    return PileStore(
-        choose_codec(resolved.pile_schema),
+    store_plan = StorePlan(
         plan.pile_count,
-        scratch,
         tuple(map(sum_known, set_counts)),
         plan.resident_bytes,
         plan.output_count,
-        on_sealed=on_sealed,
-        compression=plan.spill_compression,
-        region_piles=plan.region_piles,
+        plan.region_piles,
+        plan.spill_compression,
+        keeps_sets,
     )
+    return PileStore(store_plan, choose_codec(resolved.pile_schema), scratch)
 
 
 def check_space(resolved: ResolvedJob, scratch: Path, output: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""Places, room and writing on disk: where a path leads, what room there is, and when bytes go to the device."""
+"""Places on disk: where a path leads, what room there is, and what an error in writing there means."""
 
 from __future__ import annotations
 
@@ -6,17 +6,63 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
-from recshuf.errors import OutputError
+from recshuf.errors import DiskFullError, OutputError
 from recshuf.system.units import format_size
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a write that more room would mend."""
+
+class WriteMessages(NamedTuple):
+    """What messages say of a write that failed: ``{room}`` is what is needed and free, ``{reason}`` the system's word."""
+
+    too_large: str = "the file may not grow this large; raise ulimit -f, or write more shards"
+    no_space: str = "no space left for the output{room}; free some, or choose another"
+    other: str = "cannot be written: {reason}"
+
+
+_OUTPUT_MESSAGES = WriteMessages()
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path with all links followed; a link that leads back to itself stays."""
     return Path(os.path.realpath(path))  # Path.resolve fails on such links before Python 3.13
+
+
+def free_bytes(folder: Path) -> int | None:
+    """Return how much more can be written below a folder; None where that cannot be found out."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
+
+
+def write_error(
+    error: OSError,
+    name: str,
+    folder: Path | None = None,
+    needed_bytes: int | None = None,
+    messages: WriteMessages = _OUTPUT_MESSAGES,
+) -> OutputError:
+    """Return the error to raise when writing to `name` failed; an `OutputError` is returned as it is.
+
+    Parameters
+    ----------
+    folder
+        Where the file lies; None for a stream.
+    needed_bytes
+        What the run is expected to write there; None or 0 where that is not known.
+    """
+    if isinstance(error, OutputError):
+        return error
+    if error.errno == errno.EFBIG:
+        return DiskFullError(f"{name}: {messages.too_large}")
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return OutputError(f"{name}: {messages.other.format(reason=error.strerror or error)}")
+    known = [f"about {format_size(needed_bytes)} needed in all"] if needed_bytes else []
+    if folder is not None and (free := free_bytes(folder)) is not None:
+        known.append(f"{format_size(free)} free")
+    room = f" ({', '.join(known)})" if known else ""
+    return DiskFullError(f"{name}: {messages.no_space.format(room=room)}")
 
 
 def choose_temp_dir(asked: Path | None, beside: Path | None = None) -> Path:
@@ -42,22 +88,3 @@ def choose_temp_dir(asked: Path | None, beside: Path | None = None) -> Path:
     import tempfile  # here, since --help does without it and its millisecond
 
     return Path(tempfile.gettempdir())
-
-
-def free_bytes(folder: Path) -> int | None:
-    """Return how much more can be written below a folder; None where that cannot be found out."""
-    try:
-        return shutil.disk_usage(folder).free
-    except OSError:
-        return None
-
-
-def describe_room(folder: Path | None, needed_bytes: int | None) -> str:
-    """Return what is needed and free in a folder as part of a message: empty, or in brackets after a space."""
-    free = None if folder is None else free_bytes(folder)
-    parts = [
-        f"about {format_size(needed_bytes)} needed in all" if needed_bytes else "",
-        "" if free is None else f"{format_size(free)} free",
-    ]
-    known = ", ".join(filter(None, parts))
-    return f" ({known})" if known else ""

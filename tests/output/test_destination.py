@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 
-from recshuf.errors import DiskFullError, OutputError
-from recshuf.output.destination import MANIFEST_NAME, Destination, write_error
+from recshuf.errors import OutputError
+from recshuf.output.destination import Destination
+from recshuf.output.manifest import MANIFEST_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,11 +87,3 @@ def test_a_file_is_no_directory_and_a_folder_must_exist(tmp_path: Path):
         Destination(tmp_path / "file", is_directory=True).check(overwrite=True)
     with pytest.raises(OutputError, match="no such directory"):
         Destination(tmp_path / "none" / "x.txt", is_directory=False).check(overwrite=False)
-
-
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_says_so(tmp_path: Path, code: int):
-    error = write_error(OSError(code, os.strerror(code)), tmp_path)
-    assert isinstance(error, DiskFullError)
-    assert "no space left" in str(error)
-    assert str(tmp_path) in str(error)

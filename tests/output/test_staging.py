@@ -16,8 +16,10 @@ import recshuf
 import recshuf.output.shard_sync as keeper
 import recshuf.output.staging as staging_module
 from recshuf.errors import OutputError
-from recshuf.output.destination import MANIFEST_NAME, Destination
+from recshuf.job.report import FileReport
+from recshuf.output.destination import Destination
 from recshuf.output.journal import Journal, read_journal
+from recshuf.output.manifest import MANIFEST_NAME, Manifest
 from recshuf.output.staging import Staging
 from recshuf.run.gather import Gather
 from tests.output.test_destination import read_tree, write_run
@@ -46,8 +48,11 @@ def stage(destination: Destination, count: int = 2, content: str = "new") -> Sta
     return staging
 
 
-def manifest_of(staging: Staging) -> dict[str, object]:
-    return {"shards": [{"name": name} for name, _ in staging.list_files()]}
+def manifest_of(staging: Staging) -> Manifest | None:
+    if not staging.destination.is_directory:
+        return None
+    shards = (FileReport(name, 0, size) for name, size in staging.list_files())
+    return Manifest(staging.files, "text", (), tuple(shards))
 
 
 def refuse_exchange(first: Path, second: Path) -> None:
@@ -73,7 +78,7 @@ def test_a_file_is_put_in_place(tmp_path: Path):
     (tmp_path / "out.txt").write_text("old")
     staging = stage(Destination(tmp_path / "out.txt", is_directory=False))
     assert (tmp_path / "out.txt").read_text() == "old"
-    staging.commit({})
+    staging.commit(None)
     staging.remove()
     assert read_tree(tmp_path) == {"out.txt": "new"}
 
@@ -82,7 +87,7 @@ def test_a_link_keeps_pointing_to_the_file_it_names(tmp_path: Path):
     (tmp_path / "real.txt").write_text("old")
     (tmp_path / "link.txt").symlink_to("real.txt")
     staging = stage(Destination(tmp_path / "link.txt", is_directory=False))
-    staging.commit({})
+    staging.commit(None)
     staging.remove()
     assert (tmp_path / "link.txt").is_symlink()
     assert (tmp_path / "real.txt").read_text() == "new"
@@ -296,7 +301,7 @@ def test_finished_parts_are_neither_deleted_nor_used_unasked(tmp_path: Path):
 def test_a_run_that_died_after_its_commit_leaves_only_rubbish(tmp_path: Path, is_directory: bool):
     destination = Destination(tmp_path / "out", is_directory=is_directory)
     staging = leave_finished(destination)
-    staging.commit({"shards": []})
+    staging.commit(manifest_of(staging))
     after = read_tree(tmp_path / "out") if is_directory else (tmp_path / "out").read_text()
     again = open_staging(destination, resumes=True)
     assert again.is_committed
@@ -329,7 +334,8 @@ def test_a_commit_file_by_file_that_died_is_completed(
     monkeypatch.setattr(staging_module, "exchange", refuse_exchange)
     staging = open_staging(destination, resumes=True)
     assert staging.is_committing
-    staging.commit({"shards": [{"name": "shard-00000.txt"}, {"name": "shard-00001.txt"}]})
+    shards = (FileReport("shard-00000.txt", 0, 3), FileReport("shard-00001.txt", 0, 3))
+    staging.commit(Manifest(staging.files, "text", (), shards))
     staging.remove()
     found = read_tree(tmp_path / "out")
     assert sorted(found) == [MANIFEST_NAME, "shard-00000.txt", "shard-00001.txt"]
@@ -391,7 +397,7 @@ def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path, name: str):
 
 def test_long_names_are_fine(tmp_path: Path):
     staging = stage(Destination(tmp_path / ("n" * 255), is_directory=False))
-    staging.commit({})
+    staging.commit(None)
     staging.remove()
     assert os.listdir(tmp_path) == ["n" * 255]
 

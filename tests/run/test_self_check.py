@@ -22,8 +22,8 @@ from recshuf.formats.hdf5.writing.sink import Hdf5Sink
 from recshuf.formats.lines.sink import LineSink
 from recshuf.formats.parquet.writing.sink import ParquetSink
 from recshuf.piles.pile_set import PileSet
+from recshuf.piles.reader import PileReader
 from recshuf.piles.resident import ResidentPiles
-from recshuf.piles.store import PileStore
 from recshuf.records.batch import Records
 from recshuf.records.digests import (
     Digest,
@@ -135,7 +135,7 @@ def test_slices_that_come_back_more_or_less_often_are_found(
 
     def read_wrong(self: PileSet, pile: int) -> Iterator[Slice]:
         for piece in whole(self, pile):
-            is_hit = pile == 2 and piece.input_index == 1
+            is_hit = pile == 2 and piece.origin.input_index == 1
             yield from [piece] * (change if is_hit else 1)
 
     monkeypatch.setattr(PileSet, "read", read_wrong)
@@ -154,8 +154,8 @@ def test_of_piles_that_share_a_region_all_are_named(tmp_path: Path, monkeypatch:
 def test_records_that_get_lost_in_memory_are_found(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ):
-    whole = ResidentPiles.parts
-    monkeypatch.setattr(ResidentPiles, "parts", lambda self, pile: whole(self, pile)[:-1])
+    whole = ResidentPiles.find
+    monkeypatch.setattr(ResidentPiles, "find", lambda self, pile: whole(self, pile)[:-1])
     run_and_fail(tmp_path, name, r"gather: pile \d of pile set [01]: \d+ records, \d+ given")
 
 
@@ -193,8 +193,10 @@ def test_what_splitting_a_pile_gets_wrong_is_found(
 ):
     plan = resolve.make_plan
     monkeypatch.setattr(resolve, "make_plan", lambda *arguments: replace(plan(*arguments), pile_bytes=500))
-    whole = PileStore._parts
-    monkeypatch.setattr(PileStore, "_parts", lambda self, pile: (one for one in list(whole(self, pile))[:-1]))
+    whole = PileReader._parts
+    monkeypatch.setattr(
+        PileReader, "_parts", lambda self, pile: (one for one in list(whole(self, pile))[:-1])
+    )
     run_and_fail(tmp_path, name, r"gather: pile \d")
 
 

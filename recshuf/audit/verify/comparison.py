@@ -10,11 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.audit.verify.mismatches import Found, Place, Search, Tally
-from recshuf.audit.verify.record_readers import SideReader, compare_schemas, open_pair
+from recshuf.audit.verify.record_readers import SideReader, compare_schemas, open_pair, read_manifest
 from recshuf.audit.verify.record_sets import INPUTS, OUTPUT
 from recshuf.errors import UsageError
 from recshuf.job.report import FileReport
-from recshuf.output.manifest import read_manifest
 from recshuf.piles.scratch import Scratch
 from recshuf.system.listing import check_unchanged
 from recshuf.system.paths import choose_temp_dir

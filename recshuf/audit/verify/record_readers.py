@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.audit.verify.hashing import HashKey
@@ -20,9 +21,10 @@ from recshuf.errors import InputError
 from recshuf.formats import detect_format
 from recshuf.job.plan import sum_known
 from recshuf.job.planner import plan_reading
+from recshuf.output.manifest import MANIFEST_NAME, Manifest
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
-from recshuf.records.reader import Reading
-from recshuf.records.rows import split_spans
+from recshuf.records.reader import InputReader
+from recshuf.records.rows import split_ranges
 from recshuf.system.listing import leave_out_output
 
 if TYPE_CHECKING:
@@ -35,8 +37,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import InputFile
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
-    from recshuf.output.manifest import Manifest
-    from recshuf.records.rows import Span
+    from recshuf.records.rows import RowRange
 
     VisitHashes = Callable[[NDArray[np.uint64], int, int], None]
     """Takes hashes of shape ``(n, 2)``, the index of their file, and the first one's row; called in many threads."""
@@ -96,13 +97,31 @@ class SideReader:
         total = sum_known([one.record_count for one in summaries])
         self._progress.start(f"{verb} {self.side.name}", total, None)
 
-        def visit_and_tell(batch: pa.RecordBatch, spans: list[Span]) -> None:
-            for part, file, row in split_spans(batch, spans):
+        def visit_and_tell(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
+            for part, file, row in split_ranges(batch, ranges):
                 visit(part, file, row)
                 self._progress.advance(part.num_rows, int(part.nbytes))
 
         source = self.side.source
-        Reading(source, self._plan, range(len(source.inputs)), visit_and_tell).run("verify")
+        InputReader(source, self._plan, range(len(source.inputs)), visit_and_tell).run("verify")
+
+
+def read_manifest(output: str) -> Manifest | None:
+    """Return the manifest of an output; None where it has none.
+
+    Raises
+    ------
+    InputError
+        When there is one that cannot be read or understood.
+    """
+    name = str(Path(output, MANIFEST_NAME))
+    try:
+        return Manifest.read(Path(output))
+    except OSError as error:
+        raise InputError(name, error.strerror or str(error)) from error
+    except ValueError as error:
+        remedy = "remove it, so that the folder is compared without one"
+        raise InputError(name, "is not a manifest of recshuf", remedy=remedy) from error
 
 
 def open_pair(

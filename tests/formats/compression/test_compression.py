@@ -137,7 +137,7 @@ def test_a_gzip_file_cut_anywhere_is_refused_or_ends_with_a_member() -> None:
 def test_a_zstd_frame_that_holds_less_than_it_says_is_refused(before: bytes, behind: bytes) -> None:
     """One of 38,810 bytes whose only block is empty: found by fuzzing, accepted by the library."""
     hollow = bytes.fromhex("28b52ffd 40 65 9a96 010000")
-    with pytest.raises(InputError, match=r"holds \d+ bytes, its frames say 388\d\d"):
+    with pytest.raises(InputError, match="a frame holds 0 bytes, its head says 38810"):
         read_all(before + hollow + behind, "zstd", 100)
 
 

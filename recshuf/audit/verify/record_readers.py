@@ -19,8 +19,8 @@ from recshuf.audit.verify.record_sets import (
 from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
 from recshuf.errors import InputError
 from recshuf.formats import detect_format
-from recshuf.job.plan import sum_known
-from recshuf.job.planner import plan_reading
+from recshuf.job.plan import Limits, sum_known
+from recshuf.job.planner import halve_blocks, plan_reading
 from recshuf.output.manifest import MANIFEST_NAME, Manifest
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.records.reader import InputReader
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 
 _DECODING_FACTOR = 4.0
 """Memory of decoding a batch, as a multiple of its size."""
+_HASHING_BYTES = 12 << 20
+"""What hashing takes in each thread beside the batch."""
+BLOCKS = halve_blocks(8 << 20)
+"""Sizes of the blocks in which records may be read."""
 
 
 class SideReader:
@@ -59,13 +63,13 @@ class SideReader:
         self.side = side
         self._key = key
         self._progress = progress
-        self._plan = plan_reading(
-            side.source.reading_bytes,
-            job.workers,
-            job.memory_bytes,
-            job.read.max_record_bytes,
-            _DECODING_FACTOR if side.decoder else 0.0,
-        )
+        copies = 1 + (_DECODING_FACTOR if side.decoder else 0)
+
+        def worker_bytes(block: int) -> int:
+            return side.source.reading_bytes(block) + int(copies * block) + _HASHING_BYTES
+
+        limits = Limits(job.memory_bytes, job.workers, job.read.max_record_bytes)
+        self._plan = plan_reading(worker_bytes, limits, BLOCKS)
 
     def learn(self) -> pa.Schema | None:
         """Return the schema of the table form, which may take reading everything; None without a decoder."""

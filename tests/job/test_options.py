@@ -24,11 +24,11 @@ def parse(*words: str) -> dict[str, object]:
 
 def test_the_command_and_the_function_have_the_same_options_and_defaults():
     assert parse().keys() == OPTIONS.keys() == Options.__annotations__.keys() - {"stdin", "stdout"}
-    by_command, by_function = (make_job("in", "out", options) for options in (parse(), {"memory": None}))
-    for one in (by_command, by_function):
-        one.options["max_record_bytes"] = one.read.max_record_bytes
+    by_command = make_job("in", "out", parse("--memory", "1GB", "--max-record-bytes", "1GiB"))
+    by_function = make_job("in", "out", {"memory": 10**9, "max_record_bytes": 1 << 30})
     assert by_command == by_function
-    assert not any(map(by_function.is_given, OPTIONS.keys() - {"max_record_bytes"}))
+    assert by_function.read == make_job("in", "out", {}).read
+    assert [name for name in OPTIONS if by_function.is_given(name)] == ["max_record_bytes", "memory"]
 
 
 @pytest.mark.parametrize("kind", [VerifyOptions, CheckOptions])

@@ -98,7 +98,7 @@ def test_reading_takes_its_share_and_no_choice_before_it_would(
     fitting = [n * costs.reading_bytes(block) <= share * limits.room_bytes for n, block in choices]
     fitting[-1] = costs.reading_bytes(SMALLEST_BLOCK) <= limits.room_bytes
     if not any(fitting):
-        with pytest.raises(MemoryLimitError, match="reading needs at least .*; raise --memory"):
+        with pytest.raises(MemoryLimitError, match=r"reading needs at least .*; raise --memory"):
             plan_reading(costs.reading_bytes, limits, blocks, share, least)
         return
     plan = plan_reading(costs.reading_bytes, limits, blocks, share, least)

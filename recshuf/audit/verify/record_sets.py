@@ -11,7 +11,7 @@ import pyarrow.types as pt
 from recshuf.audit.verify.hashing import HashKey, hash_rows
 from recshuf.audit.verify.type_classes import is_bytes, is_list, storage_of
 from recshuf.errors import RecshufError, UsageError
-from recshuf.formats import load_format, name_by_suffix
+from recshuf.formats import NameRules, load_format
 from recshuf.interfaces import SupportsFields
 from recshuf.system.listing import expand_inputs
 
@@ -101,12 +101,7 @@ def list_files(patterns: Sequence[str], name: str | None, progress: Progress) ->
     UsageError
         When one is a pipe or a device.
     """
-
-    def accepts(path: str) -> bool:
-        found = name_by_suffix(path)
-        return found is not None if name is None else found == name
-
-    files = expand_inputs(patterns, accepts, progress.warn)
+    files = expand_inputs(patterns, NameRules(name), progress.warn)
     for file in files:
         _check_regular(file)
     return files

@@ -22,8 +22,9 @@ from recshuf.errors import (
 from recshuf.interfaces import Sink, SupportsStream
 from recshuf.job.plan import shard_bounds
 from recshuf.job.report import FileReport, PassReport, ShuffleReport
+from recshuf.output.commit import commit
 from recshuf.output.shard_sync import FinishedShard, ShardKeeper
-from recshuf.output.staging import Staging
+from recshuf.output.work_folder import WorkFolder
 from recshuf.piles.store import set_name
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.run.gather import Gather
@@ -127,18 +128,18 @@ class _Run:
 
     def __init__(self, job: Job, progress: Progress, cleanup: ExitStack) -> None:
         self._progress = progress
-        self._staging: Staging | None = None
+        self._staging: WorkFolder | None = None
         destination = find_destination(job)
         if destination is not None and not job.resume:
             destination.check(overwrite=job.overwrite)
         self._name = "standard output" if destination is None else str(destination.path)
         if destination is not None and not destination.is_stream:
-            self._staging = Staging(destination, progress.warn)
+            self._staging = WorkFolder(destination)
             cleanup.push(self._leave)
-            self._staging.enter(resumes=job.resume)
-            if job.resume and not self._staging.is_committing:
+            self._staging.enter(progress.warn, resumes=job.resume)
+            if job.resume and self._staging.journal.last("commit") is None:
                 destination.check(overwrite=job.overwrite)
-        self._earlier = Earlier.of(self._staging.entries) if self._staging else None
+        self._earlier = Earlier.of(self._staging.journal.entries) if self._staging else None
         self.opened = open_job(job, destination, progress, self._earlier.piles if self._earlier else None)
         self.seed = _choose_seed(job, self._earlier)
         self._stream: BinaryIO | None = None
@@ -155,12 +156,12 @@ class _Run:
         if staging is not None:
             header = describe_job(opened, self.seed, scratch.kept)
             if self._earlier is None:
-                staging.begin(header)
+                staging.journal.note(header)
             else:
                 self._earlier.check(header)
         cleanup.callback(scratch.close)
         if opened.job.check_space:
-            check_space(opened, scratch.parent, staging.folder if staging else None)
+            check_space(opened, scratch.parent, staging.path if staging else None)
         can_resume = staging is not None and not opened.job.reads_stdin
         self._quarantine = open_quarantine(opened, staging, scratch.parent, cleanup)
         self.store = make_store(opened, scratch, self._note_set if can_resume else None)
@@ -180,7 +181,7 @@ class _Run:
             raise RuntimeError("a stream cannot be read again")
         read_again = replace(
             job,
-            output=str(staging.written),
+            output=str(staging.shards.written),
             format=self.opened.source_name,
             to=self.opened.target_name,
             resume=False,
@@ -205,14 +206,16 @@ class _Run:
             self._leave_staging(self._staging, error or interrupt)
             raise
 
-    def _leave_staging(self, staging: Staging, error: BaseException | None) -> None:
+    def _leave_staging(self, staging: WorkFolder, error: BaseException | None) -> None:
         # A fresh run on the same inputs would end the same way, and what failed its check is not to be trusted.
-        is_final = isinstance(error, InputError | ConversionError | UsageError) and not staging.entries
-        if error is None or is_final or isinstance(error, CheckError) or not staging.is_resumable:
+        is_final = (
+            isinstance(error, InputError | ConversionError | UsageError) and not staging.journal.entries
+        )
+        if error is None or is_final or isinstance(error, CheckError) or not staging.journal.is_resumable:
             staging.remove()
             return
         error.add_note(
-            f"finished parts are kept in {staging.folder}: the same command with --resume goes on from there; delete "
+            f"finished parts are kept in {staging.path}: the same command with --resume goes on from there; delete "
             "that folder to give them up"
         )
         staging.release()
@@ -272,7 +275,7 @@ class _Run:
     def _note_set(self, set_index: int, index_place: int) -> None:
         counts = {index: self._scatter.count_of(index) for index in self.opened.plan.inputs_of(set_index)}
         if self._staging is not None:
-            self._staging.note(describe_set(set_index, index_place, counts))
+            self._staging.journal.note(describe_set(set_index, index_place, counts))
 
     def gather(self, counts: InputCounts) -> tuple[list[int], PassReport]:
         """Write all shards, and return the number of records in each."""
@@ -291,7 +294,7 @@ class _Run:
         self._progress.start("observe", plan.record_count, plan.byte_count)
         self._read_inputs({index: counts[index] for index in range(len(self.opened.files))})
         if self._staging is not None:
-            self._staging.keep_only(set())
+            self._staging.shards.keep_only(set())
 
     def _write_shards(self, counts: InputCounts, started: float) -> tuple[list[int], PassReport]:
         opened = self.opened
@@ -315,7 +318,7 @@ class _Run:
         except BrokenPipeError:
             raise  # whoever reads has had enough, which is no failure
         except OSError as error:
-            folder = None if self._staging is None else self._staging.folder
+            folder = None if self._staging is None else self._staging.path
             raise write_error(error, self._name, folder, opened.plan.peak_disk_bytes) from error
         seconds = time.perf_counter() - started
         return [stop - start for start, stop in pairwise(bounds)], PassReport(
@@ -326,16 +329,18 @@ class _Run:
         """Return the shards of the run that is continued that are as they were written; delete all others."""
         if self._staging is None or self._earlier is None:
             return {}
-        paths = {shard: self._staging.written_path(shard, target.suffix) for shard in range(len(bounds) - 1)}
+        paths = {
+            shard: self._staging.shards.written_path(shard, target.suffix) for shard in range(len(bounds) - 1)
+        }
         finished, damaged = self._earlier.find_shards(bounds, paths, self.opened.find_table_schema())
-        if damaged and self._staging.is_committed:
+        if damaged and self._staging.shards.are_committed:
             raise OutputError(
-                f"{self._name}: is complete, but {damaged[0]} has changed since; delete {self._staging.folder} to "
+                f"{self._name}: is complete, but {damaged[0]} has changed since; delete {self._staging.path} to "
                 "start anew"
             )
         for name in damaged:
             self._progress.warn(f"{name}: has changed since it was written; it is made again")
-        self._staging.keep_only({paths[shard].name for shard in finished})
+        self._staging.shards.keep_only({paths[shard].name for shard in finished})
         return finished
 
     @contextmanager
@@ -350,13 +355,13 @@ class _Run:
         schema = self.opened.find_table_schema()
 
         def note(shard: FinishedShard) -> None:
-            staging.note(describe_shard(shard.number, shard.path, shard.digest, shard.schema))
+            staging.journal.note(describe_shard(shard.number, shard.path, shard.digest, shard.schema))
 
         # A single shard is not noted in the journal, since the run ends with it.
         keeper = ShardKeeper(None if is_only else note, forgets=self.opened.forgets)
         try:
             yield lambda shard, digest: keeper.add(
-                FinishedShard(shard, staging.path_of(shard, target.suffix), digest, schema)
+                FinishedShard(shard, staging.shards.path_of(shard, target.suffix), digest, schema)
             )
             keeper.finish()
         finally:
@@ -371,12 +376,12 @@ class _Run:
         if self._staging is None:
             shards = [FileReport(self._name, shard_sizes[0], None)]
         else:
-            files = zip(self._staging.list_files(), shard_sizes, strict=True)
+            files = zip(self._staging.shards.list_files(), shard_sizes, strict=True)
             shards = [FileReport(name, count, size) for (name, size), count in files]
             manifest = None
-            if self._staging.destination.is_directory:
-                manifest = make_manifest(self.opened, self.seed, inputs, shards, self._staging.files)
-            self._staging.commit(manifest)
+            if self._staging.shards.destination.is_directory:
+                manifest = make_manifest(self.opened, self.seed, inputs, shards, self._staging.shards.folder)
+            commit(self._staging, manifest)
         if self._quarantine is not None:
             self._quarantine.settle()
         return shards, PassReport("commit", time.perf_counter() - started, sum(shard_sizes), 0)
@@ -384,7 +389,7 @@ class _Run:
     def _sink_opener(self, target: Target) -> Callable[[int], Sink]:
         threads, staging = self.opened.plan.sink_threads, self._staging
         if staging is not None:
-            return lambda shard: target.open(staging.path_of(shard, target.suffix), threads)
+            return lambda shard: target.open(staging.shards.path_of(shard, target.suffix), threads)
         stream = self._stream
         if stream is None or not isinstance(target, SupportsStream):
             raise UsageError(f"{self.opened.target_name} cannot be written to a stream; give a file with -o")

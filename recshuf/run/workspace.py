@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import DiskFullError, OutputError
 from recshuf.output.quarantine import Quarantine, check_path
-from recshuf.output.staging import PILES_PREFIX
+from recshuf.output.work_folder import PILES_PREFIX
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.store import PileStore
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from recshuf.job.job import Job
-    from recshuf.output.staging import Staging
+    from recshuf.output.work_folder import WorkFolder
     from recshuf.run.opening import Opened
     from recshuf.run.resume import Earlier
 
 
-def open_scratch(opened: Opened, staging: Staging | None, earlier: Earlier | None) -> Scratch:
+def open_scratch(opened: Opened, staging: WorkFolder | None, earlier: Earlier | None) -> Scratch:
     """Return where piles are spilled, which is where the run that is continued has spilled them.
 
     Raises
@@ -43,18 +43,18 @@ def open_scratch(opened: Opened, staging: Staging | None, earlier: Earlier | Non
     if earlier is not None and earlier.header["piles"]:
         return Scratch(parent, kept=Path(earlier.header["piles"]), needed_bytes=needed)
     if job.temp_dir is None:
-        return Scratch(parent, staging.folder.parent, staging.folder / "piles", needed)
+        return Scratch(parent, staging.path.parent, staging.path / "piles", needed)
     kept = real_path(parent) / f"{PILES_PREFIX}{secrets.token_hex(8)}"
     return Scratch(parent, kept=kept, needed_bytes=needed)
 
 
-def _choose_scratch_parent(job: Job, staging: Staging | None) -> Path:
+def _choose_scratch_parent(job: Job, staging: WorkFolder | None) -> Path:
     if job.temp_dir is not None:
         if not job.temp_dir.is_dir():
             raise OutputError(f"{job.temp_dir}: no such directory; create it, or choose another --temp-dir")
         return job.temp_dir
     if staging is not None:
-        return staging.folder
+        return staging.path
     # With no output folder: what the user has set, else the place meant for large temporary files.
     for candidate in (os.environ.get("TMPDIR"), "/var/tmp"):  # noqa: S108 - a private folder is made in it
         if candidate and os.access(candidate, os.W_OK | os.X_OK):
@@ -63,7 +63,7 @@ def _choose_scratch_parent(job: Job, staging: Staging | None) -> Path:
 
 
 def open_quarantine(
-    opened: Opened, staging: Staging | None, parent: Path, cleanup: ExitStack
+    opened: Opened, staging: WorkFolder | None, parent: Path, cleanup: ExitStack
 ) -> Quarantine | None:
     """Return what gathers bad records, None where they are errors; `cleanup` withdraws it unless it was settled.
 
@@ -80,7 +80,7 @@ def open_quarantine(
     overwrite = opened.job.overwrite or opened.job.resume
     check_path(path, inputs, destination.path if destination else None, overwrite=overwrite)
     if staging is not None:
-        folder = staging.folder / "quarantine"
+        folder = staging.path / "quarantine"
     else:
         folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="recshuf-", dir=parent)))
     read = opened.job.read

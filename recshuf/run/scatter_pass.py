@@ -30,7 +30,7 @@ class ScatterPass:
         self._resolved = resolved
         self._workspace = workspace
         self._progress = progress
-        can_resume = workspace.staging is not None and not resolved.job.reads_stdin
+        can_resume = workspace.work is not None and not resolved.job.reads_stdin
         self.store = make_store(resolved, workspace.scratch, keeps_sets=can_resume)
 
     def run(self) -> InputCounts:
@@ -93,5 +93,7 @@ class ScatterPass:
         return finished
 
     def _note_set(self, result: SetResult) -> None:
-        if self._workspace.staging is not None:
-            self._workspace.staging.note(describe_set(result.set_index, result.index_offset, result.inputs))
+        if self._workspace.work is not None:
+            self._workspace.work.journal.note(
+                describe_set(result.set_index, result.index_offset, result.inputs)
+            )

@@ -95,10 +95,11 @@ class Destination:
     def previous_names(self) -> set[str]:
         """Return the names of the files that an earlier run put into the directory, by its manifest."""
         try:
-            return Manifest.read_names(self.path)
+            manifest = Manifest.read(self.path)
         except (OSError, ValueError) as error:
-            manifest = self.path / MANIFEST_NAME
-            raise OutputError(f"{manifest}: is not a manifest of recshuf; choose another output") from error
+            path = self.path / MANIFEST_NAME
+            raise OutputError(f"{path}: is not a manifest of recshuf; choose another output") from error
+        return {MANIFEST_NAME, *(shard.name for shard in manifest.shards)} if manifest else set()
 
 
 def _can_replace(folder: Path) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from recshuf.system.atomic import sync
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
 
@@ -60,34 +59,19 @@ class Manifest:
         ValueError
             When it cannot be understood.
         """
-        with suppress(FileNotFoundError, NotADirectoryError), _parse_errors():
-            content = json.loads((folder / MANIFEST_NAME).read_bytes())
-            return cls(
-                folder,
-                str(content["to"]),
-                tuple(
-                    FileReport(str(one.get("name")), int(one["records"]), None) for one in content["inputs"]
-                ),
-                tuple(map(_parse_shard, content["shards"])),
-                tuple(map(str, content.get("provenance", ()))),
-            )
-        return None
-
-    @staticmethod
-    def read_names(folder: Path) -> set[str]:
-        """Return the names of the manifest and its shards; empty where a folder has none.
-
-        A name is taken for one in this very folder, whatever the manifest says. Nothing else of it is read.
-
-        Raises
-        ------
-        OSError, ValueError
-            See `read`.
-        """
-        with suppress(FileNotFoundError), _parse_errors():
-            content = json.loads((folder / MANIFEST_NAME).read_bytes())
-            return {Path(shard["name"]).name for shard in content["shards"]} | {MANIFEST_NAME}
-        return set()
+        try:
+            text = (folder / MANIFEST_NAME).read_text(encoding="utf-8-sig", errors="surrogateescape")
+            content = json.loads(text)
+            inputs = [
+                FileReport(str(one.get("name")), int(one["records"]), None) for one in content["inputs"]
+            ]
+            shards = map(_parse_shard, content["shards"])
+            added = map(str, content.get("provenance", ()))
+            return cls(folder, str(content["to"]), tuple(inputs), tuple(shards), tuple(added))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ValueError(f"not a manifest: {error}") from error
 
     def write(self) -> None:
         """Write the manifest to its folder, and sync it.
@@ -110,8 +94,8 @@ class Manifest:
             ],
             "shards": [_describe_file(one) for one in self.shards],
             "schema": [
-                {"name": field.name, "type": str(field.type), "nullable": field.nullable}
-                for field in self.schema or ()
+                {"name": one.name, "type": str(one.type), "nullable": one.nullable}
+                for one in self.schema or ()
             ],
         } | ({"provenance": list(self.added)} if self.added else {})
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
@@ -140,11 +124,8 @@ class Manifest:
 
     def compare_format(self, to: str) -> list[str]:
         """Return in what the format of the shards differs from the manifest."""
-        return (
-            []
-            if to == self.to
-            else [f"{self.path}: says that the shards are {self.to}, and they are read as {to}"]
-        )
+        difference = f"{self.path}: says that the shards are {self.to}, and they are read as {to}"
+        return [difference] if to != self.to else []
 
     def compare_counts(self, names: Sequence[str], records: Sequence[int], input_records: int) -> list[str]:
         """Return in what the numbers of records, as read, differ from the manifest."""
@@ -160,15 +141,6 @@ class Manifest:
                 f"{self.path}: names inputs of {named:,} records, and these have {input_records:,}"
             )
         return differences
-
-
-@contextmanager
-def _parse_errors() -> Iterator[None]:
-    """Raise whatever a content that is no manifest leads to as a `ValueError`."""
-    try:
-        yield
-    except (TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ValueError(str(error)) from error
 
 
 def _parse_shard(given: dict[str, object]) -> FileReport:

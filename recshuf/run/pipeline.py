@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import CheckError, ConversionError, SchemaMismatch
 from recshuf.job.plan import shard_bounds, sum_known
 from recshuf.job.report import FileReport, PassReport
+from recshuf.output.commit import commit
 from recshuf.piles.reader import PileReader
 from recshuf.run.gather import Gather, GatherTask
 from recshuf.run.resolve import find_destination, resolve_job
@@ -60,10 +61,10 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
     started = time.perf_counter()
     with ExitStack() as cleanup:
         destination = find_destination(job)
-        staging = enter_work_folder(job, destination, progress, cleanup)
-        earlier = Earlier.of(staging.entries) if staging else None
+        work = enter_work_folder(job, destination, progress, cleanup)
+        earlier = Earlier.of(work.journal.entries) if work else None
         resolved = resolve_job(job, destination, progress, earlier.piles if earlier else None)
-        workspace = open_workspace(resolved, staging, earlier, cleanup)
+        workspace = open_workspace(resolved, work, earlier, cleanup)
         base_bytes = resident_bytes()
         counts, scatter_report = _scatter(resolved, workspace, progress)
         resolved, bounds, gather_report = _gather(resolved, workspace, counts, progress)
@@ -116,8 +117,8 @@ def _gather(
     if not is_written:
         resolved = resolved.scan_fully()
         observe_inputs(resolved, workspace, counts, progress)
-        if workspace.staging is not None:
-            workspace.staging.keep_only(set())
+        if workspace.work is not None:
+            workspace.work.shards.keep_only(set())
         _write_shards(resolved, workspace, bounds, byte_count, progress)
     return resolved, bounds, PassReport("gather", time.perf_counter() - started, bounds[-1], byte_count)
 
@@ -155,11 +156,11 @@ def _verify(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> 
     from recshuf.audit.verify.comparison import verify_job
 
     started = time.perf_counter()
-    if workspace.staging is None:
+    if workspace.work is None:
         raise RuntimeError("a stream cannot be read again")
     job = resolved.job
     options = job.options | {"format": resolved.inputs.format, "to": resolved.output.format, "resume": False}
-    read_again = replace(job, output=str(workspace.staging.written), options=options)
+    read_again = replace(job, output=str(workspace.work.shards.written), options=options)
     found = verify_job(read_again, progress, resolved.inputs.files)
     if not found.is_equal:
         parts = [f"{found.missing:,} records missing, {found.extra:,} extra", *found.differences]
@@ -174,19 +175,19 @@ def _commit(
 ) -> tuple[list[FileReport], PassReport]:
     """Put the shards in place, and return them."""
     started = time.perf_counter()
-    staging, quarantine = workspace.staging, workspace.quarantine
+    work, quarantine = workspace.work, workspace.quarantine
     if quarantine is not None:
         quarantine.finish()
     sizes = [stop - start for start, stop in pairwise(bounds)]
-    if staging is None:
+    if work is None:
         shards = [FileReport(resolved.output.name, sizes[0], None)]
     else:
-        files = zip(staging.list_files(), sizes, strict=True)
+        files = zip(work.shards.list_files(), sizes, strict=True)
         shards = [FileReport(name, records, size) for (name, size), records in files]
         manifest = None
-        if staging.destination.is_directory:
-            manifest = make_manifest(resolved, workspace.seed, inputs, shards, staging.files)
-        staging.commit(manifest)
+        if work.shards.destination.is_directory:
+            manifest = make_manifest(resolved, workspace.seed, inputs, shards, work.shards.folder)
+        commit(work, manifest)
     if quarantine is not None:
         quarantine.settle()
     return shards, PassReport("commit", time.perf_counter() - started, bounds[-1], 0)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
 from recshuf.formats import (
+    NameRules,
     detect_format,
     load_format,
     name_by_content,
+    name_by_listing,
     name_by_suffix,
     suffix_compression,
 )
@@ -168,13 +170,7 @@ def _list_inputs(job: Job, destination: Destination | None, progress: Progress) 
         stdin = job.options.get("stdin")
         return [InputFile("standard input", None, stdin) if stdin else name_stdin()]
 
-    wanted = job.options["format"]
-
-    def accepts(path: str) -> bool:
-        found = name_by_suffix(path)
-        return found is not None if wanted is None else found == wanted
-
-    files = expand_inputs(job.inputs, accepts, progress.warn)
+    files = expand_inputs(job.inputs, NameRules(job.options["format"]), progress.warn)
     others = files if destination is None else leave_out_output(files, job.inputs, destination.path)
     passed_over = len(files) - len(others)
     if destination is None or not passed_over or not others:
@@ -199,7 +195,7 @@ def _choose_formats(
 def _detect_format(job: Job, files: list[InputFile], target_name: str | None) -> str:
     """Return the format of the inputs; streams without a name that tells it have that of the output, or are text."""
     are_streams = job.reads_stdin or all(
-        file.stamp is None and name_by_suffix(file.name) is None for file in files
+        file.stamp is None and name_by_listing(file) is None for file in files
     )
     if not are_streams:
         return detect_format(files)

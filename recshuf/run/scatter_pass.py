@@ -62,7 +62,7 @@ def _read_inputs(
     resolved: ResolvedJob, workspace: Workspace, finished: Mapping[int, InputCount], progress: Progress
 ) -> InputCounts:
     """Scatter the records of all but finished inputs, and let the decoder observe those it must."""
-    inputs, staging, quarantine = resolved.inputs, workspace.staging, workspace.quarantine
+    inputs, work, quarantine = resolved.inputs, workspace.work, workspace.quarantine
 
     def drop_input(index: int) -> None:
         file = inputs.files[index]
@@ -70,8 +70,8 @@ def _read_inputs(
             drop_file_pages(file.path)
 
     def note_set(result: SetResult) -> None:
-        if staging is not None:
-            staging.note(describe_set(result.set_index, result.index_offset, result.inputs))
+        if work is not None:
+            work.journal.note(describe_set(result.set_index, result.index_offset, result.inputs))
 
     adds_provenance = resolved.job.options["provenance"]
     task = ScatterTask(inputs.source, resolved.plan, workspace.seed, finished, adds_provenance)

@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Sink, Target
     from recshuf.job.progress import Progress
-    from recshuf.output.staging import Staging
+    from recshuf.output.work_folder import WorkFolder
     from recshuf.records.digests import Digest
     from recshuf.run.gather import Shards
     from recshuf.run.resolve import ResolvedJob
     from recshuf.run.workspace import Workspace
 
 
-class _StagedShards:
+class _ShardFiles:
     """Files in the work folder."""
 
-    def __init__(self, resolved: ResolvedJob, staging: Staging, target: Target, keeper: ShardKeeper) -> None:
-        self._staging = staging
+    def __init__(self, resolved: ResolvedJob, work: WorkFolder, target: Target, keeper: ShardKeeper) -> None:
+        self._work = work
         self._target = target
         self._keeper = keeper
         self._threads = resolved.plan.sink_threads
         self._schema = resolved.find_table_schema()
 
     def open(self, shard: int) -> Sink:
-        return self._target.open(self._staging.path_of(shard, self._target.suffix), self._threads)
+        return self._target.open(self._work.shards.path_of(shard, self._target.suffix), self._threads)
 
     def finish(self, shard: int, digest: Digest) -> None:
-        path = self._staging.path_of(shard, self._target.suffix)
+        path = self._work.shards.path_of(shard, self._target.suffix)
         self._keeper.add(FinishedShard(shard, path, digest, self._schema))
 
 
@@ -61,18 +61,18 @@ def open_shards(
     resolved: ResolvedJob, workspace: Workspace, target: Target, *, is_only: bool
 ) -> Iterator[Shards]:
     """Give where shards go; at the end all are synced and noted, unless there is an error."""
-    staging = workspace.staging
-    if staging is None:
+    work = workspace.work
+    if work is None:
         yield _StreamedShard(resolved, workspace, target)
         return
 
     def note(shard: FinishedShard) -> None:
-        staging.note(describe_shard(shard.number, shard.path, shard.digest, shard.schema))
+        work.journal.note(describe_shard(shard.number, shard.path, shard.digest, shard.schema))
 
     # A single shard is not noted in the journal, since the run ends with it.
     keeper = ShardKeeper(None if is_only else note, drop_page_cache=resolved.inputs.drop_page_cache)
     try:
-        yield _StagedShards(resolved, staging, target, keeper)
+        yield _ShardFiles(resolved, work, target, keeper)
         keeper.finish()
     finally:
         # Whether parts are finished, and left for a later run, is known when no thread notes one any more.
@@ -89,17 +89,17 @@ def take_over_shards(
     OutputError
         When one has changed since that run put it in place.
     """
-    staging, earlier = workspace.staging, workspace.earlier
-    if staging is None or earlier is None:
+    work, earlier = workspace.work, workspace.earlier
+    if work is None or earlier is None:
         return {}
-    paths = {shard: staging.written_path(shard, target.suffix) for shard in range(len(bounds) - 1)}
+    paths = {shard: work.shards.written_path(shard, target.suffix) for shard in range(len(bounds) - 1)}
     finished, damaged = earlier.find_shards(bounds, paths, resolved.find_table_schema())
-    if damaged and staging.is_committed:
+    if damaged and work.shards.are_committed:
         raise OutputError(
-            f"{resolved.output.name}: is complete, but {damaged[0]} has changed since; delete {staging.folder} to "
+            f"{resolved.output.name}: is complete, but {damaged[0]} has changed since; delete {work.path} to "
             "start anew"
         )
     for name in damaged:
         progress.warn(f"{name}: has changed since it was written; it is made again")
-    staging.keep_only({paths[shard].name for shard in finished})
+    work.shards.keep_only({paths[shard].name for shard in finished})
     return finished

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import CheckError, ConversionError, DiskFullError, InputError, UsageError
 from recshuf.job.plan import sum_known
 from recshuf.output.quarantine import Quarantine, check_path
-from recshuf.output.staging import PILES_PREFIX, Staging
+from recshuf.output.work_folder import PILES_PREFIX, WorkFolder
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.scratch import Scratch
@@ -39,7 +39,7 @@ class Workspace:
     """What a run holds open from its beginning to its end."""
 
     seed: int
-    staging: Staging | None
+    work: WorkFolder | None
     """The work folder; None where the output is a stream."""
     earlier: Earlier | None
     """What the run that is continued has finished; None for a new run."""
@@ -52,12 +52,12 @@ class Workspace:
     @property
     def folder(self) -> Path | None:
         """The folder in which the output is made; None for a stream."""
-        return self.staging.folder if self.staging else None
+        return self.work.path if self.work else None
 
 
 def enter_work_folder(
     job: Job, destination: Destination | None, progress: Progress, cleanup: ExitStack
-) -> Staging | None:
+) -> WorkFolder | None:
     """Check the destination, and lock its work folder until `cleanup` leaves it; None where the output is a stream.
 
     Raises
@@ -71,40 +71,40 @@ def enter_work_folder(
         destination.check(overwrite=job.options["overwrite"])
     if destination.is_stream:
         return None
-    staging = Staging(destination, progress.warn)
-    cleanup.push(partial(_leave, staging))
-    staging.enter(resumes=job.options["resume"])
-    if job.options["resume"] and not staging.is_committing:
+    work = WorkFolder(destination)
+    cleanup.push(partial(_leave, work))
+    work.enter(progress.warn, resumes=job.options["resume"])
+    if job.options["resume"] and work.journal.last("commit") is None:
         destination.check(overwrite=job.options["overwrite"])
-    return staging
+    return work
 
 
 def _leave(
-    staging: Staging, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    work: WorkFolder, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
 ) -> None:
     """Leave the work folder at the end of a run."""
     try:
-        _remove_or_release(staging, error)
+        _remove_or_release(work, error)
     except KeyboardInterrupt as interrupt:  # a signal comes once, and must not cut this short
-        _remove_or_release(staging, error or interrupt)
+        _remove_or_release(work, error or interrupt)
         raise
 
 
-def _remove_or_release(staging: Staging, error: BaseException | None) -> None:
+def _remove_or_release(work: WorkFolder, error: BaseException | None) -> None:
     # A fresh run on the same inputs would end the same way, and what failed its check may be wrong.
-    is_final = isinstance(error, InputError | ConversionError | UsageError) and not staging.entries
-    if error is None or is_final or isinstance(error, CheckError) or not staging.is_resumable:
-        staging.remove()
+    is_final = isinstance(error, InputError | ConversionError | UsageError) and not work.journal.entries
+    if error is None or is_final or isinstance(error, CheckError) or not work.journal.is_resumable:
+        work.remove()
         return
     error.add_note(
-        f"finished parts are kept in {staging.folder}: the same command with --resume goes on from there; delete "
+        f"finished parts are kept in {work.path}: the same command with --resume goes on from there; delete "
         "that folder to give them up"
     )
-    staging.release()
+    work.release()
 
 
 def open_workspace(
-    resolved: ResolvedJob, staging: Staging | None, earlier: Earlier | None, cleanup: ExitStack
+    resolved: ResolvedJob, work: WorkFolder | None, earlier: Earlier | None, cleanup: ExitStack
 ) -> Workspace:
     """Open all that a run needs until `cleanup`, and begin its journal or compare it with that of `earlier`.
 
@@ -118,20 +118,20 @@ def open_workspace(
     job = resolved.job
     seed = _choose_seed(job, earlier)
     stream = _open_stream(resolved, cleanup)
-    scratch = open_scratch(resolved, staging, earlier)
-    if staging is not None:
+    scratch = open_scratch(resolved, work, earlier)
+    if work is not None:
         header = describe_job(resolved, seed, scratch.kept)
         if earlier is None:
-            staging.begin(header)
+            work.journal.note(header)
         else:
             earlier.check(header)
     cleanup.callback(scratch.close)
     if not job.options["no_space_check"]:
-        check_space(resolved, scratch.parent, staging.folder if staging else None)
-    quarantine = open_quarantine(resolved, staging, scratch.parent, cleanup)
-    store = make_store(resolved, scratch, keeps_sets=staging is not None and not job.reads_stdin)
+        check_space(resolved, scratch.parent, work.path if work else None)
+    quarantine = open_quarantine(resolved, work, scratch.parent, cleanup)
+    store = make_store(resolved, scratch, keeps_sets=work is not None and not job.reads_stdin)
     cleanup.callback(store.close)
-    return Workspace(seed, staging, earlier, stream, quarantine, store)
+    return Workspace(seed, work, earlier, stream, quarantine, store)
 
 
 def _choose_seed(job: Job, earlier: Earlier | None) -> int:
@@ -149,7 +149,7 @@ def _open_stream(resolved: ResolvedJob, cleanup: ExitStack) -> BinaryIO | None:
     return stdout or sys.stdout.buffer
 
 
-def open_scratch(resolved: ResolvedJob, staging: Staging | None, earlier: Earlier | None) -> Scratch:
+def open_scratch(resolved: ResolvedJob, work: WorkFolder | None, earlier: Earlier | None) -> Scratch:
     """Return where piles are spilled, which is where the run that is continued has spilled them.
 
     Raises
@@ -158,19 +158,19 @@ def open_scratch(resolved: ResolvedJob, staging: Staging | None, earlier: Earlie
         When the folder that the user has named is not there.
     """
     job, needed = resolved.job, resolved.plan.spilled_bytes
-    parent = choose_temp_dir(job.temp_dir, staging.folder if staging else None)
-    if staging is None:
+    parent = choose_temp_dir(job.temp_dir, work.path if work else None)
+    if work is None:
         return Scratch(parent, needed_bytes=needed)
     if earlier is not None and earlier.header["piles"]:
         return Scratch(parent, kept=Path(earlier.header["piles"]), needed_bytes=needed)
     if job.temp_dir is None:
-        return Scratch(parent, staging.folder.parent, staging.folder / "piles", needed)
+        return Scratch(parent, work.path.parent, work.path / "piles", needed)
     kept = real_path(parent) / f"{PILES_PREFIX}{secrets.token_hex(8)}"
     return Scratch(parent, kept=kept, needed_bytes=needed)
 
 
 def open_quarantine(
-    resolved: ResolvedJob, staging: Staging | None, parent: Path, cleanup: ExitStack
+    resolved: ResolvedJob, work: WorkFolder | None, parent: Path, cleanup: ExitStack
 ) -> Quarantine | None:
     """Return what gathers bad records, None where they are errors; `cleanup` withdraws it unless it was settled.
 
@@ -186,8 +186,8 @@ def open_quarantine(
     inputs = [file.path for file in resolved.inputs.files if file.path is not None and file.stamp is not None]
     overwrite = resolved.job.options["overwrite"] or resolved.job.options["resume"]
     check_path(path, inputs, destination.path if destination else None, overwrite=overwrite)
-    if staging is not None:
-        folder = staging.folder / "quarantine"
+    if work is not None:
+        folder = work.path / "quarantine"
     else:
         folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="recshuf-", dir=parent)))
     read, names = resolved.job.read, [summary.name for summary in resolved.inputs.source.inputs]

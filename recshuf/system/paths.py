@@ -43,14 +43,9 @@ def write_error(
     needed_bytes: int | None = None,
     messages: WriteMessages = _OUTPUT_MESSAGES,
 ) -> OutputError:
-    """Return the error to raise when writing to `name` failed; an `OutputError` is returned as it is.
+    """Return the error to raise when writing to `name` in `folder` failed; an `OutputError` is returned as it is.
 
-    Parameters
-    ----------
-    folder
-        Where the file lies; None for a stream.
-    needed_bytes
-        What the run is expected to write there; None or 0 where that is not known.
+    `needed_bytes` is what the run is expected to write there in all, where that is known.
     """
     if isinstance(error, OutputError):
         return error

@@ -1,8 +1,7 @@
-"""Destinations, staging and commit: nothing that exists is lost, nothing half-written is left."""
+"""Destinations: what an output means, and what is never replaced."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,22 +9,10 @@ import pytest
 from recshuf.errors import OutputError
 from recshuf.output.destination import Destination
 from recshuf.output.manifest import MANIFEST_NAME
+from tests.support.output_tools import write_run
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def write_run(folder: Path, *names: str, content: str = "old") -> None:
-    """Make a directory look like the output of an earlier run."""
-    folder.mkdir(exist_ok=True)
-    for name in names:
-        (folder / name).write_text(content)
-    manifest = {"shards": [{"name": name} for name in names]}
-    (folder / MANIFEST_NAME).write_text(json.dumps(manifest))
-
-
-def read_tree(folder: Path) -> dict[str, str]:
-    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
 # What an output means

@@ -20,7 +20,6 @@ from recshuf.errors import DiskFullError, InputError, OutputError, PileError, Us
 from recshuf.interfaces import BadRecords
 from recshuf.output import quarantine
 from recshuf.output.quarantine import Quarantine, check_path
-from recshuf.output.staging import Staging
 from recshuf.run import resolve
 from tests.formats.jsonl.decoding.test_bad_lines import BAD
 from tests.formats.jsonl.decoding.test_decoder import is_sound
@@ -393,7 +392,7 @@ def test_a_commit_that_fails_brings_the_old_file_back(
         assert len(read(tmp_path / "bad")) > 1, "the file must be whole before the shards are in place"
         raise OutputError("no")
 
-    monkeypatch.setattr(Staging, "commit", fail)
+    monkeypatch.setattr("recshuf.run.pipeline.commit", fail)
     with pytest.raises(OutputError, match="no"):
         shuffle(inputs, tmp_path / "out", tmp_path / "bad", overwrite=True)
     assert (tmp_path / "bad").read_bytes() == b"before"
@@ -441,7 +440,7 @@ def test_a_run_killed_with_the_file_in_place_is_continued(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Staging, "commit", die)
+        patch.setattr("recshuf.run.pipeline.commit", die)
         patch.setattr(Quarantine, "withdraw", lambda _: None)
         with pytest.raises(KeyboardInterrupt):
             shuffle(inputs, tmp_path / "out", tmp_path / "bad", shards=2)

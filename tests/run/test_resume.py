@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,13 +17,11 @@ import recshuf.run.resolve as resolve
 from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.job.progress import SilentProgress
 from recshuf.output.journal import Journal, read_journal
-from recshuf.output.staging import Staging
+from recshuf.output.shard_files import ShardFiles
 from recshuf.piles.pile_set import PileSet
 from tests.run.test_pipeline import FORMATS, make_inputs
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from recshuf.job.plan import Plan
 
 COUNTS = (300, 200, 0, 250)
@@ -56,14 +56,14 @@ def run(inputs: list[Path], output: Path, **options: Any) -> recshuf.ShuffleRepo
 
 def kill_after(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
     """Have the next run die when so many parts are finished."""
-    note, left = Staging.note, iter(range(parts - 1, -100, -1))
+    note, left = Journal.note, iter(range(parts - 1, -100, -1))
 
-    def note_and_die(self: Staging, entry: dict[str, Any]) -> None:
+    def note_and_die(self: Journal, entry: dict[str, Any]) -> None:
         note(self, entry)
-        if next(left) <= 0:
+        if ("set" in entry or "shard" in entry) and next(left) <= 0:
             raise Killed
 
-    monkeypatch.setattr(Staging, "note", note_and_die)
+    monkeypatch.setattr(Journal, "note", note_and_die)
 
 
 def run_and_die(parts: int, inputs: list[Path], output: Path, **options: Any) -> None:
@@ -84,7 +84,7 @@ def run_until(parts: int, inputs: list[Path], output: Path, **options: Any) -> l
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the pile sets and shards that are made."""
     names: list[str] = []
-    create, path_of = PileSet.create.__func__, Staging.path_of
+    create, path_of = PileSet.create.__func__, ShardFiles.path_of
 
     def create_noted(
         cls: type[PileSet], scratch: Any, capacities: Any, compression: str, name: str | None = None
@@ -94,13 +94,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(PileSet, "create", classmethod(create_noted))
 
-    def path_noted(self: Staging, shard: int, suffix: str) -> Path:
+    def path_noted(self: ShardFiles, shard: int, suffix: str) -> Path:
         path = path_of(self, shard, suffix)
         if not path.exists():
             names.append(path.name)
         return path
 
-    monkeypatch.setattr(Staging, "path_of", path_noted)
+    monkeypatch.setattr(ShardFiles, "path_of", path_noted)
     return names
 
 
@@ -225,6 +225,41 @@ def test_what_is_replaced_stays_until_the_run_is_through(tmp_path: Path):
     run(inputs, tmp_path / "out", overwrite=True, resume=True)
     run(inputs, tmp_path / "whole")
     assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("spills", [True, False])
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
+def test_an_output_replaced_in_part_is_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int, spills: bool, error: BaseException
+):
+    """Where directories cannot be exchanged, whatever else was finished."""
+    if not spills:
+        monkeypatch.undo()
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    options = {"shards": shards, "overwrite": True}
+    run(inputs, tmp_path / "out", shards=2, seed=1)
+    run(inputs, tmp_path / "whole", shards=shards)
+
+    def refuse(*_: Path) -> None:
+        raise OSError(errno.EBUSY, "is a mount point")
+
+    def rename(path: Path, target: Path) -> Path:
+        if target == tmp_path / "out" / "recshuf.json":
+            raise error
+        return whole(path, target)
+
+    whole = Path.rename
+    monkeypatch.setattr("recshuf.output.commit.exchange", refuse)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename)
+        with pytest.raises((OutputError, KeyboardInterrupt)) as caught:
+            run(inputs, tmp_path / "out", **options)
+    assert "--resume goes on from there" in caught.value.__notes__[0]
+    assert not (tmp_path / "out" / "recshuf.json").exists()
+    run(inputs, tmp_path / "out", resume=True, **options)
+    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
+    assert sorted(os.listdir(tmp_path)) == ["in", "out", "whole"]
 
 
 @pytest.mark.parametrize("parts", [2, 5])

@@ -41,12 +41,12 @@ def install_hooks(
 
 def _refuse_exchange() -> None:
     """Be a file system on which directories cannot change places."""
-    from recshuf.output import staging
+    from recshuf.output import commit
 
     def refuse(first: Path, second: Path) -> None:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
-    staging.exchange = refuse
+    commit.exchange = refuse
 
 
 def _choose_numbers(numbers: Mapping[str, Any]) -> None:

@@ -14,14 +14,8 @@ from recshuf.audit.order.provenance_columns import PlaceNames
 from recshuf.audit.order.sample import Sample
 from recshuf.audit.order.value_ranks import find_value
 from recshuf.audit.verify.hashing import HashKey, hash_rows
-from recshuf.audit.verify.record_readers import (
-    SideReader,
-    compare_schemas,
-    open_pair,
-    open_tables,
-    read_manifest,
-)
-from recshuf.audit.verify.record_sets import INPUTS, OUTPUT
+from recshuf.audit.verify.record_readers import SideReader, compare_schemas, open_pair, open_tables
+from recshuf.audit.verify.record_sets import INPUTS, OUTPUT, read_manifest
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.records.keys import draw_keys
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.audit.verify.mismatches import Found, Place, Search, Tally
-from recshuf.audit.verify.record_readers import SideReader, compare_schemas, open_pair, read_manifest
-from recshuf.audit.verify.record_sets import INPUTS, OUTPUT
+from recshuf.audit.verify.record_readers import SideReader, compare_schemas, open_pair
+from recshuf.audit.verify.record_sets import INPUTS, OUTPUT, read_manifest
 from recshuf.errors import UsageError
 from recshuf.job.report import FileReport
 from recshuf.piles.scratch import Scratch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.audit.verify.hashing import HashKey
@@ -21,7 +20,6 @@ from recshuf.errors import InputError
 from recshuf.formats import detect_format
 from recshuf.job.plan import Limits, sum_known
 from recshuf.job.planner import halve_blocks, plan_reading
-from recshuf.output.manifest import MANIFEST_NAME, Manifest
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.records.reader import InputReader
 from recshuf.records.rows import split_ranges
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import InputFile
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
+    from recshuf.output.manifest import Manifest
     from recshuf.records.rows import RowRange
 
     VisitHashes = Callable[[NDArray[np.uint64], int, int], None]
@@ -108,24 +107,6 @@ class SideReader:
 
         source = self.side.source
         InputReader(source, self._plan, range(len(source.inputs)), visit_and_tell).run("verify")
-
-
-def read_manifest(output: str) -> Manifest | None:
-    """Return the manifest of an output; None where it has none.
-
-    Raises
-    ------
-    InputError
-        When there is one that cannot be read or understood.
-    """
-    name = str(Path(output, MANIFEST_NAME))
-    try:
-        return Manifest.read(Path(output))
-    except OSError as error:
-        raise InputError(name, error.strerror or str(error)) from error
-    except ValueError as error:
-        remedy = "remove it, so that the folder is compared without one"
-        raise InputError(name, "is not a manifest of recshuf", remedy=remedy) from error
 
 
 def open_pair(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,9 +11,10 @@ import pyarrow.types as pt
 
 from recshuf.audit.verify.hashing import HashKey, hash_rows
 from recshuf.audit.verify.type_classes import is_bytes, is_list, storage_of
-from recshuf.errors import RecshufError, UsageError
-from recshuf.formats import load_format, name_by_suffix
+from recshuf.errors import InputError, RecshufError, UsageError
+from recshuf.formats import NameRules, load_format
 from recshuf.interfaces import SupportsFields
+from recshuf.output.manifest import MANIFEST_NAME, Manifest
 from recshuf.system.listing import expand_inputs
 
 if TYPE_CHECKING:
@@ -91,6 +93,24 @@ class Side:
             raise
 
 
+def read_manifest(output: str) -> Manifest | None:
+    """Return the manifest of an output; None where it has none.
+
+    Raises
+    ------
+    InputError
+        When there is one that cannot be read or understood.
+    """
+    name = str(Path(output, MANIFEST_NAME))
+    try:
+        return Manifest.read(Path(output))
+    except OSError as error:
+        raise InputError(name, error.strerror or str(error)) from error
+    except ValueError as error:
+        remedy = "remove it, so that the folder is compared without one"
+        raise InputError(name, "is not a manifest of recshuf", remedy=remedy) from error
+
+
 def list_files(patterns: Sequence[str], name: str | None, progress: Progress) -> list[InputFile]:
     """Return the files of one side; of a folder those of a format, if `name` says which.
 
@@ -101,12 +121,7 @@ def list_files(patterns: Sequence[str], name: str | None, progress: Progress) ->
     UsageError
         When one is a pipe or a device.
     """
-
-    def accepts(path: str) -> bool:
-        found = name_by_suffix(path)
-        return found is not None if name is None else found == name
-
-    files = expand_inputs(patterns, accepts, progress.warn)
+    files = expand_inputs(patterns, NameRules(name), progress.warn)
     for file in files:
         _check_regular(file)
     return files

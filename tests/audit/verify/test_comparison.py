@@ -411,6 +411,13 @@ def test_a_directory_without_manifest_is_compared_by_its_files(tmp_path: Path):
     assert recshuf.verify(path, output).extra_places[0].name == str(output / "more.txt")
 
 
+def test_a_manifest_may_name_inputs_that_are_no_utf8(tmp_path: Path):
+    path = write_lines(tmp_path / os.fsdecode(b"\xff.txt"), LINES)
+    for seed in (1, 2):
+        recshuf.shuffle(path, f"{tmp_path}/out/", seed=seed, overwrite=True)
+    assert recshuf.verify(path, tmp_path / "out").is_equal
+
+
 def test_an_output_among_the_inputs_is_not_an_input(tmp_path: Path):
     (tmp_path / "data").mkdir()
     _, output = make_output(tmp_path / "data")

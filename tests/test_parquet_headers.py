@@ -1,275 +1,214 @@
-"""Page headers that are read in step find what each does that is read alone."""
+"""Page headers and footers of other writers: what pyarrow reads in spite of them is read, and every value kept."""
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import recshuf
 from recshuf.errors import InputError
-from recshuf.formats import _parquet_headers, _parquet_pages
-from recshuf.formats._parquet_file import OpenFile
-from recshuf.formats._parquet_headers import read_headers
-from recshuf.formats._parquet_pages import check_pages
-from tests._hostile_parquet import I32, LIST, PLAIN, RLE, STRUCT, data_page, encode_struct
+from tests import _hostile_parquet as hostile
+from tests._hostile_parquet import (
+    I32,
+    I64,
+    LIST,
+    PLAIN,
+    RLE,
+    STRUCT,
+    chunk,
+    data_page,
+    edit_chunks,
+    encode_struct,
+    footer,
+    group,
+    leaf,
+    row_group,
+    wrap,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-GROUPS = 20
-GROUP_ROWS = 7
-LEAVES = range(5)
+ROWS = 60
+ENCODINGS, VALUES, SIZE, STORED, DATA_PLACE, DICTIONARY_PLACE, STATISTICS, USED = 2, 5, 6, 7, 9, 11, 12, 13
+"""Fields of `ColumnMetaData`."""
+BIT_PACKED, DELTA = 4, 5
 
 
-def store(path: Path, **options: Any) -> Path:
-    """Store row groups of five columns, some of which are null throughout one of them."""
-    rows = range(GROUPS * GROUP_ROWS)
-    table = pa.table(
+def make_table() -> pa.Table:
+    return pa.table(
         {
-            "number": pa.array(rows, pa.int64()),
-            "text": pa.array([f"{row}" * (row % 60) for row in rows]),
-            "label": pa.array([str(row % 3) for row in rows]),
-            "lists": pa.array([[row] * (row % 4) for row in rows]),
-            "gaps": pa.array([None if row // GROUP_ROWS % 3 else row / 7 for row in rows]),
+            "id": pa.array(range(ROWS), pa.int64()),
+            "label": [None if row % 5 == 0 else "abc"[row % 3] for row in range(ROWS)],
+            "x": [None if row % 7 == 0 else row / 3 for row in range(ROWS)],
+            "lists": [None if row % 11 == 0 else [row] * (row % 4) for row in range(ROWS)],
         }
     )
-    pq.write_table(table, path, row_group_size=GROUP_ROWS, **options)
-    return path
 
 
-@pytest.fixture(autouse=True)
-def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read in step also where it would not pay."""
-    monkeypatch.setattr(_parquet_headers, "MANY", 9)
+def check_every_value_is_kept(path: Path, expected: pa.Table) -> None:
+    """Make sure that pyarrow reads a file, and that shuffled alone and as a part of many it is the same set of rows."""
+    assert pq.read_table(path).equals(expected)
+    for copies in (1, 3):
+        inputs = path.parent / f"{copies}"
+        inputs.mkdir()
+        for number in range(copies):
+            (inputs / f"{number}.parquet").write_bytes(path.read_bytes())
+        recshuf.shuffle(inputs, path.parent / f"out{copies}.parquet", seed=1)
+        found = pq.read_table(path.parent / f"out{copies}.parquet").to_pylist()
+        assert sorted(found, key=str) == sorted(expected.to_pylist() * copies, key=str)
 
 
-@pytest.fixture
-def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Places of the column chunks that are looked at by themselves, as it happens."""
-    found: list[int] = []
-
-    def find_problem(headers: Any, chunk: pq.ColumnChunkMetaData, leaf: int) -> str | None:
-        found.append(chunk.data_page_offset)
-        return given(headers, chunk, leaf)
-
-    given = _parquet_pages._find_problem
-    monkeypatch.setattr(_parquet_pages, "_find_problem", find_problem)
-    return found
+def listing(*encodings: int) -> Callable[[hostile.Struct], None]:
+    return lambda chunk: chunk.update({ENCODINGS: (LIST, (I32, list(encodings)))})
 
 
-FORMS = [
-    {"compression": "snappy"},
-    {"compression": "none", "data_page_version": "2.0"},
-    {"compression": "zstd", "write_statistics": False, "use_dictionary": False},
-    {"write_page_checksum": True, "store_decimal_as_integer": True},
-    {"data_page_size": 1, "write_batch_size": 2},
-    {"data_page_size": 1, "write_batch_size": 3, "data_page_version": "2.0", "use_dictionary": False},
-]
+def without_nulls(chunk: hostile.Struct) -> None:
+    nulls = chunk[STATISTICS][1].get(3, (I64, 0))[1]
+    chunk[VALUES] = (I64, chunk[VALUES][1] - nulls)
 
 
-@pytest.mark.parametrize("options", FORMS)
-def test_pages_of_sound_files_need_no_look_of_their_own(
-    tmp_path: Path, looked_at: list[int], options: dict[str, Any]
+def with_more_values(chunk: hostile.Struct) -> None:
+    if len(chunk[3][1][1]) == 1:
+        chunk[VALUES] = (I64, chunk[VALUES][1] + 7)
+
+
+def starting_at_the_dictionary(chunk: hostile.Struct) -> None:
+    chunk[DATA_PLACE] = chunk.pop(DICTIONARY_PLACE, chunk[DATA_PLACE])
+
+
+def with_dictionaries_at_0(chunk: hostile.Struct) -> None:
+    starting_at_the_dictionary(chunk)
+    chunk[DICTIONARY_PLACE] = (I64, 0)
+
+
+def with_data_anywhere(chunk: hostile.Struct) -> None:
+    if DICTIONARY_PLACE in chunk:
+        chunk[DATA_PLACE] = (I64, chunk[DICTIONARY_PLACE][1] + 3)
+
+
+def with_room_behind(chunk: hostile.Struct) -> None:
+    chunk[STORED] = (I64, chunk[STORED][1] + 40)
+
+
+ODD_FOOTERS: dict[str, Callable[[hostile.Struct], None]] = {
+    "no encodings": listing(),
+    "encodings of levels alone": listing(RLE),
+    "encodings of old levels alone": listing(BIT_PACKED),
+    "no dictionary among encodings": listing(RLE, BIT_PACKED, PLAIN),
+    "an encoding that no page has": listing(DELTA),
+    "no statistics of encodings": lambda chunk: chunk.pop(USED, None),
+    "values without nulls": without_nulls,
+    "more values than there are": with_more_values,
+    "no place of dictionaries": starting_at_the_dictionary,
+    "dictionaries at 0": with_dictionaries_at_0,
+    "data pages at a wrong place": with_data_anywhere,
+    "room behind the last page": with_room_behind,
+    "no size before compression": lambda chunk: chunk.update({SIZE: (I64, 0)}),
+}
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("group_rows", [10, ROWS])
+@pytest.mark.parametrize("odd", ODD_FOOTERS)
+def test_footers_that_other_writers_leave_wrong_lose_no_value(
+    tmp_path: Path, odd: str, group_rows: int, version: str
 ) -> None:
-    path = store(tmp_path / "in.parquet", **options)
-    metadata = pq.read_metadata(path)
-    with OpenFile("in.parquet", path) as file:
-        claims = check_pages(file, range(GROUPS), LEAVES)
-    assert claims == [
-        [metadata.row_group(group).column(leaf).num_values for leaf in LEAVES] for group in range(GROUPS)
-    ]
-    many_shapes = "data_page_size" in options  # of the last pages there are few of a kind
-    assert len(looked_at) <= (GROUPS * len(LEAVES) // 2 if many_shapes else 0)
-
-
-@pytest.mark.parametrize("groups", [range(GROUPS), range(3, 17, 2)])
-@pytest.mark.parametrize("leaves", [LEAVES, [1, 3], []])
-def test_claims_are_those_of_the_footer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: range, leaves: list[int]
-) -> None:
-    monkeypatch.setattr(_parquet_pages, "_GROUPS_AT_ONCE", 13)
-    path = store(tmp_path / "in.parquet")
-    rows = [pq.read_metadata(path).row_group(group) for group in groups]
-    with OpenFile("in.parquet", path) as file:
-        claims = check_pages(file, groups, leaves)
-    assert claims == [[row.column(leaf).num_values for leaf in leaves] for row in rows]
-
-
-def find_problem(path: Path) -> str | None:
-    """Return the first problem of column chunks that are each given by themselves, and so never read in step."""
-    for group in range(GROUPS):
-        for leaf in LEAVES:
-            with OpenFile("in.parquet", path) as file:
-                try:
-                    check_pages(file, [group], [leaf])
-                except InputError as error:
-                    return str(error)
-    return None
-
-
-def check_equal(path: Path) -> str | None:
-    """Make sure that all column chunks together have the problem that they have by themselves, and return it."""
-    problem = find_problem(path)
-    with OpenFile("in.parquet", path) as file:
-        if problem is None:
-            check_pages(file, range(GROUPS), LEAVES)
-        else:
-            with pytest.raises(InputError) as error:
-                check_pages(file, range(GROUPS), LEAVES)
-            assert str(error.value) == problem
-    return problem
-
-
-@pytest.mark.parametrize("options", FORMS)
-def test_of_damaged_headers_the_same_ones_are_found(tmp_path: Path, options: dict[str, Any]) -> None:
-    path = store(tmp_path / "in.parquet", **options)
-    content = path.read_bytes()
-    metadata = pq.read_metadata(path)
-    chunks = [metadata.row_group(group).column(leaf) for group in range(GROUPS) for leaf in LEAVES]
-    rng = random.Random(7)
-    problems = []
-    for _ in range(100):
-        changed = bytearray(content)
-        chunk = rng.choice(chunks)
-        place = chunk.data_page_offset + rng.randrange(min(24, chunk.total_compressed_size))
-        changed[place] ^= 1 << rng.randrange(8)
-        path.write_bytes(changed)
-        problems.append(check_equal(path))
-    assert sum(problem is not None for problem in problems) > 20
-
-
-class _Chunk:
-    """A column chunk as pyarrow describes it."""
-
-    dictionary_page_offset = None
-
-    def __init__(self, place: int, size: int, values: int, encodings: tuple[str, ...]) -> None:
-        self.data_page_offset = place
-        self.total_compressed_size = size
-        self.num_values = values
-        self.encodings = encodings
-
-
-class _Bytes:
-    """A file as far as its bytes go."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def read_at(self, place: int, most_bytes: int) -> bytes:
-        assert place >= 0
-        assert most_bytes > 0
-        return self._content[place : place + most_bytes]
-
-
-def look(
-    pages: list[bytes], values: int = 3, encodings: tuple[str, ...] = ("PLAIN",), size: int = 0
-) -> list[bool]:
-    """Return which of column chunks, each of one of these pages, are sound."""
-    places = [sum(map(len, pages[:index])) for index in range(len(pages))]
-    chunks = [
-        _Chunk(place, len(page) + size, values, encodings) for place, page in zip(places, pages, strict=True)
-    ]
-    found = read_headers(_Bytes(b"".join(pages)), chunks, 1)
-    assert not found.have_levels.any()
-    return [bool(one) for one in found.are_sound]
-
-
-def page(values: int = 3, **claims: int) -> bytes:
-    return data_page(b"12345678" * 3, values=values, **{"size": 24} | claims)
-
-
-def test_only_the_odd_one_of_many_is_doubtful() -> None:
-    for odd in (page(4), page(-3), page(1 << 50), page(stored=25), page(encoding=RLE)):
-        assert look([*[page()] * 9, odd]) == [True] * 9 + [False]
-    for broken in (page(stored=-1), page()[:9]):
-        assert not look([*[page()] * 9, broken])[-1]
-    assert look([page(encoding=3)] * 9, encodings=("PLAIN", "RLE")) == [True] * 9
-    assert look([page(encoding=3)] * 9, encodings=()) == [True] * 9, "the footer lists none"
-    assert look([page(encoding=64)] * 9, encodings=("PLAIN",)) == [False] * 9
-
-
-def test_numbers_of_pages_never_wrap_around() -> None:
-    many = page(1 << 39)
-    parts = data_page(b"", values=1 << 54, size=0) * (1 << 10)
-    assert look([many] * 9, values=1 << 39) == [True] * 9
-    assert look([parts + page()] * 9) == [False] * 9
-
-
-def test_a_page_never_ends_before_its_header() -> None:
-    head_bytes = len(page(stored=-30)) - 24
-    assert look([page(stored=-head_bytes)] * 9) == [False] * 9
-
-
-def test_a_header_with_two_of_a_kind_is_left() -> None:
-    fields = {1: (I32, 3), 2: (I32, PLAIN)}
-    once = encode_struct({1: (I32, 0), 3: (I32, 0), 5: (STRUCT, fields)})
-    twice = once[:-1] + bytes([STRUCT, 5 << 1]) + encode_struct({1: (I32, 3)}) + b"\0"
-    assert look([once] * 9) == [True] * 9
-    assert look([twice] * 9) == [False] * 9
-
-
-def test_headers_of_other_shapes_are_read_in_step_with_each_other_or_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    fields = {1: (I32, 3), 2: (I32, PLAIN), 3: (I32, RLE), 4: (I32, RLE)}
-    checked = encode_struct({1: (I32, 0), 2: (I32, 24), 3: (I32, 24), 4: (I32, 77), 5: (STRUCT, fields)})
-    long_step = encode_struct({1: (I32, 0), 3: (I32, 24), 5: (STRUCT, fields), 30: (I32, 9)})
-    listed = encode_struct({1: (I32, 0), 3: (I32, 24), 5: (STRUCT, fields), 9: (LIST, (I32, [1]))})
-    body = b"x" * 24
-    assert look([page(), checked + body, long_step + body] * 9) == [True] * 27
-    assert look([page()] * 9 + [listed + body] * 9) == [True] * 9 + [False] * 9
-    assert look([page()] * 9 + [checked + body] * 3) == [True] * 9 + [False] * 3, "too few to pay"
-    monkeypatch.setattr(_parquet_headers, "_MOST_SHAPES", 2)
-    assert look([page(), checked + body, long_step + body] * 9) == [True, True, False] * 9
-
-
-@pytest.mark.parametrize("columns", [1, 2])
-def test_chunks_that_lie_far_apart_or_claim_to_are_left(
-    monkeypatch: pytest.MonkeyPatch, columns: int
-) -> None:
-    size, count = len(page()), 4 * columns * _parquet_headers.MANY
-    half = count // 2
-    content = _Bytes(page(3) * half + page(5) * half)
-    usual = [_Chunk(index * size, size, 3 if index < half else 5, ("PLAIN",)) for index in range(count)]
-    assert read_headers(content, usual, columns).are_sound.all()
-    assert read_headers(content, [*usual[half:], *usual[:half]], columns).are_sound.all(), "later ones first"
-    claims = [(1 << 62, size, 3), (-9, size, 3), (size, -(1 << 63), 3), (size, (1 << 63) - 1, 0), (0, 0, 3)]
-    for place, total, values in claims:
-        odd = _Chunk(place, total, values, ("PLAIN",))
-        for index in (0, half, count - 1):
-            found = read_headers(content, [*usual[:index], odd, *usual[index + 1 :]], columns)
-            assert not found.are_sound[index]
-    nothing = [_Chunk(0, 0, 3, ("PLAIN",))] * count
-    assert not read_headers(content, nothing, columns).are_sound.any()
-    monkeypatch.setattr(_parquet_headers, "_MOST_BYTES", 2 * _parquet_headers.MANY * size)
-    assert read_headers(content, usual, columns).are_sound.all(), "part by part"
-    assert not read_headers(content, usual, count).are_sound.any(), "a row group of many columns"
-    monkeypatch.setattr(_parquet_headers, "_MOST_BYTES", size - 1)
-    assert not read_headers(content, usual, columns).are_sound.any()
-
-
-def test_levels_are_sound_only_where_a_column_may_have_them(tmp_path: Path, looked_at: list[int]) -> None:
-    rows = range(GROUPS * GROUP_ROWS)
-    fields = [pa.field(name, pa.int64(), nullable=name == "b") for name in "abcde"]
-    table = pa.table([pa.array(rows, pa.int64())] * 5, pa.schema(fields))
     path = tmp_path / "in.parquet"
-    pq.write_table(table, path, row_group_size=GROUP_ROWS, data_page_version="2.0", compression="none")
-    with OpenFile("in.parquet", path) as file:
-        check_pages(file, range(GROUPS), LEAVES)
-        assert not looked_at
-        groups = [file.metadata.row_group(group) for group in range(GROUPS)]
-        chunks = [group.column(leaf) for group in groups for leaf in LEAVES]
-        found = read_headers(file, chunks, len(LEAVES))
-    assert found.have_levels.reshape(GROUPS, 5).tolist() == [[False, True, False, False, False]] * GROUPS
+    pq.write_table(make_table(), path, row_group_size=group_rows, data_page_version=version)
+    edit_chunks(path, ODD_FOOTERS[odd])
+    check_every_value_is_kept(path, make_table())
+
+
+def page(body: bytes, kind: int, field: int, header: hostile.Struct, **more: hostile.Value) -> bytes:
+    """Return a page of any kind, `field` of whose header is `header`; sizes are those of the body."""
+    fields: hostile.Struct = {
+        1: (I32, kind),
+        2: (I32, len(body)),
+        3: (I32, len(body)),
+        field: (STRUCT, header),
+    }
+    return encode_struct(fields | {int(number[1:]): value for number, value in more.items()}) + body
+
+
+def numbers(*values: int) -> bytes:
+    return b"".join(value.to_bytes(8, "little") for value in values)
+
+
+def data_page_of(*values: int) -> bytes:
+    return data_page(numbers(*values), values=len(values), size=8 * len(values))
+
+
+def second_version(levels: bytes, *values: int) -> bytes:
+    """Return a page of version 2 with repetition levels, which a column without lists has no need of."""
+    count = (I32, len(values))
+    header = {1: count, 2: (I32, 0), 3: count, 4: (I32, PLAIN), 5: (I32, 0), 6: (I32, len(levels))}
+    return page(levels + numbers(*values), 3, 8, header | {7: (hostile.FALSE, None)})
+
+
+INDEX_PAGE = page(b"index", 1, 6, {})
+ODD_PAGES = {
+    "an index page": [data_page_of(1, 2), INDEX_PAGE, data_page_of(3)],
+    "a page of an unknown kind": [page(b"xy", 77, 30, {1: (I32, 5)}), data_page_of(1, 2, 3)],
+    "an empty page": [data_page_of(1), data_page_of(), data_page_of(2, 3)],
+    "levels that nobody needs": [second_version(b"\x06\x00", 1, 2, 3)],
+    "fields that nobody knows": [
+        page(
+            numbers(1, 2, 3),
+            0,
+            5,
+            {1: (I32, 3), 2: (I32, PLAIN), 3: (I32, RLE), 4: (I32, RLE), 9: (hostile.TRUE, None)},
+        )
+    ],
+    "garbage behind the last page": [data_page_of(1, 2, 3), b"\xff" * 30],
+}
+
+
+@pytest.mark.parametrize("odd", ODD_PAGES)
+def test_pages_that_pyarrow_skips_or_reads_lose_no_value(tmp_path: Path, odd: str) -> None:
+    pages = b"".join(ODD_PAGES[odd])
+    held = chunk(["a"], values=3, size=24, stored=len(pages), offset=4 + 10)
+    data = b"\0" * 10 + pages + b"between chunks"
+    schema = [group("schema", 1), leaf("a")]
+    path = tmp_path / "in.parquet"
+    path.write_bytes(wrap(data, footer(schema, [row_group([held], rows=3, size=24)], rows=3)))
+    expected = pa.table([pa.array([1, 2, 3])], pa.schema([pa.field("a", pa.int64(), nullable=False)]))
+    check_every_value_is_kept(path, expected)
+
+
+@pytest.mark.parametrize(
+    "options", [{"write_page_index": True}, {"write_page_checksum": False}, {"write_statistics": False}]
+)
+def test_what_a_file_has_beside_its_pages_or_lacks_loses_no_value(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    path = tmp_path / "in.parquet"
+    pq.write_table(make_table(), path, row_group_size=7, **options)
+    check_every_value_is_kept(path, make_table())
+
+
+@pytest.mark.parametrize("claimed", [9, 11])
+@pytest.mark.parametrize("group_rows", [10, 1000])
+def test_pages_that_claim_another_number_of_values_are_refused(
+    tmp_path: Path, claimed: int, group_rows: int
+) -> None:
+    """Of a dictionary's indices, padding is read as one more, and all values behind move along."""
+    path = tmp_path / "in.parquet"
+    table = pa.table(
+        [[f"{row % 3}" for row in range(1000)]], pa.schema([pa.field("a", pa.string(), nullable=False)])
+    )
+    options = {"compression": "none", "data_page_size": 1, "write_batch_size": 10}
+    pq.write_table(table, path, row_group_size=group_rows, **options)
     content = path.read_bytes()
-    problems = []
-    for place in range(chunks[50].data_page_offset, chunks[50].data_page_offset + 24):
-        changed = bytearray(content)
-        changed[place] ^= 2
-        path.write_bytes(changed)
-        problems.append(check_equal(path))
-    assert any("claims levels" in str(problem) for problem in problems)
+    headers = [
+        encode_struct({1: (I32, values), 2: (I32, 8), 3: (I32, RLE), 4: (I32, RLE)})[:-1]
+        for values in (10, claimed)
+    ]
+    assert content.count(headers[0]) == 100
+    path.write_bytes(content.replace(*headers, 1))
+    with pytest.raises(InputError, match=r"in\.parquet: row group 0"):
+        recshuf.shuffle(path, tmp_path / "out.parquet")

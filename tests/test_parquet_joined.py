@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.errors import InputError
-from recshuf.formats import _parquet_joined, _parquet_read
+from recshuf.formats import _parquet_fragment, _parquet_read
 from recshuf.formats._parquet_file import OpenFile
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, Joined, ReadOptions, SupportsJoining
@@ -173,13 +173,13 @@ def test_a_thread_that_decodes_leaves_the_turn_to_others(
             held["decoding"].add(turn.locked())
             yield batch
 
-    def check_pages(*args: Any) -> list[list[int]]:
+    def check_pages(*args: Any) -> None:
         held["checking"].add(turn.locked())
-        return given_check(*args)
+        given_check(*args)
 
-    given_batches, given_check = OpenFile.batches, _parquet_joined.check_pages
+    given_batches, given_check = OpenFile.batches, _parquet_fragment.check_pages
     monkeypatch.setattr(OpenFile, "batches", batches)
-    monkeypatch.setattr(_parquet_joined, "check_pages", check_pages)
+    monkeypatch.setattr(_parquet_fragment, "check_pages", check_pages)
     monkeypatch.setattr(_parquet_read, "Lock", lambda: turn)
     table = pa.table({"text": [f"{row:099}" for row in range(900)]})
     paths = store(tmp_path, *[table] * 3, use_dictionary=False, write_page_checksum=True)
@@ -189,8 +189,9 @@ def test_a_thread_that_decodes_leaves_the_turn_to_others(
         paths[2].write_bytes(content)
     source = open_source(paths)
     held["decoding"].clear()
-    check_joined(source, read_joined(source), 3 - is_damaged)
+    joined = read_joined(source)
     assert held == {"decoding": {False}, "checking": {True}}
+    check_joined(source, joined, 3 - is_damaged)
     assert not turn.locked()
 
 

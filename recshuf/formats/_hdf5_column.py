@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 from h5py import h5d, h5p, h5s, h5t
 
-from recshuf.formats._hdf5_types import Kind, copy_type, describe_type, kind_of
+from recshuf.formats._hdf5_types import Kind, describe_type, kind_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _CACHE_SLOTS = 521
 
@@ -77,7 +82,7 @@ class Storage:
 
 def read_column(dataset: h5d.DatasetID, name: str, arrow_type: str | None = None) -> Column:
     """Return the column that a dataset with a first axis makes."""
-    tid = copy_type(dataset.get_type())
+    tid = dataset.get_type().copy()
     row_shape = tuple(dataset.shape[1:])
     row_bytes = prod(row_shape) * tid.get_size()
     return Column(name, kind_of(tid), tid.encode(), row_shape, row_bytes, arrow_type)
@@ -112,3 +117,9 @@ def select_rows(
     in_file = dataset.get_space()
     in_file.select_hyperslab((start, *(0 for _ in row_shape)), shape)
     return h5s.create_simple(shape), in_file
+
+
+def view_bytes(array: pa.Array) -> NDArray[np.uint8]:
+    """Return the bytes of the values of an array of fixed width without nulls, as a view."""
+    width = array.type.bit_width // 8
+    return np.frombuffer(array.buffers()[1] or b"", np.uint8, len(array) * width, array.offset * width)

@@ -13,6 +13,7 @@ from h5py import h5t
 
 from recshuf.errors import ConversionError
 from recshuf.formats._hdf5_arrow_types import BINARY_NAME, find_stand_in
+from recshuf.formats._hdf5_column import view_bytes
 from recshuf.formats._hdf5_read import view_offsets
 
 if TYPE_CHECKING:
@@ -234,5 +235,4 @@ def view_items(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
     if pa.types.is_boolean(array.type):
         flags: np.ndarray[Any, Any] = array.to_numpy(zero_copy_only=False)
         return flags.view(np.uint8)
-    width = array.type.bit_width // 8
-    return np.frombuffer(array.buffers()[1] or b"", np.uint8, len(array) * width, array.offset * width)
+    return view_bytes(array)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -218,9 +217,11 @@ def _run_demo(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `mai
     """Show what recshuf does, in a new folder."""
     if output is not None and Path(output).exists():
         raise OutputError(f"{output}: exists; name a folder that does not")
-    folder = Path(output or tempfile.mkdtemp(prefix="recshuf-demo-"))
+    import tempfile
+
     from recshuf.cli.demo import run_demo
 
+    folder = Path(output or tempfile.mkdtemp(prefix="recshuf-demo-"))
     run_demo(folder, click.echo)
 
 

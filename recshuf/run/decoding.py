@@ -65,7 +65,7 @@ class Decoding:
         if inner is None or inner.schema is not None or not isinstance(inner, SupportsPrefixInference):
             return self
         # Of a sample every record has to be good, also those left out; and what a run before has finished must agree.
-        if job.quarantine is not None or job.head_count is not None or job.resume:
+        if job.quarantine is not None or job.options["head_count"] is not None or job.options["resume"]:
             return self
         ends = accumulate(one.native_bytes or 0 for one in source.inputs)
         large = next((index for index, end in enumerate(ends) if end > _PREFIX_BYTES), None)

@@ -16,7 +16,7 @@ from recshuf.piles.reader import PileReader
 from recshuf.run.gather import Gather, GatherTask
 from recshuf.run.resolve import find_destination, resolve_job
 from recshuf.run.resume import Earlier
-from recshuf.run.scatter_pass import ScatterPass
+from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
 from recshuf.run.shards import open_shards, take_over_shards
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.run.workspace import enter_work_folder, open_workspace
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
     from recshuf.job.report import ShuffleReport
-    from recshuf.piles.store import PileStore
     from recshuf.records.input_counts import InputCounts
     from recshuf.run.resolve import ResolvedJob
     from recshuf.run.workspace import Workspace
@@ -44,7 +43,7 @@ def plan_job(job: Job, progress: Progress) -> Plan:
     """
     destination = find_destination(job)
     if destination is not None:
-        destination.check(overwrite=job.overwrite or job.resume)
+        destination.check(overwrite=job.options["overwrite"] or job.options["resume"])
     return resolve_job(job, destination, progress).plan
 
 
@@ -66,13 +65,11 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         earlier = Earlier.of(work.journal.entries) if work else None
         resolved = resolve_job(job, destination, progress, earlier.piles if earlier else None)
         workspace = open_workspace(resolved, work, earlier, cleanup)
-        scatter = ScatterPass(resolved, workspace, progress)
-        cleanup.callback(scatter.store.close)
         base_bytes = resident_bytes()
-        counts, scatter_report = _scatter(scatter)
-        resolved, bounds, gather_report = _gather(resolved, workspace, scatter, counts, progress)
+        counts, scatter_report = _scatter(resolved, workspace, progress)
+        resolved, bounds, gather_report = _gather(resolved, workspace, counts, progress)
         reports = [scatter_report, gather_report]
-        if job.verify:
+        if job.options["verify"]:
             reports.append(_verify(resolved, workspace, progress))
         inputs = describe_inputs(resolved, workspace, counts)
         shards, commit_report = _commit(resolved, workspace, inputs, bounds)
@@ -82,21 +79,23 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         inputs,
         shards,
         [*reports, commit_report],
-        spilled_bytes=scatter.store.spilled_bytes,
+        spilled_bytes=workspace.store.spilled_bytes,
         seconds=time.perf_counter() - started,
         base_bytes=base_bytes,
     )
 
 
-def _scatter(scatter: ScatterPass) -> tuple[InputCounts, PassReport]:
+def _scatter(
+    resolved: ResolvedJob, workspace: Workspace, progress: Progress
+) -> tuple[InputCounts, PassReport]:
     started = time.perf_counter()
-    counts = scatter.run()
+    counts = scatter_inputs(resolved, workspace, progress)
     seconds = time.perf_counter() - started
     return counts, PassReport("scatter", seconds, counts.record_count, counts.byte_count)
 
 
 def _gather(
-    resolved: ResolvedJob, workspace: Workspace, scatter: ScatterPass, counts: InputCounts, progress: Progress
+    resolved: ResolvedJob, workspace: Workspace, counts: InputCounts, progress: Progress
 ) -> tuple[ResolvedJob, list[int], PassReport]:
     """Write all shards; if the schema inferred from the first records does not hold, once more after observing all.
 
@@ -110,23 +109,23 @@ def _gather(
     bounds, byte_count = _cut_shards(resolved, counts)
     is_written = False
     try:
-        _write_shards(resolved, workspace, scatter.store, bounds, byte_count, progress)
+        _write_shards(resolved, workspace, bounds, byte_count, progress)
         is_written = True
     except (SchemaMismatch, ConversionError):
         if not resolved.decoding.infers_from_prefix:
             raise
     if not is_written:
         resolved = resolved.scan_fully()
-        scatter.observe_all(resolved, counts)
+        observe_inputs(resolved, workspace, counts, progress)
         if workspace.work is not None:
             workspace.work.shards.keep_only(set())
-        _write_shards(resolved, workspace, scatter.store, bounds, byte_count, progress)
+        _write_shards(resolved, workspace, bounds, byte_count, progress)
     return resolved, bounds, PassReport("gather", time.perf_counter() - started, bounds[-1], byte_count)
 
 
 def _cut_shards(resolved: ResolvedJob, counts: InputCounts) -> tuple[list[int], int]:
     """Return the bounds of the shards, by nothing that the plan decides, and about how many bytes they hold."""
-    records, head_count = counts.record_count, resolved.job.head_count
+    records, head_count = counts.record_count, resolved.job.options["head_count"]
     wanted = records if head_count is None else min(records, head_count)
     file_bytes = sum_known(size.file_bytes for size in resolved.inputs.sizes)
     if file_bytes is None or not resolved.keeps_size:
@@ -136,12 +135,7 @@ def _cut_shards(resolved: ResolvedJob, counts: InputCounts) -> tuple[list[int], 
 
 
 def _write_shards(
-    resolved: ResolvedJob,
-    workspace: Workspace,
-    store: PileStore,
-    bounds: list[int],
-    byte_count: int,
-    progress: Progress,
+    resolved: ResolvedJob, workspace: Workspace, bounds: list[int], byte_count: int, progress: Progress
 ) -> None:
     progress.start("gather", bounds[-1], byte_count)
     target = resolved.open_target()
@@ -149,7 +143,7 @@ def _write_shards(
     task = GatherTask(resolved.plan, bounds, finished)
     try:
         with open_shards(resolved, workspace, target, is_only=len(bounds) == 2) as shards:
-            Gather(task, PileReader(store), shards, resolved.decoder, progress).run()
+            Gather(task, PileReader(workspace.store), shards, resolved.decoder, progress).run()
     except BrokenPipeError:
         raise  # whoever reads has had enough, which is no failure
     except OSError as error:
@@ -164,13 +158,9 @@ def _verify(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> 
     started = time.perf_counter()
     if workspace.work is None:
         raise RuntimeError("a stream cannot be read again")
-    read_again = replace(
-        resolved.job,
-        output=str(workspace.work.shards.written),
-        format=resolved.inputs.format,
-        to=resolved.output.format,
-        resume=False,
-    )
+    job = resolved.job
+    options = job.options | {"format": resolved.inputs.format, "to": resolved.output.format, "resume": False}
+    read_again = replace(job, output=str(workspace.work.shards.written), options=options)
     found = verify_job(read_again, progress, resolved.inputs.files)
     if not found.is_equal:
         parts = [f"{found.missing:,} records missing, {found.extra:,} extra", *found.differences]

@@ -83,7 +83,7 @@ class ResolvedJob:
     def pile_schema(self) -> pa.Schema:
         """Schema of the batches on the piles."""
         schema = self.inputs.source.schema
-        return extend_schema(schema) if self.job.provenance else schema
+        return extend_schema(schema) if self.job.options["provenance"] else schema
 
     @property
     def keeps_size(self) -> bool:
@@ -152,9 +152,13 @@ def resolve_job(
     output = _choose_output(job, destination, inputs, to)
     costs = decoding.find_costs(inputs.source, _preview_target(inputs, output, decoding).sink_bytes)
     limits = Limits(
-        job.memory_bytes, job.workers, job.read.max_record_bytes, job.pile_count, job.spill_compression
+        job.memory_bytes,
+        job.workers,
+        job.read.max_record_bytes,
+        job.options["piles"],
+        job.options["spill_compression"],
     )
-    plan = make_plan(inputs.sizes, limits, costs, output.cut, job.head_count, piles)
+    plan = make_plan(inputs.sizes, limits, costs, output.cut, job.options["head_count"], piles)
     if _can_read_again(inputs, destination):
         decoding = decoding.infer_from_prefix(job, inputs.source)
     return ResolvedJob(job, inputs, output, decoding, plan)
@@ -163,9 +167,10 @@ def resolve_job(
 def _list_inputs(job: Job, destination: Destination | None, progress: Progress) -> list[InputFile]:
     """Return the inputs without what an earlier run put into a folder of them, if that is not all there is."""
     if job.reads_stdin:
-        return [InputFile("standard input", None, job.stdin) if job.stdin else name_stdin()]
+        stdin = job.options.get("stdin")
+        return [InputFile("standard input", None, stdin) if stdin else name_stdin()]
 
-    files = expand_inputs(job.inputs, NameRules(job.format), progress.warn)
+    files = expand_inputs(job.inputs, NameRules(job.options["format"]), progress.warn)
     others = files if destination is None else leave_out_output(files, job.inputs, destination.path)
     passed_over = len(files) - len(others)
     if destination is None or not passed_over or not others:
@@ -180,10 +185,10 @@ def _choose_formats(
     job: Job, destination: Destination | None, files: list[InputFile]
 ) -> tuple[Format, Format]:
     """Return the formats of inputs and output: as asked, else by the output's suffix, else that of the inputs."""
-    to = job.to
+    to = job.options["to"]
     if not to and destination is not None and not destination.is_directory:
         to = name_by_suffix(job.output or "")
-    given = job.format or _detect_format(job, files, to)
+    given = job.options["format"] or _detect_format(job, files, to)
     return load_format(given), load_format(to or given)
 
 
@@ -207,12 +212,14 @@ def _detect_format(job: Job, files: list[InputFile], target_name: str | None) ->
 def _open_inputs(job: Job, given: Format, files: list[InputFile]) -> ResolvedInputs:
     drop_page_cache = _COPIES * sum(file.stamp.size for file in files if file.stamp) > available_bytes()
     source = given.open_source(files, replace(job.read, drop_page_cache=drop_page_cache))
-    sizes = take_census(source.inputs, PLACE_BYTES if job.provenance else 0)
+    sizes = take_census(source.inputs, PLACE_BYTES if job.options["provenance"] else 0)
     return ResolvedInputs(given.names.name, files, source, sizes, drop_page_cache)
 
 
 def _choose_decoding(job: Job, inputs: ResolvedInputs, to: str) -> Decoding:
-    return Decoding.choose(inputs.source, to, converts=inputs.format != to, provenance=job.provenance)
+    return Decoding.choose(
+        inputs.source, to, converts=inputs.format != to, provenance=job.options["provenance"]
+    )
 
 
 def _choose_output(

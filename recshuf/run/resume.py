@@ -11,6 +11,7 @@ import xxhash
 
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import Stamp
+from recshuf.job.options import OPTIONS, flag_of
 from recshuf.output.checksum import find_checksum
 from recshuf.piles.layout import PileLayout
 from recshuf.records.digests import Digest
@@ -161,16 +162,8 @@ def describe_job(resolved: ResolvedJob, seed: int, piles: Path | None) -> Entry:
         "--shards": cut.shards,
         "--shard-records": cut.shard_records,
         "--shard-bytes": cut.shard_bytes,
-        "--head-count": job.head_count,
-        "--header": job.read.header_lines,
-        "--separator": job.read.separator.hex(),
-        "--datasets": job.read.datasets and list(job.read.datasets),
-        "--columns": job.read.columns and list(job.read.columns),
-        "--schema": job.read.schema and str(job.read.schema),
-        "--nan-as-null": write.nan_as_null,
-        "--on-bad-record": job.quarantine and str(job.quarantine),
-        "--provenance": job.provenance or None,
-    }
+        "--head-count": job.options["head_count"],
+    } | {flag_of(name): option.identity(job) for name, option in OPTIONS.items() if option.identity}
     names = {*_LIBRARIES[resolved.inputs.format], *_LIBRARIES[resolved.output.format]}
     return {
         "recshuf": __version__,

@@ -8,7 +8,6 @@ from recshuf.errors import InputError, PileError
 from recshuf.piles.spilled import SealedSet
 from recshuf.run.resume import describe_set
 from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
-from recshuf.run.workspace import make_store
 from recshuf.system.listing import check_unchanged
 from recshuf.system.memory import release_freed
 from recshuf.system.page_cache import drop_file_pages
@@ -23,77 +22,69 @@ if TYPE_CHECKING:
     from recshuf.run.workspace import Workspace
 
 
-class ScatterPass:
-    """Fills a pile store, which belongs to it until it is closed."""
+def scatter_inputs(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> InputCounts:
+    """Fill the pile store, and return what was read of each input.
 
-    def __init__(self, resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> None:
-        self._resolved = resolved
-        self._workspace = workspace
-        self._progress = progress
-        can_resume = workspace.work is not None and not resolved.job.reads_stdin
-        self.store = make_store(resolved, workspace.scratch, keeps_sets=can_resume)
+    Raises
+    ------
+    InputError
+        When an input cannot be read, or has changed meanwhile.
+    RecshufError
+        When the pass fails for another reason.
+    """
+    progress.start("scatter", resolved.plan.record_count, resolved.plan.byte_count)
+    return _read_inputs(resolved, workspace, _adopt_sets(workspace, progress), progress)
 
-    def run(self) -> InputCounts:
-        """Scatter all records, and return what was read of each input.
 
-        Raises
-        ------
-        InputError
-            When an input cannot be read, or has changed meanwhile.
-        RecshufError
-            When the pass fails for another reason.
-        """
-        plan = self._resolved.plan
-        self._progress.start("scatter", plan.record_count, plan.byte_count)
-        return self._read_inputs(self._resolved, self._adopt_sets())
+def observe_inputs(
+    resolved: ResolvedJob, workspace: Workspace, counts: InputCounts, progress: Progress
+) -> None:
+    """Read all inputs again for the decoder alone; `counts` tells what the scatter has read of them."""
+    progress.start("observe", resolved.plan.record_count, resolved.plan.byte_count)
+    finished = {index: counts[index] for index in range(len(resolved.inputs.files))}
+    _read_inputs(resolved, workspace, finished, progress)
 
-    def observe_all(self, resolved: ResolvedJob, counts: InputCounts) -> None:
-        """Read all inputs again for the decoder of `resolved` alone; `counts` tells what was read of them."""
-        plan = resolved.plan
-        self._progress.start("observe", plan.record_count, plan.byte_count)
-        self._read_inputs(resolved, {index: counts[index] for index in range(len(resolved.inputs.files))})
 
-    def _read_inputs(self, resolved: ResolvedJob, finished: Mapping[int, InputCount]) -> InputCounts:
-        """Scatter the records of all but finished inputs, and let the decoder observe those it must."""
-        quarantine, files = self._workspace.quarantine, resolved.inputs.files
-        source, adds_provenance = resolved.inputs.source, resolved.job.provenance
-        task = ScatterTask(source, resolved.plan, self._workspace.seed, finished, adds_provenance)
-        callbacks = ScatterCallbacks(
-            quarantine.put if quarantine else None,
-            self._drop_input if resolved.inputs.drop_page_cache else None,
-            self._note_set,
-        )
+def _adopt_sets(workspace: Workspace, progress: Progress) -> dict[int, InputCount]:
+    """Take over the pile sets of the run that is continued, and return what was read of their inputs."""
+    finished: dict[int, InputCount] = {}
+    for number, sealed in workspace.earlier.sets.items() if workspace.earlier else ():
         try:
-            counts = Scatter(task, self.store, resolved.decoder, self._progress, callbacks).run()
-        except InputError:
-            check_unchanged(files)
-            raise
-        check_unchanged(files)
-        if resolved.decoding.converts:
-            # What reads takes its memory from another allocator than what writes, so that both would be held.
-            release_freed()
-        return counts
+            workspace.store.adopt(SealedSet(number, sealed.index_place))
+        except PileError as error:
+            progress.warn(f"{error}; its part of the run is made again")
+            continue
+        finished |= sealed.inputs
+    return finished
 
-    def _drop_input(self, index: int) -> None:
-        file = self._resolved.inputs.files[index]
+
+def _read_inputs(
+    resolved: ResolvedJob, workspace: Workspace, finished: Mapping[int, InputCount], progress: Progress
+) -> InputCounts:
+    """Scatter the records of all but finished inputs, and let the decoder observe those it must."""
+    inputs, work, quarantine = resolved.inputs, workspace.work, workspace.quarantine
+
+    def drop_input(index: int) -> None:
+        file = inputs.files[index]
         if file.path is not None and file.stamp is not None:
             drop_file_pages(file.path)
 
-    def _adopt_sets(self) -> dict[int, InputCount]:
-        """Take over the pile sets of the run that is continued, and return what was read of their inputs."""
-        finished: dict[int, InputCount] = {}
-        earlier = self._workspace.earlier
-        for number, sealed in earlier.sets.items() if earlier else ():
-            try:
-                self.store.adopt(SealedSet(number, sealed.index_place))
-            except PileError as error:
-                self._progress.warn(f"{error}; its part of the run is made again")
-                continue
-            finished |= sealed.inputs
-        return finished
+    def note_set(result: SetResult) -> None:
+        if work is not None:
+            work.journal.note(describe_set(result.set_index, result.index_offset, result.inputs))
 
-    def _note_set(self, result: SetResult) -> None:
-        if self._workspace.work is not None:
-            self._workspace.work.journal.note(
-                describe_set(result.set_index, result.index_offset, result.inputs)
-            )
+    adds_provenance = resolved.job.options["provenance"]
+    task = ScatterTask(inputs.source, resolved.plan, workspace.seed, finished, adds_provenance)
+    callbacks = ScatterCallbacks(
+        quarantine.put if quarantine else None, drop_input if inputs.drop_page_cache else None, note_set
+    )
+    try:
+        counts = Scatter(task, workspace.store, resolved.decoder, progress, callbacks).run()
+    except InputError:
+        check_unchanged(inputs.files)
+        raise
+    check_unchanged(inputs.files)
+    if resolved.decoding.converts:
+        # What reads takes its memory from another allocator than what writes, so that both would be held.
+        release_freed()
+    return counts

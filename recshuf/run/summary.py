@@ -81,7 +81,7 @@ def make_manifest(
         resolved.output.format,
         tuple(inputs),
         tuple(shards),
-        added=(FILE_COLUMN, ROW_COLUMN) if job.provenance else (),
+        added=(FILE_COLUMN, ROW_COLUMN) if job.options["provenance"] else (),
         format=resolved.inputs.format,
         seed=seed,
         schema=_find_schema(resolved),

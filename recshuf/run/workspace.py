@@ -43,11 +43,11 @@ class Workspace:
     """The work folder; None where the output is a stream."""
     earlier: Earlier | None
     """What the run that is continued has finished; None for a new run."""
-    scratch: Scratch
-    quarantine: Quarantine | None
-    """None where bad records are errors."""
     stream: BinaryIO | None
     """What the output is written to; None where it is files."""
+    quarantine: Quarantine | None
+    """None where bad records are errors."""
+    store: PileStore
 
     @property
     def folder(self) -> Path | None:
@@ -67,15 +67,15 @@ def enter_work_folder(
     """
     if destination is None:
         return None
-    if not job.resume:
-        destination.check(overwrite=job.overwrite)
+    if not job.options["resume"]:
+        destination.check(overwrite=job.options["overwrite"])
     if destination.is_stream:
         return None
     work = WorkFolder(destination)
     cleanup.push(partial(_leave, work))
-    work.enter(progress.warn, resumes=job.resume)
-    if job.resume and work.journal.last("commit") is None:
-        destination.check(overwrite=job.overwrite)
+    work.enter(progress.warn, resumes=job.options["resume"])
+    if job.options["resume"] and work.journal.last("commit") is None:
+        destination.check(overwrite=job.options["overwrite"])
     return work
 
 
@@ -126,20 +126,22 @@ def open_workspace(
         else:
             earlier.check(header)
     cleanup.callback(scratch.close)
-    if job.check_space:
+    if not job.options["no_space_check"]:
         check_space(resolved, scratch.parent, work.path if work else None)
     quarantine = open_quarantine(resolved, work, scratch.parent, cleanup)
-    return Workspace(seed, work, earlier, scratch, quarantine, stream)
+    store = make_store(resolved, scratch, keeps_sets=work is not None and not job.reads_stdin)
+    cleanup.callback(store.close)
+    return Workspace(seed, work, earlier, stream, quarantine, store)
 
 
 def _choose_seed(job: Job, earlier: Earlier | None) -> int:
-    if job.seed is not None:
-        return job.seed
+    if job.options["seed"] is not None:
+        return job.options["seed"]
     return earlier.seed if earlier else secrets.randbits(128)
 
 
 def _open_stream(resolved: ResolvedJob, cleanup: ExitStack) -> BinaryIO | None:
-    destination, stdout = resolved.output.destination, resolved.job.stdout
+    destination, stdout = resolved.output.destination, resolved.job.options.get("stdout")
     if destination is not None:
         return cleanup.enter_context(destination.open_stream()) if destination.is_stream else None
     if stdout is None and sys.stdout is None:
@@ -182,7 +184,7 @@ def open_quarantine(
         return None
     destination = resolved.output.destination
     inputs = [file.path for file in resolved.inputs.files if file.path is not None and file.stamp is not None]
-    overwrite = resolved.job.overwrite or resolved.job.resume
+    overwrite = resolved.job.options["overwrite"] or resolved.job.options["resume"]
     check_path(path, inputs, destination.path if destination else None, overwrite=overwrite)
     if work is not None:
         folder = work.path / "quarantine"

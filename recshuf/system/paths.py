@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,4 +80,6 @@ def choose_temp_dir(asked: Path | None, beside: Path | None = None) -> Path:
     for candidate in (os.environ.get("TMPDIR"), "/var/tmp"):  # noqa: S108 - private or nameless files are made in it
         if candidate and os.access(candidate, os.W_OK | os.X_OK):
             return Path(candidate)
+    import tempfile  # here, since --help does without it and its millisecond
+
     return Path(tempfile.gettempdir())

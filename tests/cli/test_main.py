@@ -20,8 +20,8 @@ import pytest
 
 from recshuf.audit.reports.text import one_line
 from recshuf.cli import main
-from recshuf.cli.shuffle_options import parse_separator
 from recshuf.errors import DiskFullError, InputError, MemoryLimitError, PileError, UsageError
+from recshuf.job.options import parse_separator
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import UsageError
-from recshuf.run import decoding
-from recshuf.run.scatter_pass import ScatterPass
+from recshuf.run import decoding, pipeline
 from recshuf.system.listing import name_stdin
 from tests.run.test_pipeline import make_inputs, read_ids
 from tests.support.format_tools import OneWayWriter
@@ -84,9 +83,9 @@ def test_a_redirected_file_is_read_again_where_its_first_records_do_not_tell_the
 ) -> None:
     monkeypatch.setattr(decoding, "_PREFIX_BYTES", 0)
     passes: list[str] = []
-    observe = ScatterPass.observe_all
+    observe = pipeline.observe_inputs
     monkeypatch.setattr(
-        ScatterPass, "observe_all", lambda *given: passes.append("observe") or observe(*given)
+        pipeline, "observe_inputs", lambda *given: passes.append("observe") or observe(*given)
     )
     path = tmp_path / "in.jsonl"
     lines = [b'{"a": %d}\n' % number for number in range(1_000_000)]

@@ -18,7 +18,6 @@ from recshuf.errors import ConversionError, InputError, SchemaMismatch
 from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
 from recshuf.job.progress import SilentProgress
 from recshuf.run import decoding, pipeline
-from recshuf.run.scatter_pass import ScatterPass
 from tests.formats.jsonl.decoding.test_decoder import ANY_RECORDS, RECORDS_OF_ONE_TYPE, batch_of, decode_with
 
 if TYPE_CHECKING:
@@ -178,7 +177,7 @@ def test_shards_of_what_was_known_before_are_not_taken_over(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(ScatterPass, "observe_all", die)
+        patch.setattr(pipeline, "observe_inputs", die)
         patch.setattr(pipeline, "GatherTask", partial(pipeline.GatherTask, joined_bytes=0))
         with pytest.raises(Killed):
             shuffle(inputs, tmp_path / "out", **options)

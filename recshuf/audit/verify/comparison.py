@@ -157,10 +157,10 @@ def _find_differing(readers: list[SideReader], tallies: list[Tally], job: Job) -
         for number, reader in enumerate(readers):
             reader.read_hashes("search", partial(search.add, number))
         found = search.run()
-    if job.head_count is None:
+    if job.options["head_count"] is None:
         return found
     total = sum(both[INPUTS].records)
-    return found.without_missing(total - min(total, job.head_count))
+    return found.without_missing(total - min(total, job.options["head_count"]))
 
 
 def _name_places(readers: list[SideReader], places: Sequence[Place]) -> tuple[RecordPlace, ...]:

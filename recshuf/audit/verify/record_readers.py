@@ -18,8 +18,8 @@ from recshuf.audit.verify.record_sets import (
 from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
 from recshuf.errors import InputError
 from recshuf.formats import detect_format
-from recshuf.job.plan import sum_known
-from recshuf.job.planner import plan_reading
+from recshuf.job.plan import Limits, sum_known
+from recshuf.job.planner import halve_blocks, plan_reading
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.records.reader import InputReader
 from recshuf.records.rows import split_ranges
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 
 _DECODING_FACTOR = 4.0
 """Memory of decoding a batch, as a multiple of its size."""
+_HASHING_BYTES = 12 << 20
+"""What hashing takes in each thread beside the batch."""
+BLOCKS = halve_blocks(8 << 20)
+"""Sizes of the blocks in which records may be read."""
 
 
 class SideReader:
@@ -58,13 +62,13 @@ class SideReader:
         self.side = side
         self._key = key
         self._progress = progress
-        self._plan = plan_reading(
-            side.source.reading_bytes,
-            job.workers,
-            job.memory_bytes,
-            job.read.max_record_bytes,
-            _DECODING_FACTOR if side.decoder else 0.0,
-        )
+        copies = 1 + (_DECODING_FACTOR if side.decoder else 0)
+
+        def worker_bytes(block: int) -> int:
+            return side.source.reading_bytes(block) + int(copies * block) + _HASHING_BYTES
+
+        limits = Limits(job.memory_bytes, job.workers, job.read.max_record_bytes)
+        self._plan = plan_reading(worker_bytes, limits, BLOCKS)
 
     def learn(self) -> pa.Schema | None:
         """Return the schema of the table form, which may take reading everything; None without a decoder."""
@@ -124,19 +128,19 @@ def open_pair(
         Whether both are brought to table form, also where they are of one format.
     """
     if files is None:
-        files = leave_out_output(list_files(job.inputs, job.format, progress), job.inputs, output)
+        files = leave_out_output(list_files(job.inputs, job.options["format"], progress), job.inputs, output)
     if not files:
         raise InputError(job.inputs[0], "holds no file beside those of the output")
-    given_format = job.format or detect_format(files)
+    given_format = job.options["format"] or detect_format(files)
     key = HashKey()
     given = open_side("inputs", files, given_format, options_of_inputs(job.read, given_format))
-    files = _list_output(output, manifest, job.to, progress)
-    made_format = job.to or (manifest.to if manifest else None) or detect_format(files)
+    files = _list_output(output, manifest, job.options["to"], progress)
+    made_format = job.options["to"] or (manifest.to if manifest else None) or detect_format(files)
     decodes = as_tables or made_format != given_format
     given.decoder = given.source.decoder() if decodes else None
     readers = [SideReader(given, key, job, progress)]
     if files:
-        added = (FILE_COLUMN, ROW_COLUMN) if job.provenance else manifest.added if manifest else ()
+        added = (FILE_COLUMN, ROW_COLUMN) if job.options["provenance"] else manifest.added if manifest else ()
         schema = _add_fields(readers[0].learn(), added)
         read = options_of_output(job.read, given_format, made_format, schema)
         made = open_side("output", files, made_format, read)
@@ -158,8 +162,8 @@ def _add_fields(schema: pa.Schema | None, added: tuple[str, ...]) -> pa.Schema |
 
 def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> SideReader:
     """Return a reader that brings the inputs of a job to table form; columns that are not `wanted` may be left out."""
-    files = list_files(job.inputs, job.format, progress)
-    name = job.format or detect_format(files)
+    files = list_files(job.inputs, job.options["format"], progress)
+    name = job.options["format"] or detect_format(files)
     read = options_of_inputs(job.read, name)
     side = open_side("inputs", files, name, read)
     if wanted and name == "parquet" and {*wanted} <= {*side.source.schema.names}:

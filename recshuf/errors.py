@@ -77,8 +77,8 @@ class CheckError(RecshufError, RuntimeError):
     """A run whose passes did not pass on what they were given: a fault of recshuf, a library, or the machine."""
 
 
-class Unforeseen(Exception):  # noqa: N818 - no failure of its own
-    """A record is not like those that a decoder was to judge all by: all must be observed. Never reaches the user."""
+class SchemaMismatch(Exception):  # noqa: N818 - no failure of its own
+    """A record does not fit the schema inferred from the first ones: all must be observed. Never reaches the user."""
 
 
 class Stopped(Exception):  # noqa: N818 - no failure of its own

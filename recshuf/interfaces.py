@@ -49,6 +49,15 @@ class Stamp(NamedTuple):
         return None
 
 
+class NameSuffix(NamedTuple):
+    """The suffixes of a file's name, taken apart."""
+
+    kind: str = ""
+    """The suffix without that of the compression, in small letters: ``.jsonl``."""
+    compression: str | None = None
+    """What the last suffix stands for, if that is a compression."""
+
+
 class InputFile(NamedTuple):
     """One input, before it is opened."""
 
@@ -62,6 +71,8 @@ class InputFile(NamedTuple):
     """Hive partition keys and values taken from the folders of the path, outermost first."""
     stamp: Stamp | None = None
     """What it looked like when it was listed; None for a stream, which cannot be looked at twice."""
+    suffix: NameSuffix = NameSuffix()
+    """Taken from the name when it was listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +94,8 @@ class ReadOptions:
     left out, and are where that saves reading them."""
     schema: pa.Schema | None = None
     """Table form of JSONL or text records, where inference is not enough."""
-    forgets: bool = False
-    """Whether what was read need not stay in the system's memory, which cannot hold all files of the run."""
+    drop_page_cache: bool = False
+    """Drop what was read from the page cache, which cannot hold all files of the run."""
     sets_bad_aside: bool = False
     """Whether decoders return lines that do not parse, instead of refusing them."""
 
@@ -101,8 +112,8 @@ class WriteOptions:
     """What ends a text record."""
     nan_as_null: bool = False
     """Write NaN and infinities as JSON null instead of refusing them."""
-    forgets: bool = False
-    """Whether what is written need not stay in the system's memory, which cannot hold all files of the run."""
+    drop_page_cache: bool = False
+    """Drop what is written from the page cache, which cannot hold all files of the run."""
 
 
 class InputSummary(NamedTuple):
@@ -223,14 +234,14 @@ class SupportsFields(Protocol):
 
 
 @runtime_checkable
-class SupportsTrust(Protocol):
-    """A decoder that can do without looking closely at every record."""
+class SupportsPrefixInference(Protocol):
+    """A decoder that can infer its schema from the first records."""
 
-    def trust_after(self, input_index: int) -> None:
-        """Learn from the inputs before this one and from its first batch, and take it that all others are like these.
+    def infer_from_prefix(self, input_index: int) -> None:
+        """Infer the schema from the inputs before this one and from its first batch.
 
-        `observe` then only makes sure of the outer form of the others. `decode` raises `Unforeseen` where one is
-        different; another decoder must then observe all records. Where none is, the schema is the same as if all
+        `observe` then checks only the outer form of all other records. `decode` raises `SchemaMismatch` where one does
+        not fit; another decoder must then observe all records. Where all fit, the schema is the same as if all
         had been observed.
         """
         ...

@@ -27,7 +27,7 @@ from recshuf.job.pile_sizing import (
     limit_converted,
     share_regions,
 )
-from recshuf.job.plan import InputSize, Plan, count_shards
+from recshuf.job.plan import InputSize, Plan, count_shards, sum_known
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.reading_plan import ReadingPlan
 from recshuf.system.units import format_size
@@ -122,12 +122,13 @@ class _Planner:
         self._output_count = output_count
         self._piles = piles
         self._given_count = piles.pile_count if piles else limits.pile_count
-        self._record_count = _sum_known([size.record_count for size in inputs])
-        self._byte_count = _sum_known([size.byte_count for size in inputs])
-        self._output_bytes = _sum_known(
+        self._record_count = sum_known([size.record_count for size in inputs])
+        self._byte_count = sum_known([size.byte_count for size in inputs])
+        self._output_bytes = sum_known(
             [size.file_bytes if size.file_bytes is not None else size.byte_count for size in inputs]
         )
-        self._shard_count = count_shards(cut, _least(self._record_count, output_count), self._output_bytes)
+        written = [count for count in (self._record_count, output_count) if count is not None]
+        self._shard_count = count_shards(cut, min(written, default=None), self._output_bytes)
 
     def plan(self) -> Plan:
         """Return the plan."""
@@ -365,16 +366,6 @@ class _Planner:
 
 def _list_blocks(largest: int) -> range:
     return range(largest // SMALLEST_BLOCK * SMALLEST_BLOCK, 0, -SMALLEST_BLOCK)
-
-
-def _sum_known(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
-
-
-def _least(first: int | None, second: int | None) -> int | None:
-    known = [value for value in (first, second) if value is not None]
-    return min(known) if known else None
 
 
 def plan_reading(

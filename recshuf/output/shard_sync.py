@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recshuf.system.atomic import sync
-from recshuf.system.page_cache import begin_writing, forget_file
+from recshuf.system.page_cache import begin_writing, drop_file_pages
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ class ShardKeeper:
     ----------
     on_synced
         Called with each shard once it is on its device; None for nothing to call.
-    forgets
-        Whether the system is to give up in memory what it holds of a shard.
+    drop_page_cache
+        Drop each shard from the page cache once it is synced.
     """
 
-    def __init__(self, on_synced: Callable[[FinishedShard], None] | None, *, forgets: bool) -> None:
+    def __init__(self, on_synced: Callable[[FinishedShard], None] | None, *, drop_page_cache: bool) -> None:
         self._on_synced = on_synced
-        self._forgets = forgets
+        self._drop_page_cache = drop_page_cache
         self._pool = Pool(1, "sync")
         self._waiting: deque[FinishedShard] = deque()
         self._problem: BaseException | None = None
@@ -104,5 +104,5 @@ class ShardKeeper:
         sync(shard.path)
         if self._on_synced is not None:
             self._on_synced(shard)
-        if self._forgets:
-            forget_file(shard.path)
+        if self._drop_page_cache:
+            drop_file_pages(shard.path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 import tempfile
 import threading
@@ -109,12 +108,6 @@ class Scratch:
         """Close every file. Idempotent."""
         for descriptor in list(self._open):
             self.release(descriptor)
-
-    def remove(self) -> None:
-        """Close and delete every file, and the folder of those with a name. Idempotent."""
-        self.close()
-        if self.kept is not None:
-            shutil.rmtree(self.kept, ignore_errors=True)
 
 
 def _open_nameless(folder: Path) -> int:

@@ -33,24 +33,24 @@ _OLD_FACTOR, _NEW_FACTOR = 0xCA01F9DD, 0x4973F715
 _WORD, _HALF_WORD = 1 << 32, np.uint32(16)
 
 
-def draw_keys(seed: int, spans: Sequence[tuple[int, int, int]]) -> NDArray[np.uint64]:
-    """Return the keys of some rows, one span after the other, shape ``(n,)``.
+def draw_keys(seed: int, ranges: Sequence[tuple[int, int, int]]) -> NDArray[np.uint64]:
+    """Return the keys of some rows, one one after the other, shape ``(n,)``.
 
     Parameters
     ----------
-    spans
+    ranges
         At least one: input, first row, and number of rows.
 
     >>> whole = draw_keys(7, [(0, 0, 10)])
     >>> bool((draw_keys(7, [(0, 6, 3), (0, 1, 2)]) == whole[[6, 7, 8, 1, 2]]).all())
     True
     """
-    inputs = np.array([input_index for input_index, _, _ in spans], np.uint32)
+    inputs = np.array([input_index for input_index, _, _ in ranges], np.uint32)
     stream = Philox(0)
     state = stream.state
     start = state["state"]
     keys = []
-    for (_, first_row, count), philox_key in zip(spans, _find_philox_keys(seed, inputs), strict=True):
+    for (_, first_row, count), philox_key in zip(ranges, _find_philox_keys(seed, inputs), strict=True):
         start["counter"][0], skipped = divmod(first_row, _OUTPUTS_PER_STEP)
         start["key"] = philox_key
         stream.state = state

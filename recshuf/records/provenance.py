@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from recshuf.interfaces import BadRecords
-    from recshuf.records.rows import Span
+    from recshuf.records.rows import RowRange
 
 FILE_COLUMN, ROW_COLUMN = "source_file", "source_row"
 """The columns that say where a record was read: the input's name, and the record's place in it, from 0."""
@@ -36,11 +36,11 @@ def extend_schema(schema: pa.Schema) -> pa.Schema:
     return schema.append(_PLACE)
 
 
-def add_places(batch: pa.RecordBatch, spans: Sequence[Span]) -> pa.RecordBatch:
-    """Return a native batch with the place of each record, which the spans tell."""
+def add_places(batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> pa.RecordBatch:
+    """Return a native batch with the place of each record, which the ranges tell."""
     places = [
         np.arange(first_row, first_row + rows, dtype=np.uint64) | np.uint64(index) << FILE_SHIFT
-        for index, first_row, rows in spans
+        for index, first_row, rows in ranges
     ]
     column = pa.Array.from_buffers(_PLACE.type, batch.num_rows, [None, pa.py_buffer(np.concatenate(places))])
     return pa.RecordBatch.from_arrays([*batch.columns, column], schema=extend_schema(batch.schema))

@@ -1,4 +1,4 @@
-"""Row numbers: where the rows of a batch are from, and which numbers the fragments of an input take."""
+"""Row numbers: the ranges that a batch is made of, and the numbers that the fragments of an input take."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from recshuf.interfaces import Fragment
 
-class Span(NamedTuple):
+
+class RowRange(NamedTuple):
     """Consecutive rows of one input."""
 
     input_index: int
@@ -21,31 +23,33 @@ class Span(NamedTuple):
     rows: int
 
 
-def join_spans(spans: Sequence[Span]) -> list[Span]:
-    """Return spans that directly follow each other as one for each input.
+def join_ranges(ranges: Sequence[RowRange]) -> list[RowRange]:
+    """Return ranges that directly follow each other as one for each input.
 
-    >>> join_spans([Span(0, 5, 2), Span(0, 7, 1), Span(1, 0, 4)])
-    [Span(input_index=0, first_row=5, rows=3), Span(input_index=1, first_row=0, rows=4)]
+    >>> join_ranges([RowRange(0, 5, 2), RowRange(0, 7, 1), RowRange(1, 0, 4)])
+    [RowRange(input_index=0, first_row=5, rows=3), RowRange(input_index=1, first_row=0, rows=4)]
     """
-    joined: list[Span] = []
-    for span in spans:
-        if joined and joined[-1].input_index == span.input_index:
-            joined[-1] = joined[-1]._replace(rows=joined[-1].rows + span.rows)
+    joined: list[RowRange] = []
+    for one in ranges:
+        if joined and joined[-1].input_index == one.input_index:
+            joined[-1] = joined[-1]._replace(rows=joined[-1].rows + one.rows)
         else:
-            joined.append(span)
+            joined.append(one)
     return joined
 
 
-def split_spans(batch: pa.RecordBatch, spans: Sequence[Span]) -> Iterator[tuple[pa.RecordBatch, int, int]]:
-    """Yield the rows of each span of a batch, their input and its first row, without a copy."""
+def split_ranges(
+    batch: pa.RecordBatch, ranges: Sequence[RowRange]
+) -> Iterator[tuple[pa.RecordBatch, int, int]]:
+    """Yield the rows of each one of a batch, their input and its first row, without a copy."""
     start = 0
-    for span in spans:
-        yield batch.slice(start, span.rows), span.input_index, span.first_row
-        start += span.rows
+    for one in ranges:
+        yield batch.slice(start, one.rows), one.input_index, one.first_row
+        start += one.rows
 
 
-class RowLedger:
-    """Hands out row numbers of one input: fragments claim theirs in order, whoever reads them first.
+class RowCounter:
+    """Row numbers of one input, claimed by its fragments in order, whichever thread reads one first.
 
     A fragment of unknown size must have been read before the next one can know its rows; so a claim waits
     until the fragments before it are `finish`ed.
@@ -86,7 +90,48 @@ class RowLedger:
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Wake everybody who waits, with `Stopped`."""
+        """Wake every thread that waits, with `Stopped`."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+
+
+def number_batches(
+    counter: RowCounter, index: int, fragment: Fragment
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the batches of fragment number `index` of an input, each with its first row.
+
+    Raises
+    ------
+    Stopped
+        When the counter was stopped.
+    """
+    if fragment.record_count is None:
+        yield from _number_uncounted(counter, index, fragment)
+        return
+    row = counter.claim(index, fragment.record_count)
+    counter.finish(index)
+    end = row + fragment.record_count
+    for batch in fragment.batches():
+        yield row, batch
+        row += batch.num_rows
+    if row != end:
+        raise RuntimeError(f"a fragment of {fragment.record_count} records yielded {row - end:+d} of them")
+
+
+def _number_uncounted(
+    counter: RowCounter, index: int, fragment: Fragment
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the batches of a fragment whose size is known only when it has been read.
+
+    Each batch waits until the next one has been read, so that the turn passes on before the last batch,
+    mostly the only one, is visited.
+    """
+    waiting: tuple[int, pa.RecordBatch] | None = None
+    for batch in fragment.batches():
+        if waiting is not None:
+            yield waiting
+        waiting = counter.claim(index, batch.num_rows), batch
+    counter.finish(index)
+    if waiting is not None:
+        yield waiting

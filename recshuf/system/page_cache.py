@@ -25,18 +25,18 @@ _KEPT_BYTES = 4 * _BEHIND_BYTES
 _SYNC_FILE_RANGE_WRITE, _SYNC_FILE_RANGE_DONE = 2, 7  # from linux/fs.h
 
 
-def forget_pages(descriptor: int, place: int = 0, size: int = 0) -> None:
-    """Have the system give up what it keeps of a file in memory, all from a place on if `size` is 0.
+def drop_pages(descriptor: int, place: int = 0, size: int = 0) -> None:
+    """Drop bytes `place` to ``place + size`` of a file from the page cache, all from `place` on if `size` is 0.
 
-    What is not on the device yet stays. Failures mean nothing.
+    Pages that are not on the device yet stay. Failures are ignored.
     """
     with suppress(OSError):
         os.posix_fadvise(descriptor, place, size, os.POSIX_FADV_DONTNEED)
 
 
-def forget_file(path: Path) -> None:
-    """Have the system give up what it keeps of a whole file in memory. Failures mean nothing."""
-    _apply(forget_pages, path)
+def drop_file_pages(path: Path) -> None:
+    """Drop a whole file from the page cache. Failures are ignored."""
+    _apply(drop_pages, path)
 
 
 def begin_writing(path: Path) -> None:
@@ -71,15 +71,15 @@ class WriteBehind:
     ----------
     descriptor
         The file; it belongs to the caller.
-    forgets
-        Whether the system is to give up in memory what is on the device; appending waits for that some way behind.
+    drop_page_cache
+        Drop what is on the device from the page cache; appending waits for the device some way behind.
     """
 
-    def __init__(self, descriptor: int, *, forgets: bool = False) -> None:
+    def __init__(self, descriptor: int, *, drop_page_cache: bool = False) -> None:
         self._descriptor = descriptor
-        self._forgets = forgets
+        self._drop_page_cache = drop_page_cache
         self._begun = 0
-        self._forgotten = 0
+        self._dropped = 0
         self._call = _find_call("sync_file_range")
 
     def reach(self, byte_count: int) -> None:
@@ -89,24 +89,24 @@ class WriteBehind:
             place = ctypes.c_int64(self._begun)
             self._call(self._descriptor, place, ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE)
             self._begun = byte_count
-            if self._forgets:
-                self._forget(byte_count - _KEPT_BYTES)
+            if self._drop_page_cache:
+                self._drop(byte_count - _KEPT_BYTES)
 
-    def _forget(self, stop: int) -> None:
-        size = stop - self._forgotten
+    def _drop(self, stop: int) -> None:
+        size = stop - self._dropped
         if size >= _BEHIND_BYTES and self._call is not None:
-            place = ctypes.c_int64(self._forgotten)
+            place = ctypes.c_int64(self._dropped)
             self._call(self._descriptor, place, ctypes.c_int64(size), _SYNC_FILE_RANGE_DONE)
-            forget_pages(self._descriptor, self._forgotten, size)
-            self._forgotten = stop
+            drop_pages(self._descriptor, self._dropped, size)
+            self._dropped = stop
 
 
 class BehindFile(io.FileIO):
     """A file, not buffered, that is written to its device behind what is appended."""
 
-    def __init__(self, file: int | str | Path, mode: str, *, forgets: bool = False) -> None:
+    def __init__(self, file: int | str | Path, mode: str, *, drop_page_cache: bool = False) -> None:
         super().__init__(file, mode)
-        self._behind = WriteBehind(self.fileno(), forgets=forgets)
+        self._behind = WriteBehind(self.fileno(), drop_page_cache=drop_page_cache)
 
     def write(self, data: ReadableBuffer, /) -> int:
         """Write at the present place, and return how many bytes were."""

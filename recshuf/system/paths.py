@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,3 +59,26 @@ def write_error(
         known.append(f"{format_size(free)} free")
     room = f" ({', '.join(known)})" if known else ""
     return DiskFullError(f"{name}: {messages.no_space.format(room=room)}")
+
+
+def choose_temp_dir(asked: Path | None, beside: Path | None = None) -> Path:
+    """Return the folder for large temporary files: the one asked for, else `beside`, else the system's.
+
+    The system's is ``$TMPDIR``, else ``/var/tmp``, which unlike ``/tmp`` is meant for large files; where neither can be
+    written, it is the one that `tempfile` chooses.
+
+    Raises
+    ------
+    OutputError
+        When the folder that was asked for is not there.
+    """
+    if asked is not None:
+        if not asked.is_dir():
+            raise OutputError(f"{asked}: no such directory; create it, or choose another --temp-dir")
+        return asked
+    if beside is not None:
+        return beside
+    for candidate in (os.environ.get("TMPDIR"), "/var/tmp"):  # noqa: S108 - private or nameless files are made in it
+        if candidate and os.access(candidate, os.W_OK | os.X_OK):
+            return Path(candidate)
+    return Path(tempfile.gettempdir())

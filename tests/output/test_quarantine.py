@@ -20,7 +20,7 @@ from recshuf.errors import DiskFullError, InputError, OutputError, PileError, Us
 from recshuf.interfaces import BadRecords
 from recshuf.output import quarantine
 from recshuf.output.quarantine import Quarantine, check_path
-from recshuf.run import opening
+from recshuf.run import resolve
 from tests.formats.jsonl.decoding.test_bad_lines import BAD
 from tests.formats.jsonl.decoding.test_decoder import is_sound
 from tests.run.test_resume import run_and_die
@@ -405,14 +405,14 @@ def test_a_commit_that_fails_brings_the_old_file_back(
 def test_a_continued_run_sets_the_same_aside(
     tmp_path: Path, inputs: list[Path], parts: int, schema: pa.Schema | None, monkeypatch: pytest.MonkeyPatch
 ):
-    whole = opening.make_plan
+    whole = resolve.make_plan
 
     def plan_sets(*arguments: Any) -> Plan:
         plan = whole(*arguments)
         sets = tuple(range(len(plan.set_of_input)))
         return replace(plan, resident_bytes=0, set_of_input=sets, scatter_workers=1)
 
-    monkeypatch.setattr(opening, "make_plan", plan_sets)
+    monkeypatch.setattr(resolve, "make_plan", plan_sets)
     options = {"to": "parquet", "schema": schema, "on_bad_record": f"quarantine:{tmp_path / 'bad'}"}
     run_and_die(parts, inputs, tmp_path / "out", **options)
     assert not (tmp_path / "bad").exists()

@@ -10,7 +10,7 @@ import pytest
 
 import recshuf
 import recshuf.output.shard_sync as keeper_module
-import recshuf.run.pipeline as pipeline
+import recshuf.run.shards as shards
 import recshuf.system.page_cache as page_cache
 from recshuf.output.destination import Destination
 from recshuf.output.journal import read_journal
@@ -87,7 +87,7 @@ def test_shards_are_synced_and_then_noted(work: WorkFolder, monkeypatch: pytest.
         assert list_noted(work) == list(range(len(synced) - 1))
 
     monkeypatch.setattr(keeper_module, "sync", sync)
-    keeper = ShardKeeper(noting(work), forgets=False)
+    keeper = ShardKeeper(noting(work), drop_page_cache=False)
     for number in range(3):
         keeper.add(make_shard(work, number))
     keeper.finish()
@@ -98,7 +98,7 @@ def test_shards_are_synced_and_then_noted(work: WorkFolder, monkeypatch: pytest.
 
 def test_a_noted_shard_is_found_again(work: WorkFolder):
     shard = make_shard(work, 7)
-    keeper = ShardKeeper(noting(work), forgets=True)
+    keeper = ShardKeeper(noting(work), drop_page_cache=True)
     keeper.add(shard)
     keeper.finish()
     earlier = Earlier.of(read_journal(work.journal.path))
@@ -110,7 +110,7 @@ def test_a_noted_shard_is_found_again(work: WorkFolder):
 
 def test_the_only_shard_of_a_run_is_synced_and_not_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     syncs, noted = Syncs(monkeypatch), []
-    monkeypatch.setattr(pipeline, "describe_shard", lambda number, *_: noted.append(number) or {})
+    monkeypatch.setattr(shards, "describe_shard", lambda number, *_: noted.append(number) or {})
     (tmp_path / "in.txt").write_text("a\nb\nc\n")
     for count in (1, 2):
         recshuf.shuffle([tmp_path / "in.txt"], f"{tmp_path}/out{count}/", shards=count, workers=1)
@@ -118,17 +118,17 @@ def test_the_only_shard_of_a_run_is_synced_and_not_noted(tmp_path: Path, monkeyp
         assert noted == [0, 1][: 2 * (count - 1)]
 
 
-@pytest.mark.parametrize("forgets", [False, True])
+@pytest.mark.parametrize("drop_page_cache", [False, True])
 def test_a_shard_is_given_up_in_memory_where_that_is_wanted(
-    work: WorkFolder, monkeypatch: pytest.MonkeyPatch, *, forgets: bool
+    work: WorkFolder, monkeypatch: pytest.MonkeyPatch, *, drop_page_cache: bool
 ):
     forgotten: list[Path] = []
-    monkeypatch.setattr(keeper_module, "forget_file", forgotten.append)
-    keeper = ShardKeeper(noting(work), forgets=forgets)
+    monkeypatch.setattr(keeper_module, "drop_file_pages", forgotten.append)
+    keeper = ShardKeeper(noting(work), drop_page_cache=drop_page_cache)
     shard = make_shard(work, 0)
     keeper.add(shard)
     keeper.finish()
-    assert forgotten == [shard.path] * forgets
+    assert forgotten == [shard.path] * drop_page_cache
 
 
 def test_a_shard_is_begun_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -151,7 +151,7 @@ def test_a_shard_is_begun_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_what_waits_at_once_is_begun_before_it_is_synced(work: WorkFolder, monkeypatch: pytest.MonkeyPatch):
     syncs = Syncs(monkeypatch, 0)
-    keeper = ShardKeeper(noting(work), forgets=False)
+    keeper = ShardKeeper(noting(work), drop_page_cache=False)
     keeper.add(make_shard(work, 0))
     assert syncs.is_entered[0].wait(60)
     for number in (1, 2, 3):
@@ -171,7 +171,7 @@ def test_after_close_only_the_shard_in_progress_is_kept(work: WorkFolder, monkey
         shutdown(pool, *args, **options)
 
     monkeypatch.setattr(Pool, "shutdown", shut_down)
-    keeper = ShardKeeper(noting(work), forgets=False)
+    keeper = ShardKeeper(noting(work), drop_page_cache=False)
     keeper.add(make_shard(work, 0))
     assert syncs.is_entered[0].wait(60)
     for number in (1, 2):
@@ -196,7 +196,7 @@ def test_an_error_reaches_who_adds_and_who_finishes(
         raise OSError(5, "broken")
 
     monkeypatch.setattr(keeper_module, "sync", fail)
-    keeper = ShardKeeper(noting(work), forgets=False)
+    keeper = ShardKeeper(noting(work), drop_page_cache=False)
     keeper.add(make_shard(work, 0))
     with pytest.raises(OSError, match="broken"):
         keeper.finish()

@@ -79,13 +79,13 @@ def test_keys_are_the_philox_stream(seed: int, input_index: int) -> None:
     SEEDS, st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 70), st.integers(0, 70)), min_size=1)
 )
 def test_spans_have_the_keys_that_numpy_draws_for_their_inputs(
-    seed: int, spans: list[tuple[int, int, int]]
+    seed: int, ranges: list[tuple[int, int, int]]
 ) -> None:
     expected = []
-    for input_index, first_row, count in spans:
+    for input_index, first_row, count in ranges:
         stream = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(input_index,)))
         expected += stream.random_raw(first_row + count)[first_row:].tolist()
-    assert draw_keys(seed, spans).tolist() == expected
+    assert draw_keys(seed, ranges).tolist() == expected
 
 
 @given(SEEDS, st.integers(0, 2**31), st.integers(0, 70), st.integers(0, 70))

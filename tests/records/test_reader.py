@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from recshuf.errors import Stopped
 from recshuf.interfaces import Joined
 from recshuf.records.batch import concat_batches
-from recshuf.records.lanes import Lane
-from recshuf.records.reader import Reading
+from recshuf.records.input_tasks import InputTask
+from recshuf.records.reader import InputReader
 from recshuf.records.reading_plan import ReadingPlan
-from recshuf.records.rows import RowLedger
+from recshuf.records.rows import RowCounter
 from tests.support.fake_format import FakeFragment, FakeSource
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.interfaces import Fragment
-    from recshuf.records.rows import Span
+    from recshuf.records.rows import RowRange
 
-    Load = tuple[pa.RecordBatch, list[Span]]
+    Group = tuple[pa.RecordBatch, list[RowRange]]
 
 ROWS = [[b"%d" % row for row in range(40)], [], [b"a", b"b"]]
 
@@ -55,17 +55,17 @@ def read(source: FakeSource, workers: int) -> tuple[dict[tuple[int, int], bytes]
     finished: list[tuple[int, int]] = []
     lock = threading.Lock()
 
-    def visit(batch: pa.RecordBatch, spans: list[Span]) -> None:
-        places = [(file, row + i) for file, row, rows in spans for i in range(rows)]
+    def visit(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
+        rows_read = [(file, row + i) for file, row, rows in ranges for i in range(rows)]
         with lock:
-            found.update(zip(places, source.shape.unwrap(batch), strict=True))
+            found.update(zip(rows_read, source.shape.unwrap(batch), strict=True))
 
     def finish(files: Sequence[int]) -> None:
         with lock:
             finished.extend((file, sum(1 for index, _ in found if index == file)) for file in files)
 
     inputs = range(len(source.inputs))
-    Reading(source, ReadingPlan(workers, 1 << 20, 1 << 20), inputs, visit, finish).run("read")
+    InputReader(source, ReadingPlan(workers, 1 << 20, 1 << 20), inputs, visit, finish).run("read")
     return found, finished
 
 
@@ -81,16 +81,16 @@ def test_every_row_is_visited_once_before_its_input_is_finished(
     assert sorted(finished) == [(file, len(rows)) for file, rows in enumerate(ROWS)]
 
 
-def list_loads(source: FakeSource, workers: int, block_bytes: int = 1 << 20) -> list[Load]:
+def list_groups(source: FakeSource, workers: int, block_bytes: int = 1 << 20) -> list[Group]:
     """Return what is visited together."""
-    loads: list[Load] = []
+    groups: list[Group] = []
     inputs = range(len(source.inputs))
 
-    def visit(batch: pa.RecordBatch, spans: list[Span]) -> None:
-        loads.append((batch, spans))
+    def visit(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
+        groups.append((batch, ranges))
 
-    Reading(source, ReadingPlan(workers, block_bytes, 1 << 20), inputs, visit).run("read")
-    return loads
+    InputReader(source, ReadingPlan(workers, block_bytes, 1 << 20), inputs, visit).run("read")
+    return groups
 
 
 @pytest.mark.parametrize("kind", [FakeSource, JoiningSource])
@@ -112,16 +112,16 @@ def test_what_is_visited_together_follows_each_other(
 ):
     rows = [[b"%d" % row for row in range(count)] for count in counts]
     source = kind(rows, fragment_rows=3 * batch_rows, batch_rows=batch_rows, counted=counted)
-    places = []
-    for batch, spans in list_loads(source, workers, block_bytes):
-        inputs = [span.input_index for span in spans]
+    rows_read = []
+    for batch, ranges in list_groups(source, workers, block_bytes):
+        inputs = [one.input_index for one in ranges]
         assert inputs == sorted(set(inputs))
-        assert batch.num_rows == sum(span.rows for span in spans)
+        assert batch.num_rows == sum(one.rows for one in ranges)
         whole = [(i, row) for i in range(inputs[0], inputs[-1] + 1) for row in range(counts[i])]
-        found = [(i, first + k) for i, first, count in spans for k in range(count)]
+        found = [(i, first + k) for i, first, count in ranges for k in range(count)]
         assert found == whole[whole.index(found[0]) :][: len(found)] if found else not whole
-        places += found
-    assert sorted(places) == [(i, row) for i, count in enumerate(counts) for row in range(count)]
+        rows_read += found
+    assert sorted(rows_read) == [(i, row) for i, count in enumerate(counts) for row in range(count)]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -136,10 +136,10 @@ def test_inputs_read_at_once_are_finished_after_all_of_their_records(workers: in
 @pytest.mark.parametrize("workers", [1, 2])
 def test_small_inputs_and_small_batches_are_visited_together(workers: int):
     source = FakeSource([[b"0123456789"] * 10] * 200, fragment_rows=5, batch_rows=5)
-    assert 8 * workers <= len(list_loads(source, workers)) <= 8 * workers + 1
+    assert 8 * workers <= len(list_groups(source, workers)) <= 8 * workers + 1
     large = FakeSource([[b"0123456789"] * 1000], fragment_rows=1000, batch_rows=5)
-    loads = list_loads(large, workers, block_bytes=8000)
-    sizes = sorted(batch.nbytes for batch, _ in loads)
+    groups = list_groups(large, workers, block_bytes=8000)
+    sizes = sorted(batch.nbytes for batch, _ in groups)
     assert all(6000 < size <= 8000 for size in sizes[1:]), "only what is left at the end is smaller"
 
 
@@ -166,10 +166,10 @@ def test_batches_of_one_fragment_are_visited_by_others_than_who_reads_it(
     long.visitors = set()
     monkeypatch.setattr(source, "fragments", lambda *_: iter([long]))
 
-    def visit(_: pa.RecordBatch, __: list[Span]) -> None:
+    def visit(_: pa.RecordBatch, __: list[RowRange]) -> None:
         long.visitors.add(threading.get_ident())
 
-    Reading(source, ReadingPlan(workers, 1 << 14, 1 << 20), [0], visit).run("read")
+    InputReader(source, ReadingPlan(workers, 1 << 14, 1 << 20), [0], visit).run("read")
     assert len(long.visitors) > 1
 
 
@@ -177,39 +177,39 @@ def test_batches_of_one_fragment_are_visited_by_others_than_who_reads_it(
 def test_an_error_in_a_visit_ends_the_reading(workers: int):
     source = FakeSource(ROWS[:1], fragment_rows=40, batch_rows=1)
 
-    def visit(_: pa.RecordBatch, spans: list[Span]) -> None:
-        if any(row <= 17 < row + rows for _, row, rows in spans):
+    def visit(_: pa.RecordBatch, ranges: list[RowRange]) -> None:
+        if any(row <= 17 < row + rows for _, row, rows in ranges):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        Reading(source, ReadingPlan(workers, 1 << 20, 1 << 20), [0], visit).run("read")
+        InputReader(source, ReadingPlan(workers, 1 << 20, 1 << 20), [0], visit).run("read")
 
 
-# The ledger
+# Row numbers
 
 
 def test_claims_are_answered_in_the_order_of_fragments():
-    ledger = RowLedger()
+    counter = RowCounter()
     found: list[int] = []
 
     def claim_late() -> None:
-        found.append(ledger.claim(1, 7))
-        ledger.finish(1)
+        found.append(counter.claim(1, 7))
+        counter.finish(1)
 
     late = threading.Thread(target=claim_late, daemon=True)
     late.start()
-    found += [ledger.claim(0, 5), ledger.claim(0, 2)]
-    ledger.finish(0)
+    found += [counter.claim(0, 5), counter.claim(0, 2)]
+    counter.finish(0)
     late.join(60)
     assert found == [0, 5, 7]
-    assert ledger.rows == 14
+    assert counter.rows == 14
 
 
-def test_a_stopped_ledger_lets_nobody_wait():
-    ledger = RowLedger()
-    ledger.stop()
+def test_a_stopped_counter_lets_nobody_wait():
+    counter = RowCounter()
+    counter.stop()
     with pytest.raises(Stopped):
-        ledger.claim(3, 1)
+        counter.claim(3, 1)
 
 
 def test_nobody_waits_to_count_while_a_fragment_is_made() -> None:
@@ -217,15 +217,15 @@ def test_nobody_waits_to_count_while_a_fragment_is_made() -> None:
     is_free: list[bool] = []
 
     def make() -> Iterator[Fragment]:
-        is_free.append(lane.lock.acquire(blocking=False))
+        is_free.append(task.lock.acquire(blocking=False))
         if is_free[-1]:
-            lane.lock.release()
+            task.lock.release()
         yield from FakeSource([ROWS[0]]).fragments(0, 1 << 20, 1 << 20)
 
-    lane = Lane([0], make())
+    task = InputTask([0], make())
     taken = 0
-    while lane.take() is not None:
+    while task.take() is not None:
         taken += 1
     assert is_free == [True]
     assert taken > 0
-    assert [lane.release() for _ in range(taken + 1)] == [False] * taken + [True]
+    assert [task.release() for _ in range(taken + 1)] == [False] * taken + [True]

@@ -1,4 +1,4 @@
-"""JSON records taken on trust: the outcome is the one of a decoder that looks at every record, in every case."""
+"""JSON schemas inferred from the first records: the outcome is always that of a decoder that observes all records."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf.errors import ConversionError, InputError, Unforeseen
+from recshuf.errors import ConversionError, InputError, SchemaMismatch
 from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
 from recshuf.job.progress import SilentProgress
-from recshuf.run import opening, pipeline
+from recshuf.run import decoding, pipeline
+from recshuf.run.scatter_pass import ScatterPass
 from tests.formats.jsonl.decoding.test_decoder import ANY_RECORDS, RECORDS_OF_ONE_TYPE, batch_of, decode_with
 
 if TYPE_CHECKING:
@@ -38,10 +39,10 @@ STRANGE = {
 }
 
 
-def trusting(lines: list[bytes], known: int) -> JsonDecoder:
+def decoder_of_prefix(lines: list[bytes], known: int) -> JsonDecoder:
     """Return a decoder that has looked closely at the first lines only."""
     decoder = JsonDecoder(["in.jsonl"], None, 0)
-    decoder.trust_after(0)
+    decoder.infer_from_prefix(0)
     for start, stop in ((known, len(lines)), (0, known)):
         decoder.observe(batch_of(lines[start:stop]), 0, start)
     return decoder
@@ -49,9 +50,9 @@ def trusting(lines: list[bytes], known: int) -> JsonDecoder:
 
 @pytest.mark.parametrize("strange", STRANGE.values(), ids=STRANGE)
 def test_a_record_that_is_different_is_noticed(strange: bytes) -> None:
-    decoder = trusting([*KNOWN, strange, KNOWN[0]], len(KNOWN))
+    decoder = decoder_of_prefix([*KNOWN, strange, KNOWN[0]], len(KNOWN))
     decoder.finish()
-    with pytest.raises(Unforeseen):
+    with pytest.raises(SchemaMismatch):
         decoder.decode(batch_of([KNOWN[1], strange]))
     decode_with(decoder, KNOWN)
 
@@ -64,10 +65,10 @@ def test_records_are_decoded_as_if_all_had_been_observed_or_not_at_all(
     lines = [json.dumps(record).encode() for record in records]
     observing = JsonDecoder(["in.jsonl"], None, 0)
     try:
-        decoder = trusting(lines, known)
+        decoder = decoder_of_prefix(lines, known)
         decoder.finish()
         found = decode_with(decoder, lines)
-    except (Unforeseen, InputError):
+    except (SchemaMismatch, InputError):
         return
     observing.observe(batch_of(lines), 0, 0)
     assert decoder.schema == observing.finish()
@@ -77,10 +78,10 @@ def test_records_are_decoded_as_if_all_had_been_observed_or_not_at_all(
 @pytest.mark.parametrize("bad", [b"[1]", b"", b'{"a":"\xff"}', b'{"a":1'])
 def test_lines_that_do_not_even_look_like_objects_are_named_at_once(bad: bytes) -> None:
     with pytest.raises(InputError, match=r"in\.jsonl: line 5"):
-        trusting([*KNOWN, *KNOWN, bad, KNOWN[0]], len(KNOWN))
+        decoder_of_prefix([*KNOWN, *KNOWN, bad, KNOWN[0]], len(KNOWN))
 
 
-# Whole runs: the first input is looked at closely, the others are taken on trust.
+# Whole runs: the schema is inferred from the first input alone.
 
 
 class Passes(SilentProgress):
@@ -92,8 +93,8 @@ class Passes(SilentProgress):
 
 
 @pytest.fixture
-def trust(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "_CLOSELY_BYTES", 100)
+def short_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "_PREFIX_BYTES", 100)
 
 
 def make_inputs(folder: Path, strange: bytes | None, first: bytes = KNOWN[0]) -> list[Path]:
@@ -123,20 +124,20 @@ NUMBERED = b'{"a": %(id)d, "f": 0.5, "n": null, "t": "x", "l": [{"m": 1}]}'
 
 @pytest.mark.parametrize("to", ["parquet", "hdf5", "text"])
 @pytest.mark.parametrize("strange", [None, *STRANGE.values()], ids=["nothing strange", *STRANGE])
-def test_a_run_gives_what_it_gives_without_trust(
+def test_a_run_gives_what_a_full_scan_gives(
     tmp_path: Path, strange: bytes | None, to: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inputs = make_inputs(tmp_path, strange, NUMBERED)
     expected, passes = shuffle(inputs, tmp_path / "without", to)
     assert "observe" not in passes
-    monkeypatch.setattr(opening, "_CLOSELY_BYTES", 100)
+    monkeypatch.setattr(decoding, "_PREFIX_BYTES", 100)
     found, passes = shuffle(inputs, tmp_path / "with", to)
     assert found == expected
     is_read_once = strange is None and to == "parquet"
     assert passes[:3] == (["scatter", "gather"] if is_read_once else ["scatter", "gather", "observe"])
 
 
-@pytest.mark.usefixtures("trust")
+@pytest.mark.usefixtures("short_prefix")
 def test_what_cannot_be_held_by_the_first_records_alone_may_be_so_by_all(tmp_path: Path) -> None:
     inputs = make_inputs(tmp_path, b'{"a": 1, "l": [5]}', b'{"a": %(id)d, "l": []}')
     found, passes = shuffle(inputs, tmp_path / "out", "hdf5")
@@ -146,11 +147,11 @@ def test_what_cannot_be_held_by_the_first_records_alone_may_be_so_by_all(tmp_pat
     assert isinstance(refused, str)
 
 
-@pytest.mark.usefixtures("trust")
+@pytest.mark.usefixtures("short_prefix")
 @pytest.mark.parametrize(
     "options", [{"head_count": 5}, {"on_bad_record": "quarantine:bad.jsonl"}], ids=["sample", "quarantine"]
 )
-def test_where_every_record_counts_none_is_taken_on_trust(
+def test_where_every_record_counts_all_are_observed(
     tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -163,7 +164,7 @@ def test_where_every_record_counts_none_is_taken_on_trust(
         assert (tmp_path / "bad.jsonl").read_bytes().count(b"\n") == 1
 
 
-@pytest.mark.usefixtures("trust")
+@pytest.mark.usefixtures("short_prefix")
 def test_shards_of_what_was_known_before_are_not_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,12 +174,12 @@ def test_shards_of_what_was_known_before_are_not_taken_over(
     class Killed(BaseException):
         """Ends a run as no error of its own would."""
 
-    def die(self: Any, counts: Any) -> None:
+    def die(*_: Any) -> None:
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline._Run, "_observe_all", die)
-        patch.setattr(pipeline, "Gather", partial(pipeline.Gather, joined_bytes=0))
+        patch.setattr(ScatterPass, "observe_all", die)
+        patch.setattr(pipeline, "GatherTask", partial(pipeline.GatherTask, joined_bytes=0))
         with pytest.raises(Killed):
             shuffle(inputs, tmp_path / "out", **options)
     assert len(list((tmp_path / ".out.recshuf").rglob("shard-*"))) > 1
@@ -187,16 +188,16 @@ def test_shards_of_what_was_known_before_are_not_taken_over(
     assert "observe" not in passes
 
 
-@pytest.mark.usefixtures("trust")
-def test_nothing_is_taken_on_trust_where_what_was_written_cannot_be_taken_back(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("short_prefix")
+def test_all_are_observed_where_what_was_written_cannot_be_taken_back(tmp_path: Path) -> None:
     inputs, stdout = make_inputs(tmp_path, b'{"t": 1}', b'{"t": "%(id)d"}'), io.BytesIO()
     with pytest.raises(InputError, match="line 61"):
         recshuf.shuffle(inputs, "-", to="text", piles=64, stdout=stdout)
     assert not stdout.getvalue()
 
 
-@pytest.mark.usefixtures("trust")
-def test_nothing_is_taken_on_trust_where_an_input_can_be_read_once_only(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("short_prefix")
+def test_all_are_observed_where_an_input_can_be_read_once_only(tmp_path: Path) -> None:
     inputs = make_inputs(tmp_path, b'{"t": "x", "u": 1}', b'{"t": "%(id)d"}')
     expected, _ = shuffle(inputs, tmp_path / "expected")
     pipe = tmp_path / "pipe.jsonl"

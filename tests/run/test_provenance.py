@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recshuf
-import recshuf.run.opening as opening
+import recshuf.run.decoding as decoding
+import recshuf.run.resolve as resolve
 from recshuf.api import write_check
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats.jsonl.splicing import JsonFieldAdder
@@ -49,13 +50,13 @@ CONVERSIONS = sorted({*CONVERSIONS} - {("hdf5", "hdf5")})
 @pytest.fixture
 def spill(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have small inputs spilled, with a pile set for each input."""
-    whole = opening.make_plan
+    whole = resolve.make_plan
 
     def plan_small(*arguments: Any) -> Plan:
         plan = whole(*arguments)
         return replace(plan, resident_bytes=0, set_of_input=tuple(range(len(plan.set_of_input))))
 
-    monkeypatch.setattr(opening, "make_plan", plan_small)
+    monkeypatch.setattr(resolve, "make_plan", plan_small)
 
 
 # Reading, around the code under test
@@ -163,7 +164,7 @@ def test_rows_set_aside_are_counted(tmp_path: Path):
 
 
 def test_what_is_read_again_for_its_types_keeps_its_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(opening, "_CLOSELY_BYTES", 100)
+    monkeypatch.setattr(decoding, "_PREFIX_BYTES", 100)
     paths = [tmp_path / f"{file}.jsonl" for file in range(3)]
     for file, path in enumerate(paths):
         path.write_text("".join(f'{{"n": {row + file / 2}}}\n' for row in range(file, file + 50)))
@@ -238,7 +239,7 @@ def test_places_cost_memory_where_batches_are_read_and_decoded():
     block, record_bytes, column_bytes = 32 << 20, 16, 100
     costs = Costs(lambda block: block, lambda _: 0, 1.0)
     inputs = [InputSummary("x", 0, 1000, True, 1000 * record_bytes)]
-    found = opening._add_places(costs, inputs, column_bytes)
+    found = decoding._add_places(costs, inputs, column_bytes)
     places = 8 * (block // record_bytes)
     assert found.reading_bytes(block) >= block + 2 * places
     assert found.decoding_factor >= 1 + column_bytes / (record_bytes + 8 + 8)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-import recshuf.run.opening as opening
+import recshuf.run.resolve as resolve
 from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.job.progress import SilentProgress
 from recshuf.output.journal import Journal, read_journal
@@ -36,14 +36,14 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def spill(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have small inputs spilled, with a pile set for each input."""
-    whole = opening.make_plan
+    whole = resolve.make_plan
 
     def plan_small(*arguments: Any) -> Plan:
         plan = whole(*arguments)
         sets = tuple(range(len(plan.set_of_input)))
         return replace(plan, resident_bytes=0, set_of_input=sets, scatter_workers=1)
 
-    monkeypatch.setattr(opening, "make_plan", plan_small)
+    monkeypatch.setattr(resolve, "make_plan", plan_small)
 
 
 def read_all(folder: Path) -> dict[str, bytes]:
@@ -128,9 +128,9 @@ def test_piles_that_share_regions_are_continued(tmp_path: Path, parts: int, monk
     """Though the later run would not have had them share any."""
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     run(inputs, tmp_path / "whole")
-    plan = opening.make_plan
+    plan = resolve.make_plan
     with monkeypatch.context() as patch:
-        patch.setattr(opening, "make_plan", lambda *given: replace(plan(*given), region_piles=3))
+        patch.setattr(resolve, "make_plan", lambda *given: replace(plan(*given), region_piles=3))
         journal = run_until(parts, inputs, tmp_path / "out")
     assert journal[0]["region_piles"] == 3
     run(inputs, tmp_path / "out", resume=True)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import threading
 import time
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.audit.verify.mismatches import Found, Place, Search, Tally
 from recshuf.audit.verify.record_readers import SideReader, compare_schemas, open_pair
 from recshuf.audit.verify.record_sets import INPUTS, OUTPUT, read_manifest
-from recshuf.errors import OutputError, UsageError
+from recshuf.errors import UsageError
 from recshuf.job.report import FileReport
 from recshuf.piles.scratch import Scratch
 from recshuf.system.listing import check_unchanged
+from recshuf.system.paths import choose_temp_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,7 +152,7 @@ def _find_differing(readers: list[SideReader], tallies: list[Tally], job: Job) -
     if not differing.any():
         return Found()
     expected = sum(int(tally.counts[differing].sum()) for tally in both)
-    scratch = Scratch(_choose_scratch_parent(job.temp_dir))
+    scratch = Scratch(choose_temp_dir(job.temp_dir))
     with closing(scratch), closing(Search(differing, expected, scratch, job.memory_bytes)) as search:
         for number, reader in enumerate(readers):
             reader.read_hashes("search", partial(search.add, number))
@@ -163,14 +161,6 @@ def _find_differing(readers: list[SideReader], tallies: list[Tally], job: Job) -
         return found
     total = sum(both[INPUTS].records)
     return found.without_missing(total - min(total, job.head_count))
-
-
-def _choose_scratch_parent(temp_dir: Path | None) -> Path:
-    if temp_dir is None:
-        return Path(tempfile.gettempdir() if os.environ.get("TMPDIR") else "/var/tmp")  # noqa: S108 - nameless files
-    if not temp_dir.is_dir():
-        raise OutputError(f"{temp_dir}: no such directory; create it, or choose another --temp-dir")
-    return temp_dir
 
 
 def _name_places(readers: list[SideReader], places: Sequence[Place]) -> tuple[RecordPlace, ...]:

@@ -10,7 +10,6 @@ from recshuf.audit.verify.record_sets import (
     INPUTS,
     OUTPUT,
     Side,
-    leave_out,
     list_files,
     open_side,
     options_of_inputs,
@@ -19,10 +18,12 @@ from recshuf.audit.verify.record_sets import (
 from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
 from recshuf.errors import InputError
 from recshuf.formats import detect_format
+from recshuf.job.plan import sum_known
 from recshuf.job.planner import plan_reading
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
-from recshuf.records.reader import Reading
-from recshuf.records.rows import split_spans
+from recshuf.records.reader import InputReader
+from recshuf.records.rows import split_ranges
+from recshuf.system.listing import leave_out_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
     from recshuf.output.manifest import Manifest
-    from recshuf.records.rows import Span
+    from recshuf.records.rows import RowRange
 
     VisitHashes = Callable[[NDArray[np.uint64], int, int], None]
     """Takes hashes of shape ``(n, 2)``, the index of their file, and the first one's row; called in many threads."""
@@ -92,17 +93,16 @@ class SideReader:
 
     def _read(self, verb: str, visit: Callable[[pa.RecordBatch, int, int], None]) -> None:
         summaries = self.side.source.inputs
-        counts = [one.record_count for one in summaries]
-        total = None if None in counts else sum(count or 0 for count in counts)
+        total = sum_known([one.record_count for one in summaries])
         self._progress.start(f"{verb} {self.side.name}", total, None)
 
-        def visit_and_tell(batch: pa.RecordBatch, spans: list[Span]) -> None:
-            for part, file, row in split_spans(batch, spans):
+        def visit_and_tell(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
+            for part, file, row in split_ranges(batch, ranges):
                 visit(part, file, row)
                 self._progress.advance(part.num_rows, int(part.nbytes))
 
         source = self.side.source
-        Reading(source, self._plan, range(len(source.inputs)), visit_and_tell).run("verify")
+        InputReader(source, self._plan, range(len(source.inputs)), visit_and_tell).run("verify")
 
 
 def open_pair(
@@ -124,7 +124,7 @@ def open_pair(
         Whether both are brought to table form, also where they are of one format.
     """
     if files is None:
-        files = leave_out(list_files(job.inputs, job.format, progress), job.inputs, output)
+        files = leave_out_output(list_files(job.inputs, job.format, progress), job.inputs, output)
     if not files:
         raise InputError(job.inputs[0], "holds no file beside those of the output")
     given_format = job.format or detect_format(files)

@@ -63,11 +63,13 @@ class JsonlTarget(LineTarget):
         *,
         is_native: bool,
         nan_as_null: bool,
-        forgets: bool,
+        drop_page_cache: bool,
     ) -> None:
         self._is_native = is_native
         self._nan_as_null = nan_as_null
-        super().__init__(FORMAT.names.suffixes[0], compression, level, header, forgets=forgets)
+        super().__init__(
+            FORMAT.names.suffixes[0], compression, level, header, drop_page_cache=drop_page_cache
+        )
 
     def encoder(self) -> Encode | None:
         """See `LineTarget`."""
@@ -118,7 +120,7 @@ class JsonlFormat(Format):
             lines.header if lines else b"",
             is_native=lines is not None,
             nan_as_null=options.nan_as_null,
-            forgets=options.forgets,
+            drop_page_cache=options.drop_page_cache,
         )
 
 

@@ -90,7 +90,7 @@ class FileSource:
     """The bytes of a `LineFile` in order; checks that there are as many as the census saw."""
 
     def __init__(self, file: LineFile) -> None:
-        self._file = file
+        self.file = file
         self._descriptor = file.open()
         self._is_open = True
         self.bytes_read = 0
@@ -101,10 +101,10 @@ class FileSource:
         try:
             data = os.read(self._descriptor, size)
         except OSError as error:
-            raise read_error(self._file.name, error) from error
+            raise read_error(self.file.name, error) from error
         self.bytes_read += len(data)
-        if not data and self.bytes_read != self._file.size:
-            raise self._file.changed()
+        if not data and self.bytes_read != self.file.size:
+            raise self.file.changed()
         return data
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from recshuf.formats.lines.cutting import find_ends, make_batch
 from recshuf.formats.lines.files import close_read
 from recshuf.interfaces import Joined
-from recshuf.system.page_cache import forget_pages
+from recshuf.system.page_cache import drop_pages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
 
 def read_files(
-    inputs: Sequence[LineInput], separator: bytes, max_records: int, max_record_bytes: int, *, forgets: bool
+    inputs: Sequence[LineInput],
+    separator: bytes,
+    max_records: int,
+    max_record_bytes: int,
+    *,
+    drop_page_cache: bool,
 ) -> Joined | None:
     """Return all records of regular plain files whose separator has one byte.
 
@@ -36,7 +41,7 @@ def read_files(
     edges = [0]
     data = np.empty(sum(_count_bytes(one) + 1 for one in inputs), np.uint8)
     for one in inputs:
-        edges.append(_read_file(one, data, edges[-1], separator, forgets=forgets))
+        edges.append(_read_file(one, data, edges[-1], separator, drop_page_cache=drop_page_cache))
     found = [np.zeros(1, np.int64)]
     count = 0
     for ends in find_ends(data[: edges[-1]], 0, separator):
@@ -56,15 +61,15 @@ def _count_bytes(one: LineInput) -> int:
     return max(0, one.file.size - one.data_begin)
 
 
-def _read_file(one: LineInput, data: Bytes, begin: int, separator: bytes, *, forgets: bool) -> int:
+def _read_file(one: LineInput, data: Bytes, begin: int, separator: bytes, *, drop_page_cache: bool) -> int:
     """Put the records of a file into `data` from `begin` on, a missing last separator added; return where they end."""
     assert one.file is not None  # noqa: S101 # see above
     end = begin + _count_bytes(one)
     descriptor = one.file.open()
     try:
         one.file.read_at(descriptor, data.data[begin:end], one.data_begin)
-        if forgets:
-            forget_pages(descriptor, one.data_begin, end - begin)
+        if drop_page_cache:
+            drop_pages(descriptor, one.data_begin, end - begin)
     finally:
         close_read(descriptor)
     if begin < end and data[end - 1] != separator[0]:

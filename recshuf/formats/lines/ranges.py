@@ -21,16 +21,17 @@ import numpy as np
 from recshuf.formats.lines.cutting import cut_batches, find_first, find_last_end, make_batch
 from recshuf.formats.lines.files import close_read, read_error
 from recshuf.interfaces import Fragment
-from recshuf.system.page_cache import forget_pages
+from recshuf.system.page_cache import drop_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
 
+    from recshuf.formats.lines.census import LineInput
     from recshuf.formats.lines.cutting import Bytes
-    from recshuf.formats.lines.files import LineFile
     from recshuf.formats.lines.limit import RecordLimit
+    from recshuf.interfaces import ReadOptions
 
 READ_ON_BYTES = 1 << 16
 """How far is read behind a range at once, to finish its last record."""
@@ -42,46 +43,41 @@ class RangeFragment(Fragment):
 
     Parameters
     ----------
-    data_begin
-        Where the first record of the file starts.
+    begin, end
+        Bytes of the file, the first record's or later ones.
     max_records
         About how many records a batch may hold.
-    forgets
-        See `ReadOptions`.
     """
 
     def __init__(
         self,
-        file: LineFile,
+        lines: LineInput,
         begin: int,
         end: int,
-        *,
-        data_begin: int,
-        separator: bytes,
+        options: ReadOptions,
         limit: RecordLimit,
         max_records: int,
-        forgets: bool = False,
     ) -> None:
-        self._file = file
+        assert lines.file is not None  # noqa: S101 # ranges are those of files
+        self._file = lines.file
         self._begin = begin
         self._end = end
-        self._looks_back = begin > data_begin
-        self._separator = separator
+        self._looks_back = begin > lines.data_begin
+        self._options = options
         self._limit = limit
         self._max_records = max_records
-        self._forgets = forgets
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """See `Fragment`."""
         data = self._read()
         origin = self._begin - self._looks_back
-        first = find_first(data, self._separator, 0) + 1 if self._looks_back else 0
+        first = find_first(data, self._options.separator, 0) + 1 if self._looks_back else 0
         inside = self._end - origin
         if (self._looks_back and not first) or first >= inside:
             return
-        stop = find_first(data, self._separator, inside - 1) + 1
-        last = stop or first + find_last_end(data[first:inside], self._separator)
-        for batch in cut_batches(data[:last], first, self._separator, self._max_records):
+        stop = find_first(data, self._options.separator, inside - 1) + 1
+        last = stop or first + find_last_end(data[first:inside], self._options.separator)
+        for batch in cut_batches(data[:last], first, self._options.separator, self._max_records):
             self._limit.check(batch, origin)
             yield batch
         if not stop:
@@ -94,17 +90,17 @@ class RangeFragment(Fragment):
 
     def _read_terminated(self, begin: int, stop: int) -> Bytes:
         """Return these bytes of the file, a missing last separator of the file appended."""
-        data = np.empty(stop - begin + len(self._separator), np.uint8)
+        data = np.empty(stop - begin + len(self._options.separator), np.uint8)
         size = stop - begin
         descriptor = self._file.open()
         try:
             self._file.read_at(descriptor, data.data[:size], begin)
-            if self._forgets:
-                forget_pages(descriptor, begin, size)
+            if self._options.drop_page_cache:
+                drop_pages(descriptor, begin, size)
         finally:
             close_read(descriptor)
-        if stop == self._file.size and data[size - 1] != self._separator[0]:
-            data[size] = self._separator[0]
+        if stop == self._file.size and data[size - 1] != self._options.separator[0]:
+            data[size] = self._options.separator[0]
             return data
         return data[:size]
 
@@ -120,7 +116,7 @@ class RangeFragment(Fragment):
         descriptor = self._file.open()
         try:
             for at in range(self._end, self._file.size, _SEARCH_BYTES):
-                found = os.pread(descriptor, _SEARCH_BYTES, at).find(self._separator)
+                found = os.pread(descriptor, _SEARCH_BYTES, at).find(self._options.separator)
                 if found >= 0:
                     return at + found + 1
                 if at - begin > self._limit.max_bytes:

@@ -36,12 +36,12 @@ _ENCODED_PART = 6  # what a table becomes as lines, and on the way there, in siz
 class FileOutput:
     """A new file that bytes are appended to."""
 
-    def __init__(self, path: Path, *, forgets: bool = False) -> None:
+    def __init__(self, path: Path, *, drop_page_cache: bool = False) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o666)
         self._path = path
         self._byte_count = 0
-        self._behind = WriteBehind(self._descriptor, forgets=forgets)
+        self._behind = WriteBehind(self._descriptor, drop_page_cache=drop_page_cache)
 
     def write(self, view: memoryview) -> None:
         """Append all bytes of `view`."""
@@ -257,7 +257,7 @@ class LineTarget(Target):
         None for the default of the compression.
     header
         What each shard begins with.
-    forgets
+    drop_page_cache
         See `WriteOptions`.
 
     Raises
@@ -267,9 +267,9 @@ class LineTarget(Target):
     """
 
     def __init__(
-        self, suffix: str, compression: str, level: int | None, header: bytes, *, forgets: bool
+        self, suffix: str, compression: str, level: int | None, header: bytes, *, drop_page_cache: bool
     ) -> None:
-        self._forgets = forgets
+        self._drop_page_cache = drop_page_cache
         self._compression = compression
         self._level = level
         self._header = header
@@ -290,7 +290,7 @@ class LineTarget(Target):
 
     def open(self, path: Path, threads: int) -> LineSink:
         """See `Target`."""
-        return self._open(FileOutput(path, forgets=self._forgets), threads)
+        return self._open(FileOutput(path, drop_page_cache=self._drop_page_cache), threads)
 
     def open_stream(self, stream: BinaryIO, threads: int) -> LineSink:
         """See `SupportsStream`."""

@@ -101,22 +101,19 @@ class LineSource(Source):
         max_records = _count_batch_records(block_bytes)
         max_record_bytes = min(max_record_bytes, self.options.max_record_bytes)
         return read_files(
-            chosen, self.options.separator, max_records, max_record_bytes, forgets=self.options.forgets
+            chosen,
+            self.options.separator,
+            max_records,
+            max_record_bytes,
+            drop_page_cache=self.options.drop_page_cache,
         )
 
     def _ranges(self, lines: LineInput, block_bytes: int, limit: RecordLimit) -> Iterator[Fragment]:
         assert lines.file is not None  # noqa: S101 # ranges are those of files
         for begin in range(lines.data_begin, lines.file.size, block_bytes):
-            yield RangeFragment(
-                lines.file,
-                begin,
-                min(begin + block_bytes, lines.file.size),
-                data_begin=lines.data_begin,
-                separator=self.options.separator,
-                limit=limit,
-                max_records=_count_batch_records(block_bytes),
-                forgets=self.options.forgets,
-            )
+            end = min(begin + block_bytes, lines.file.size)
+            max_records = _count_batch_records(block_bytes)
+            yield RangeFragment(lines, begin, end, self.options, limit, max_records)
 
     def _blocks(
         self, lines: LineInput, block_bytes: int, limit: RecordLimit, window_bytes: int

@@ -37,7 +37,9 @@ class ParquetFormat(Format):
 
         if layout is not None and not isinstance(layout, ParquetLayout):
             raise TypeError(f"not a layout of Parquet inputs: {type(layout).__name__}")
-        return ParquetTarget(schema, make_plan(schema, layout, options), forgets=options.forgets)
+        return ParquetTarget(
+            schema, make_plan(schema, layout, options), drop_page_cache=options.drop_page_cache
+        )
 
 
 FORMAT = ParquetFormat()

@@ -51,10 +51,12 @@ class TextTarget(LineTarget):
         header: bytes,
         *,
         table_separator: bytes | None,
-        forgets: bool,
+        drop_page_cache: bool,
     ) -> None:
         self._table_separator = table_separator
-        super().__init__(FORMAT.names.suffixes[0], compression, level, header, forgets=forgets)
+        super().__init__(
+            FORMAT.names.suffixes[0], compression, level, header, drop_page_cache=drop_page_cache
+        )
 
     def encoder(self) -> Encode | None:
         """See `LineTarget`."""
@@ -91,7 +93,7 @@ class TextFormat(Format):
             options.compression_level,
             lines.header if lines else b"",
             table_separator=None if lines else options.separator,
-            forgets=options.forgets,
+            drop_page_cache=options.drop_page_cache,
         )
 
 

@@ -24,7 +24,7 @@ from recshuf.audit.verify.record_sets import INPUTS
 from recshuf.errors import InputError, UsageError
 from recshuf.job import planner
 from recshuf.piles.scratch import Scratch
-from recshuf.records.reader import Reading
+from recshuf.records.reader import InputReader
 from tests.run.test_conversions import PAIRS, WRITERS, choose_schema, make_columns
 from tests.run.test_pipeline import SUFFIXES
 from tests.support.format_tools import decompress_file
@@ -473,13 +473,13 @@ def test_pipes_are_refused_before_anybody_waits_for_them(tmp_path: Path):
 
 def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path, output = make_output(tmp_path)
-    read = Reading.run
+    read = InputReader.run
 
     def read_and_write(*arguments: Any) -> None:
         read(*arguments)
         os.utime(path, ns=(1, 1))
 
-    monkeypatch.setattr(Reading, "run", read_and_write)
+    monkeypatch.setattr(InputReader, "run", read_and_write)
     with pytest.raises(InputError, match=r"in\.txt.*change"):
         recshuf.verify(path, output)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.errors import ConversionError, InputError, Unforeseen
+from recshuf.errors import ConversionError, InputError, SchemaMismatch
 from recshuf.formats.jsonl.decoding.bad_lines import Sieve
 from recshuf.formats.jsonl.decoding.columns import walk_columns
 from recshuf.formats.jsonl.decoding.inference import GivenTypes, InferredTypes
@@ -72,11 +72,11 @@ class JsonDecoder(Decoder):
         self._types = InferredTypes(field) if schema is None else GivenTypes(schema, others=others)
         self._final_parser = None if schema is None else self._narrow(self._types.parser)
         self._sieve = Sieve(self._types, self._record_error) if sets_bad_aside else None
-        self._trusted_after: Spot | None = None
+        self._prefix_end: Spot | None = None
 
-    def trust_after(self, input_index: int) -> None:
-        """See `SupportsTrust`."""
-        self._trusted_after = Spot(input_index, 0)
+    def infer_from_prefix(self, input_index: int) -> None:
+        """See `SupportsPrefixInference`."""
+        self._prefix_end = Spot(input_index, 0)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -95,7 +95,7 @@ class JsonDecoder(Decoder):
         """
         records = as_lines(batch.column(0))
         numbers = np.arange(first_row, first_row + len(records))
-        if self._trusted_after is not None and Spot(input_index, first_row) > self._trusted_after:
+        if self._prefix_end is not None and Spot(input_index, first_row) > self._prefix_end:
             self._observe_lines(records, Rows(input_index, numbers), _check_form)
             return None
         faults = Faults()
@@ -124,15 +124,15 @@ class JsonDecoder(Decoder):
         ------
         ConversionError
             When the batch holds 2 GiB of text or more.
-        Unforeseen
-            When a record that was taken on trust does not fit.
+        SchemaMismatch
+            When a record does not fit the schema inferred from the first ones.
         InputError
             When another one does not, which only happens if it was not observed.
         """
         parser, lines = self._finish_parser(), as_lines(batch.column(0))
         if batch.nbytes > _MAX_BATCH_BYTES:
             raise ConversionError("record", f"{batch.nbytes} bytes of JSON are too much to convert at once")
-        parse = _parse_observed if self._trusted_after is None else _parse_trusted
+        parse = _parse_observed if self._prefix_end is None else _parse_by_prefix
         pieces = [parse(parser, piece) for piece in cut_kept_pieces(lines, parser.field_count)]
         if not pieces:
             pieces = [[pa.nulls(0, field.type) for field in parser.schema]]
@@ -216,12 +216,12 @@ def _check_form(lines: pa.Array, _: Rows) -> None:
     check_lines(lines)
 
 
-def _parse_trusted(parser: Parser, lines: pa.Array) -> list[pa.Array]:
+def _parse_by_prefix(parser: Parser, lines: pa.Array) -> list[pa.Array]:
     try:
         columns = parser.parse(lines)
         check_floats(list(walk_columns(columns, parser.schema.names)), lines, as_given=False)
     except BadRecord as error:
-        raise Unforeseen from error
+        raise SchemaMismatch from error
     return columns
 
 

@@ -40,16 +40,16 @@ class ParquetTarget(Target):
         Schema of the batches.
     plan
         How to write them.
-    forgets
+    drop_page_cache
         See `WriteOptions`.
     """
 
     suffix = ".parquet"
 
-    def __init__(self, schema: pa.Schema, plan: WritePlan, *, forgets: bool = False) -> None:
+    def __init__(self, schema: pa.Schema, plan: WritePlan, *, drop_page_cache: bool = False) -> None:
         self._schema = schema
         self._plan = plan
-        self._forgets = forgets
+        self._drop_page_cache = drop_page_cache
 
     def sink_bytes(self, threads: int) -> int:
         """Return what the row groups take before and while they are written."""
@@ -61,7 +61,7 @@ class ParquetTarget(Target):
     def open(self, path: Path, threads: int) -> Sink:
         """Create the file; a link in its place is refused like a file."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = BehindFile(os.open(path, flags, 0o666), "wb", forgets=self._forgets)
+        file = BehindFile(os.open(path, flags, 0o666), "wb", drop_page_cache=self._drop_page_cache)
         stream = io.BufferedWriter(file, _FILE_BUFFER_BYTES)
         return ParquetSink(stream, self._schema, self._plan, _count_encoders(threads))
 

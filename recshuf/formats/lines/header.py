@@ -1,0 +1,63 @@
+"""The header of an input of lines: the first lines, which are no records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from recshuf.errors import InputError
+from recshuf.formats.lines.limit import RecordLimit
+
+if TYPE_CHECKING:
+    from recshuf.formats.compression.streams import ByteReader
+    from recshuf.interfaces import ReadOptions
+
+_PIECE_BYTES = 1 << 12
+
+
+class Header(NamedTuple):
+    """The header of an input, taken from its reader."""
+
+    lines: bytes | None
+    """The lines, each with its separator; None for an empty input."""
+    rest: bytes
+    """What was read behind them."""
+    end: int
+    """Where the first record starts in the (decompressed) input."""
+
+
+def take_header(name: str, reader: ByteReader, options: ReadOptions, *, is_compressed: bool) -> Header:
+    """Return the header of an input whose reader stands at its start, and at least one byte more if there is one.
+
+    Raises
+    ------
+    InputError
+        When the input ends within its header, or a line of it is too long.
+    """
+    limit = RecordLimit(name, options.max_record_bytes, "--max-record-bytes", is_compressed)
+    data = bytearray()
+    view = memoryview(bytearray(_PIECE_BYTES))
+    end = found = 0
+    while found < options.header_lines or not data:
+        at = data.find(options.separator, end) if found < options.header_lines else -1
+        if at >= 0:
+            end = at + len(options.separator)
+            found += 1
+            continue
+        if len(data) - end > limit.max_bytes:
+            raise limit.exceeded(end)
+        read = reader.readinto(view)
+        if not read:
+            return _end_header(name, data, end, found, options)
+        data += view[:read]
+    return Header(bytes(data[:end]), bytes(data[end:]), end)
+
+
+def _end_header(name: str, data: bytearray, end: int, found: int, options: ReadOptions) -> Header:
+    """Return the header of an input that ends within it: the last line may lack its separator."""
+    if not data:
+        return Header(None, b"", 0)
+    if options.header_lines - found > 1 or len(data) == end:
+        raise InputError(
+            name, f"has fewer lines than its header, {options.header_lines}", remedy="check --header"
+        )
+    return Header(bytes(data) + options.separator, b"", len(data))

@@ -1,0 +1,143 @@
+"""Inputs while they are read: their fragments, taken by any thread, and which input a thread takes next."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from recshuf.errors import Stopped
+from recshuf.records.rows import RowCounter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from recshuf.interfaces import Fragment, Source
+
+
+@dataclass(slots=True)
+class InputTask:
+    """One input being read, or several at once: its fragments are taken one by one, by any thread."""
+
+    inputs: Sequence[int]
+    fragments: Iterator[Fragment]
+    counter: RowCounter = field(default_factory=RowCounter)
+    taken: int = 0
+    left: int = 1
+    """Fragments taken and not yet read, batches not yet visited, and one for the iterator as long as it has more."""
+    fragment_lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a fragment is made, which may take as long as to unpack it; taken before `lock`."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Of `left`."""
+
+    def take(self) -> tuple[int, Fragment] | None:
+        """Return the next fragment and its number; None when there is none left."""
+        with self.fragment_lock:
+            fragment = next(self.fragments, None)
+            if fragment is None:
+                return None
+            self.hold()
+            self.taken += 1
+            return self.taken - 1, fragment
+
+    def hold(self) -> None:
+        """Add one to what is left to do."""
+        with self.lock:
+            self.left += 1
+
+    def release(self) -> bool:
+        """Take one from what is left to do; return whether it was the last."""
+        with self.lock:
+            self.left -= 1
+            return not self.left
+
+
+class InputSchedule:
+    """Which inputs threads read next: each run by one thread, then what is open by all who have nothing else.
+
+    Parameters
+    ----------
+    runs
+        Consecutive inputs that one thread reads in one go.
+    """
+
+    def __init__(self, runs: Iterable[list[int]]) -> None:
+        self._waiting = deque(runs)
+        self._tasks: dict[int, InputTask] = {}
+        self._open: list[InputTask] = []
+        self._joined_rows: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def next_run(self) -> list[int] | None:
+        """Return a run that nobody reads yet; None when there is none left."""
+        with self._lock:
+            self.check()
+            return self._waiting.popleft() if self._waiting else None
+
+    def next_open(self) -> InputTask | None:
+        """Return an input whose fragments are not all taken; None when there is none."""
+        with self._lock:
+            return self._open[0] if self._open else None
+
+    def begin(self, index: int, fragments: Iterable[Fragment], *, is_shared: bool) -> InputTask:
+        """Return the task of an input, whose fragments other threads may take if it `is_shared`."""
+        task = InputTask([index], iter(fragments))
+        with self._lock:
+            self.check()
+            self._tasks[index] = task
+            if is_shared:
+                self._open.append(task)
+        return task
+
+    def close(self, task: InputTask) -> bool:
+        """Remove an input whose fragments are all taken; return whether no other thread has done so before."""
+        with self._lock:
+            is_open = task in self._open
+            if is_open:
+                self._open.remove(task)
+            return is_open
+
+    def note_joined(self, rows: Mapping[int, int]) -> None:
+        """Note the rows of inputs that were read at once."""
+        with self._lock:
+            self.check()
+            self._joined_rows.update(rows)
+
+    def rows_of(self, index: int) -> int:
+        """Return how many rows of an input have been read so far."""
+        task = self._tasks.get(index)
+        return self._joined_rows.get(index, 0) if task is None else task.counter.rows
+
+    def stop(self) -> None:
+        """Let no thread take or number anything any more: it gets `Stopped`."""
+        with self._lock:
+            self._stopped = True
+            for task in self._tasks.values():
+                task.counter.stop()
+
+    def check(self) -> None:
+        """Raise `Stopped` after `stop`."""
+        if self._stopped:
+            raise Stopped
+
+
+def group_inputs(source: Source, inputs: Sequence[int], most_bytes: int, workers: int) -> Iterator[list[int]]:
+    """Yield runs of consecutive inputs that one thread reads in one go, so many small ones in each that it pays.
+
+    A run holds `most_bytes` or less, if it is not of one input, and no more than an eighth of what each worker has to
+    read, so that all have enough to do.
+    """
+    sizes = [source.inputs[index].native_bytes for index in inputs]
+    most = min(most_bytes, sum(size or 0 for size in sizes) // (8 * workers))
+    run: list[int] = []
+    run_bytes = 0
+    for index, size in zip(inputs, sizes, strict=True):
+        if run and (size is None or run_bytes + size > most or index != run[-1] + 1):
+            yield run
+            run, run_bytes = [], 0
+        run.append(index)
+        run_bytes += most + 1 if size is None else size
+    if run:
+        yield run

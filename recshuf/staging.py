@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from recshuf.journal import Entry
     from recshuf.shards import Destination
 
-_OWN_NAMES = frozenset(("journal.jsonl", "shards", "piles", "old", "quarantine"))
+_OWN_NAMES = frozenset(("journal.jsonl", "shards", "piles", "old"))
 PILES_PREFIX = "recshuf-piles-"
 """What a folder of pile sets outside the work folder begins with."""
 _READ_BYTES = 128 << 10

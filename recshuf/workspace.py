@@ -77,20 +77,16 @@ def open_quarantine(
     inputs = [file.path for file in opened.files if file.path is not None and file.stamp is not None]
     overwrite = opened.job.overwrite or opened.job.resume
     check_path(path, inputs, destination.path if destination else None, overwrite=overwrite)
-    if staging is not None:
-        folder = staging.folder / "quarantine"
-    else:
-        folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="recshuf-", dir=parent)))
     read = opened.job.read
     quarantine = Quarantine(
         path,
-        folder,
+        parent if staging is None else staging.folder,
         [summary.name for summary in opened.source.inputs],
+        secrets.token_hex(8) if staging is None else str(real_path(staging.folder)),
         header_lines=read.header_lines,
         separator_bytes=len(read.separator),
     )
-    for index in range(len(opened.source.inputs)):
-        quarantine.discard(index)  # a run that is continued looks at all records again
+    cleanup.callback(quarantine.close)
     cleanup.callback(quarantine.withdraw)
     return quarantine
 

@@ -82,14 +82,12 @@ def _run_shuffle(
         _print_plan(inputs, output, report, options)
         return
     from recshuf import api
-    from recshuf._standard_streams import open_standard_streams
     from recshuf._wording import detail_lines, summary
     from recshuf.terminal import say
 
     progress = _choose_progress(quiet, writes_records=output in (None, "-"))
     try:
-        with open_standard_streams() as (stdin, stdout):
-            done = api.shuffle(inputs, output, progress=progress, stdin=stdin, stdout=stdout, **options)
+        done = api.shuffle(inputs, output, progress=progress, **options)
     finally:
         progress.stop()
     for line in detail_lines(done) if verbose else ():

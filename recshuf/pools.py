@@ -1,22 +1,24 @@
-"""Pools of threads, all of which have ended when the pool is left."""
+"""Pools of threads that are waited for, but not for ever once the run is interrupted."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
+PATIENCE_SECONDS = 1.0
 _STARTING_SECONDS = 0.001
-_STARTING_TRIES = 1000
 _numbers = count()
 
 
 class Pool(ThreadPoolExecutor):
-    """Threads that have ended when `shutdown` returns, whenever a signal came.
+    """Threads that have ended when `shutdown` returns, unless the run is interrupted.
 
-    The base class forgets a thread that it was starting as a signal raised an exception in it, and does not wait for
-    that one.
+    While a `KeyboardInterrupt` is handled, threads that go on for longer than `PATIENCE_SECONDS` are left behind: nothing
+    wakes one that reads a silent pipe or writes to a full one. The base class forgets a thread that it was starting as a
+    signal raised an exception in it; here that one is waited for, too.
 
     Parameters
     ----------
@@ -32,19 +34,31 @@ class Pool(ThreadPoolExecutor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more work, and wait for the threads."""
-        super().shutdown(wait, cancel_futures=cancel_futures)
+        super().shutdown(False, cancel_futures=cancel_futures)
         if wait:
-            for thread in threading.enumerate():
-                if thread.name.startswith(self._prefix):
-                    _join(thread)
+            is_interrupted = isinstance(sys.exception(), KeyboardInterrupt)
+            try:
+                self._join(time.monotonic() + PATIENCE_SECONDS if is_interrupted else None)
+            except KeyboardInterrupt:
+                self._join(time.monotonic() + PATIENCE_SECONDS)
+                raise
+
+    def _join(self, deadline: float | None) -> None:
+        """Wait for the threads, some of which may not have begun yet, and perhaps never will."""
+        for thread in threading.enumerate():
+            if thread.name.startswith(self._prefix):
+                _join(thread, deadline)
 
 
-def _join(thread: threading.Thread) -> None:
-    """Wait for the end of a thread that may not have begun yet, and perhaps never will."""
-    for _ in range(_STARTING_TRIES):
+def _join(thread: threading.Thread, deadline: float | None) -> None:
+    """Wait for the end of a thread, but not beyond `deadline` by the monotonic clock."""
+    started_by = time.monotonic() + PATIENCE_SECONDS
+    while True:
         try:
-            thread.join()
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
         except RuntimeError:  # not begun
+            if time.monotonic() > started_by:
+                return
             time.sleep(_STARTING_SECONDS)
         else:
             return

@@ -36,7 +36,6 @@ _MODULES = (
     "recshuf.formats._lines_text",
     "recshuf.formats._compression_decode",
     "recshuf.formats._compression_encode",
-    "recshuf._standard_streams",
     "recshuf._wording",
     "pyarrow.compute",
     "pyarrow.json",

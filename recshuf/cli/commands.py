@@ -82,13 +82,11 @@ def _run_shuffle(
         return
     from recshuf import api
     from recshuf.audit.reports.text import detail_lines, summary
-    from recshuf.cli.standard_streams import open_standard_streams
     from recshuf.cli.terminal import say
 
     progress = _choose_progress(quiet, writes_records=output in (None, "-"))
     try:
-        with open_standard_streams() as (stdin, stdout):
-            done = api.shuffle(inputs, output, progress=progress, stdin=stdin, stdout=stdout, **options)
+        done = api.shuffle(inputs, output, progress=progress, **options)
     finally:
         progress.stop()
     for line in detail_lines(done) if verbose else ():

@@ -44,7 +44,7 @@ def commit(work: WorkFolder, manifest: Manifest | None) -> None:
 
 
 def _note_place(work: WorkFolder, path: Path) -> None:
-    """Write into the journal what the output's name will lead to."""
+    """Note in the journal the inode that the output's name is to lead to."""
     found = path.stat()
     work.journal.append({"commit": [found.st_dev, found.st_ino]})
 

@@ -23,7 +23,7 @@ class ShardFiles:
     folder
         Where they are written.
     journal
-        Tells whether the run that is continued had put them in place.
+        Journal of the run, which shows whether the run that is continued had put them in place.
     """
 
     def __init__(self, folder: Path, destination: Destination, journal: Journal) -> None:
@@ -69,5 +69,6 @@ class ShardFiles:
     def list_files(self) -> list[tuple[str, int]]:
         """Return name and size of each shard, in their order."""
         folder = self.written if self.destination.is_directory else self.folder
-        names = sorted(set(os.listdir(folder)) - {MANIFEST_NAME}, key=lambda name: (len(name), name))  # noqa: PTH208
+        others = {MANIFEST_NAME, self.folder.parent.name}  # the work folder may lie in the output
+        names = sorted(set(os.listdir(folder)) - others, key=lambda name: (len(name), name))  # noqa: PTH208
         return [(name, (folder / name).stat().st_size) for name in names]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import sys
-import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
@@ -177,16 +176,16 @@ def open_quarantine(
     inputs = [file.path for file in resolved.inputs.files if file.path is not None and file.stamp is not None]
     overwrite = resolved.job.options["overwrite"] or resolved.job.options["resume"]
     check_path(path, inputs, destination.path if destination else None, overwrite=overwrite)
-    if work is not None:
-        folder = work.path / "quarantine"
-    else:
-        folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="recshuf-", dir=parent)))
     read, names = resolved.job.read, [summary.name for summary in resolved.inputs.source.inputs]
     quarantine = Quarantine(
-        path, folder, names, header_lines=read.header_lines, separator_bytes=len(read.separator)
+        path,
+        parent if work is None else work.path,
+        names,
+        secrets.token_hex(8) if work is None else str(real_path(work.path)),
+        header_lines=read.header_lines,
+        separator_bytes=len(read.separator),
     )
-    for index in range(len(names)):
-        quarantine.discard(index)  # a run that is continued looks at all records again
+    cleanup.callback(quarantine.close)
     cleanup.callback(quarantine.withdraw)
     return quarantine
 

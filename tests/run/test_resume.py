@@ -18,6 +18,7 @@ from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.job.progress import SilentProgress
 from recshuf.output.journal import Journal, read_journal
 from recshuf.output.shard_files import ShardFiles
+from recshuf.output.work_folder import WorkFolder
 from recshuf.piles.pile_set import PileSet
 from tests.run.test_pipeline import FORMATS, make_inputs
 
@@ -260,6 +261,25 @@ def test_an_output_replaced_in_part_is_completed(
     run(inputs, tmp_path / "out", resume=True, **options)
     assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
     assert sorted(os.listdir(tmp_path)) == ["in", "out", "whole"]
+
+
+@pytest.mark.parametrize("is_mount", [True, False])
+def test_a_run_that_died_after_its_commit_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_mount: bool
+):
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    run(inputs, tmp_path / "whole")
+    run(inputs, tmp_path / "out", seed=1)
+    monkeypatch.setattr(Path, "is_mount", lambda path: is_mount and path.name == "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, "remove", WorkFolder.release)
+        run(inputs, tmp_path / "out", overwrite=True)
+    folder = tmp_path / "out" / ".recshuf" if is_mount else tmp_path / ".out.recshuf"
+    assert folder.is_dir()
+    report = run(inputs, tmp_path / "out", overwrite=True, resume=True)
+    assert [shard.name for shard in report.shards] == [f"shard-{shard:05d}.txt" for shard in range(3)]
+    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("parts", [2, 5])

@@ -147,8 +147,9 @@ def _write_shards(
     except BrokenPipeError:
         raise  # whoever reads has had enough, which is no failure
     except OSError as error:
+        folder = None if workspace.work is None else workspace.work.path
         name, needed = resolved.output.name, resolved.plan.peak_disk_bytes
-        raise write_error(error, name, workspace.folder, needed) from error
+        raise write_error(error, name, folder, needed) from error
 
 
 def _verify(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> PassReport:

@@ -17,6 +17,7 @@ from recshuf.piles.layout import PileLayout
 from recshuf.records.digests import Digest
 from recshuf.records.input_counts import InputCount
 from recshuf.records.keys import ORDER_VERSION
+from recshuf.run.scatter import SetResult
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
@@ -37,20 +38,10 @@ _LIBRARIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class SealedSet:
-    """A pile set that can be taken over."""
-
-    index_place: int
-    inputs: dict[int, InputCount]
-    """What was read of each of its inputs."""
-
-
-@dataclass(frozen=True, slots=True)
 class WrittenShard:
     """A shard that is complete."""
 
     name: str
-    byte_count: int
     checksum: str
     digest: Digest
     schema: str | None
@@ -62,7 +53,7 @@ class Earlier:
     """What an earlier run of the same job has finished, by its journal."""
 
     header: Entry
-    sets: dict[int, SealedSet]
+    sets: list[SetResult]
     shards: dict[int, WrittenShard]
 
     @classmethod
@@ -70,21 +61,16 @@ class Earlier:
         """Return what the entries of a journal tell; None where there are none."""
         if not entries:
             return None
-        sets = {
-            entry["set"]: SealedSet(
-                entry["index"], {int(key): _parse_count(count) for key, count in entry["inputs"].items()}
-            )
-            for entry in entries
-            if "set" in entry
-        }
+        # Of a set that was made again, the last entry counts.
+        sets = {entry["set"]: _parse_set(entry) for entry in entries if "set" in entry}
         shards = {
             entry["shard"]: WrittenShard(
-                entry["name"], entry["bytes"], entry["xxh3"], Digest(*entry["digest"]), entry["schema"]
+                entry["name"], entry["xxh3"], Digest(*entry["digest"]), entry["schema"]
             )
             for entry in entries
             if "shard" in entry
         }
-        return cls(entries[0], sets, shards)
+        return cls(entries[0], [*sets.values()], shards)
 
     @property
     def piles(self) -> PileLayout:
@@ -178,10 +164,18 @@ def describe_job(resolved: ResolvedJob, seed: int, piles: Path | None) -> Entry:
     }
 
 
-def describe_set(set_index: int, index_place: int, inputs: Mapping[int, InputCount]) -> Entry:
+def describe_set(result: SetResult) -> Entry:
     """Return the entry of a pile set that is sealed."""
-    counts = {str(index): [count.byte_count, *_pack(count.digest)] for index, count in inputs.items()}
-    return {"set": set_index, "index": index_place, "inputs": counts}
+    counts = {str(index): [count.byte_count, *_pack(count.digest)] for index, count in result.inputs.items()}
+    return {"set": result.set_index, "index": result.index_offset, "inputs": counts}
+
+
+def _parse_set(entry: Entry) -> SetResult:
+    counts = {
+        int(index): InputCount(byte_count, Digest(*digest))
+        for index, (byte_count, *digest) in entry["inputs"].items()
+    }
+    return SetResult(entry["set"], entry["index"], counts)
 
 
 def describe_shard(shard: int, path: Path, digest: Digest, schema: pa.Schema | None) -> Entry:
@@ -202,10 +196,6 @@ def _sum_schema(schema: pa.Schema | None) -> str | None:
 
 def _pack(digest: Digest) -> list[int]:
     return [digest.records, digest.byte_count, digest.fingerprint]
-
-
-def _parse_count(numbers: list[int]) -> InputCount:
-    return InputCount(numbers[0], Digest(*numbers[1:]))
 
 
 def _compare(what: str, before: object, now: object) -> None:

@@ -48,13 +48,13 @@ def observe_inputs(
 def _adopt_sets(workspace: Workspace, progress: Progress) -> dict[int, InputCount]:
     """Take over the pile sets of the run that is continued, and return what was read of their inputs."""
     finished: dict[int, InputCount] = {}
-    for number, sealed in workspace.earlier.sets.items() if workspace.earlier else ():
+    for result in workspace.earlier.sets if workspace.earlier else ():
         try:
-            workspace.store.adopt(SealedSet(number, sealed.index_place))
+            workspace.store.adopt(SealedSet(result.set_index, result.index_offset))
         except PileError as error:
             progress.warn(f"{error}; its part of the run is made again")
             continue
-        finished |= sealed.inputs
+        finished |= result.inputs
     return finished
 
 
@@ -71,7 +71,7 @@ def _read_inputs(
 
     def note_set(result: SetResult) -> None:
         if work is not None:
-            work.journal.note(describe_set(result.set_index, result.index_offset, result.inputs))
+            work.journal.note(describe_set(result))
 
     adds_provenance = resolved.job.options["provenance"]
     task = ScatterTask(inputs.source, resolved.plan, workspace.seed, finished, adds_provenance)

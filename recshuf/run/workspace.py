@@ -48,11 +48,6 @@ class Workspace:
     """None where bad records are errors."""
     store: PileStore
 
-    @property
-    def folder(self) -> Path | None:
-        """The folder in which the output is made; None for a stream."""
-        return self.work.path if self.work else None
-
 
 def enter_work_folder(
     job: Job, destination: Destination | None, progress: Progress, cleanup: ExitStack
@@ -114,8 +109,10 @@ def open_workspace(
     OutputError
         When something cannot be opened; `DiskFullError` when there is no room for the run.
     """
-    job = resolved.job
-    seed = _choose_seed(job, earlier)
+    job, folder = resolved.job, work.path if work else None
+    seed = job.options["seed"]
+    if seed is None:
+        seed = earlier.seed if earlier else secrets.randbits(128)
     stream = _open_stream(resolved, cleanup)
     scratch = open_scratch(resolved, work, earlier)
     if work is not None:
@@ -126,17 +123,11 @@ def open_workspace(
             earlier.check(header)
     cleanup.callback(scratch.close)
     if not job.options["no_space_check"]:
-        check_space(resolved, scratch.parent, work.path if work else None)
+        check_space(resolved, scratch.parent, folder)
     quarantine = open_quarantine(resolved, work, scratch.parent, cleanup)
     store = make_store(resolved, scratch, keeps_sets=work is not None and not job.reads_stdin)
     cleanup.callback(store.close)
     return Workspace(seed, work, earlier, stream, quarantine, store)
-
-
-def _choose_seed(job: Job, earlier: Earlier | None) -> int:
-    if job.options["seed"] is not None:
-        return job.options["seed"]
-    return earlier.seed if earlier else secrets.randbits(128)
 
 
 def _open_stream(resolved: ResolvedJob, cleanup: ExitStack) -> BinaryIO | None:

@@ -11,6 +11,7 @@ import xxhash
 
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import Stamp
+from recshuf.job.options import OPTIONS, flag_of
 from recshuf.output.checksum import find_checksum
 from recshuf.piles.layout import PileLayout
 from recshuf.records.digests import Digest
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.output.journal import Entry
-    from recshuf.run.opening import Opened
+    from recshuf.run.resolve import ResolvedJob
 
 _LIBRARIES = {
     "parquet": ("pyarrow",),
@@ -149,40 +150,30 @@ class Earlier:
         return good, damaged
 
 
-def describe_job(opened: Opened, seed: int, piles: Path | None) -> Entry:
+def describe_job(resolved: ResolvedJob, seed: int, piles: Path | None) -> Entry:
     """Return the first entry of a job's journal: everything that its output depends on."""
-    job, write = opened.job, opened.write
+    job, write, cut = resolved.job, resolved.output.write, resolved.output.cut
     options = {
-        "--format": opened.source_name,
-        "--to": opened.target_name,
+        "--format": resolved.inputs.format,
+        "--to": resolved.output.format,
         "--seed": str(seed),
         "--compression": write.compression,
         "compression level": write.compression_level,
-        "--shards": opened.cut.shards,
-        "--shard-records": opened.cut.shard_records,
-        "--shard-bytes": opened.cut.shard_bytes,
-        "--head-count": job.head_count,
-        "--header": job.read.header_lines,
-        "--separator": job.read.separator.hex(),
-        "--datasets": job.read.datasets and list(job.read.datasets),
-        "--columns": job.read.columns and list(job.read.columns),
-        "--schema": job.read.schema and str(job.read.schema),
-        "--nan-as-null": write.nan_as_null,
-        "--on-bad-record": job.quarantine and str(job.quarantine),
-        "--provenance": job.provenance or None,
-    }
-    names = {
-        name for format_name in (opened.source_name, opened.target_name) for name in _LIBRARIES[format_name]
-    }
+        "--shards": cut.shards,
+        "--shard-records": cut.shard_records,
+        "--shard-bytes": cut.shard_bytes,
+        "--head-count": job.options["head_count"],
+    } | {flag_of(name): option.identity(job) for name, option in OPTIONS.items() if option.identity}
+    names = {*_LIBRARIES[resolved.inputs.format], *_LIBRARIES[resolved.output.format]}
     return {
         "recshuf": __version__,
         "order": ORDER_VERSION,
         "libraries": {name: import_module(name).__version__ for name in sorted(names)},
         "options": options,
-        "inputs": [[file.name, *(file.stamp or Stamp())[:2]] for file in opened.files],
-        "pile_count": opened.plan.pile_count,
-        "region_piles": opened.plan.region_piles,
-        "set_of_input": list(opened.plan.set_of_input),
+        "inputs": [[file.name, *(file.stamp or Stamp())[:2]] for file in resolved.inputs.files],
+        "pile_count": resolved.plan.pile_count,
+        "region_piles": resolved.plan.region_piles,
+        "set_of_input": list(resolved.plan.set_of_input),
         "piles": None if piles is None else str(piles),
     }
 

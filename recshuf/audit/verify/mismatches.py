@@ -13,9 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.piles.codec import choose_codec
+from recshuf.piles.layout import StorePlan
+from recshuf.piles.reader import PileReader
+from recshuf.piles.slices import Origin
 from recshuf.piles.store import PileStore
 from recshuf.records.batch import Records
-from recshuf.records.keys import find_piles, sort_by_pile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -156,7 +158,7 @@ class Search:
         self._wanted = wanted
         codec = choose_codec(pa.schema([pa.field(name, pa.binary(8), nullable=False) for name in _WORDS]))
         piles = min(_MOST_PILES, max(1, expected * _ENTRY_BYTES // (memory_bytes // 32)))
-        self._store = PileStore(codec, piles, scratch, (float(expected),), memory_bytes // 4)
+        self._store = PileStore(StorePlan(piles, (float(expected),), memory_bytes // 4), codec, scratch)
 
     def add(self, set_index: int, hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
         """Add the hashes, shape ``(n, 2)``, of consecutive records of `INPUTS` or `OUTPUT`."""
@@ -174,19 +176,17 @@ class Search:
         )
 
     def _keep(self, entries: _Entries, set_index: int, file: int) -> None:
-        store = self._store
-        index, bounds = sort_by_pile(find_piles(entries.first, store.pile_count), store.pile_count)
-        entries = entries.take(index)
         columns = [_as_bytes(array) for array in (entries.second, entries.location, entries.count)]
-        batch = pa.RecordBatch.from_arrays(columns, schema=store.codec.schema)
-        store.add(0, file, set_index, Records(entries.first, batch), bounds)
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._store.codec.schema)
+        self._store.add(0, Origin(file, set_index), Records(entries.first, batch))
 
     def run(self) -> Found:
         """Return the records that differ."""
         totals = [0, 0]
         named: list[list[Mismatch]] = [[], []]
-        for pile in range(self._store.pile_count):
-            records = self._store.load(range(pile, pile + 1))
+        reader = PileReader(self._store)
+        for piles in reader.runs():
+            records = reader.load(piles)
             if records is None:
                 continue
             entries, starts = _unpack(records).sort()

@@ -189,13 +189,13 @@ def check(
     """
     column = _choose_column(column, provenance or bool(list_paths(against)), options)
     jobs = _make_check_jobs(data, against, column, provenance, id_column, options)
-    from recshuf.audit.order.check import check_against, check_places, check_values
+    from recshuf.audit.order.check import check_against, check_provenance, check_values
 
     with listen_to(progress) as listener:
         if column is not None:
             return check_values(jobs[0], listener, column)
         if provenance:
-            return check_places(jobs, listener)
+            return check_provenance(jobs, listener)
         return check_against(jobs, listener, id_column)
 
 
@@ -222,7 +222,7 @@ def write_check(
 
     with listen_to(progress) as listener:
         names = [os.fspath(path) for path in list_paths(data)]
-        return report_check(jobs, listener, column, id_column, names, by_places=provenance)
+        return report_check(jobs, listener, column, id_column, names, by_provenance=provenance)
 
 
 def picture(
@@ -278,11 +278,11 @@ def picture(
         raise UsageError("--provenance draws one shuffle; name one file or directory")
     job = _make_order_job(data, against, id_column, options)
     heading = title or ", ".join(os.fspath(path) for path in paths[:2]) + (", ..." if len(paths) > 2 else "")
-    from recshuf.audit.reports.order_pictures import picture_origins, picture_values
+    from recshuf.audit.reports.order_pictures import picture_matching, picture_values
 
     with listen_to(progress) as listener:
         if column is None:
-            return picture_origins(job, listener, id_column, heading, by_places=provenance)
+            return picture_matching(job, listener, id_column, heading, by_provenance=provenance)
         before = [job] if against else []
         after = make_job(data, None, cast("Options", _options_of_output(options) if against else options))
         return picture_values([*before, after], listener, column, heading)

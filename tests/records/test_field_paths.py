@@ -154,7 +154,7 @@ def test_ids_are_read_alone_on_both_sides(tmp_path: Path, data: Path, to: str, f
     recshuf.shuffle(data, output, seed=1, to=to)
     report = recshuf.check(output, against=data, to=to, id_column=field)
     assert report.is_uniform
-    assert (report.tested, report.missing, report.extra, report.twins) == (COUNT, 0, 0, 0)
+    assert (report.tested, report.missing, report.extra, report.duplicates) == (COUNT, 0, 0, 0)
     with pytest.raises(UsageError, match="no column 'nothing'"):
         recshuf.check(output, against=data, to=to, id_column="nothing")
 

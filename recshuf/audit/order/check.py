@@ -1,4 +1,4 @@
-"""Whether records are in a uniformly random order, tested on the files alone."""
+"""Tests on files alone of whether records are in a uniformly random order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.audit.order.battery import MIN_RECORDS, Score, combine_scores, run_battery
-from recshuf.audit.order.sampling import LOTS_SEED, read_origins, read_places, read_values
+from recshuf.audit.order.sampling import SEED, match_by_content, match_by_provenance, sample_column
 from recshuf.audit.order.value_ranks import order_by_value
 from recshuf.errors import UsageError
 
@@ -18,38 +18,38 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.audit.order.matching import Origins
-    from recshuf.audit.order.sample import Sample
+    from recshuf.audit.order.matching import Matching
+    from recshuf.audit.order.sample import BottomKSample
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What the order of records looks like."""
+    """The result of a check."""
 
     basis: str
-    """What the order was tested by: ``origins``, or the name of a column."""
+    """What the order was tested by: ``origins``, the records' positions in the inputs, or the name of a column."""
     records: int
-    """Records there are."""
+    """Number of records, sampled or not."""
     tested: int
-    """Records whose order was tested."""
+    """Number of records whose order was tested."""
     share: float
-    """The part of the records that was drawn to be tested."""
+    """Share of the records that was sampled, 0 to 1."""
     missing: int
-    """Of the records of the inputs drawn: those that are not in the output."""
+    """Number of sampled records of the inputs that are not in the output."""
     extra: int
-    """Of the records of the output drawn: those that are not in the inputs."""
-    twins: int
-    """Of the records tested: those that others are equal to, so that lots were drawn which is which."""
+    """Number of sampled records of the output that are not in the inputs."""
+    duplicates: int
+    """Number of tested records that equal another one; they were told apart at random."""
     mean_move: float
-    """How far records moved on average, as a part of all; a third in a uniformly random order."""
+    """How far records moved on average, as a share of all records; 1/3 in a uniformly random order."""
     scores: tuple[Score, ...]
     seconds: float
 
     @property
     def is_uniform(self) -> bool:
-        """Tell whether nothing speaks against a uniformly random order."""
+        """Whether no statistic speaks against a uniformly random order."""
         return not any(score.is_flagged for score in self.scores)
 
     def to_json(self) -> dict[str, object]:
@@ -69,14 +69,14 @@ class CheckReport:
 
 
 def check_against(jobs: Sequence[Job], progress: Progress, id_column: str | None = None) -> CheckReport:
-    """Test the order of jobs' outputs by where their records come from in the inputs.
+    """Test the order of jobs' outputs by the positions of their records in the inputs, matched by content.
 
     Parameters
     ----------
     jobs
-        Shuffles of the same inputs with different seeds, tested together: biases add up.
+        Shuffles of the same inputs with different seeds. They are tested together, so that small biases add up.
     id_column
-        A column whose values tell records apart; None compares whole records.
+        A column whose values identify records. None: the whole record does.
 
     Raises
     ------
@@ -86,25 +86,25 @@ def check_against(jobs: Sequence[Job], progress: Progress, id_column: str | None
         When files cannot be read, have changed meanwhile, or cannot be compared.
     """
     started = time.perf_counter()
-    return score_origins([read_origins(job, progress, id_column) for job in jobs], started)
+    return score_matchings([match_by_content(job, progress, id_column) for job in jobs], started)
 
 
-def check_places(jobs: Sequence[Job], progress: Progress) -> CheckReport:
-    """Test the order of jobs' inputs, outputs of runs, by where their records say that they were read.
+def check_provenance(jobs: Sequence[Job], progress: Progress) -> CheckReport:
+    """Test the order of jobs' inputs, each the output of a run, by their columns of provenance.
 
     Raises
     ------
     UsageError
-        When there are too few records, or they do not say so.
+        When there are too few records, or no columns of provenance.
     InputError
-        When two say the same, or files cannot be read, or have changed meanwhile.
+        When two records have the same provenance, or files cannot be read, or have changed meanwhile.
     """
     started = time.perf_counter()
-    return score_origins([read_places(job, progress) for job in jobs], started)
+    return score_matchings([match_by_provenance(job, progress) for job in jobs], started)
 
 
 def check_values(job: Job, progress: Progress, column: str) -> CheckReport:
-    """Test the order of a job's inputs by the values of a column: a label, a time, anything that has an order.
+    """Test the order of a job's inputs by the values of a column.
 
     Raises
     ------
@@ -114,16 +114,14 @@ def check_values(job: Job, progress: Progress, column: str) -> CheckReport:
         When files cannot be read, or have changed meanwhile.
     """
     started = time.perf_counter()
-    return score_values(read_values(job, progress, column), column, started)
+    return score_values(sample_column(job, progress, column), column, started)
 
 
-def score_origins(found: Sequence[tuple[Origins, int]], started: float) -> CheckReport:
-    """Return what orders of origins look like, taken together.
+def score_matchings(found: Sequence[Matching], started: float) -> CheckReport:
+    """Return the scores of several outputs together.
 
     Parameters
     ----------
-    found
-        The origins of each output's records, and how many records it has, those not drawn included.
     started
         When the check began, in seconds of `time.perf_counter`.
 
@@ -132,37 +130,36 @@ def score_origins(found: Sequence[tuple[Origins, int]], started: float) -> Check
     UsageError
         When there are too few records.
     """
-    every = [origins for origins, _ in found]
-    for origins in every:
-        if len(origins.order) < MIN_RECORDS and origins.missing and origins.extra:
+    for one in found:
+        if len(one.order) < MIN_RECORDS and one.missing and one.extra:
             raise UsageError(
-                f"only {len(origins.order):,} records of an output are in the inputs, too few to test their order; "
+                f"only {len(one.order):,} records of an output are in the inputs, too few to test their order; "
                 "recshuf verify tells what differs"
             )
-    batteries = [run_battery(origins.order, origins.file_sizes) for origins in every]
+    batteries = [run_battery(one.order, one.file_sizes) for one in found]
     return CheckReport(
         basis="origins",
-        records=sum(count for _, count in found),
-        tested=sum(len(origins.order) for origins in every),
-        share=min(origins.share for origins in every),
-        missing=sum(origins.missing for origins in every),
-        extra=sum(origins.extra for origins in every),
-        twins=sum(origins.twins for origins in every),
-        mean_move=float(np.mean([_find_mean_move(origins.order) for origins in every])),
+        records=sum(one.records for one in found),
+        tested=sum(len(one.order) for one in found),
+        share=min(one.share for one in found),
+        missing=sum(one.missing for one in found),
+        extra=sum(one.extra for one in found),
+        duplicates=sum(one.duplicates for one in found),
+        mean_move=float(np.mean([_find_mean_move(one.order) for one in found])),
         scores=tuple(_combine(batteries)),
         seconds=time.perf_counter() - started,
     )
 
 
-def score_values(sample: Sample, column: str, started: float) -> CheckReport:
-    """Return what the order of values of a column looks like; `started` as for `score_origins`.
+def score_values(sample: BottomKSample, column: str, started: float) -> CheckReport:
+    """Return the scores of the order of a column's values; `started` as for `score_matchings`.
 
     Raises
     ------
     UsageError
-        When there are too few, or they have no order, or all are equal.
+        When there are too few values, or their type has no order, or all are equal.
     """
-    values = order_by_value(sample.take().values, np.random.default_rng(LOTS_SEED))
+    values = order_by_value(sample.take().values, np.random.default_rng(SEED))
     if values.value_count == 1 and len(values.order) >= MIN_RECORDS:
         raise UsageError(
             f"all values of column {column!r} are equal and tell nothing of the order; choose another column"
@@ -174,7 +171,7 @@ def score_values(sample: Sample, column: str, started: float) -> CheckReport:
         share=0.5**sample.level,
         missing=0,
         extra=0,
-        twins=values.twins,
+        duplicates=values.duplicates,
         mean_move=_find_mean_move(values.order),
         scores=tuple(run_battery(values.order, values.group_sizes, "label")),
         seconds=time.perf_counter() - started,
@@ -182,7 +179,7 @@ def score_values(sample: Sample, column: str, started: float) -> CheckReport:
 
 
 def _combine(batteries: Sequence[Sequence[Score]]) -> Sequence[Score]:
-    """Return the scores of several orders as one; of samples, not all may have the same statistics."""
+    """Return the scores of several orders as one, of the statistics that all have: some need enough records."""
     if len(batteries) == 1:
         return batteries[0]
     common = set.intersection(*({score.name for score in scores} for scores in batteries))
@@ -190,5 +187,5 @@ def _combine(batteries: Sequence[Sequence[Score]]) -> Sequence[Score]:
 
 
 def _find_mean_move(order: NDArray[np.int64]) -> float:
-    """Return how far records moved on average, as a part of their number."""
+    """Return how far records moved on average, as a share of their number."""
     return float(np.abs(order - np.arange(len(order))).mean() / len(order))

@@ -1,4 +1,4 @@
-"""Where the records of an output come from: the inputs' records with equal hashes."""
+"""Which record of the inputs each record of an output is: records with equal hashes match."""
 
 from __future__ import annotations
 
@@ -10,70 +10,75 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from recshuf.audit.order.sample import Sample
+    from recshuf.audit.order.sample import BottomKSample
 
 
 @dataclass(frozen=True, slots=True)
-class Origins:
-    """Which records of the inputs those of an output are."""
+class Matching:
+    """The order of an output's records in terms of its inputs."""
 
     order: NDArray[np.int64]
-    """Permutation of ``0 .. n - 1``: the origin of each record of the output, among those that have one."""
+    """Permutation of ``0 .. n - 1``: the rank, in the order of the inputs, of each sampled record that has a match."""
     file_sizes: list[int]
-    """How many of them are from each input."""
+    """How many of these records each input file holds."""
+    records: int
+    """Number of records in the output, sampled or not."""
     share: float
-    """Which part of the records was looked at."""
-    missing: int
-    """Records of the inputs, of those looked at, that are not in the output."""
-    extra: int
-    """The other way round."""
-    twins: int
-    """Records of the output, of those looked at, that have equals there: which is which was drawn by lot."""
+    """Share of the records that was sampled, 0 to 1."""
+    missing: int = 0
+    """Sampled records of the inputs without a match in the output."""
+    extra: int = 0
+    """Sampled records of the output without a match in the inputs."""
+    duplicates: int = 0
+    """Sampled records of the output that equal another one; they were matched at random."""
 
 
-def find_origins(given: Sample, made: Sample, file_count: int, lots: np.random.Generator) -> Origins:
-    """Return where the records of an output come from.
+def match_records(
+    given: BottomKSample, made: BottomKSample, file_count: int, rng: np.random.Generator
+) -> Matching:
+    """Match the records of an output with those of its inputs.
 
     Parameters
     ----------
     given, made
-        Hashes of the records of the inputs and of the output. Their lots follow from the records, so that of equal
-        ones all are sampled or none.
+        Hashes of the records of inputs and output. Priorities must be functions of the records, so that of equal
+        records all are sampled or none.
     file_count
         Number of input files.
-    lots
-        Decides which of equal records is which. Any consistent way would do; one in their old order would keep
-        neighbours together that nobody can tell apart.
+    rng
+        Matches equal records at random. Matched in their old order, they would look like neighbours that stayed
+        together.
     """
     level = max(given.level, made.level)
     inputs, output = given.take(level), made.take(level)
     found, wanted = output.values.to_numpy(), inputs.values.to_numpy()
-    ours, theirs = sort_with_lots(found, lots), sort_with_lots(wanted, lots)
-    found, wanted = found[ours], wanted[theirs]
-    starts = np.searchsorted(wanted, found, "left")
-    # The k-th of equal records is the k-th of its equals on the other side.
-    place = starts + np.arange(len(found)) - np.searchsorted(found, found, "left")
-    is_matched = place < np.searchsorted(wanted, found, "right")
-    origin_of = np.full(len(ours), -1, np.int64)
-    origin_of[ours[is_matched]] = theirs[place[is_matched]]
+    found_order, wanted_order = sort_randomly(found, rng), sort_randomly(wanted, rng)
+    found, wanted = found[found_order], wanted[wanted_order]
+    # The k-th of equal records in the output matches the k-th of them in the inputs.
+    rank_among_equals = np.arange(len(found)) - np.searchsorted(found, found, "left")
+    match = np.searchsorted(wanted, found, "left") + rank_among_equals
+    is_matched = match < np.searchsorted(wanted, found, "right")
+    origin_of = np.full(len(found), -1, np.int64)
+    origin_of[found_order[is_matched]] = wanted_order[match[is_matched]]
     origins = origin_of[origin_of >= 0]
-    return Origins(
+    return Matching(
         order=rank(origins),
         file_sizes=np.bincount(inputs.files[origins], minlength=file_count).tolist(),
+        records=made.records,
         share=0.5**level,
-        missing=len(theirs) - len(origins),
-        extra=len(ours) - len(origins),
-        twins=count_twins(found),
+        missing=len(wanted) - len(origins),
+        extra=len(found) - len(origins),
+        duplicates=count_duplicates(found),
     )
 
 
-def sort_with_lots(values: NDArray[np.int64 | np.uint64], lots: np.random.Generator) -> NDArray[np.int64]:
+def sort_randomly(values: NDArray[np.int64 | np.uint64], rng: np.random.Generator) -> NDArray[np.int64]:
     """Return the indices that sort values, equal ones in random order."""
-    return np.lexsort((lots.random(len(values)), values))
+    return np.lexsort((rng.random(len(values)), values))
 
 
 def rank(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many of the values, all different, are smaller than each.
+    """Return the rank of each value among values that all differ.
 
     >>> rank(np.array([7, 0, 5]))
     array([2, 0, 1])
@@ -82,7 +87,7 @@ def rank(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def invert(permutation: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the permutation that undoes one.
+    """Return the inverse of a permutation.
 
     >>> invert(np.array([2, 0, 1]))
     array([1, 2, 0])
@@ -92,10 +97,10 @@ def invert(permutation: NDArray[np.int64]) -> NDArray[np.int64]:
     return inverse
 
 
-def count_twins(values: NDArray[np.uint64]) -> int:
-    """Return how many of the values, sorted, have an equal.
+def count_duplicates(values: NDArray[np.uint64]) -> int:
+    """Return how many of the values, sorted, equal another one.
 
-    >>> count_twins(np.array([1, 2, 2, 3, 3, 3]))
+    >>> count_duplicates(np.array([1, 2, 2, 3, 3, 3]))
     5
     """
     same = values[1:] == values[:-1]

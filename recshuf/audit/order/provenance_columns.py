@@ -1,4 +1,4 @@
-"""Where records say that they were read, as one number for each."""
+"""The order of an output by its own columns of provenance, which say where each record was read."""
 
 from __future__ import annotations
 
@@ -11,34 +11,37 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 import xxhash
 
-from recshuf.audit.order.matching import Origins, rank
+from recshuf.audit.order.matching import Matching, rank
 from recshuf.errors import InputError, UsageError
 from recshuf.records.provenance import FILE_COLUMN, FILE_SHIFT, MAX_INPUTS, ROW_COLUMN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from recshuf.audit.order.sample import Sample
+    from recshuf.audit.order.sample import BottomKSample
 
 _REMEDY = "it takes an output written with --provenance; else give --against INPUT... or --column NAME"
 _ODD, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _HALF = np.uint64(32)
 
 
-class PlaceNames:
-    """The names of files in the order in which they are met, which threads may change; used by many threads."""
+class ProvenanceReader:
+    """Reads the columns of provenance as one number per record; many threads may read.
+
+    A file's index is the order in which its name is first read, which depends on the threads.
+    """
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def read_places(self, table: pa.RecordBatch) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Return a place for each record, file and row, and a lot that follows from both, shape ``(n,)`` each.
+    def read(self, table: pa.RecordBatch) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """Return the provenance of each record and a priority that is a hash of it, shape ``(n,)`` each.
 
         Raises
         ------
         UsageError
-            When the columns are not there, or not what a run writes.
+            When the columns are missing, or do not hold what a run writes.
         """
         names, rows = _find_columns(table)
         encoded = names.dictionary_encode()
@@ -46,7 +49,7 @@ class PlaceNames:
         index = encoded.indices.to_numpy()
         codes = np.array(self._encode(files), np.uint64)[index]
         seeds = np.array([xxhash.xxh3_64_intdigest(name.encode()) for name in files], np.uint64)[index]
-        return codes << FILE_SHIFT | rows, _draw_lots(seeds, rows)
+        return codes << FILE_SHIFT | rows, _hash_rows(seeds, rows)
 
     def _encode(self, names: list[str]) -> list[int]:
         with self._lock:
@@ -55,20 +58,20 @@ class PlaceNames:
             raise UsageError(f"column {FILE_COLUMN!r} names more than {MAX_INPUTS:,} files; {_REMEDY}")
         return codes
 
-    def find_origins(self, sample: Sample, output: str) -> Origins:
-        """Return where the records of an output come from, files in the order of their names.
+    def match_records(self, sample: BottomKSample, output: str) -> Matching:
+        """Return the order of an output's records, input files ordered by name.
 
         Parameters
         ----------
         sample
-            Their places.
+            Provenance of the records, as `read` returns it.
         output
-            What messages call them.
+            The output's name for messages.
 
         Raises
         ------
         InputError
-            When two come from one place.
+            When two records have the same provenance.
         """
         given = sample.take().values.to_numpy()
         names = sorted(self._codes)
@@ -76,15 +79,15 @@ class PlaceNames:
         ranks[[self._codes[name] for name in names]] = np.arange(len(names), dtype=np.uint64)
         rows = given & ((np.uint64(1) << FILE_SHIFT) - np.uint64(1))
         files = ranks[given >> FILE_SHIFT]
-        places = files << FILE_SHIFT | rows
-        order = rank(places)
-        _check_single(places, order, names, output)
+        provenance = files << FILE_SHIFT | rows
+        order = rank(provenance)
+        _check_unique(provenance, order, names, output)
         sizes = np.bincount(files.astype(np.int64), minlength=len(names)).tolist()
-        return Origins(order, sizes, share=0.5**sample.level, missing=0, extra=0, twins=0)
+        return Matching(order, sizes, sample.records, share=0.5**sample.level)
 
 
 def _find_columns(table: pa.RecordBatch) -> tuple[pa.Array, NDArray[np.uint64]]:
-    """Return names of files as text, and rows."""
+    """Return file names as text, and row numbers."""
     known = table.schema.names
     for name in (FILE_COLUMN, ROW_COLUMN):
         if name not in known:
@@ -94,31 +97,33 @@ def _find_columns(table: pa.RecordBatch) -> tuple[pa.Array, NDArray[np.uint64]]:
         names = names.dictionary_decode()
     is_text = pt.is_string(names.type) or pt.is_large_string(names.type)
     if not is_text or not pt.is_integer(rows.type) or names.null_count or rows.null_count:
-        raise UsageError(f"columns {FILE_COLUMN!r} and {ROW_COLUMN!r} are no names and numbers; {_REMEDY}")
-    most = pc.min_max(rows)
-    if len(rows) and not 0 <= most["min"].as_py() <= most["max"].as_py() < 1 << int(FILE_SHIFT):
-        raise UsageError(f"column {ROW_COLUMN!r} holds what is no place in a file; {_REMEDY}")
+        raise UsageError(
+            f"columns {FILE_COLUMN!r} and {ROW_COLUMN!r} must hold file names and row numbers; {_REMEDY}"
+        )
+    bounds = pc.min_max(rows)
+    if len(rows) and not 0 <= bounds["min"].as_py() <= bounds["max"].as_py() < 1 << int(FILE_SHIFT):
+        raise UsageError(f"column {ROW_COLUMN!r} holds a value that is not a row number; {_REMEDY}")
     return names, rows.to_numpy().astype(np.uint64)
 
 
-def _draw_lots(seeds: NDArray[np.uint64], rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return a number for each place that looks random and is the same in every output."""
-    lots = (rows + np.uint64(1)) * _ODD ^ seeds
+def _hash_rows(seeds: NDArray[np.uint64], rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return a hash of each row number and its file's seed, the same in every output."""
+    hashes = (rows + np.uint64(1)) * _ODD ^ seeds
     for _ in range(2):
-        lots = (lots ^ lots >> _HALF) * _MIX
-    return lots ^ lots >> _HALF
+        hashes = (hashes ^ hashes >> _HALF) * _MIX
+    return hashes ^ hashes >> _HALF
 
 
-def _check_single(
-    places: NDArray[np.uint64], order: NDArray[np.int64], names: list[str], output: str
+def _check_unique(
+    provenance: NDArray[np.uint64], order: NDArray[np.int64], names: list[str], output: str
 ) -> None:
-    ordered = np.empty_like(places)
-    ordered[order] = places
-    twice = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if len(twice):
-        place = int(ordered[twice[0]])
+    ordered = np.empty_like(provenance)
+    ordered[order] = provenance
+    repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(repeated):
+        file, row = divmod(int(ordered[repeated[0]]), 1 << int(FILE_SHIFT))
         raise InputError(
             output,
-            f"row {place & (1 << int(FILE_SHIFT)) - 1} of {names[place >> int(FILE_SHIFT)]} is there more than once",
+            f"row {row} of {names[file]} is there more than once",
             remedy="name each shuffle by itself, or give --against INPUT..., which compares contents",
         )

@@ -1,21 +1,22 @@
-"""Reading what an order is told by: where the records of an output come from, or the values of a column."""
+"""Samples that an order check needs: an output's records matched with the inputs, or values of a column."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from recshuf.audit.order.battery import MIN_RECORDS
-from recshuf.audit.order.matching import Origins, find_origins
-from recshuf.audit.order.provenance_columns import PlaceNames
-from recshuf.audit.order.sample import Sample
+from recshuf.audit.order.matching import Matching, match_records
+from recshuf.audit.order.provenance_columns import ProvenanceReader
+from recshuf.audit.order.sample import BottomKSample
 from recshuf.audit.order.value_ranks import find_value
 from recshuf.audit.verify.hashing import HashKey, hash_rows
-from recshuf.audit.verify.record_readers import SideReader, compare_schemas, open_pair, open_tables
-from recshuf.audit.verify.record_sets import INPUTS, OUTPUT, read_manifest
+from recshuf.audit.verify.record_readers import RecordReader, open_comparison, open_tables
+from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.records.keys import draw_keys
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
@@ -28,17 +29,17 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
 
-LOTS_SEED = 0
-"""Lots decide between equal records, the same way for the same files."""
+SEED = 0
+"""Seed of priorities and of the order among equal records: checks of the same files give the same result."""
 
 
-def read_origins(job: Job, progress: Progress, id_column: str | None = None) -> tuple[Origins, int]:
-    """Return where the records of a job's output come from in its inputs, and how many there are in the output.
+def match_by_content(job: Job, progress: Progress, id_column: str | None = None) -> Matching:
+    """Match the records of a job's output with those of its inputs by content.
 
     Parameters
     ----------
     id_column
-        A column whose values tell records apart; None compares whole records.
+        A column whose values identify records. None: the whole record does.
 
     Raises
     ------
@@ -48,60 +49,48 @@ def read_origins(job: Job, progress: Progress, id_column: str | None = None) -> 
         When files cannot be read, or have changed meanwhile.
     """
     if job.output is None or not job.inputs or "-" in (*job.inputs, job.output):
-        raise UsageError("files are read more than once here; name files, and no -")
+        raise _unreadable()
     manifest = read_manifest(job.output)
-    readers = open_pair(
+    comparison = open_comparison(
         _read_only(job, id_column), job.output, manifest, progress, as_tables=id_column is not None
     )
-    if len(readers) == 1:
+    if comparison.output is None:
         raise InputError(job.output, "holds none of the files that its manifest names")
-    if id_column is None:
-        if difference := compare_schemas(readers):
-            raise UsageError(f"the records cannot be compared: schemas: {difference}; give --id COLUMN")
-        samples = [_sample_hashes(reader, Sample.within(job.memory_bytes)) for reader in readers]
-    else:
-        for reader in readers:
-            reader.learn()
-        key = HashKey()
-        samples = [_sample_ids(reader, id_column, key, Sample.within(job.memory_bytes)) for reader in readers]
-    check_unchanged(file for reader in readers for file in reader.side.files)
-    file_count = len(readers[INPUTS].side.files)
-    origins = find_origins(samples[INPUTS], samples[OUTPUT], file_count, np.random.default_rng(LOTS_SEED))
-    return origins, samples[OUTPUT].records
+    if id_column is not None:
+        for reader in comparison.readers:
+            reader.infer_schema()
+    elif difference := comparison.compare_schemas():
+        raise UsageError(f"the records cannot be compared: schemas: {difference}; give --id COLUMN")
+    key = HashKey()
+    given, made = (_sample_hashes(reader, job, id_column, key) for reader in comparison.readers)
+    check_unchanged(file for reader in comparison.readers for file in reader.record_set.files)
+    file_count = len(comparison.inputs.record_set.files)
+    return match_records(given, made, file_count, np.random.default_rng(SEED))
 
 
-def read_places(job: Job, progress: Progress) -> tuple[Origins, int]:
-    """Return where the records of a job's inputs, the output of a run, say that they come from, and how many there are.
+def match_by_provenance(job: Job, progress: Progress) -> Matching:
+    """Match the records of a job's inputs, the output of a run, with those of the run by the columns of provenance.
 
     Raises
     ------
     UsageError
-        When they do not say so.
+        When the columns are missing, or do not hold what a run writes.
     InputError
-        When two say the same, or files cannot be read, or have changed meanwhile.
+        When two records have the same provenance, or files cannot be read, or have changed meanwhile.
     """
-    reader = _open_order(job, progress, (FILE_COLUMN, ROW_COLUMN))
-    sample, names = Sample.within(job.memory_bytes), PlaceNames()
+    reader = _open_tables(job, progress, (FILE_COLUMN, ROW_COLUMN))
+    sample, provenance = BottomKSample.within(job.memory_bytes), ProvenanceReader()
 
     def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
-        places, lots = names.read_places(table)
-        sample.add(pa.array(places), lots, file, first_row)
+        values, priorities = provenance.read(table)
+        sample.add(pa.array(values), priorities, file, first_row)
 
-    reader.read_tables("read", visit)
-    check_unchanged(reader.side.files)
-    return names.find_origins(sample, job.inputs[0]), sample.records
-
-
-def _open_order(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> SideReader:
-    """Return a reader of a job's inputs that has learned their types, at least of the columns `wanted`."""
-    if not job.inputs or "-" in job.inputs:
-        raise UsageError("files are read more than once here; name files, and no -")
-    reader = open_tables(job, progress, wanted)
-    reader.learn()
-    return reader
+    reader.read_tables(visit)
+    check_unchanged(reader.record_set.files)
+    return provenance.match_records(sample, job.inputs[0])
 
 
-def read_values(job: Job, progress: Progress, column: str) -> Sample:
+def sample_column(job: Job, progress: Progress, column: str) -> BottomKSample:
     """Return a sample of the values of a column of a job's inputs.
 
     Raises
@@ -111,16 +100,17 @@ def read_values(job: Job, progress: Progress, column: str) -> Sample:
     InputError
         When files cannot be read, or have changed meanwhile.
     MemoryLimitError
-        When so few of the values fit the limit that their order says nothing.
+        When too few of the values fit the limit to test their order.
     """
-    reader, sample = _open_order(_read_only(job, column), progress), Sample.within(job.memory_bytes)
+    reader = _open_tables(_read_only(job, column), progress)
+    sample = BottomKSample.within(job.memory_bytes)
 
     def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
-        lots = draw_keys(LOTS_SEED, [(file, first_row, table.num_rows)])
-        sample.add(find_value(table, column), lots, file, first_row)
+        priorities = draw_keys(SEED, [(file, first_row, table.num_rows)])
+        sample.add(find_value(table, column), priorities, file, first_row)
 
-    reader.read_tables("read", visit)
-    check_unchanged(reader.side.files)
+    reader.read_tables(visit)
+    check_unchanged(reader.record_set.files)
     if sample.kept < min(sample.records, MIN_RECORDS):
         raise MemoryLimitError(
             f"{sample.records:,} values are so large that only {sample.kept:,} of them fit the limit of "
@@ -129,28 +119,38 @@ def read_values(job: Job, progress: Progress, column: str) -> Sample:
     return sample
 
 
+def _open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> RecordReader:
+    """Open a job's inputs as tables whose schema is known."""
+    if not job.inputs or "-" in job.inputs:
+        raise _unreadable()
+    reader = open_tables(job, progress, wanted)
+    reader.infer_schema()
+    return reader
+
+
+def _unreadable() -> UsageError:
+    return UsageError("files are read more than once here; name files, and no -")
+
+
 def _read_only(job: Job, path: str | None) -> Job:
-    """Return a job whose files need not be read beyond a field; None for all."""
+    """Return the job with its read options limited to one field; None keeps all fields."""
     return replace(job, read=replace(job.read, field=path))
 
 
-def _sample_hashes(reader: SideReader, sample: Sample) -> Sample:
-    def visit(hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
-        _add_hashes(sample, hashes, file, first_row)
+def _sample_hashes(reader: RecordReader, job: Job, id_column: str | None, key: HashKey) -> BottomKSample:
+    """Return a sample of hashes of whole records, or of the values of a column."""
+    sample = BottomKSample.within(job.memory_bytes)
 
-    reader.read_hashes("read", visit)
-    return sample
+    def add(hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
+        values, priorities = (np.ascontiguousarray(half) for half in hashes.T)
+        sample.add(pa.array(values), priorities, file, first_row)
 
-
-def _sample_ids(reader: SideReader, column: str, key: HashKey, sample: Sample) -> Sample:
-    def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
+    def visit_table(table: pa.RecordBatch, file: int, first_row: int, column: str) -> None:
         ids = pa.RecordBatch.from_arrays([find_value(table, column)], ["id"])
-        _add_hashes(sample, hash_rows(ids, key, is_converted=True), file, first_row)
+        add(hash_rows(ids, key, is_converted=True), file, first_row)
 
-    reader.read_tables("read", visit)
+    if id_column is None:
+        reader.read_hashes("read", add)
+    else:
+        reader.read_tables(partial(visit_table, column=id_column))
     return sample
-
-
-def _add_hashes(sample: Sample, hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
-    first, second = (np.ascontiguousarray(lane) for lane in hashes.T)
-    sample.add(pa.array(first), second, file, first_row)

@@ -1,4 +1,4 @@
-"""The order of records by one of their values: a label, a time, a name."""
+"""The order of records by the values of a column: a label, a time, a name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from recshuf.audit.order.matching import invert, sort_with_lots
+from recshuf.audit.order.matching import invert, sort_randomly
 from recshuf.errors import UsageError
 from recshuf.records.field_paths import check_path, split_path
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_LABELS = 1000
-"""Values that are not more than this many are labels; more are numbers, times, names."""
+"""A column of at most so many different values holds labels."""
 
 
 def find_value(batch: pa.RecordBatch, path: str) -> pa.Array:
-    """Return the values of a column, or of a field of a column that holds fields: ``meta.label``, ``meta/label``.
+    """Return the values of a column or of a field in it: ``meta.label``, ``meta/label``.
 
     Raises
     ------
     UsageError
-        When there is none of that name.
+        When there is no such column or field.
     """
     check_path(path, batch.schema)
     column, fields = split_path(path, batch.schema.names)
@@ -37,22 +37,22 @@ def find_value(batch: pa.RecordBatch, path: str) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class ValueOrder:
-    """An output as an order of its sorted values."""
+    """The order of records in terms of their sorted values."""
 
     order: NDArray[np.int64]
-    """Permutation of ``0 .. n - 1``: the place of each record's value among the sorted ones."""
+    """Permutation of ``0 .. n - 1``: the rank of each record's value; equal values are ranked at random."""
     group_sizes: list[int]
-    """How many records have each value, where there are few of them; else one group of all."""
-    twins: int
-    """Records whose value others have, too."""
+    """How many records have each value if there are at most `MOST_LABELS` values, else one group of all records."""
+    duplicates: int
+    """Number of records whose value is not unique."""
     value_count: int
-    """Different values."""
+    """Number of different values."""
 
 
-def order_by_value(values: pa.Array, lots: np.random.Generator) -> ValueOrder:
-    """Return the places of values among the sorted values; lots decide among equal ones.
+def order_by_value(values: pa.Array, rng: np.random.Generator) -> ValueOrder:
+    """Return the ranks of values; `rng` ranks equal values.
 
-    If records are in a uniformly random order, so is this, whatever the values are.
+    If records are in a uniformly random order, the ranks are too, whatever the values.
 
     Raises
     ------
@@ -62,12 +62,12 @@ def order_by_value(values: pa.Array, lots: np.random.Generator) -> ValueOrder:
     codes = rank_densely(values)
     sizes = np.bincount(codes)
     groups = sizes.tolist() if len(sizes) <= MOST_LABELS else [len(codes)]
-    order = invert(sort_with_lots(codes, lots))
+    order = invert(sort_randomly(codes, rng))
     return ValueOrder(order, groups, int(sizes[sizes > 1].sum()), len(sizes))
 
 
 def rank_densely(values: pa.Array) -> NDArray[np.int64]:
-    """Return the number of smaller values that are different, for each value; nulls come last.
+    """Return the dense rank of each value, from 0; nulls come last.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def rank_densely(values: pa.Array) -> NDArray[np.int64]:
 
 
 def _simplify(values: pa.Array) -> pa.Array:
-    """Return values with the same order in a type that Arrow can sort, where there is one."""
+    """Return values of the same order in a type that Arrow can sort, if there is one."""
     kind = values.type
     if isinstance(kind, pa.BaseExtensionType):
         return _simplify(values.storage)
@@ -97,9 +97,9 @@ def _simplify(values: pa.Array) -> pa.Array:
 
 
 def name_codes(values: pa.Array, codes: NDArray[np.int64]) -> list[str]:
-    """Return the values as text, in the order of their codes."""
-    _, places = np.unique(codes, return_index=True)
-    return [_name(value) for value in values.take(pa.array(places)).to_pylist()]
+    """Return the name of each code, in the order of codes."""
+    _, rows = np.unique(codes, return_index=True)
+    return [_name(value) for value in values.take(pa.array(rows)).to_pylist()]
 
 
 def _name(value: object) -> str:

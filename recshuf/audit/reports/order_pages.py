@@ -1,4 +1,4 @@
-"""Pages about an order and about a run: what is on them, and in which words."""
+"""HTML pages about the order of records and about a run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.audit.order.battery import LIMIT
-from recshuf.audit.order.check import CheckReport, score_origins, score_values
-from recshuf.audit.order.sampling import read_origins, read_places, read_values
+from recshuf.audit.order.check import CheckReport, score_matchings, score_values
+from recshuf.audit.order.sampling import match_by_content, match_by_provenance, sample_column
 from recshuf.audit.reports.html import (
     Bar,
     Bars,
@@ -23,7 +23,7 @@ from recshuf.audit.reports.html import (
     render_page,
     show_deviations,
 )
-from recshuf.audit.reports.order_pictures import draw_origins, draw_values
+from recshuf.audit.reports.order_pictures import draw_matching, draw_values
 from recshuf.audit.reports.picture import Ramp
 from recshuf.audit.reports.text import check_notes, check_verdict, count_of, duration, plan_lines
 from recshuf.errors import UsageError
@@ -45,13 +45,13 @@ _SCORE_COLUMNS = (
     Column("expected", is_number=True),
 )
 _FEW = 10
-"""Smaller figures are shown with three decimals."""
+"""Smaller figures have three decimals."""
 
 _MANY = 10_000_000
-"""Larger figures are shown in millions, so that the table fits a phone."""
+"""From here figures are in millions, so that the table fits a phone."""
 
 _MAX_FILES = 50
-"""More files than that are shown when asked for."""
+"""A longer table of files is folded."""
 
 
 def report_check(
@@ -61,27 +61,27 @@ def report_check(
     id_column: str | None,
     names: Sequence[str],
     *,
-    by_places: bool = False,
+    by_provenance: bool = False,
 ) -> tuple[CheckReport, str]:
-    """Test an order as `recshuf.audit.order.check` does, and return the findings and a page about them.
+    """Test an order as `recshuf.audit.order.check` does; return the result and a page about it.
 
     Parameters
     ----------
     jobs
-        As for `check_against`; a column's values are those of the inputs of one job.
+        As for `check_against`; with a column one job, whose inputs are tested.
     column
-        By whose values inputs are tested; None tests outputs against inputs. Of several, the first is drawn.
+        The column to test the order by. None: outputs are matched with inputs. The page shows the first output.
     names
-        Of what is tested.
-    by_places
-        Whether jobs are as for `check_places`.
+        Names of the data that are tested.
+    by_provenance
+        Whether jobs are as for `check_provenance`.
 
     Raises
     ------
     RecshufError
-        As the check does, and when what pages take is not installed.
+        As the check does, and when Jinja or Pillow is not installed.
     """
-    found, pictures = _examine(jobs, progress, column, id_column, by_places=by_places)
+    found, pictures = _examine(jobs, progress, column, id_column, by_provenance=by_provenance)
     page = Page(
         title=f"Order of {names[0] if len(names) == 1 else count_of(len(names), 'path')}",
         verdict=check_verdict(found, names),
@@ -93,12 +93,12 @@ def report_check(
 
 
 def report_run(done: ShuffleReport, job: Job, progress: Progress) -> str:
-    """Return a page about a finished run; its files are read again, if they can be.
+    """Return a page about a finished run; reads its files again unless they are standard input or output.
 
     Raises
     ------
     RecshufError
-        When the files cannot be read, or what pages take is not installed.
+        When the files cannot be read, or Jinja or Pillow is not installed.
     """
     parts: list[Part] = []
     notes: list[str] = []
@@ -142,21 +142,22 @@ def _examine(
     column: str | None,
     id_column: str | None,
     *,
-    by_places: bool = False,
+    by_provenance: bool = False,
 ) -> tuple[CheckReport, Pictures]:
-    """Return findings and pictures of one reading of the files."""
+    """Read the files once; return the result of the check and pictures."""
     started = time.perf_counter()
     if column is None:
-        origins = [
-            read_places(job, progress) if by_places else read_origins(job, progress, id_column)
+        found = [
+            match_by_provenance(job, progress)
+            if by_provenance
+            else match_by_content(job, progress, id_column)
             for job in jobs
         ]
-        return score_origins(origins, started), draw_panels(
-            "Before and after", draw_origins(*origins[0]), Ramp()
-        )
-    sample = read_values(jobs[0], progress, column)
-    found = score_values(sample, column, started)
-    return found, draw_panels("In the order of the records", *draw_values([sample], column))
+        pictures = draw_panels("Before and after", draw_matching(found[0]), Ramp())
+        return score_matchings(found, started), pictures
+    sample = sample_column(jobs[0], progress, column)
+    report = score_values(sample, column, started)
+    return report, draw_panels("In the order of the records", *draw_values([sample], column))
 
 
 def _tabulate_scores(found: CheckReport) -> Table:
@@ -177,7 +178,7 @@ def _tabulate_scores(found: CheckReport) -> Table:
 
 
 def show_figure(value: float) -> str:
-    """Return a figure in few letters; M is a million.
+    """Return a figure in few letters; M means million.
 
     >>> show_figure(0.12345), show_figure(961), show_figure(123456.7), show_figure(13_333_333_333)
     ('0.123', '961.0', '123,457', '13,333 M')
@@ -206,7 +207,7 @@ def _tabulate_run(done: ShuffleReport) -> Table:
 
 
 def _chart_passes(done: ShuffleReport) -> Bars:
-    """Return the rates of the passes that move records."""
+    """Return a bar for the rate of each pass that moves records."""
     moving = [one for one in done.passes if one.byte_count]
     most = max((one.bytes_per_second for one in moving), default=1.0)
     bars = tuple(
@@ -235,7 +236,7 @@ def _tabulate_plan(done: ShuffleReport) -> Table:
 
 
 def _quote_manifest(job: Job) -> Iterator[Text]:
-    """Yield the manifest of an output that has one."""
+    """Yield the manifest of the output, if it has one."""
     if job.output is not None and (path := Path(job.output, MANIFEST_NAME)).is_file():
         yield Text(
             "Manifest", f"{MANIFEST_NAME}, which lies beside the shards", path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Pictures of files: in which order the records of an output, or of its inputs too, follow each other."""
+"""Pictures of the order of records in files: of data alone, or of inputs and output side by side."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.audit.order.sampling import read_origins, read_places, read_values
+from recshuf.audit.order.sampling import match_by_content, match_by_provenance, sample_column
 from recshuf.audit.order.value_ranks import MOST_LABELS, name_codes, rank_densely
 from recshuf.audit.reports.picture import Key, Labels, Panel, Ramp, draw_picture, encode_png
 from recshuf.errors import UsageError
@@ -15,24 +15,24 @@ from recshuf.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recshuf.audit.order.matching import Origins
-    from recshuf.audit.order.sample import Sample
+    from recshuf.audit.order.matching import Matching
+    from recshuf.audit.order.sample import BottomKSample
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
 
 BEFORE, AFTER = "before", "after"
 
 
-def draw_origins(origins: Origins, record_count: int) -> list[Panel]:
-    """Return the panels of inputs and output, by places in the inputs; `record_count` is that of the output."""
-    count = len(origins.order)
-    places = np.arange(count) / max(1, count - 1)
-    before = Panel(BEFORE, places, round(count / origins.share))
-    return [before, Panel(AFTER, places[origins.order], record_count)]
+def draw_matching(matching: Matching) -> list[Panel]:
+    """Return the panels of inputs and output, coloured by the records' positions in the inputs."""
+    count = len(matching.order)
+    positions = np.arange(count) / max(1, count - 1)
+    before = Panel(BEFORE, positions, round(count / matching.share))
+    return [before, Panel(AFTER, positions[matching.order], matching.records)]
 
 
-def draw_values(samples: Sequence[Sample], column: str) -> tuple[list[Panel], Key]:
-    """Return a panel for each sample of values of a column, one or two, and the colours of both.
+def draw_values(samples: Sequence[BottomKSample], column: str) -> tuple[list[Panel], Key]:
+    """Return a panel for each of one or two samples of a column's values, and the colours of all panels.
 
     Raises
     ------
@@ -54,37 +54,41 @@ def draw_values(samples: Sequence[Sample], column: str) -> tuple[list[Panel], Ke
     return panels, key
 
 
-def picture_origins(
-    job: Job, progress: Progress, id_column: str | None, title: str, *, by_places: bool = False
+def picture_matching(
+    job: Job, progress: Progress, id_column: str | None, title: str, *, by_provenance: bool = False
 ) -> bytes:
-    """Return a PNG of the records of a job's inputs and output, coloured by their place in the inputs.
+    """Return a PNG of the records of inputs and output, coloured by their positions in the inputs.
 
-    With `by_places`, the job's inputs are the output of a run, and say which place that is.
+    Parameters
+    ----------
+    by_provenance
+        Whether the job's inputs are the output of a run, to be matched by their columns of provenance.
 
     Raises
     ------
     RecshufError
-        As `recshuf.audit.order.sampling.read_origins` does, and when Pillow is not installed.
+        As `recshuf.audit.order.sampling.match_by_content` does, and when Pillow is not installed.
     """
-    found = read_places(job, progress) if by_places else read_origins(job, progress, id_column)
-    panels = draw_origins(*found)
-    return encode_png(draw_picture(panels, Ramp(), title))
+    matching = (
+        match_by_provenance(job, progress) if by_provenance else match_by_content(job, progress, id_column)
+    )
+    return encode_png(draw_picture(draw_matching(matching), Ramp(), title))
 
 
 def picture_values(jobs: Sequence[Job], progress: Progress, column: str, title: str) -> bytes:
-    """Return a PNG of the records of one job's inputs, or two jobs', coloured by the values of a column.
+    """Return a PNG of the records of one or two jobs' inputs, coloured by the values of a column.
 
     Raises
     ------
     RecshufError
-        As `recshuf.audit.order.sampling.read_values` does; when values have no order, or Pillow is not installed.
+        As `recshuf.audit.order.sampling.sample_column` does; when values have no order, or Pillow is not installed.
     """
-    panels, key = draw_values([read_values(job, progress, column) for job in jobs], column)
+    panels, key = draw_values([sample_column(job, progress, column) for job in jobs], column)
     return encode_png(draw_picture(panels, key, title))
 
 
 def _choose_key(values: pa.Array, column: str) -> tuple[np.ndarray, Key]:
-    """Return what stands for each value, and its colours: labels where there are few, else a ramp of all values."""
+    """Return a number for each value and its colours: label codes if there are few labels, else ranks on a ramp."""
     codes = rank_densely(values)
     sizes = np.bincount(codes)
     if len(sizes) <= MOST_LABELS and len(sizes) < len(codes):

@@ -1,4 +1,4 @@
-"""What the command line says to people: the plan, the end of a run, and text made fit for one line."""
+"""Plans, results and figures as lines of text for a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from recshuf.audit.order.check import CheckReport
-    from recshuf.audit.verify.comparison import RecordPlace, VerifyReport
+    from recshuf.audit.verify.comparison import DifferingRecord, VerifyReport
     from recshuf.job.plan import Plan
     from recshuf.job.report import ShuffleReport
 
@@ -20,7 +20,7 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def one_line(text: str) -> str:
-    r"""Return the text with control characters and bytes that were no UTF-8 as escapes.
+    r"""Return the text with control characters, line breaks and bytes that are not UTF-8 escaped.
 
     >>> print(one_line("a\nb\udcff"))
     a\nb\xff
@@ -30,7 +30,7 @@ def one_line(text: str) -> str:
 
 def _escape(match: re.Match[str]) -> str:
     code = ord(match[0])
-    if 0xDC80 <= code <= 0xDCFF:  # how Python carries a byte of a file name that is no UTF-8
+    if 0xDC80 <= code <= 0xDCFF:  # a surrogate, which stands for a byte of a file name that is not UTF-8
         return f"\\x{code - 0xDC00:02x}"
     return match[0].encode("unicode_escape").decode()
 
@@ -58,7 +58,7 @@ def duration(seconds: float) -> str:
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
-    """Yield the lines of a plan: a word and its figure."""
+    """Yield the lines of a plan, a name and a figure each."""
     streams = plan.byte_count is None
     kept = min(plan.pile_bytes, plan.byte_count or plan.pile_bytes)
     figures = {
@@ -90,7 +90,7 @@ def _or_unknown(number: int | None, pattern: str) -> str:
 
 
 def summary(report: ShuffleReport, output: str | None) -> str:
-    """Return the line that ends a run, written to `output`."""
+    """Return the last line of a run that wrote `output`."""
     records = count_of(report.records, "record")
     if report.records_written != report.records:
         records = f"{report.records_written:,} of {records}"
@@ -116,7 +116,7 @@ def _describe_output(report: ShuffleReport, output: str | None) -> str:
 
 
 def detail_lines(report: ShuffleReport) -> Iterator[str]:
-    """Yield what ``-v`` adds to the summary."""
+    """Yield the lines that ``-v`` adds to the summary."""
     yield from plan_lines(report.plan)
     for one in report.passes:
         yield (
@@ -127,7 +127,7 @@ def detail_lines(report: ShuffleReport) -> Iterator[str]:
 
 
 def verdict(report: VerifyReport, output: str) -> str:
-    """Return the line that ends a comparison with `output`."""
+    """Return the result of a comparison with `output` as one line."""
     if report.is_equal:
         kept, records = report.records_written, count_of(report.records, "record")
         what = records if kept == report.records else f"{kept:,} of {records}"
@@ -143,32 +143,32 @@ def verdict(report: VerifyReport, output: str) -> str:
 
 
 def difference_lines(report: VerifyReport) -> Iterator[str]:
-    """Yield in what an output differs from its inputs, the first few of many records by name."""
+    """Yield how an output differs from its inputs, with the first missing and extra records."""
     yield from report.differences
     if not report.are_compared:
         yield "the records were not compared, since the schemas differ"
-    for word, count, places in (
+    for word, count, records in (
         ("missing", report.missing, report.missing_places),
         ("extra", report.extra, report.extra_places),
     ):
-        yield from (f"{word}: {_describe_place(one)}" for one in places)
-        rest = count - sum(one.copies for one in places)
-        if places and rest:
+        yield from (f"{word}: {_describe_record(one)}" for one in records)
+        rest = count - sum(one.copies for one in records)
+        if records and rest:
             yield f"{word}: {rest:,} more"
 
 
-def _describe_place(place: RecordPlace) -> str:
-    copies = f", {place.copies:,} of its kind" if place.copies > 1 else ""
-    return f"{place.name}: record {place.index}{copies}"
+def _describe_record(record: DifferingRecord) -> str:
+    copies = f", {record.copies:,} of its kind" if record.copies > 1 else ""
+    return f"{record.name}: record {record.index}{copies}"
 
 
 def check_lines(report: CheckReport, names: Sequence[str], *, with_all: bool) -> Iterator[str]:
-    """Yield what an order looks like: the statistics that speak against it or all, and the verdict.
+    """Yield the statistics that speak against an order, or all, then notes and the verdict.
 
     Parameters
     ----------
     names
-        What was checked.
+        Names of the data that were checked.
     """
     shown = [score for score in report.scores if with_all or score.is_flagged]
     if shown:
@@ -184,7 +184,7 @@ def check_lines(report: CheckReport, names: Sequence[str], *, with_all: bool) ->
 
 
 def check_verdict(report: CheckReport, names: Sequence[str]) -> str:
-    """Return what a check comes to, in a line."""
+    """Return the result of a check as one line."""
     name = names[0] if len(names) == 1 else count_of(len(names), "path")
     way = "where records come from" if report.basis == "origins" else f"the values of {report.basis}"
     flagged = sum(score.is_flagged for score in report.scores)
@@ -194,7 +194,7 @@ def check_verdict(report: CheckReport, names: Sequence[str]) -> str:
 
 
 def check_notes(report: CheckReport) -> Iterator[str]:
-    """Yield what one must know of a check."""
+    """Yield the facts that qualify the result: sampling, unmatched records, duplicates, mean move."""
     if report.share < 1:
         yield f"sampled: {report.tested:,} of {count_of(report.records, 'record')} were tested"
     for count, what in (
@@ -203,7 +203,7 @@ def check_notes(report: CheckReport) -> Iterator[str]:
     ):
         if count:
             yield f"{count_of(count, 'record')} {what}; recshuf verify names them"
-    if report.twins:
-        yield f"{report.twins:,} of {count_of(report.tested, 'record')} have equals; lots were drawn which is which"
+    if report.duplicates:
+        yield f"{report.duplicates:,} of {count_of(report.tested, 'record')} have duplicates, which were told apart at random"
     if not report.is_uniform:
         yield f"records moved {report.mean_move:.1%} of the data on average; 33.3% in a uniformly random order"

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from recshuf.audit.verify.mismatches import Found, Place, Search, Tally
-from recshuf.audit.verify.record_readers import SideReader, compare_schemas, open_pair
-from recshuf.audit.verify.record_sets import INPUTS, OUTPUT, read_manifest
+from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Found, Search, Tally
+from recshuf.audit.verify.record_readers import open_comparison
+from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import UsageError
 from recshuf.job.report import FileReport
 from recshuf.piles.scratch import Scratch
@@ -24,52 +24,57 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from recshuf.audit.verify.record_sets import Side
+    from recshuf.audit.verify.mismatches import Mismatch
+    from recshuf.audit.verify.record_readers import Comparison, RecordReader
+    from recshuf.audit.verify.record_sets import RecordSet
     from recshuf.interfaces import InputFile
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
-class RecordPlace:
-    """A record that one side has and the other has not."""
+class DifferingRecord:
+    """A record that only one of inputs and output holds, or that one holds more often."""
 
     name: str
     """Its file."""
     index: int
-    """Its place in the file, from 0."""
+    """Its row number in the file, from 0."""
     copies: int
-    """How many equal ones are missing or extra in all."""
+    """Number of records equal to it that are missing or extra, itself included."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What a comparison found."""
+    """The result of a comparison."""
 
     format: str
+    """Format of the inputs."""
     to: str
+    """Format of the output."""
     are_compared: bool
-    """Whether the records were compared: not where the schemas differ."""
+    """Whether the records were compared. False if the schemas differ."""
     records: int
-    """Records of the inputs."""
+    """Number of records in the inputs."""
     records_written: int
-    """Records of the output."""
+    """Number of records in the output."""
     missing: int
-    """Records of the inputs that the output should hold and does not."""
+    """Number of records that the output should hold and does not."""
     extra: int
-    """Records of the output that the inputs do not hold, or not as often."""
-    missing_places: tuple[RecordPlace, ...]
-    """The first few, by file and index."""
-    extra_places: tuple[RecordPlace, ...]
+    """Number of records in the output that the inputs do not hold, or not as often."""
+    missing_places: tuple[DifferingRecord, ...]
+    """The first ten of the missing records, by file and index; of equal records the first."""
+    extra_places: tuple[DifferingRecord, ...]
+    """The first ten of the extra records."""
     differences: tuple[str, ...]
-    """Other differences, each in a sentence: of the schemas, and of the files from the manifest."""
+    """Other differences, a sentence each: between the schemas, and between files and manifest."""
     inputs: tuple[FileReport, ...]
     shards: tuple[FileReport, ...]
     seconds: float
 
     @property
     def is_equal(self) -> bool:
-        """Tell whether the output holds exactly the records of the inputs, or a sample of them if that was asked."""
+        """Whether the output holds exactly the records of the inputs, or the sample of them that was asked for."""
         return not (self.missing or self.extra or self.differences)
 
     def to_json(self) -> dict[str, object]:
@@ -78,65 +83,69 @@ class VerifyReport:
 
 
 def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = None) -> VerifyReport:
-    """Compare the records of a job's output with those of its inputs; how it was ordered and cut does not matter.
+    """Compare the records of a job's output with those of its inputs, in whatever order and shards.
 
-    `files` are the inputs, where it is already known what those of the job stand for.
+    Every file is read once, and once more if records differ. JSONL inputs of a conversion without a schema are read
+    once more to infer it.
 
-    Every file is read once, inputs of JSONL without a schema in a conversion twice; where something differs, once
-    more.
+    Parameters
+    ----------
+    files
+        The job's inputs, if they are listed already.
 
     Raises
     ------
     InputError
-        When a file of either side cannot be read, or has changed meanwhile.
+        When a file cannot be read, or has changed while it was read.
     RecshufError
-        When the comparison cannot be made.
+        When the records cannot be compared.
     """
     started = time.perf_counter()
     if job.output is None or not job.inputs or "-" in (*job.inputs, job.output):
         raise UsageError("verify reads its files more than once; name files as inputs and output, and no -")
     manifest = read_manifest(job.output)
-    readers = open_pair(job, job.output, manifest, progress, files)
-    given, made = readers[INPUTS].side, readers[OUTPUT].side if len(readers) > 1 else None
+    comparison = open_comparison(job, job.output, manifest, progress, files)
+    given, made = comparison.inputs.record_set, comparison.output.record_set if comparison.output else None
     differences = manifest.compare_files() if manifest else []
     if manifest and made:
         differences += manifest.compare_format(made.format)
-    tallies, found = [Tally(len(reader.side.files)) for reader in readers], Found()
-    schema_difference = compare_schemas(readers)
+    before, after, found = Tally(len(given.files)), Tally(len(made.files) if made else 0), Found()
+    schema_difference = comparison.compare_schemas()
     if schema_difference:
         differences.append(f"schemas: {schema_difference}")
     else:
-        tallies = [_tally(reader) for reader in readers]
-        found = _find_differing(readers, tallies, job)
+        before = _count(comparison.inputs)
+        after = _count(comparison.output) if comparison.output else after
+        found = _find_differing(comparison, before, after, job)
         if manifest:
-            names = made.names if made else []
-            records = tallies[OUTPUT].records if made else []
-            differences += manifest.compare_counts(names, records, sum(tallies[INPUTS].records))
-    check_unchanged(file for reader in readers for file in reader.side.files)
+            differences += manifest.compare_counts(
+                made.names if made else [], after.records, sum(before.records)
+            )
+    check_unchanged(file for reader in comparison.readers for file in reader.record_set.files)
     return VerifyReport(
         format=given.format,
         to=made.format if made else given.format,
         are_compared=not schema_difference,
-        records=sum(tallies[INPUTS].records),
-        records_written=sum(tallies[OUTPUT].records) if made else 0,
+        records=sum(before.records),
+        records_written=sum(after.records),
         missing=found.missing,
         extra=found.extra,
-        missing_places=_name_places(readers, found.missing_places),
-        extra_places=_name_places(readers, found.extra_places),
+        missing_places=_name_records(given, found.first_missing),
+        extra_places=_name_records(made, found.first_extra) if made else (),
         differences=tuple(differences),
-        inputs=_report_files(given, tallies[INPUTS]),
-        shards=_report_files(made, tallies[OUTPUT]) if made else (),
+        inputs=_report_files(given, before),
+        shards=_report_files(made, after) if made else (),
         seconds=time.perf_counter() - started,
     )
 
 
-def _tally(reader: SideReader) -> Tally:
-    """Return numbers and sums of hashes of all records of a side."""
-    tally = Tally(len(reader.side.files))
+def _count(reader: RecordReader) -> Tally:
+    """Return the tally of all records of a set."""
+    tally = Tally(len(reader.record_set.files))
     lock = threading.Lock()
 
     def visit(hashes: NDArray[np.uint64], file: int, _: int) -> None:
-        own = Tally(len(reader.side.files))
+        own = Tally(len(reader.record_set.files))
         own.add(hashes, file)
         with lock:
             tally.merge(own)
@@ -145,29 +154,28 @@ def _tally(reader: SideReader) -> Tally:
     return tally
 
 
-def _find_differing(readers: list[SideReader], tallies: list[Tally], job: Job) -> Found:
-    """Return which records differ; read once more only if any do."""
-    both = [*tallies, Tally(0)][: OUTPUT + 1]
-    differing = both[INPUTS].find_differing(both[OUTPUT])
+def _find_differing(comparison: Comparison, before: Tally, after: Tally, job: Job) -> Found:
+    """Return which records differ; reads the files once more only if any do."""
+    differing = before.find_differing(after)
     if not differing.any():
         return Found()
-    expected = sum(int(tally.counts[differing].sum()) for tally in both)
+    expected = sum(int(tally.counts[differing].sum()) for tally in (before, after))
     scratch = Scratch(choose_temp_dir(job.temp_dir))
     with closing(scratch), closing(Search(differing, expected, scratch, job.memory_bytes)) as search:
-        for number, reader in enumerate(readers):
-            reader.read_hashes("search", partial(search.add, number))
+        for set_index, reader in zip((INPUTS, OUTPUT), comparison.readers, strict=False):
+            reader.read_hashes("search", partial(search.add, set_index))
         found = search.run()
     if job.options["head_count"] is None:
         return found
-    total = sum(both[INPUTS].records)
+    total = sum(before.records)
     return found.without_missing(total - min(total, job.options["head_count"]))
 
 
-def _name_places(readers: list[SideReader], places: Sequence[Place]) -> tuple[RecordPlace, ...]:
-    names = [reader.side.names for reader in readers]
-    return tuple(RecordPlace(names[one.side][one.file], one.row, one.copies) for one in places)
+def _name_records(record_set: RecordSet, found: Sequence[Mismatch]) -> tuple[DifferingRecord, ...]:
+    names = record_set.names
+    return tuple(DifferingRecord(names[one.file], one.row, one.copies) for one in found)
 
 
-def _report_files(side: Side, tally: Tally) -> tuple[FileReport, ...]:
-    files = zip(side.source.inputs, tally.records, strict=True)
+def _report_files(record_set: RecordSet, tally: Tally) -> tuple[FileReport, ...]:
+    files = zip(record_set.source.inputs, tally.records, strict=True)
     return tuple(FileReport(one.name, records, one.file_bytes) for one, records in files)

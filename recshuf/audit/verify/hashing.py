@@ -1,8 +1,7 @@
-"""Fingerprints: a keyed 128-bit hash of each record, by its value and by nothing else.
+"""A keyed 128-bit hash of each record, a function of its value alone.
 
-Equal values of different types hash alike where a conversion between them loses nothing: integers of any
-width, floats of any width, lists of any kind, strings and binaries, times of any unit; maps are lists of keys
-and items.
+Values of different types have equal hashes if a lossless conversion makes them equal: integers of any width, floats
+of any width, lists of any kind, strings and binaries, times of any unit. Maps hash as lists of keys and values.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ __all__ = ["HashKey", "hash_rows"]
 PIECE_BYTES = 2 << 20
 _PIECE_BYTES_PER_COLUMN = 16 << 10
 _DOMAINS_PER_LEVEL = 32
-"""Keys differ with the depth of nesting; below a level are those of long values, and of what holds others."""
+"""Each depth of nesting has its own keys: 0 to 15 hash byte strings, `_PARTS` and `_HOLES` structs and nulls in lists."""
 _PARTS, _HOLES = 16, 17
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_SECONDS = 86_400
@@ -38,7 +37,7 @@ _FLOAT_BITS = {16: (5, 10), 32: (8, 23)}
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What stands for n values: words that tell different values apart, and where values are null."""
+    """N values as words: arrays of shape ``(n,)`` that differ where values differ, and a mask of nulls."""
 
     words: tuple[NDArray[Any], ...]
     nulls: NDArray[np.bool_] | None = None
@@ -47,14 +46,14 @@ class _Part:
 def hash_rows(batch: pa.RecordBatch, key: HashKey, *, is_converted: bool = False) -> NDArray[np.uint64]:
     """Return the hash of each record, shape ``(n, 2)``.
 
-    The hash depends on the record's values alone: not on how records are cut into batches, on offsets, or on
-    what lies in memory under a null. NaNs are told apart by their bits, and so are the two zeros.
+    The hash does not depend on batch boundaries, array offsets or memory under nulls. NaNs with different bits have
+    different hashes, and so have the two zeros.
 
     Parameters
     ----------
     is_converted
-        Whether equal values shall hash alike whatever their types, and fields, also those of structs, are told
-        apart by the order of their names; else by their positions, and hashes depend on the types.
+        True: equal values have equal hashes whatever their types, and fields, also of structs, are hashed in the
+        order of their names. False: hashes depend on types, and fields are hashed in the order of the schema.
 
     Raises
     ------
@@ -67,13 +66,13 @@ def hash_rows(batch: pa.RecordBatch, key: HashKey, *, is_converted: bool = False
     rows = _count_piece_rows(batch)
     for start in range(0, batch.num_rows, rows):
         piece = batch.slice(start, rows)
-        parts = [hasher.read(piece.column(place), piece.schema.names[place], 1) for place in order]
+        parts = [hasher.read(piece.column(index), piece.schema.names[index], 1) for index in order]
         hashes[:, start : start + rows] = hasher.join(parts, piece.num_rows, 0)
     return hashes.T
 
 
 def _count_piece_rows(batch: pa.RecordBatch) -> int:
-    """Return how many rows are hashed at once, so that what is made of them stays small."""
+    """Return how many rows to hash at once, which bounds the memory of their words."""
     count, size = int(batch.num_rows), int(batch.nbytes)
     piece_bytes = PIECE_BYTES + _PIECE_BYTES_PER_COLUMN * int(batch.num_columns)
     return max(1, piece_bytes * count // max(1, size))
@@ -93,17 +92,17 @@ class _Hasher:
         self._is_converted = is_converted
 
     def join(self, parts: Sequence[_Part], count: int, level: int) -> NDArray[np.uint64]:
-        """Return the hashes of n values made of parts, shape ``(2, n)``."""
+        """Return the hashes of n values that consist of parts, shape ``(2, n)``."""
         pairs = [(part.words, part.nulls) for part in parts]
         return combine(pairs, count, self._key, level * _DOMAINS_PER_LEVEL + _PARTS)
 
     def read(self, array: pa.Array, field: str, level: int) -> _Part:
-        """Return the words of an array, found `level` levels below the batch.
+        """Return the words of an array that is nested `level` levels below the batch.
 
         Raises
         ------
         ConversionError
-            When there is no way; `field` is what the message calls it.
+            When values of the type cannot be compared; the message names `field`.
         """
         array = _unwrap(array)
         kind = array.type
@@ -139,7 +138,7 @@ class _Hasher:
     def _read_struct(self, array: pa.StructArray, field: str, level: int) -> NDArray[np.uint64]:
         fields = list(array.type)
         order = sorted_fields(fields, by_name=self._is_converted)
-        parts = [self.read(array.field(place), f"{field}.{fields[place].name}", level + 1) for place in order]
+        parts = [self.read(array.field(index), f"{field}.{fields[index].name}", level + 1) for index in order]
         return self.join(parts, len(array), level)
 
     def _read_map(self, array: pa.MapArray, field: str, level: int) -> NDArray[np.uint64]:
@@ -164,7 +163,7 @@ class _Hasher:
     def _join_items(
         self, items: _Part, starts: NDArray[np.int64], ends: NDArray[np.int64], level: int
     ) -> NDArray[np.uint64]:
-        """Return the hashes of lists from the words of all their items: those of a list as one byte string."""
+        """Return the hashes of lists: the words of a list's items are hashed as one byte string."""
         words = items.words[0] if len(items.words) == 1 else self._shorten(items, level)
         if items.nulls is not None:
             words = words.copy()
@@ -205,7 +204,7 @@ def _with_nulls(array: pa.Array, words: Iterable[NDArray[Any]]) -> _Part:
 
 
 def _read_raw(array: pa.Array) -> _Part | None:
-    """Return numbers as they lie in memory, narrower than words where their type is; None for other types."""
+    """Return numbers as unsigned integers of their own width, without widening to words; None for other types."""
     kind = array.type
     if not pt.is_primitive(kind) or pt.is_boolean(kind) or kind.bit_width > 64:
         return None
@@ -213,7 +212,7 @@ def _read_raw(array: pa.Array) -> _Part | None:
 
 
 def _unwrap(array: pa.Array) -> pa.Array:
-    """Return the same values in a type that can be read: extensions as what they store, views with offsets."""
+    """Return the same values in a simpler type: extensions as their storage, run ends decoded, views as offsets."""
     if isinstance(array, pa.ExtensionArray):
         return _unwrap(array.storage)
     kind = array.type
@@ -229,7 +228,7 @@ def _unwrap(array: pa.Array) -> pa.Array:
 
 
 def _list_view_as_list(array: pa.Array) -> pa.Array:
-    """Return the same lists with offsets; `cast` of pyarrow 26 gives wrong ones where a null stands last."""
+    """Return the same lists with offsets; `cast` of pyarrow 26 gives wrong ones if the last list is null."""
     nulls = array.is_null().to_numpy(zero_copy_only=False)
     sizes = np.where(nulls, 0, array.sizes.to_numpy(zero_copy_only=False)).astype(np.int64)
     starts = array.offsets.to_numpy(zero_copy_only=False)[: len(array)].astype(np.int64)
@@ -243,12 +242,12 @@ def _is_fixed(kind: pa.DataType) -> bool:
 
 
 def _find_bounds(array: pa.Array, width: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where each value begins and ends in what holds the items of all, ascending.
+    """Return the start and end of each value in the child array or data buffer, ascending.
 
     Parameters
     ----------
     width
-        Items of each value, where all have equally many.
+        Items per value if all values have equally many, else None.
     """
     count = len(array)
     if width is not None:
@@ -288,7 +287,7 @@ def _read_scalars(array: pa.Array, field: str) -> Sequence[NDArray[np.uint64]]:
 
 
 def _view(array: pa.Array, kind: Any) -> NDArray[Any]:
-    """Return the values of an array of fixed width as they lie in memory, also under nulls."""
+    """Return the values of a fixed-width array without a copy, undefined under nulls."""
     buffer = array.buffers()[1]
     if buffer is None:
         return np.zeros(len(array), kind)
@@ -306,7 +305,7 @@ def _read_bits(array: pa.BooleanArray) -> NDArray[np.uint64]:
 
 
 def _widen_floats(array: pa.Array) -> NDArray[np.uint64]:
-    """Return the bits of floats as float64; what a NaN carries is kept, which a conversion would change."""
+    """Return the bits of floats as float64 with the payload of NaNs, which a plain conversion may change."""
     width = array.type.bit_width
     if width == 64:
         return _view(array, np.uint64)

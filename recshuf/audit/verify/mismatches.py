@@ -1,18 +1,17 @@
 """Which records differ: signed counts of equal hashes, out of core.
 
-Each side's hashes are thrown on piles by their first half. In a pile, inputs count up and the output counts
-down: what is left above zero is missing, what is left below is extra.
+The hashes of inputs and output are scattered to piles by their first half. In a pile, each record of the inputs counts
++1 and each of the output -1. A hash with a positive sum is missing from the output, one with a negative sum is extra.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from recshuf.audit.verify.record_sets import INPUTS, OUTPUT
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.reader import PileReader
@@ -27,33 +26,37 @@ if TYPE_CHECKING:
 
     from recshuf.piles.scratch import Scratch
 
+INPUTS, OUTPUT = 0, 1
+"""Indices of the two record sets."""
 BUCKETS = 4096
-"""Hashes are summed by their first 12 bits, so that a difference is looked for only where there is one."""
-MOST_PLACES = 10
+"""Hashes are summed by their first 12 bits: only buckets whose sums differ are searched."""
+MOST_NAMED = 10
+"""Missing and extra records that are reported one by one, each."""
 _SUMMED_AT_ONCE = 1 << 20
-_FILE_SHIFT, _SIDE_SHIFT = np.uint64(42), np.uint64(63)
-_ROW_MASK = np.uint64(2**42 - 1)
-_WORDS = ("second", "place", "count")
+_FILE_SHIFT, _SET_SHIFT = 42, 63
+_ROW_MASK, _FILE_MASK = 2**42 - 1, 2**21 - 1
+_WORDS = ("second", "location", "count")
 _ENTRY_BYTES = 8 * (1 + len(_WORDS))
 _MOST_PILES = 4096
 
 
 class Tally:
-    """Numbers and sums (mod 2^64) of hashes, by their first bits: equal for equal multisets of records.
+    """Counts and sums (mod 2^64) of hashes in each bucket: equal for equal multisets of records.
 
     Parameters
     ----------
     file_count
-        Of how many files records are counted.
+        Number of files in the record set.
     """
 
     def __init__(self, file_count: int) -> None:
         self.records = [0] * file_count
+        """Number of records in each file."""
         self.counts: NDArray[np.int64] = np.zeros(BUCKETS, np.int64)
         self.sums: NDArray[np.uint64] = np.zeros((2, BUCKETS), np.uint64)
 
     def add(self, hashes: NDArray[np.uint64], file: int) -> None:
-        """Add hashes of records of one file, shape ``(n, 2)``."""
+        """Add the hashes of records of one file, shape ``(n, 2)``."""
         self.records[file] += len(hashes)
         for start in range(0, len(hashes), _SUMMED_AT_ONCE):
             some = hashes[start : start + _SUMMED_AT_ONCE]
@@ -69,7 +72,7 @@ class Tally:
         self.sums += other.sums
 
     def find_differing(self, other: Tally) -> NDArray[np.bool_]:
-        """Tell of each bucket whether it holds other records than that of the other side."""
+        """Return whether each bucket differs from that of another record set, shape ``(BUCKETS,)``."""
         differing: NDArray[np.bool_] = self.counts != other.counts
         for mine, theirs in zip(self.sums, other.sums, strict=True):
             differing |= mine != theirs
@@ -89,63 +92,66 @@ def find_buckets(hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a record stands."""
+class Mismatch:
+    """The first of equal records that are missing or extra."""
 
-    side: int
     file: int
+    """Index of its file in its record set."""
     row: int
+    """Its row number in the file, from 0."""
     copies: int
-    """How many of its kind are missing or extra."""
+    """How many equal records are missing or extra."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one side has and the other has not."""
+    """The records that differ."""
 
     missing: int = 0
+    """Number of records of the inputs that the output lacks."""
     extra: int = 0
-    missing_places: tuple[Place, ...] = ()
-    """The first few, by file and row; of equal records the first."""
-    extra_places: tuple[Place, ...] = ()
+    """Number of records of the output that the inputs lack."""
+    first_missing: tuple[Mismatch, ...] = ()
+    """The first few by file and row."""
+    first_extra: tuple[Mismatch, ...] = ()
 
     def without_missing(self, count: int) -> Found:
-        """Return what is found amiss when so many records should be missing, whichever they are."""
+        """Return what differs if `count` records, whichever they are, are meant to be missing."""
         surplus = max(0, count - self.missing)
-        return Found(max(0, self.missing - count), self.extra + surplus, (), self.extra_places)
+        return Found(max(0, self.missing - count), self.extra + surplus, (), self.first_extra)
 
 
 @dataclass(frozen=True, slots=True)
 class _Entries:
-    """Counted hashes: arrays of shape ``(n,)``."""
+    """Hashes with counts: arrays of shape ``(n,)``."""
 
     first: NDArray[np.uint64]
     second: NDArray[np.uint64]
-    place: NDArray[np.uint64]
-    """Side (1 bit), file (21), row (42)."""
+    location: NDArray[np.uint64]
+    """Of the first record with the hash: its set (1 bit), file (21), row (42)."""
     count: NDArray[np.int64]
-    """Copies, negative for the output's."""
+    """Number of records with the hash; negative for the output."""
 
     def take(self, index: NDArray[np.intp]) -> _Entries:
-        return _Entries(self.first[index], self.second[index], self.place[index], self.count[index])
+        return _Entries(self.first[index], self.second[index], self.location[index], self.count[index])
 
     def sort(self) -> tuple[_Entries, NDArray[np.intp]]:
-        """Return the entries sorted by hash, those of the inputs first, and where each hash begins."""
-        ordered = self.take(np.lexsort((self.place, self.second, self.first)))
+        """Return the entries sorted by hash and location, and the index at which each hash begins."""
+        ordered = self.take(np.lexsort((self.location, self.second, self.first)))
         new = np.ones(len(ordered.first), np.bool_)
         new[1:] = (np.diff(ordered.first) != 0) | (np.diff(ordered.second) != 0)
         return ordered, np.flatnonzero(new)
 
 
 class Search:
-    """Collects the hashes of both sides and finds what differs. Filled by many threads.
+    """Collects the hashes of both record sets and finds those that differ; many threads may add.
 
     Parameters
     ----------
     wanted
-        Which buckets are looked at, shape ``(BUCKETS,)``.
+        Which buckets to search, shape ``(BUCKETS,)``.
     expected
-        About how many hashes will be added.
+        About how many hashes are in them.
     """
 
     def __init__(self, wanted: NDArray[np.bool_], expected: int, scratch: Scratch, memory_bytes: int) -> None:
@@ -154,31 +160,30 @@ class Search:
         piles = min(_MOST_PILES, max(1, expected * _ENTRY_BYTES // (memory_bytes // 32)))
         self._store = PileStore(StorePlan(piles, (float(expected),), memory_bytes // 4), codec, scratch)
 
-    def add(self, side: int, hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
-        """Add the hashes, shape ``(n, 2)``, of consecutive records."""
+    def add(self, set_index: int, hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
+        """Add the hashes, shape ``(n, 2)``, of consecutive records of `INPUTS` or `OUTPUT`."""
         rows = np.flatnonzero(self._wanted[find_buckets(hashes)])
         if not rows.size:
             return
-        place = (rows + first_row).view(np.uint64) | (np.uint64(file) << _FILE_SHIFT)
-        if side == OUTPUT:
-            place |= np.uint64(1) << _SIDE_SHIFT
-        sign = 1 if side == INPUTS else -1
-        found, starts = _Entries(hashes[rows, 0], hashes[rows, 1], place, np.full(len(rows), sign)).sort()
+        location = (rows + first_row).view(np.uint64) | np.uint64(
+            file << _FILE_SHIFT | set_index << _SET_SHIFT
+        )
+        counts = np.full(len(rows), 1 if set_index == INPUTS else -1)
+        entries, starts = _Entries(hashes[rows, 0], hashes[rows, 1], location, counts).sort()
         # Equal records of a batch are kept as one with its count: a million of them take no more than one.
-        counts = np.add.reduceat(found.count, starts)
         self._keep(
-            _Entries(found.first[starts], found.second[starts], found.place[starts], counts), side, file
+            replace(entries.take(starts), count=np.add.reduceat(entries.count, starts)), set_index, file
         )
 
-    def _keep(self, entries: _Entries, side: int, file: int) -> None:
-        columns = [_as_bytes(array) for array in (entries.second, entries.place, entries.count)]
+    def _keep(self, entries: _Entries, set_index: int, file: int) -> None:
+        columns = [_as_bytes(array) for array in (entries.second, entries.location, entries.count)]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._store.codec.schema)
-        self._store.add(0, Origin(file, side), Records(entries.first, batch))
+        self._store.add(0, Origin(file, set_index), Records(entries.first, batch))
 
     def run(self) -> Found:
-        """Return what differs."""
-        totals = {INPUTS: 0, OUTPUT: 0}
-        places: dict[int, list[Place]] = {INPUTS: [], OUTPUT: []}
+        """Return the records that differ."""
+        totals = [0, 0]
+        named: list[list[Mismatch]] = [[], []]
         reader = PileReader(self._store)
         for piles in reader.runs():
             records = reader.load(piles)
@@ -186,15 +191,15 @@ class Search:
                 continue
             entries, starts = _unpack(records).sort()
             net = np.add.reduceat(entries.count, starts)
-            for side, surplus in ((INPUTS, net), (OUTPUT, -net)):
+            for set_index, surplus in ((INPUTS, net), (OUTPUT, -net)):
                 groups = np.flatnonzero(surplus > 0)
-                totals[side] += int(surplus[groups].sum())
-                first = _first_places(entries, starts, side)[groups]
-                places[side] = _keep_first(places[side], first, surplus[groups])
-        return Found(totals[INPUTS], totals[OUTPUT], tuple(places[INPUTS]), tuple(places[OUTPUT]))
+                totals[set_index] += int(surplus[groups].sum())
+                locations = _find_first(entries, starts, set_index)[groups]
+                named[set_index] = _keep_first(named[set_index], locations, surplus[groups])
+        return Found(totals[INPUTS], totals[OUTPUT], tuple(named[INPUTS]), tuple(named[OUTPUT]))
 
     def close(self) -> None:
-        """Give up what is held. Idempotent."""
+        """Free memory and disk. Idempotent."""
         self._store.close()
 
 
@@ -203,26 +208,28 @@ def _as_bytes(array: NDArray[np.uint64] | NDArray[np.int64]) -> pa.Array:
 
 
 def _unpack(records: Records) -> _Entries:
-    second, place, count = (
+    second, location, count = (
         np.frombuffer(column.buffers()[1], np.uint64, len(column), 8 * column.offset)
         for column in records.batch.columns
     )
-    return _Entries(records.keys, second, place, count.view(np.int64))
+    return _Entries(records.keys, second, location, count.view(np.int64))
 
 
-def _first_places(entries: _Entries, starts: NDArray[np.intp], side: int) -> NDArray[np.uint64]:
-    """Return the first place of each hash on a side; of no meaning where that side does not have it."""
-    ours = (entries.place >> _SIDE_SHIFT) == side
-    masked = np.where(ours, entries.place, np.uint64(2**64 - 1))
+def _find_first(entries: _Entries, starts: NDArray[np.intp], set_index: int) -> NDArray[np.uint64]:
+    """Return each hash's first location in a record set; undefined where the set does not hold the hash."""
+    is_in_set = (entries.location >> np.uint64(_SET_SHIFT)) == set_index
+    masked = np.where(is_in_set, entries.location, np.uint64(2**64 - 1))
     first: NDArray[np.uint64] = np.minimum.reduceat(masked, starts)
     return first
 
 
-def _keep_first(known: Sequence[Place], places: NDArray[np.uint64], copies: NDArray[np.int64]) -> list[Place]:
-    """Return the first few of the places known and found."""
-    first = np.argsort(places)[:MOST_PLACES]
+def _keep_first(
+    known: Sequence[Mismatch], locations: NDArray[np.uint64], copies: NDArray[np.int64]
+) -> list[Mismatch]:
+    """Return the first `MOST_NAMED` of the mismatches known and found."""
+    first = np.argsort(locations)[:MOST_NAMED]
     found = [
-        Place(place >> 63, place >> 42 & (2**21 - 1), place & int(_ROW_MASK), count)
-        for place, count in zip(places[first].tolist(), copies[first].tolist(), strict=True)
+        Mismatch(location >> _FILE_SHIFT & _FILE_MASK, location & _ROW_MASK, count)
+        for location, count in zip(locations[first].tolist(), copies[first].tolist(), strict=True)
     ]
-    return sorted([*known, *found], key=lambda one: (one.file, one.row))[:MOST_PLACES]
+    return sorted([*known, *found], key=lambda one: (one.file, one.row))[:MOST_NAMED]

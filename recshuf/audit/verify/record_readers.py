@@ -1,17 +1,15 @@
-"""The inputs and the output of a shuffle, opened side by side so that equal records hash alike."""
+"""Reading a set of records, and opening inputs and output so that equal records hash alike."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from recshuf.audit.verify.hashing import HashKey
 from recshuf.audit.verify.record_sets import (
-    INPUTS,
-    OUTPUT,
-    Side,
+    RecordSet,
     list_files,
-    open_side,
+    open_record_set,
     options_of_inputs,
     options_of_output,
 )
@@ -39,7 +37,9 @@ if TYPE_CHECKING:
     from recshuf.records.rows import RowRange
 
     VisitHashes = Callable[[NDArray[np.uint64], int, int], None]
-    """Takes hashes of shape ``(n, 2)``, the index of their file, and the first one's row; called in many threads."""
+    """Takes hashes of consecutive records, shape ``(n, 2)``, their file's index and the first row; called in threads."""
+    VisitTable = Callable[[pa.RecordBatch, int, int], None]
+    """The same with a table in place of hashes."""
 
 _DECODING_FACTOR = 4.0
 """Memory of decoding a batch, as a multiple of its size."""
@@ -49,67 +49,101 @@ BLOCKS = halve_blocks(8 << 20)
 """Sizes of the blocks in which records may be read."""
 
 
-class SideReader:
-    """One side being read.
+class RecordReader:
+    """Reads all records of a set in many threads, as often as asked.
 
     Parameters
     ----------
     key
-        The same for both sides.
+        Key of the hashes, one for all sets that are compared.
     """
 
-    def __init__(self, side: Side, key: HashKey, job: Job, progress: Progress) -> None:
-        self.side = side
+    def __init__(self, record_set: RecordSet, key: HashKey, job: Job, progress: Progress) -> None:
+        self.record_set = record_set
         self._key = key
         self._progress = progress
-        copies = 1 + (_DECODING_FACTOR if side.decoder else 0)
+        copies = 1 + (_DECODING_FACTOR if record_set.decoder else 0)
 
         def worker_bytes(block: int) -> int:
-            return side.source.reading_bytes(block) + int(copies * block) + _HASHING_BYTES
+            return record_set.source.reading_bytes(block) + int(copies * block) + _HASHING_BYTES
 
         limits = Limits(job.memory_bytes, job.workers, job.read.max_record_bytes)
         self._plan = plan_reading(worker_bytes, limits, BLOCKS)
 
-    def learn(self) -> pa.Schema | None:
-        """Return the schema of the table form, which may take reading everything; None without a decoder."""
-        decoder = self.side.decoder
+    def infer_schema(self) -> pa.Schema | None:
+        """Return the schema of the tables; reads all records if no file states it. None without a decoder."""
+        decoder = self.record_set.decoder
         if decoder is None:
             return None
         if decoder.schema is None:
-            self._read("learn", self.side.observe)
+            self._read("learn", self.record_set.observe)
         return decoder.finish()
 
     def read_hashes(self, verb: str, visit: VisitHashes) -> None:
-        """Give the hashes of all records to `visit`; `verb` is what progress calls it."""
+        """Call `visit` with the hashes of all records; `verb` names the pass for progress."""
 
         def hash_and_visit(batch: pa.RecordBatch, file: int, first_row: int) -> None:
-            visit(self.side.hash(batch, file, first_row, self._key), file, first_row)
+            visit(self.record_set.hash(batch, file, first_row, self._key), file, first_row)
 
         self._read(verb, hash_and_visit)
 
-    def read_tables(self, verb: str, visit: Callable[[pa.RecordBatch, int, int], None]) -> None:
-        """Give all records to `visit` in table form, with the index of their file and the first one's row."""
+    def read_tables(self, visit: VisitTable) -> None:
+        """Call `visit` with all records, decoded to tables."""
 
         def decode_and_visit(batch: pa.RecordBatch, file: int, first_row: int) -> None:
-            visit(self.side.decode(batch, file, first_row), file, first_row)
+            visit(self.record_set.decode(batch, file, first_row), file, first_row)
 
-        self._read(verb, decode_and_visit)
+        self._read("read", decode_and_visit)
 
-    def _read(self, verb: str, visit: Callable[[pa.RecordBatch, int, int], None]) -> None:
-        summaries = self.side.source.inputs
-        total = sum_known([one.record_count for one in summaries])
-        self._progress.start(f"{verb} {self.side.name}", total, None)
+    def _read(self, verb: str, visit: VisitTable) -> None:
+        source = self.record_set.source
+        total = sum_known([one.record_count for one in source.inputs])
+        self._progress.start(f"{verb} {self.record_set.name}", total, None)
 
-        def visit_and_tell(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
+        def visit_parts(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
             for part, file, row in split_ranges(batch, ranges):
                 visit(part, file, row)
                 self._progress.advance(part.num_rows, int(part.nbytes))
 
-        source = self.side.source
-        InputReader(source, self._plan, range(len(source.inputs)), visit_and_tell).run("verify")
+        InputReader(source, self._plan, range(len(source.inputs)), visit_parts).run("verify")
 
 
-def open_pair(
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The two record sets that are compared."""
+
+    inputs: RecordReader
+    output: RecordReader | None
+    """None if no file of the output exists."""
+
+    @property
+    def readers(self) -> list[RecordReader]:
+        """Those that exist, inputs first."""
+        return [self.inputs, self.output] if self.output else [self.inputs]
+
+    def compare_schemas(self) -> str | None:
+        """Return how the schemas differ so that records cannot be compared; None if they can."""
+        if self.output is None:
+            return None
+        given, made = self.inputs.record_set, self.output.record_set
+        if given.decoder is not None:
+            before, after = self.inputs.infer_schema(), self.output.infer_schema()
+            if before is None or after is None:
+                raise RuntimeError("one record set has a decoder, and the other has none")
+            after = made.list_compared(after)
+            difference = find_difference(before, after, is_text="text" in (given.format, made.format))
+        else:
+            headers = [getattr(one.source.layout, "header", b"") for one in (given, made)]
+            if all(headers) and headers[0] != headers[1]:
+                return "the header lines differ"
+            before, after = given.source.schema, made.list_compared(made.source.schema)
+            difference = find_exact_difference(before, after)
+        if difference and FILE_COLUMN in after.names and FILE_COLUMN not in before.names:
+            return f"{difference}; if a run added it, give --provenance"
+        return difference
+
+
+def open_comparison(
     job: Job,
     output: str,
     manifest: Manifest | None,
@@ -117,15 +151,20 @@ def open_pair(
     files: list[InputFile] | None = None,
     *,
     as_tables: bool = False,
-) -> list[SideReader]:
-    """Return the readers of inputs and output; of the inputs only, where not one file of the output is there.
+) -> Comparison:
+    """Open the inputs of a job and an output.
 
     Parameters
     ----------
     files
-        The inputs, where it is already known what those of the job stand for.
+        The job's inputs, if they are listed already.
     as_tables
-        Whether both are brought to table form, also where they are of one format.
+        Whether to decode both sets to tables even if they have one format.
+
+    Raises
+    ------
+    InputError
+        When a file cannot be opened, or there are no inputs.
     """
     if files is None:
         files = leave_out_output(list_files(job.inputs, job.options["format"], progress), job.inputs, output)
@@ -133,25 +172,25 @@ def open_pair(
         raise InputError(job.inputs[0], "holds no file beside those of the output")
     given_format = job.options["format"] or detect_format(files)
     key = HashKey()
-    given = open_side("inputs", files, given_format, options_of_inputs(job.read, given_format))
+    given = open_record_set("inputs", files, given_format, options_of_inputs(job.read, given_format))
     files = _list_output(output, manifest, job.options["to"], progress)
     made_format = job.options["to"] or (manifest.to if manifest else None) or detect_format(files)
     decodes = as_tables or made_format != given_format
     given.decoder = given.source.decoder() if decodes else None
-    readers = [SideReader(given, key, job, progress)]
-    if files:
-        added = (FILE_COLUMN, ROW_COLUMN) if job.options["provenance"] else manifest.added if manifest else ()
-        schema = _add_fields(readers[0].learn(), added)
-        read = options_of_output(job.read, given_format, made_format, schema)
-        made = open_side("output", files, made_format, read)
-        made.added = added
-        made.decoder = made.source.decoder() if decodes else None
-        readers.append(SideReader(made, key, job, progress))
-    return readers
+    inputs = RecordReader(given, key, job, progress)
+    if not files:
+        return Comparison(inputs, None)
+    added = (FILE_COLUMN, ROW_COLUMN) if job.options["provenance"] else manifest.added if manifest else ()
+    schema = _add_fields(inputs.infer_schema(), added)
+    read = options_of_output(job.read, given_format, made_format, schema)
+    made = open_record_set("output", files, made_format, read)
+    made.added = added
+    made.decoder = made.source.decoder() if decodes else None
+    return Comparison(inputs, RecordReader(made, key, job, progress))
 
 
 def _add_fields(schema: pa.Schema | None, added: tuple[str, ...]) -> pa.Schema | None:
-    """Return a schema with the columns that say where records were read."""
+    """Return a schema with the columns of provenance."""
     if schema is None or not added:
         return schema
     import pyarrow as pa
@@ -160,16 +199,16 @@ def _add_fields(schema: pa.Schema | None, added: tuple[str, ...]) -> pa.Schema |
     return pa.schema([*schema, *map(pa.field, added, kinds)])
 
 
-def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> SideReader:
-    """Return a reader that brings the inputs of a job to table form; columns that are not `wanted` may be left out."""
+def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> RecordReader:
+    """Open the inputs of a job as tables; columns other than those `wanted` may be missing."""
     files = list_files(job.inputs, job.options["format"], progress)
     name = job.options["format"] or detect_format(files)
     read = options_of_inputs(job.read, name)
-    side = open_side("inputs", files, name, read)
-    if wanted and name == "parquet" and {*wanted} <= {*side.source.schema.names}:
-        side = open_side("inputs", files, name, replace(read, columns=wanted))
-    side.decoder = side.source.decoder()
-    return SideReader(side, HashKey(), job, progress)
+    record_set = open_record_set("inputs", files, name, read)
+    if wanted and name == "parquet" and {*wanted} <= {*record_set.source.schema.names}:
+        record_set = open_record_set("inputs", files, name, replace(read, columns=wanted))
+    record_set.decoder = record_set.source.decoder()
+    return RecordReader(record_set, HashKey(), job, progress)
 
 
 def _list_output(
@@ -179,28 +218,3 @@ def _list_output(
         return list_files([output], name, progress)
     present = manifest.find_present()
     return list_files(present, None, progress) if present else []
-
-
-def _explain_added(difference: str | None, given: pa.Schema, made: pa.Schema) -> str | None:
-    """Return a difference of schemas, with how to leave out the columns of a run with --provenance if these are it."""
-    is_added = FILE_COLUMN in made.names and FILE_COLUMN not in given.names
-    return f"{difference}; if a run added it, give --provenance" if difference and is_added else difference
-
-
-def compare_schemas(readers: list[SideReader]) -> str | None:
-    """Return in what the schemas of both sides differ; None where records can be compared."""
-    if len(readers) == 1:
-        return None
-    given, made = (reader.side for reader in readers)
-    if given.decoder is not None:
-        is_text = "text" in (given.format, made.format)
-        before, after = readers[INPUTS].learn(), readers[OUTPUT].learn()
-        if before is None or after is None:
-            raise RuntimeError("one side has a decoder, and the other has none")
-        after = made.leave_out_added(after)
-        return _explain_added(find_difference(before, after, is_text=is_text), before, after)
-    headers = [getattr(side.source.layout, "header", b"") for side in (given, made)]
-    if all(headers) and headers[0] != headers[1]:
-        return "the header lines differ"
-    before, after = given.source.schema, made.leave_out_added(made.source.schema)
-    return _explain_added(find_exact_difference(before, after), before, after)

@@ -1,4 +1,4 @@
-"""The two sides of a comparison: files opened so that equal records hash alike."""
+"""A set of records, the inputs or the output: its files, how they are read, and the hash of each record."""
 
 from __future__ import annotations
 
@@ -27,69 +27,66 @@ if TYPE_CHECKING:
     from recshuf.job.progress import Progress
 
 
-INPUTS, OUTPUT = 0, 1
-
-
 @dataclass(slots=True)
-class Side:
-    """The inputs or the output."""
+class RecordSet:
+    """The inputs, or the output."""
 
     name: str
-    """What the pass that reads it is called."""
+    """``inputs`` or ``output``, for progress."""
     format: str
     source: Source
     files: list[InputFile]
     decoder: Decoder | None = None
-    """Brings records to table form, where the other side is of another format."""
+    """Decodes native batches to tables. None: records are compared in their native form."""
     added: tuple[str, ...] = ()
-    """Columns that the other side has not, and that are not compared."""
+    """Columns that only this set has by design; they are not compared."""
 
     @property
     def names(self) -> list[str]:
-        """The files as messages show them."""
+        """The files' names for messages."""
         return [one.name for one in self.source.inputs]
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
-        """Let the decoder learn from a batch."""
+        """Let the decoder infer types from a native batch."""
         if self.decoder is not None and batch.num_rows:
             self.decoder.observe(batch, input_index, first_row)
 
     def hash(
         self, batch: pa.RecordBatch, input_index: int, first_row: int, key: HashKey
     ) -> NDArray[np.uint64]:
-        """Return the hashes of the records of a batch, shape ``(n, 2)``."""
+        """Return the hash of each record of a native batch, shape ``(n, 2)``."""
         if self.decoder is None:
-            return hash_rows(self._leave_out_added(batch), key)
+            return hash_rows(self._drop_added(batch), key)
         table = self.decode(batch, input_index, first_row)
-        return hash_rows(self._leave_out_added(table), key, is_converted=True)
+        return hash_rows(self._drop_added(table), key, is_converted=True)
 
-    def _leave_out_added(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _drop_added(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self.added:
             return batch
         if self.decoder is None and isinstance(self.source, SupportsFields):
             return self.source.field_adder(self.added).remove_fields(batch)
         return batch.select(
-            [place for place, name in enumerate(batch.schema.names) if name not in self.added]
+            [index for index, name in enumerate(batch.schema.names) if name not in self.added]
         )
 
-    def leave_out_added(self, schema: pa.Schema) -> pa.Schema:
-        """Return the fields of a schema that are compared."""
+    def list_compared(self, schema: pa.Schema) -> pa.Schema:
+        """Return a schema without the `added` columns."""
         return pa.schema([field for field in schema if field.name not in self.added], schema.metadata)
 
     def decode(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> pa.RecordBatch:
-        """Return the table form of a batch.
+        """Return a native batch as a table.
 
         Raises
         ------
         RecshufError
-            When a record has none, naming it.
+            When a record cannot be decoded; the message names its file and line or row.
         """
         if self.decoder is None:
-            raise RuntimeError("a side without a decoder has no table form")
+            raise RuntimeError("a record set without a decoder has no tables")
         try:
             return self.decoder.decode(batch)
         except (RecshufError, pa.ArrowException):
-            self.observe(batch, input_index, first_row)  # it can tell the place
+            self.observe(batch, input_index, first_row)  # raises an error that names the record
             raise
 
 
@@ -112,14 +109,14 @@ def read_manifest(output: str) -> Manifest | None:
 
 
 def list_files(patterns: Sequence[str], name: str | None, progress: Progress) -> list[InputFile]:
-    """Return the files of one side; of a folder those of a format, if `name` says which.
+    """Return the files that patterns match; in a folder, only files of the format `name` if it is given.
 
     Raises
     ------
     InputError
-        When one is missing.
+        When a file is missing.
     UsageError
-        When one is a pipe or a device.
+        When a path is a pipe or a device.
     """
     files = expand_inputs(patterns, NameRules(name), progress.warn)
     for file in files:
@@ -128,30 +125,32 @@ def list_files(patterns: Sequence[str], name: str | None, progress: Progress) ->
 
 
 def _check_regular(file: InputFile) -> None:
-    """Refuse what cannot be read twice, before anything is opened and waits."""
+    """Refuse pipes and devices, which cannot be read twice, before opening one blocks."""
     if file.stamp is None:
         raise UsageError(
             f"{file.name}: verify reads files, some of them twice, and this is none; give a file"
         )
 
 
-def open_side(name: str, files: list[InputFile], format_name: str, read: ReadOptions) -> Side:
-    """Return one side, read in its native form."""
-    return Side(name, format_name, load_format(format_name).open_source(files, read), files)
+def open_record_set(name: str, files: list[InputFile], format_name: str, read: ReadOptions) -> RecordSet:
+    """Return the record set of some files, without a decoder."""
+    return RecordSet(name, format_name, load_format(format_name).open_source(files, read), files)
 
 
 def options_of_inputs(read: ReadOptions, format_name: str) -> ReadOptions:
-    """Return the options that concern inputs of a format; some are for the output only."""
+    """Return the read options of the inputs; a separator concerns text only."""
     return read if format_name == "text" else replace(read, separator=b"\n")
 
 
 def options_of_output(read: ReadOptions, given: str, to: str, schema: pa.Schema | None) -> ReadOptions:
-    """Return the options by which an output is read that was made from inputs with the options `read`.
+    """Return the read options of an output, given those of its inputs.
 
     Parameters
     ----------
+    given, to
+        Formats of inputs and output.
     schema
-        Table form of the inputs, where the formats differ.
+        Schema of the inputs as tables. None if both have one format.
     """
     is_same = given == to
     return replace(
@@ -165,7 +164,7 @@ def options_of_output(read: ReadOptions, given: str, to: str, schema: pa.Schema 
 
 
 def _schema_for(to: str, schema: pa.Schema) -> pa.Schema | None:
-    """Return the schema by which lines are read that were written from records of another schema."""
+    """Return the schema of lines that were written from records of `schema`. None: the format has its own."""
     if to == "text":
         return pa.schema([("text", pa.large_binary())])
     if to != "jsonl":
@@ -174,7 +173,7 @@ def _schema_for(to: str, schema: pa.Schema) -> pa.Schema | None:
 
 
 def _json_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type by which values of a type are read from JSON."""
+    """Return the type to parse JSON values with that were written from values of type `kind`."""
     kind = storage_of(kind)
     if pt.is_map(kind):
         pair = [("key", _json_type(kind.key_type)), ("value", _json_type(kind.item_type))]

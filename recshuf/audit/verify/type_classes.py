@@ -1,4 +1,4 @@
-"""Which types hold comparable values: the class of a type, alike wherever a conversion loses nothing."""
+"""Classes of types: values of two types can be compared if both have one class, which lossless conversions keep."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BYTES = (
 
 
 def storage_of(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values that an extension, dictionary or run-end-encoded type stands for."""
+    """Return the type of the values that an extension, dictionary or run-end-encoded type encodes."""
     if isinstance(kind, pa.BaseExtensionType):
         return storage_of(kind.storage_type)
     if pt.is_dictionary(kind) or pt.is_run_end_encoded(kind):
@@ -42,30 +42,30 @@ def storage_of(kind: pa.DataType) -> pa.DataType:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Tell whether a type is a list of any kind, maps left out."""
+    """Return whether a type is a list of any kind; maps are not."""
     return bool(
         pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind) or is_list_view(kind)
     )
 
 
 def is_list_view(kind: pa.DataType) -> bool:
-    """Tell whether a type is a list view of either width."""
+    """Return whether a type is a list view of either width."""
     return str(kind).startswith(("list_view<", "large_list_view<"))
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Tell whether values of a type are byte strings, text included."""
+    """Return whether values of a type are byte strings or text."""
     return any(accepts(kind) for accepts in _BYTES)
 
 
 def sorted_fields(fields: list[pa.Field], *, by_name: bool) -> list[int]:
-    """Return the positions of fields in the order in which they are compared."""
-    places = range(len(fields))
-    return sorted(places, key=lambda place: fields[place].name) if by_name else list(places)
+    """Return the indices of fields in the order in which they are compared."""
+    indices = range(len(fields))
+    return sorted(indices, key=lambda index: fields[index].name) if by_name else list(indices)
 
 
 def name_class(kind: pa.DataType, field: str) -> str:
-    """Return the class of a type that is no list, map or struct, as messages show it.
+    """Return the class, as messages name it, of a type that is no list, map or struct.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def name_class(kind: pa.DataType, field: str) -> str:
 
 
 def find_exact_difference(left: pa.Schema, right: pa.Schema) -> str | None:
-    """Return in what two schemas of one format differ, in fields, their order or their metadata; None for nothing."""
+    """Return how two schemas of one format differ in fields, their order or metadata; None if they do not."""
     if left.names != right.names:
         alone = set(left.names) ^ set(right.names)
         if alone:
@@ -104,9 +104,9 @@ def find_exact_difference(left: pa.Schema, right: pa.Schema) -> str | None:
 
 
 def find_difference(left: pa.Schema, right: pa.Schema, *, is_text: bool) -> str | None:
-    """Return in what two schemas differ so that their records cannot be compared by value; None for nothing.
+    """Return how two schemas differ so that records cannot be compared by value; None if they can.
 
-    Fields are found by name, in whatever order; but the name of a field of text is not kept anywhere.
+    Fields are matched by name, in any order; the only field of text matches any only field, since text stores no name.
     """
     if is_text and len(left) == len(right) == 1:
         return _compare_types(left.field(0).type, right.field(0).type, left.names[0])
@@ -145,7 +145,7 @@ def _compare_types(left: pa.DataType, right: pa.DataType, path: str) -> str | No
 
 
 def _item_types(kind: pa.DataType) -> list[pa.DataType]:
-    """Return the types of what a list holds: of keys and items, where it holds pairs; none for other types."""
+    """Return the types of a list's items, of keys and values if it is a map; nothing for other types."""
     if pt.is_map(kind):
         return [kind.key_type, kind.item_type]
     if not is_list(kind):

@@ -1,11 +1,11 @@
-"""Keyed hashes of values given as 8-byte words: two sums of products, then a mixing that keeps nothing linear.
+"""Keyed hashes of values given as 8-byte words: two sums of products, then a nonlinear bijection.
 
-A word w at place j adds, to each of two sums (mod 2^64) with keys of its own,
+Word w at index j of a value adds, to each of two sums (mod 2^64),
 
     (low half of w + key) * (high half of w + key')
 
-so that for random keys two different values have equal sums with probability 2^-33 or less, in both sums 2^-66.
-Values longer than a block are hashed block by block, and then the hashes of their blocks as one value.
+with random keys of index and sum. Two different values have equal sums with probability 2^-33 or less, in both sums
+2^-66. A value longer than a block is hashed block by block; then the hashes of its blocks are hashed as one value.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ BLOCK_WORDS = 64
 BLOCK_BYTES = 8 * BLOCK_WORDS
 HASH_BYTES = 16
 _ROWS = 12288
-"""Values hashed at once: their sums and halves stay in the processor's second cache."""
+"""Values hashed at once: their sums and halves fit the L2 cache."""
 _KEYS = 4
-"""Keys of a place: for low and high half, for both sums."""
+"""Keys of an index: for low and high half, for both sums."""
 _LOW = np.uint64(2**32 - 1)
 _HALF = np.uint64(32)
 _SHIFTS = (np.uint64(32), np.uint64(29), np.uint64(32))
@@ -38,12 +38,12 @@ _MIXERS = 2**20
 
 
 class HashKey:
-    """What hashes are drawn with: secret and different for each run, so that nobody can prepare equal ones.
+    """The key of a family of hashes: random in each run, so that nobody can prepare collisions.
 
     Parameters
     ----------
     seed
-        What all keys follow from; None draws one from the system.
+        Seed of all keys. None: the system's random source.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -52,12 +52,12 @@ class HashKey:
         self.mixers = self._draw(_MIXERS, 2)[:, :3] | np.uint64(1)
         """Odd factors of `mix`, shape ``(2, 3)``."""
 
-    def table(self, domain: int, places: int) -> NDArray[np.uint64]:
-        """Return the keys of at least so many places, shape ``(places, 4)``, of one of many domains."""
+    def table(self, domain: int, count: int) -> NDArray[np.uint64]:
+        """Return the keys of at least `count` indices, shape ``(>= count, 4)``; each domain has its own keys."""
         table = self._tables.get(domain)
-        if table is None or len(table) < places:
+        if table is None or len(table) < count:
             # A longer table begins like a shorter one.
-            table = self._draw(domain, max(places, BLOCK_WORDS))
+            table = self._draw(domain, max(count, BLOCK_WORDS))
             self._tables[domain] = table
         return table
 
@@ -67,7 +67,7 @@ class HashKey:
 
 
 class WordSums:
-    """The two sums of n values, to which words are added place by place."""
+    """The two sums of n values, to which words are added index by index."""
 
     def __init__(self, count: int) -> None:
         self.sums: NDArray[np.uint64] = np.zeros((2, count), np.uint64)
@@ -79,7 +79,7 @@ class WordSums:
         keys: NDArray[np.uint64],
         nulls: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Add the words of one place to the first values; where `nulls`, nothing, as no word does."""
+        """Add the words of one index to the first ``len(words)`` values; nulls add nothing."""
         count = len(words)
         low, high, one, other = self._scratch[:, :count]
         np.bitwise_and(words, _LOW, out=low)
@@ -94,9 +94,9 @@ class WordSums:
 
 
 def mix(sums: NDArray[np.uint64], key: HashKey) -> NDArray[np.uint64]:
-    """Return hashes from sums, both of shape ``(2, n)``, in place: a bijection in which nothing is linear.
+    """Turn sums into hashes by a nonlinear bijection; overwrites and returns `sums`, shape ``(2, n)``.
 
-    Without it, sums over records would not change when words trade places between two of them.
+    Without it, the sum over all records would stay the same if two records swapped words.
     """
     first, second = sums
     _scramble(first, key.mixers[0])
@@ -119,12 +119,12 @@ def hash_bytes(
     key: HashKey,
     domain: int,
 ) -> NDArray[np.uint64]:
-    """Return the hashes of n byte strings that lie in `data`, shape ``(2, n)``.
+    """Return the hashes of n byte strings in `data`, shape ``(2, n)``.
 
     Parameters
     ----------
     domain
-        Which keys to use; the 15 numbers that follow are used as well.
+        Domain of the keys; long values use up to 15 domains that follow.
     """
     if not lengths.size or int(lengths.max()) <= BLOCK_BYTES:
         return _hash_blocks(data, starts, lengths, key, domain)
@@ -142,7 +142,7 @@ def _hash_long(
     key: HashKey,
     domain: int,
 ) -> NDArray[np.uint64]:
-    """Return the hashes of byte strings of more than one block."""
+    """Return the hashes of byte strings longer than a block."""
     counts = -(-lengths // BLOCK_BYTES)
     firsts = np.cumsum(counts) - counts
     offsets = (np.arange(int(counts.sum())) - np.repeat(firsts, counts)) * BLOCK_BYTES
@@ -178,7 +178,7 @@ def _hash_some_blocks(
     key: HashKey,
     domain: int,
 ) -> NDArray[np.uint64]:
-    # Longest first, so that at each place the values that have a word there are the first ones.
+    # Longest first: the values that have a word at an index are the first ones.
     words = ((lengths + 7) >> 3).astype(np.uint8)
     order = np.argsort(words, kind="stable")[::-1]
     reaching = len(words) - np.cumsum(np.bincount(words, minlength=BLOCK_WORDS + 1))
@@ -186,16 +186,16 @@ def _hash_some_blocks(
     keys = key.table(domain, BLOCK_WORDS + 1)
     unaligned = np.ndarray((data.size - 7,), np.uint64, data.data, 0, (1,))
     sums = WordSums(len(words))
-    for place, count in enumerate(reaching.tolist()):
+    for index, count in enumerate(reaching.tolist()):
         if not count:
             break
-        whole = int(reaching[place + 1])
+        whole = int(reaching[index + 1])
         found = np.empty(count, np.uint64)
-        found[:whole] = unaligned[starts[:whole] + 8 * place]
+        found[:whole] = unaligned[starts[:whole] + 8 * index]
         found[whole:] = _read_tails(
-            unaligned, starts[whole:count] + 8 * place, lengths[whole:count] - 8 * place
+            unaligned, starts[whole:count] + 8 * index, lengths[whole:count] - 8 * index
         )
-        sums.add(found, keys[place])
+        sums.add(found, keys[index])
     sums.add(lengths.view(np.uint64), keys[BLOCK_WORDS])
     hashes = np.empty_like(sums.sums)
     hashes[:, order] = mix(sums.sums, key)
@@ -203,12 +203,12 @@ def _hash_some_blocks(
 
 
 def _read_tails(
-    unaligned: NDArray[np.uint64], places: NDArray[np.int64], sizes: NDArray[np.int64]
+    unaligned: NDArray[np.uint64], offsets: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return words of which only the first 1 to 8 bytes belong to the value; the others become zero."""
-    readable = np.minimum(places, len(unaligned) - 1)
+    """Return the words at byte offsets of which the first `sizes` bytes, 1 to 8, count; the others become zero."""
+    readable = np.minimum(offsets, len(unaligned) - 1)
     words: NDArray[np.uint64] = unaligned[readable]
-    words >>= ((places - readable) * 8).view(np.uint64)
+    words >>= ((offsets - readable) * 8).view(np.uint64)
     words &= _TAIL_MASKS[sizes]
     return words
 
@@ -219,24 +219,21 @@ def combine(
     key: HashKey,
     domain: int,
 ) -> NDArray[np.uint64]:
-    """Return the hashes of n values made of several parts, shape ``(2, n)``.
+    """Return the hashes of n values that consist of several parts, shape ``(2, n)``.
 
     Parameters
     ----------
     columns
-        For each part its words, arrays of shape ``(n,)``, and where it is null.
+        For each part its words, arrays of shape ``(n,)``, and its mask of nulls.
     """
-    places = sum(len(words) for words, _ in columns)
-    keys = key.table(domain, places)
+    parts = [(word, nulls) for words, nulls in columns for word in words]
+    keys = key.table(domain, len(parts))
     hashes = np.empty((2, count), np.uint64)
     for start in range(0, count, _ROWS):
         rows = slice(start, start + _ROWS)
         sums = WordSums(min(_ROWS, count - start))
-        place = 0
-        for words, nulls in columns:
-            for word in words:
-                sums.add(word[rows], keys[place], None if nulls is None else nulls[rows])
-                place += 1
+        for index, (word, nulls) in enumerate(parts):
+            sums.add(word[rows], keys[index], None if nulls is None else nulls[rows])
         hashes[:, rows] = mix(sums.sums, key)
     return hashes
 
@@ -244,13 +241,13 @@ def combine(
 def add_nulls(
     hashes: NDArray[np.uint64],
     owners: NDArray[np.int64],
-    places: NDArray[np.int64],
+    positions: NDArray[np.int64],
     key: HashKey,
     domain: int,
 ) -> None:
-    """Change, in place, the hashes of lists that hold nulls: list `owners` at `places`, ascending."""
+    """Change `hashes` of lists that hold nulls: null i is item ``positions[i]`` of list ``owners[i]``, ascending."""
     sums = WordSums(len(owners))
-    sums.add(places.view(np.uint64), key.table(domain, 1)[0])
+    sums.add(positions.view(np.uint64), key.table(domain, 1)[0])
     words: NDArray[Any] = mix(sums.sums, key)
     first = np.flatnonzero(np.diff(owners, prepend=-1))
     hashes[:, owners[first]] += np.add.reduceat(words, first, axis=1)

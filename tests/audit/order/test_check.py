@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.audit.order.battery import MIN_RECORDS
-from recshuf.audit.order.matching import find_origins
-from recshuf.audit.order.sample import Sample
+from recshuf.audit.order.matching import match_records
+from recshuf.audit.order.sample import BottomKSample
 from recshuf.audit.order.shufflers import METHODS
 from recshuf.audit.order.value_ranks import find_value, order_by_value, rank_densely
 from recshuf.errors import InputError, MemoryLimitError, UsageError
@@ -75,8 +75,8 @@ def hash_numbers(numbers: Sequence[int]) -> tuple[pa.Array, NDArray[np.uint64]]:
     return pa.array(np.ascontiguousarray(hashes[:, 0])), np.ascontiguousarray(hashes[:, 1])
 
 
-def draw_sample(files: Sequence[Sequence[int]], most: int, batch: int = 3) -> Sample:
-    sample = Sample(most)
+def draw_sample(files: Sequence[Sequence[int]], most: int, batch: int = 3) -> BottomKSample:
+    sample = BottomKSample(most)
     for file, numbers in reversed(list(enumerate(files))):
         for start in range(0, len(numbers), batch):
             sample.add(*hash_numbers(numbers[start : start + batch]), file, start)
@@ -87,7 +87,7 @@ def test_a_sample_keeps_as_much_as_its_bytes_allow():
     numbers = list(range(400))
     values, lots = hash_numbers(numbers)
     for most_bytes in (8, 100, 1000, 2000, 10_000):
-        sample = Sample(most_bytes=most_bytes)
+        sample = BottomKSample(most_bytes=most_bytes)
         for start in range(0, 400, 7):
             sample.add(values[start : start + 7], lots[start : start + 7], 0, start)
         kept = [np.count_nonzero(lots <= (2**64 - 1) >> level) for level in range(64)]
@@ -112,7 +112,7 @@ def test_a_sample_keeps_all_of_equal_records_or_none(files: list[list[int]], mos
         return
     taken = sample.take()
     assert len(kept) <= most
-    assert taken.places.tolist() == sample.take().places.tolist() == [places[index] for index in kept]
+    assert taken.provenance.tolist() == sample.take().provenance.tolist() == [places[index] for index in kept]
     assert taken.values.to_pylist() == [values[index].as_py() for index in kept]
 
 
@@ -121,20 +121,20 @@ def test_equal_records_are_matched_one_to_one(files: list[list[int]], output: li
     flat = [number for rows in files for number in rows]
     if not flat or not output:
         return
-    found = find_origins(
+    found = match_records(
         draw_sample(files, 1000), draw_sample([output], 1000), len(files), np.random.default_rng(0)
     )
     common = Counter(flat) & Counter(output)
     assert sorted(found.order.tolist()) == list(range(common.total()))
     assert (found.missing, found.extra) == (len(flat) - common.total(), len(output) - common.total())
-    assert found.twins == sum(count for count in Counter(output).values() if count > 1)
+    assert found.duplicates == sum(count for count in Counter(output).values() if count > 1)
     assert sum(found.file_sizes) == common.total()
     if Counter(flat) == Counter(output):
         assert [flat[origin] for origin in found.order.tolist()] == output
 
 
 def test_records_that_nobody_can_tell_apart_are_matched_by_lot():
-    found = find_origins(
+    found = match_records(
         draw_sample([[5] * 2000], 5000), draw_sample([[5] * 2000], 5000), 1, np.random.default_rng(0)
     )
     assert np.count_nonzero(np.diff(found.order) == 1) < 20
@@ -150,7 +150,7 @@ def test_orders_by_value_are_those_of_the_sorted_values(values: list[str | None]
     assert sorted(found.order.tolist()) == list(range(len(values)))
     assert [ranked[place] for place in found.order.tolist()] == values
     assert found.group_sizes == [ranked.count(one) for one in dict.fromkeys(ranked)]
-    assert found.twins == sum(1 for value in values if values.count(value) > 1)
+    assert found.duplicates == sum(1 for value in values if values.count(value) > 1)
     assert found.value_count == len(set(values))
 
 
@@ -212,7 +212,7 @@ def test_flawed_orders_are_not_uniform(tmp_path: Path, inputs: Path, name: str):
     output = write_parquet(tmp_path / "out.parquet", order)
     report = recshuf.check(output, against=inputs)
     assert not report.is_uniform
-    assert (report.tested, report.missing, report.extra, report.twins) == (COUNT, 0, 0, 0)
+    assert (report.tested, report.missing, report.extra, report.duplicates) == (COUNT, 0, 0, 0)
 
 
 @pytest.mark.parametrize("name", EXACT)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.audit.verify import mismatches, record_readers
-from recshuf.audit.verify.record_sets import INPUTS
+from recshuf.audit.verify.mismatches import INPUTS, Mismatch
 from recshuf.errors import InputError, UsageError
 from recshuf.piles.scratch import Scratch
 from recshuf.records.reader import InputReader
@@ -77,13 +77,13 @@ def test_the_multiset_difference_is_that_of_counters(
     assert report.is_equal == (left == right)
     assert (report.missing, report.extra) == ((left - right).total(), (right - left).total())
     assert (report.records, report.records_written) == (len(given), len(made))
-    for places, lines, surplus in (
+    for records, lines, surplus in (
         (report.missing_places, given, left - right),
         (report.extra_places, made, right - left),
     ):
-        named = {lines[place.index]: place.copies for place in places}
+        named = {lines[record.index]: record.copies for record in records}
         assert named == surplus
-        assert all(lines.index(lines[place.index]) == place.index for place in places)
+        assert all(lines.index(lines[record.index]) == record.index for record in records)
 
 
 @pytest.mark.parametrize("format_name", SUFFIXES)
@@ -117,7 +117,7 @@ def test_every_conversion_is_equal_and_one_lost_record_of_it_is_named(tmp_path: 
     recshuf.shuffle(tmp_path / f"fewer{SUFFIXES[name]}", output, seed=2, schema=schema, overwrite=True)
     report = recshuf.verify(path, output, schema=schema)
     assert (report.missing, report.extra) == (3, 0)
-    assert [place.index for place in report.missing_places] == [0, 1, 2]
+    assert [record.index for record in report.missing_places] == [0, 1, 2]
 
 
 LOSSLESS: dict[str, pa.Array] = {
@@ -506,11 +506,8 @@ def test_equal_records_take_the_memory_of_one(tmp_path: Path):
     tracemalloc.stop()
     found = search.run()
     search.close()
-    assert (found.missing, found.missing_places[0].copies, found.missing_places[0].row) == (
-        4_000_000,
-        4_000_000,
-        0,
-    )
+    assert found.missing == 4_000_000
+    assert found.first_missing == (Mismatch(file=0, row=0, copies=4_000_000),)
 
 
 def test_a_search_that_spills_finds_the_same(tmp_path: Path):
@@ -520,16 +517,15 @@ def test_a_search_that_spills_finds_the_same(tmp_path: Path):
     for memory_bytes in (1 << 16, 1 << 30):
         wanted = np.ones(mismatches.BUCKETS, np.bool_)
         search = mismatches.Search(wanted, 3000, Scratch(tmp_path), memory_bytes)
-        for side, hashes in enumerate(random_hashes):
+        for set_index, hashes in enumerate(random_hashes):
             for start in range(0, len(hashes), 7000):
-                search.add(side, hashes[start : start + 7000], 3, start)
+                search.add(set_index, hashes[start : start + 7000], 3, start)
         found.append(search.run())
         search.close()
     assert found[0] == found[1]
     assert (found[0].missing, found[0].extra) == (1000, 1000)
-    assert [place.row for place in found[0].missing_places] == list(range(10))
-    assert [place.row for place in found[0].extra_places] == list(range(59_000, 59_010))
-    assert {(place.side, place.file) for place in found[0].extra_places} == {(1, 3)}
+    assert found[0].first_missing == tuple(Mismatch(3, row, 1) for row in range(10))
+    assert found[0].first_extra == tuple(Mismatch(3, row, 1) for row in range(59_000, 59_010))
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=50), st.integers(1, 7))
@@ -567,4 +563,4 @@ def test_rows_are_numbered_across_the_batches_of_a_fragment(tmp_path: Path, monk
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=10_000)
     pq.write_table(table.filter(np.arange(20_000) != 12_345), tmp_path / "out.parquet")
     report = recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.parquet", workers=3)
-    assert [place.index for place in report.missing_places] == [12_345]
+    assert [record.index for record in report.missing_places] == [12_345]

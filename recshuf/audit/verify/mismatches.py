@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from recshuf.audit.verify.memory_budget import divide_memory
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.store import PileStore
 from recshuf.records.batch import Records
@@ -155,8 +156,9 @@ class Search:
     def __init__(self, wanted: NDArray[np.bool_], expected: int, scratch: Scratch, memory_bytes: int) -> None:
         self._wanted = wanted
         codec = choose_codec(pa.schema([pa.field(name, pa.binary(8), nullable=False) for name in _WORDS]))
-        piles = min(_MOST_PILES, max(1, expected * _ENTRY_BYTES // (memory_bytes // 32)))
-        self._store = PileStore(codec, piles, scratch, (float(expected),), memory_bytes // 4)
+        budget = divide_memory(memory_bytes)
+        piles = min(_MOST_PILES, max(1, expected * _ENTRY_BYTES // budget.pile_bytes))
+        self._store = PileStore(codec, piles, scratch, (float(expected),), budget.search_bytes)
 
     def add(self, set_index: int, hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
         """Add the hashes, shape ``(n, 2)``, of consecutive records of `INPUTS` or `OUTPUT`."""

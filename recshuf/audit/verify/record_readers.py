@@ -21,6 +21,7 @@ from recshuf.job.planner import plan_reading
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.records.reader import InputReader
 from recshuf.records.rows import split_ranges
+from recshuf.system.memory import release_freed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +102,9 @@ class RecordReader:
                 visit(part, file, row)
                 self._progress.advance(part.num_rows, int(part.nbytes))
 
+        release_freed()  # what matching, statistics or another reading left behind
         InputReader(source, self._plan, range(len(source.inputs)), visit_parts).run("verify")
+        release_freed()
 
 
 @dataclass(frozen=True, slots=True)

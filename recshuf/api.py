@@ -6,15 +6,16 @@ import os
 from typing import TYPE_CHECKING, Unpack, cast
 
 from recshuf.errors import UsageError
-from recshuf.job.options import CheckOptions, VerifyOptions, list_paths, make_job, split_names
+from recshuf.job.job import list_paths, make_job, split_names
+from recshuf.job.options import CheckOptions, VerifyOptions, refuse_unknown
 from recshuf.job.progress import SilentProgress, listen_to
 from recshuf.system.memory import choose_allocators
 
 if TYPE_CHECKING:
     from recshuf.audit.order.check import CheckReport
     from recshuf.audit.verify.comparison import VerifyReport
-    from recshuf.job.job import Job
-    from recshuf.job.options import Options, Paths
+    from recshuf.job.job import Job, Paths
+    from recshuf.job.options import Options
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
     from recshuf.job.report import ShuffleReport
@@ -39,10 +40,8 @@ def shuffle(
     progress
         Hears of passes, records and warnings; None for nobody.
     **options
-        Those of the command, by the same names, each explained in `recshuf.Options`: format, to, compression,
-        shards, shard_records, shard_bytes, seed, memory, workers, temp_dir, head_count, header, zero_terminated,
-        separator, max_record_bytes, datasets, columns, schema, on_bad_record, piles, nan_as_null, provenance, overwrite. What ``--report``
-        writes is `ShuffleReport.to_json`.
+        Those of the command, by the same names, each explained in `recshuf.Options`. What ``--report`` writes is
+        `ShuffleReport.to_json`.
 
     Raises
     ------
@@ -115,9 +114,7 @@ def verify(
     InputError
         When a file of either side cannot be read.
     """
-    unknown = set(options) - VerifyOptions.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"unknown option {sorted(unknown)[0]!r}")
+    refuse_unknown(options, VerifyOptions)
     job = make_job(inputs, output, cast("Options", options))
     choose_allocators(job.memory_bytes)
     from recshuf.audit.verify.comparison import verify_job
@@ -268,7 +265,7 @@ def picture(
     InputError
         When a file cannot be read.
     """
-    _refuse_unknown(options)
+    refuse_unknown(options, CheckOptions)
     paths = list_paths(data)
     column = _choose_column(column, provenance or bool(list_paths(against)), options)
     if column is None and not list_paths(against) and not provenance:
@@ -318,7 +315,7 @@ def _make_check_jobs(
     options: CheckOptions,
 ) -> list[Job]:
     """Return a job for each output, or one whose inputs are the data, or one for each of them."""
-    _refuse_unknown(options)
+    refuse_unknown(options, CheckOptions)
     inputs = list_paths(against)
     if bool(inputs) + (column is not None) + provenance != 1:
         raise UsageError(
@@ -334,11 +331,6 @@ def _make_check_jobs(
 def _options_of_output(options: CheckOptions) -> CheckOptions:
     """Return the options by which data are read that were made from others."""
     return cast("CheckOptions", {**options, "format": options.get("to"), "to": None})
-
-
-def _refuse_unknown(options: CheckOptions) -> None:
-    if unknown := set(options) - CheckOptions.__annotations__.keys():
-        raise TypeError(f"unknown option {sorted(unknown)[0]!r}")
 
 
 def _make_order_job(data: Paths, against: Paths, id_column: str | None, options: CheckOptions) -> Job:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 
 class RecshufError(Exception):
     """Root of all errors that carry a message meant for the user: one line of what, where and what to do."""
@@ -83,3 +85,17 @@ class SchemaMismatch(Exception):  # noqa: N818 - no failure of its own
 
 class Stopped(Exception):  # noqa: N818 - no failure of its own
     """Another thread failed or the run was interrupted: drop what you do. Never reaches the user."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal has asked this process to end. Only the command line raises it, and then ends the process.
+
+    Parameters
+    ----------
+    number
+        Of the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(signal.Signals(number).name)

@@ -49,6 +49,15 @@ class Stamp(NamedTuple):
         return None
 
 
+class NameSuffix(NamedTuple):
+    """The suffixes of a file's name, taken apart."""
+
+    kind: str = ""
+    """The suffix without that of the compression, in small letters: ``.jsonl``."""
+    compression: str | None = None
+    """What the last suffix stands for, if that is a compression."""
+
+
 class InputFile(NamedTuple):
     """One input, before it is opened."""
 
@@ -62,6 +71,8 @@ class InputFile(NamedTuple):
     """Hive partition keys and values taken from the folders of the path, outermost first."""
     stamp: Stamp | None = None
     """What it looked like when it was listed; None for a stream, which cannot be looked at twice."""
+    suffix: NameSuffix = NameSuffix()
+    """Taken from the name when it was listed."""
 
 
 @dataclass(frozen=True, slots=True)

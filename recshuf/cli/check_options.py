@@ -7,25 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from recshuf.cli.shuffle_options import SiblingCommand, Wording
+from recshuf.job.options import CheckOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_SHARED = {
-    "Data": (
-        "format",
-        "to",
-        "header",
-        "zero_terminated",
-        "separator",
-        "max_record_bytes",
-        "datasets",
-        "columns",
-        "schema",
-    ),
-    "Resources": ("memory", "workers"),
-    "General": ("quiet", "verbose"),
-}
+_HEADINGS = {"Input": "Data", "Output": "Data"}
+_GENERAL = ("quiet", "verbose")
 _HELP = {
     "format": "Format of the files, with --against of the INPUTs; else from suffix or content.",
     "to": "With --against, format of DATA; else what its manifest says, its suffix or its content.",
@@ -49,7 +37,9 @@ Examples:
   recshuf check downloaded/*.parquet --column label
   recshuf data/ -o shuffled/ --provenance && recshuf check shuffled/ --provenance
 """,
-    shared=_SHARED,
+    shared=CheckOptions,
+    headings=_HEADINGS,
+    general=_GENERAL,
     help=_HELP | {"verbose": "Print all statistics, and the traceback of an error."},
 )
 _PICTURE = Wording(
@@ -66,7 +56,9 @@ Examples:
   recshuf data/ -o shuffled/ && recshuf picture shuffled/ --against data/ -o shuffled.png
   recshuf picture downloaded/*.parquet --column label -o labels.png
 """,
-    shared=_SHARED,
+    shared=CheckOptions,
+    headings=_HEADINGS,
+    general=_GENERAL,
     help=_HELP,
 )
 

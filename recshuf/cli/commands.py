@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,13 +82,11 @@ def _run_shuffle(
         return
     from recshuf import api
     from recshuf.audit.reports.text import detail_lines, summary
-    from recshuf.cli.standard_streams import open_standard_streams
     from recshuf.cli.terminal import say
 
     progress = _choose_progress(quiet, writes_records=output in (None, "-"))
     try:
-        with open_standard_streams() as (stdin, stdout):
-            done = api.shuffle(inputs, output, progress=progress, stdin=stdin, stdout=stdout, **options)
+        done = api.shuffle(inputs, output, progress=progress, **options)
     finally:
         progress.stop()
     for line in detail_lines(done) if verbose else ():
@@ -218,9 +215,11 @@ def _run_demo(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `mai
     """Show what recshuf does, in a new folder."""
     if output is not None and Path(output).exists():
         raise OutputError(f"{output}: exists; name a folder that does not")
-    folder = Path(output or tempfile.mkdtemp(prefix="recshuf-demo-"))
+    import tempfile
+
     from recshuf.cli.demo import run_demo
 
+    folder = Path(output or tempfile.mkdtemp(prefix="recshuf-demo-"))
     run_demo(folder, click.echo)
 
 

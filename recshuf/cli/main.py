@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import sys
-import threading
 import traceback
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from click.exceptions import Exit
 from click.shell_completion import shell_complete
 
 from recshuf.cli.commands import FAILED, commands
-from recshuf.errors import RecshufError, UsageError
+from recshuf.errors import Interrupted, RecshufError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +29,6 @@ WRONG_USAGE = 2
 SIGNALLED = 128
 """Plus the number of the signal."""
 _COLLECTED_OBJECTS = 20_000
-CLEANUP_SECONDS = 1.5
-"""How long a run that was told to stop may take to clean up."""
 
 
 class _WithoutPandas:
@@ -41,14 +38,6 @@ class _WithoutPandas:
         """Find nothing, and say of pandas that it is not installed."""
         if name == "pandas":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-class Interrupted(KeyboardInterrupt):
-    """A signal asked the program to stop."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        super().__init__(signal.Signals(number).name)
 
 
 def main() -> int:
@@ -96,7 +85,8 @@ def run() -> NoReturn:
     except BaseException:
         traceback.print_exc()
         code = FAILED
-    for stream in (sys.stdout, sys.stderr):
+    # A thread that a signal has left behind may still be writing to standard output, and holds its lock.
+    for stream in (sys.stderr,) if code > SIGNALLED else (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
     os._exit(code)
@@ -104,20 +94,13 @@ def run() -> NoReturn:
 
 @contextmanager
 def _raising_signals() -> Iterator[None]:
-    """Raise `Interrupted` on the first signal to stop; later ones must not cut the clean-up short.
-
-    A thread that waits for a disk, or for somebody to read a pipe, cannot be stopped; the process ends without it.
-    """
-    limit: threading.Timer | None = None
+    """Raise `Interrupted` on the first signal to stop; later ones must not cut the clean-up short."""
     came: int | None = None
 
     def stop(number: int, _: FrameType | None) -> None:
-        nonlocal limit, came
-        if limit is None:
+        nonlocal came
+        if came is None:
             came = number
-            limit = threading.Timer(CLEANUP_SECONDS, _end_at_once, [number])
-            limit.daemon = True
-            limit.start()
             raise Interrupted(number)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -135,8 +118,6 @@ def _raising_signals() -> Iterator[None]:
         # The signal may have struck where its exception led to another one, such as in taking a lock.
         raise _interrupted_by(came, error) from error
     finally:
-        if limit is not None:
-            limit.cancel()
         for number, handler in old.items():
             signal.signal(number, handler)
 
@@ -147,17 +128,6 @@ def _interrupted_by(number: int, error: Exception) -> Interrupted:
     for note in getattr(error, "__notes__", ()):
         interrupted.add_note(note)
     return interrupted
-
-
-def _end_at_once(number: int) -> None:
-    """End the process although it has not cleaned up."""
-    from recshuf.cli.terminal import say
-
-    say(
-        f"stopped by {signal.Signals(number).name} while it waited; if a work folder is left beside the output, the same "
-        "command with --resume goes on from there"
-    )
-    os._exit(SIGNALLED + number)
 
 
 def _discard_output(error: BaseException) -> None:

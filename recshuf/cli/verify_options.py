@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recshuf.cli.shuffle_options import SiblingCommand, Wording
+from recshuf.job.options import VerifyOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,21 +23,9 @@ cannot be read; 2: wrong usage.
 Example:
   recshuf data/ -o shuffled/ --to parquet && recshuf verify data/ shuffled/
 """,
-    shared={
-        "Input": (
-            "format",
-            "header",
-            "zero_terminated",
-            "separator",
-            "max_record_bytes",
-            "datasets",
-            "columns",
-            "schema",
-        ),
-        "Output": ("to", "head_count", "provenance"),
-        "Resources": ("memory", "workers", "temp_dir"),
-        "General": ("report", "quiet", "verbose"),
-    },
+    shared=VerifyOptions,
+    headings={"Order": "Output"},
+    general=("report", "quiet", "verbose"),
     help={
         "to": "Format of OUTPUT; else what its manifest says, its suffix or its content.",
         "head_count": "OUTPUT is a sample of N records.",

@@ -8,12 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import InputError, UsageError
-from recshuf.formats.compression import decompress_head, find_suffix, recognise_compression, split_compression
+from recshuf.formats.compression import check_suffix, decompress_head, recognise_compression, split_suffix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recshuf.interfaces import Format, FormatNames, InputFile
+    from recshuf.interfaces import Format, FormatNames, InputFile, NameSuffix
 
 FORMAT_NAMES = ("jsonl", "text", "parquet", "hdf5")
 _LINES = ("jsonl", "text")
@@ -35,16 +35,66 @@ def load_format(name: str) -> Format:
     return cast("Format", import_module(f"recshuf.formats.{name}").FORMAT)
 
 
+class NameRules:
+    """How file names are read, and which of a folder's files are inputs: those of a format, or of any.
+
+    Parameters
+    ----------
+    format_name
+        None for any.
+    """
+
+    def __init__(self, format_name: str | None) -> None:
+        self._format_name = format_name
+
+    @staticmethod
+    def split(name: str) -> NameSuffix:
+        """Return the suffixes of a file name."""
+        return split_suffix(name)
+
+    def accepts(self, name: str, suffix: NameSuffix) -> bool:
+        """Tell whether a file of a folder is an input, by its name.
+
+        Raises
+        ------
+        InputError
+            When it has a compression that is not read.
+        """
+        found = _name_format(name, suffix)
+        return found is not None if self._format_name is None else found == self._format_name
+
+
 def name_by_suffix(name: str) -> str | None:
-    """Return the format that a file name's suffix stands for, compression set aside; None when unsure."""
-    stem, _ = split_compression(name)
-    return _find_format(find_suffix(stem))
+    """Return the format that a file name's suffix stands for, compression set aside; None when unsure.
+
+    Raises
+    ------
+    InputError
+        When it has a compression that is not read.
+    """
+    return _name_format(name, split_suffix(name))
+
+
+def _name_format(name: str, suffix: NameSuffix) -> str | None:
+    check_suffix(name, suffix)
+    return _find_format(suffix.kind)
 
 
 @cache
-def _find_format(suffix: str) -> str | None:
-    matches = (known for known in FORMAT_NAMES if suffix in load_format(known).names.suffixes)
-    return next(matches, None) if suffix else None
+def _find_format(kind: str) -> str | None:
+    matches = (known for known in FORMAT_NAMES if kind in load_format(known).names.suffixes)
+    return next(matches, None) if kind else None
+
+
+def name_by_listing(file: InputFile) -> str | None:
+    """Return the format that the suffix of a listed file stands for; None when unsure.
+
+    Raises
+    ------
+    InputError
+        When it has a compression that is not read.
+    """
+    return _name_format(file.name, file.suffix)
 
 
 def detect_format(inputs: Sequence[InputFile]) -> str:
@@ -57,7 +107,7 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
     """
     first: tuple[str, str] | None = None
     for file in inputs:
-        name = name_by_suffix(file.name)
+        name = name_by_listing(file)
         if name in _LINES:
             _check_plain(file, name)
         name = name or name_by_content(file)
@@ -75,7 +125,7 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
 
 def _check_plain(file: InputFile, name: str) -> None:
     """Refuse a file that is named like plain lines and holds something else: its lines mean nothing."""
-    if file.stamp is None or split_compression(file.name)[1] is not None:
+    if file.stamp is None or file.suffix.compression is not None:
         return
     head = _read_head(file, 16)
     found = recognise_compression(head)
@@ -128,7 +178,8 @@ def name_by_content(file: InputFile) -> str:
 
 def suffix_compression(name: str, names: FormatNames) -> str | None:
     """Return the compression that an output file's name asks for; None when its suffix says nothing."""
-    stem, compression = split_compression(name)
-    if compression is not None:
-        return compression
-    return "none" if names.name in _LINES and find_suffix(stem) in names.suffixes else None
+    suffix = split_suffix(name)
+    check_suffix(name, suffix)
+    if suffix.compression is not None:
+        return suffix.compression
+    return "none" if names.name in _LINES and suffix.kind in names.suffixes else None

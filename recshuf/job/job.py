@@ -1,23 +1,29 @@
-"""A job: everything a user may ask of a run, validated once at the edge."""
+"""A job: everything a user may ask of a run, made from options and validated once at the edge."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, WriteOptions
+from recshuf.job.options import OPTIONS, Options, refuse_unknown
+from recshuf.job.plan import Cut
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
 from recshuf.system.memory import available_bytes
+from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import BinaryIO
+    import pyarrow as pa
 
-    from recshuf.job.plan import Cut
+    from recshuf.job.options import Names, Size
 
 SMALLEST_MEMORY = 64 * 10**6
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,66 +40,53 @@ class Job:
     """Files, directories, globs, or ``-`` for standard input; none means standard input."""
     output: str | None
     """A file, a directory, or ``-`` or None for standard output."""
-    format: str | None = None
-    to: str | None = None
-    cut: Cut | None = None
+    options: Options
+    """As given, complete with defaults; the other fields are made from them where their form or meaning differs."""
+    cut: Cut | None
     """How the output is cut; None for one shard for each input in a directory, and one in a file."""
-    seed: int | None = None
-    """None to draw one, or to take that of the run that is continued."""
-    memory_bytes: int = field(default_factory=lambda: max(SMALLEST_MEMORY, available_bytes() // 2))
-    workers: int = 1
-    temp_dir: Path | None = None
-    spill_compression: str = "none"
-    """How records that are spilled are compressed, one of `SPILL_COMPRESSIONS`."""
-    head_count: int | None = None
-    pile_count: int | None = None
-    overwrite: bool = False
-    resume: bool = False
-    """Go on from what an earlier run of the same job has finished."""
-    verify: bool = False
-    """Compare the shards with the inputs before they are put in place."""
-    provenance: bool = False
-    """Add where each record was read to the output."""
-    check_space: bool = True
-    """Refuse a run that the disk has no room for."""
-    quarantine: Path | None = None
+    memory_bytes: int
+    workers: int
+    temp_dir: Path | None
+    quarantine: Path | None
     """Where lines go that do not parse; None where they are errors."""
-    read: ReadOptions = field(default_factory=ReadOptions)
-    write: WriteOptions = field(default_factory=WriteOptions)
-    stdin: BinaryIO | None = None
-    stdout: BinaryIO | None = None
+    read: ReadOptions
+    write: WriteOptions
 
     def __post_init__(self) -> None:
-        _check("--seed", self.seed, 0, MAX_SEED)
+        _check("--seed", self.options["seed"], 0, MAX_SEED)
         _check("--memory", self.memory_bytes, SMALLEST_MEMORY, None)
         _check("--workers", self.workers, 1, 1024)
-        _check("--head-count", self.head_count, 0, None)
-        _check("--piles", self.pile_count, 1, MAX_PILES)
+        _check("--head-count", self.options["head_count"], 0, None)
+        _check("--piles", self.options["piles"], 1, MAX_PILES)
         _check("--header", self.read.header_lines, 0, None)
         _check("--max-record-bytes", self.read.max_record_bytes, 1, 2**32 - 1)
         if self.cut is not None:
             _check("--shards", self.cut.shards, 1, 10**6)
             _check("--shard-records", self.cut.shard_records, 1, None)
             _check("--shard-bytes", self.cut.shard_bytes, 1, None)
-        if self.spill_compression not in SPILL_COMPRESSIONS:
+        if self.options["spill_compression"] not in SPILL_COMPRESSIONS:
             raise UsageError(
-                f"--spill-compression {self.spill_compression} is not possible; choose one of "
+                f"--spill-compression {self.options['spill_compression']} is not possible; choose one of "
                 f"{', '.join(SPILL_COMPRESSIONS)}"
             )
         if not self.read.separator:
             raise UsageError("--separator is empty; give at least one byte")
-        if self.resume and (self.reads_stdin or self.writes_stdout):
+        if self.options["resume"] and (self.reads_stdin or self.writes_stdout):
             raise UsageError(
                 "--resume: a run can be continued between files only, not from standard input or to standard output"
             )
-        if self.verify and (self.reads_stdin or self.writes_stdout):
+        if self.options["verify"] and (self.reads_stdin or self.writes_stdout):
             raise UsageError(
                 "--verify: both sides are read again, which standard input and output cannot be; name files"
             )
-        if self.verify and self.quarantine is not None:
+        if self.options["verify"] and self.quarantine is not None:
             raise UsageError("--verify and --on-bad-record quarantine: exclude each other; give one of them")
         if "-" in self.inputs and len(self.inputs) > 1:
             raise UsageError("standard input (-) cannot be mixed with other inputs; give it alone")
+
+    def is_given(self, name: str) -> bool:
+        """Tell whether an option has another value than its default."""
+        return cast("dict[str, object]", self.options)[name] != OPTIONS[name].default
 
     @property
     def reads_stdin(self) -> bool:
@@ -114,3 +107,142 @@ def _check(option: str, value: int | None, least: int, most: int | None) -> None
     if value < least or (most is not None and value > most):
         limits = f"at least {least}" if most is None else f"from {least} to {most}"
         raise UsageError(f"{option} {value} is out of range; it must be {limits}")
+
+
+def list_paths(paths: Paths) -> list[str | os.PathLike[str]]:
+    """Return the paths, one by one."""
+    if paths is None:
+        return []
+    return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+
+
+def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Options) -> Job:
+    """Return the job that arguments stand for.
+
+    Raises
+    ------
+    TypeError
+        When there is no option of that name.
+    UsageError
+        When options are out of range or contradict each other.
+    """
+    refuse_unknown(options, Options)
+    if inputs is None:
+        inputs = ()
+    if isinstance(inputs, bytes) or not isinstance(inputs, str | os.PathLike | Iterable):
+        raise UsageError(f"inputs {inputs!r}: give a path or several; what is no text has no name to show")
+    paths = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
+    defaults = {name: option.default for name, option in OPTIONS.items()}
+    options = cast("Options", defaults | options)
+    compression, level = _parse_compression(options["compression"])
+    separator = _choose_separator(options)
+    options["separator"] = None if separator == b"\n" else separator
+    quarantine = _parse_bad_record(options["on_bad_record"])
+    memory, temp_dir = options["memory"], options["temp_dir"]
+    return Job(
+        inputs=tuple(os.fspath(path) for path in paths),
+        output=None if output is None else os.fspath(output),
+        options=options,
+        memory_bytes=max(SMALLEST_MEMORY, available_bytes() // 2) if memory is None else _parse(memory),
+        cut=_make_cut(options),
+        workers=options["workers"] or _count_cores(options),
+        temp_dir=None if temp_dir is None else Path(temp_dir),
+        quarantine=quarantine,
+        read=ReadOptions(
+            separator=separator,
+            header_lines=options["header"],
+            max_record_bytes=_parse(options["max_record_bytes"]),
+            datasets=split_names("--datasets", options["datasets"]),
+            columns=split_names("--columns", options["columns"]),
+            schema=_load_schema(options["schema"]),
+            sets_bad_aside=quarantine is not None,
+        ),
+        write=WriteOptions(compression, level, separator, options["nan_as_null"]),
+    )
+
+
+def _make_cut(options: Options) -> Cut | None:
+    shard_bytes = options["shard_bytes"]
+    cut = Cut(
+        options["shards"],
+        options["shard_records"],
+        None if shard_bytes is None else _parse(shard_bytes),
+    )
+    asked = [cut.shards, cut.shard_records, cut.shard_bytes]
+    if sum(one is not None for one in asked) > 1:
+        raise UsageError(
+            "--shards, --shard-records and --shard-bytes contradict each other; give one of them"
+        )
+    return None if asked == [None, None, None] else cut
+
+
+def _choose_separator(options: Options) -> bytes:
+    separator = options["separator"]
+    if options["zero_terminated"]:
+        if separator is not None:
+            raise UsageError("--zero-terminated and --separator contradict each other; give one of them")
+        return b"\0"
+    if separator is None:
+        return b"\n"
+    return os.fsencode(separator) if isinstance(separator, str) else separator
+
+
+def _parse_compression(text: str | None) -> tuple[str | None, int | None]:
+    if text is None:
+        return None, None
+    name, colon, level = text.partition(":")
+    if not colon:
+        return name, None
+    try:
+        return name, int(level)
+    except ValueError:
+        raise UsageError(f"--compression {text!r}: {level!r} is no level; write for example zstd:9") from None
+
+
+def _parse_bad_record(text: str) -> Path | None:
+    """Return where bad records are to go; None where they are errors."""
+    word, _, name = text.partition(":")
+    if text == "fail":
+        return None
+    if word != "quarantine" or name in ("", "-"):
+        raise UsageError(f"--on-bad-record {text!r} is neither fail nor quarantine:FILE")
+    return Path(name)
+
+
+def _parse(size: Size) -> int:
+    """Return a size in bytes; `Job` checks what is a number."""
+    return parse_size(size) if isinstance(size, str) else size
+
+
+def split_names(option: str, names: Names | None) -> tuple[str, ...] | None:
+    """Return the names that an option lists; None for none.
+
+    Raises
+    ------
+    UsageError
+        When one is empty.
+    """
+    if names is None:
+        return None
+    split = tuple(names.split(",") if isinstance(names, str) else names)
+    if not split or "" in split:
+        raise UsageError(f"{option} holds an empty name; write for example {option} a,b")
+    return split
+
+
+def _load_schema(schema: pa.Schema | str | os.PathLike[str] | None) -> pa.Schema | None:
+    if schema is None:
+        return None
+    if not isinstance(schema, str | os.PathLike):
+        if not hasattr(schema, "names"):
+            raise UsageError("--schema is neither a schema of pyarrow nor the path of a schema file")
+        return schema
+    from recshuf.job.schema_file import read_schema
+
+    return read_schema(Path(schema))
+
+
+def _count_cores(options: Options) -> int:
+    if options["workers"] == 0:
+        return 0  # refused with the limits of the option named
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,277 +1,200 @@
-"""The arguments of the functions that Python programs call, and the job that they stand for."""
+"""What every option is, said once: commands, functions, checks and ``--resume`` all go by these declarations.
 
-from __future__ import annotations
+Annotations are evaluated here, so that the declarations can be read from them.
+"""
 
 import os
-from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple, TypedDict
 
 from recshuf.errors import UsageError
-from recshuf.interfaces import ReadOptions, WriteOptions
-from recshuf.job.job import Job
-from recshuf.job.plan import Cut
 from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
+    from recshuf.job.job import Job
+
 Names = str | Iterable[str]
 Size = int | str
 
+FORMATS = ("jsonl", "text", "parquet", "hdf5")
+_ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 
-class Options(TypedDict, total=False):
-    """Options of `shuffle` and `plan`, named like those of the command; a size is a number or ``"300MB"``."""
 
-    format: str | None
+class Option(NamedTuple):
+    """What an option is beside its name and its Python type."""
+
+    group: str
+    """Heading that ``--help`` puts it under."""
+    metavar: str | None
+    """What ``--help`` calls its value; None for a flag."""
+    help: str
+    short: str | None = None
+    default: object = None
+    shows_default: bool = False
+    parse: Callable[[str], object] = str
+    """Turns a word of the command line into a value."""
+    choices: tuple[str, ...] = ()
+    is_path: bool = False
+    side: Literal["records", "inputs", "output"] | None = None
+    """What it concerns, if that must be of one of `formats`; ``records`` are inputs and output. None if it fits all."""
+    formats: tuple[str, ...] = ()
+    flags: str | None = None
+    """What a refusal calls the option; None for its own flag."""
+    identity: "Callable[[Job], object] | None" = None
+    """Its value in the journal, which ``--resume`` compares; None if the output does not depend on it. The default of a new
+    option must give None, since journals that lack it are taken to say that."""
+
+
+def parse_seed(text: str) -> int:
+    """Return a whole number, decimal or hexadecimal.
+
+    >>> parse_seed("0xff")
+    255
+    """
+    try:
+        return int(text, 16 if text[:2] in ("0x", "0X") else 10)
+    except ValueError:
+        raise UsageError(f"{text!r} is not a whole number from 0 to 2^128-1") from None
+
+
+def parse_separator(text: str) -> bytes:
+    r"""Return the bytes of a command line argument, its escapes replaced.
+
+    >>> parse_separator(r"\t\x1f|")
+    b'\t\x1f|'
+    """
+
+    def unescape(match: re.Match[bytes]) -> bytes:
+        escape = match[1]
+        if len(escape) == 3:
+            return bytes([int(escape[1:], 16)])
+        if escape not in _ESCAPES:
+            raise UsageError(r"a backslash must begin \n, \t, \r, \0, \xHH or \\")
+        return _ESCAPES[escape]
+
+    return re.sub(rb"\\(x[0-9A-Fa-f]{2}|.|)", unescape, os.fsencode(text), flags=re.DOTALL)
+
+
+# fmt: off
+class CheckOptions(TypedDict, total=False):
+    """Options of `check`, and of all other functions: what the records are, and what may be used."""
+
+    format: Annotated[str | None, Option("Input", "NAME", f"Format of the inputs: {', '.join(FORMATS)}; else from suffix or content.", choices=FORMATS)]
     """Format of the inputs: ``jsonl``, ``text``, ``parquet`` or ``hdf5``; None to detect it."""
-    to: str | None
+    to: Annotated[str | None, Option("Output", "NAME", "Format of the output; else from the suffix of OUTPUT, else that of the inputs.", choices=FORMATS)]
     """Format of the output; None for that of the output's suffix, else of the inputs."""
-    compression: str | None
-    """Of the output, with or without a level: ``"zstd:9"``; None for that of the inputs."""
-    shards: int | None
-    """Number of shards, whose record counts differ by at most one."""
-    shard_records: int | None
-    """Records in each shard but the last."""
-    shard_bytes: Size | None
-    """About how large a shard should be."""
-    seed: int | None
-    """0 to 2**128 - 1; None draws one, which the report names."""
-    memory: Size | None
-    """Limit of what the run holds beside the interpreter and its libraries; None for half of what is free."""
-    workers: int | None
-    """Threads; None for the usable cores. The output does not depend on it."""
-    temp_dir: str | os.PathLike[str] | None
-    """Where piles spill; None for beside the output."""
-    spill_compression: str
-    """Of what is spilled: ``"none"``, the default, ``"lz4"`` or ``"zstd"``. The output does not depend on it."""
-    head_count: int | None
-    """Write only so many records: a uniform sample without replacement, in random order."""
-    header: int
+    header: Annotated[int, Option("Input", "N", "The first N lines of each text input are a header, kept at the top of each shard.",
+        parse=int, default=0, side="inputs", formats=("text",), identity=lambda job: job.read.header_lines)]
     """Lines at the top of each text input that are kept once, at the top of each shard."""
-    zero_terminated: bool
+    zero_terminated: Annotated[bool, Option("Input", None, "Text records end in a NUL byte.", default=False, short="-z")]
     """Text records end with a zero byte."""
-    separator: str | bytes | None
+    separator: Annotated[str | bytes | None, Option("Input", "STR", r"What text records end in; \n, \t, \r, \0, \xHH and \\ are escapes.",
+        parse=parse_separator, side="records", formats=("text",), flags="--separator and -z", identity=lambda job: job.read.separator.hex())]
     """What ends a text record; None for a newline."""
-    max_record_bytes: Size
+    max_record_bytes: Annotated[Size, Option("Input", "SIZE", "Longest record accepted; a longer one is an error.",
+        parse=parse_size, default="1GiB", shows_default=True)]
     """Longest text record accepted, by default 1 GiB."""
-    datasets: Names | None
+    datasets: Annotated[Names | None, Option("Input", "A,B", "HDF5 datasets that are the record; else all with a first axis.",
+        side="inputs", formats=("hdf5",), identity=lambda job: job.read.datasets and list(job.read.datasets))]
     """HDF5 datasets that are the record; a string is split at commas."""
-    columns: Names | None
+    columns: Annotated[Names | None, Option("Input", "A,B", "Parquet columns to keep; else all.",
+        side="inputs", formats=("parquet",), identity=lambda job: job.read.columns and list(job.read.columns))]
     """Parquet columns to keep; a string is split at commas."""
-    schema: pa.Schema | str | os.PathLike[str] | None
+    schema: Annotated["pa.Schema | str | os.PathLike[str] | None", Option("Input", "FILE", "Types for a conversion from JSONL, where inference is not enough.",
+        is_path=True, side="inputs", formats=("jsonl", "text"), identity=lambda job: job.read.schema and str(job.read.schema))]
     """Types for a conversion from JSONL or text: a schema, or the path of a schema file."""
-    on_bad_record: str
-    """In a conversion from lines, what to do with those that do not parse: ``"fail"``, the default, or
-    ``"quarantine:FILE"`` to set them aside."""
-    piles: int | None
-    """Number of piles; None for what the plan finds best."""
-    nan_as_null: bool
-    """Write NaN and infinities as JSON null instead of refusing them."""
-    provenance: bool
-    """Add the columns ``source_file`` and ``source_row``, which say where each record was read."""
-    overwrite: bool
-    """Replace an output that exists."""
-    resume: bool
-    """Go on from what an earlier run with the same arguments has finished; memory and workers may differ."""
-    verify: bool
-    """Compare the shards with the inputs, record by record, before they are put in place."""
-    no_space_check: bool
-    """Start even if the disk seems to have no room for the run."""
-    stdin: BinaryIO | None
-    """What to read when the input is ``-``; None for standard input."""
-    stdout: BinaryIO | None
-    """What to write when the output is ``-``; None for standard output."""
+    memory: Annotated[Size | None, Option("Resources", "SIZE", "Limit of what the run holds in memory, beside 150 MB for the interpreter and its libraries; else half of what is available.", parse=parse_size)]
+    """Limit of what the run holds beside the interpreter and its libraries; None for half of what is free."""
+    workers: Annotated[int | None, Option("Resources", "N", "Threads; else the usable cores.", parse=int)]
+    """Threads; None for the usable cores. The output does not depend on it."""
 
 
-class VerifyOptions(TypedDict, total=False):
+class VerifyOptions(CheckOptions, total=False):
     """Options of `verify`: those of the `shuffle` that wrote the output, as far as they say what its records are."""
 
-    format: str | None
-    to: str | None
-    header: int
-    zero_terminated: bool
-    separator: str | bytes | None
-    max_record_bytes: Size
-    datasets: Names | None
-    columns: Names | None
-    schema: pa.Schema | str | os.PathLike[str] | None
     head_count: int | None
     """Of how many records the output is a sample."""
     provenance: bool
     """The output has the columns ``source_file`` and ``source_row``, which are not compared; its manifest says so, too."""
-    memory: Size | None
-    workers: int | None
     temp_dir: str | os.PathLike[str] | None
     """Where hashes spill if much differs; None for `$TMPDIR`, else /var/tmp."""
 
 
-class CheckOptions(TypedDict, total=False):
-    """Options of `check` that say what the records are, as for `verify`."""
+class Options(CheckOptions, total=False):
+    """Options of `shuffle` and `plan`, named like those of the command; a size is a number or ``"300MB"``."""
 
-    format: str | None
-    to: str | None
-    header: int
-    zero_terminated: bool
-    separator: str | bytes | None
-    max_record_bytes: Size
-    datasets: Names | None
-    columns: Names | None
-    schema: pa.Schema | str | os.PathLike[str] | None
-    memory: Size | None
-    workers: int | None
+    compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "none, zstd, gzip, snappy or lz4, as the format allows; else that of the inputs.")]
+    """Of the output, with or without a level: ``"zstd:9"``; None for that of the inputs."""
+    shards: Annotated[int | None, Option("Output", "N", "Cut the output into N shards; else one for each input file.", parse=int)]
+    """Number of shards, whose record counts differ by at most one."""
+    shard_records: Annotated[int | None, Option("Output", "N", "Cut the output into shards of N records.", parse=int)]
+    """Records in each shard but the last."""
+    shard_bytes: Annotated[Size | None, Option("Output", "SIZE", "Cut the output into shards of about SIZE.", parse=parse_size)]
+    """About how large a shard should be."""
+    seed: Annotated[int | None, Option("Order", "N", "0 to 2^128-1; else one is drawn, printed and recorded.", parse=parse_seed)]
+    """0 to 2**128 - 1; None draws one, which the report names."""
+    temp_dir: Annotated[str | os.PathLike[str] | None, Option("Resources", "DIR", "Where records spill that memory cannot hold; else beside the output.", is_path=True)]
+    """Where piles spill; None for beside the output."""
+    spill_compression: Annotated[str, Option("Resources", "NAME", "Of what is spilled: none, lz4 or zstd, for a disk slower than the processor; the output is the same.",
+        default="none", shows_default=True)]
+    """Of what is spilled: ``"none"``, the default, ``"lz4"`` or ``"zstd"``. The output does not depend on it."""
+    no_space_check: Annotated[bool, Option("Resources", None, "Start even if the disk seems to have no room for the run.", default=False)]
+    """Start even if the disk seems to have no room for the run."""
+    piles: Annotated[int | None, Option("Resources", "N", "How many piles; for tests and experts.", parse=int)]
+    """Number of piles; None for what the plan finds best."""
+    head_count: Annotated[int | None, Option("Order", "N", "Write only N records: a uniform sample, in random order.", short="-n", parse=int)]
+    """Write only so many records: a uniform sample without replacement, in random order."""
+    nan_as_null: Annotated[bool, Option("Output", None, "Write NaN and infinities to JSONL as null; else they are an error.", default=False,
+        side="output", formats=("jsonl",), identity=lambda job: job.write.nan_as_null)]
+    """Write NaN and infinities as JSON null instead of refusing them."""
+    on_bad_record: Annotated[str, Option("Input", "WHAT", "In a conversion from lines, one that does not parse: fail, or quarantine:FILE to set it aside.",
+        default="fail", shows_default=True, identity=lambda job: job.quarantine and str(job.quarantine))]
+    """In a conversion from lines, what to do with those that do not parse: ``"fail"``, the default, or
+    ``"quarantine:FILE"`` to set them aside."""
+    provenance: Annotated[bool, Option("Output", None, "Add the columns source_file and source_row, which say where each record was read.", default=False,
+        identity=lambda job: job.options["provenance"] or None)]
+    """Add the columns ``source_file`` and ``source_row``, which say where each record was read."""
+    overwrite: Annotated[bool, Option("Output", None, "Replace an output that exists; else it is refused.", default=False)]
+    """Replace an output that exists."""
+    verify: Annotated[bool, Option("Output", None, "Before the output is put in place, read it again and compare it with the inputs.", default=False)]
+    """Compare the shards with the inputs, record by record, before they are put in place."""
+    resume: Annotated[bool, Option("Output", None, "Go on from what a killed or failed run of the same command has finished.", default=False)]
+    """Go on from what an earlier run with the same arguments has finished; memory and workers may differ."""
+    stdin: BinaryIO | None
+    """What to read when the input is ``-``; None for standard input."""
+    stdout: BinaryIO | None
+    """What to write when the output is ``-``; None for standard output."""
+# fmt: on
 
 
-def list_paths(paths: Paths) -> list[str | os.PathLike[str]]:
-    """Return the paths, one by one."""
-    if paths is None:
-        return []
-    return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+OPTIONS: Mapping[str, Option] = {
+    name: kind.__metadata__[0]
+    for name, kind in Options.__annotations__.items()
+    if hasattr(kind, "__metadata__")
+}
+"""All options of the command, by name."""
 
 
-def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Options) -> Job:
-    """Return the job that arguments stand for.
+def flag_of(name: str) -> str:
+    """Return the flag of an option.
+
+    >>> flag_of("head_count")
+    '--head-count'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
+def refuse_unknown(options: Mapping[str, object], kind: type) -> None:
+    """Refuse names that are no options of a kind.
 
     Raises
     ------
     TypeError
-        When there is no option of that name.
-    UsageError
-        When options are out of range or contradict each other.
+        Naming the first.
     """
-    unknown = set(options) - Options.__annotations__.keys()
+    unknown = set(options) - kind.__annotations__.keys()
     if unknown:
         raise TypeError(f"unknown option {sorted(unknown)[0]!r}")
-    if inputs is None:
-        inputs = ()
-    if isinstance(inputs, bytes) or not isinstance(inputs, str | os.PathLike | Iterable):
-        raise UsageError(f"inputs {inputs!r}: give a path or several; what is no text has no name to show")
-    paths = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
-    compression, level = _parse_compression(options.get("compression"))
-    separator = _choose_separator(options)
-    temp_dir = options.get("temp_dir")
-    quarantine = _parse_bad_record(options.get("on_bad_record", "fail"))
-    given: dict[str, Any] = {}
-    if (seed := options.get("seed")) is not None:
-        given["seed"] = seed
-    if (memory := options.get("memory")) is not None:
-        given["memory_bytes"] = _parse(memory)
-    return Job(
-        inputs=tuple(os.fspath(path) for path in paths),
-        output=None if output is None else os.fspath(output),
-        format=options.get("format"),
-        to=options.get("to"),
-        cut=_make_cut(options),
-        workers=options.get("workers") or _count_cores(options),
-        temp_dir=None if temp_dir is None else Path(temp_dir),
-        spill_compression=options.get("spill_compression", "none"),
-        head_count=options.get("head_count"),
-        pile_count=options.get("piles"),
-        overwrite=options.get("overwrite", False),
-        quarantine=quarantine,
-        resume=options.get("resume", False),
-        verify=options.get("verify", False),
-        provenance=options.get("provenance", False),
-        check_space=not options.get("no_space_check", False),
-        read=ReadOptions(
-            separator=separator,
-            header_lines=options.get("header", 0),
-            max_record_bytes=_parse(options.get("max_record_bytes", 1 << 30)),
-            datasets=split_names("--datasets", options.get("datasets")),
-            columns=split_names("--columns", options.get("columns")),
-            schema=_load_schema(options.get("schema")),
-            sets_bad_aside=quarantine is not None,
-        ),
-        write=WriteOptions(compression, level, separator, options.get("nan_as_null", False)),
-        stdin=options.get("stdin"),
-        stdout=options.get("stdout"),
-        **given,
-    )
-
-
-def _make_cut(options: Options) -> Cut | None:
-    shard_bytes = options.get("shard_bytes")
-    cut = Cut(
-        options.get("shards"),
-        options.get("shard_records"),
-        None if shard_bytes is None else _parse(shard_bytes),
-    )
-    asked = [cut.shards, cut.shard_records, cut.shard_bytes]
-    if sum(one is not None for one in asked) > 1:
-        raise UsageError(
-            "--shards, --shard-records and --shard-bytes contradict each other; give one of them"
-        )
-    return None if asked == [None, None, None] else cut
-
-
-def _choose_separator(options: Options) -> bytes:
-    separator = options.get("separator")
-    if options.get("zero_terminated"):
-        if separator is not None:
-            raise UsageError("--zero-terminated and --separator contradict each other; give one of them")
-        return b"\0"
-    if separator is None:
-        return b"\n"
-    return os.fsencode(separator) if isinstance(separator, str) else separator
-
-
-def _parse_compression(text: str | None) -> tuple[str | None, int | None]:
-    if text is None:
-        return None, None
-    name, colon, level = text.partition(":")
-    if not colon:
-        return name, None
-    try:
-        return name, int(level)
-    except ValueError:
-        raise UsageError(f"--compression {text!r}: {level!r} is no level; write for example zstd:9") from None
-
-
-def _parse_bad_record(text: str) -> Path | None:
-    """Return where bad records are to go; None where they are errors."""
-    word, _, name = text.partition(":")
-    if text == "fail":
-        return None
-    if word != "quarantine" or name in ("", "-"):
-        raise UsageError(f"--on-bad-record {text!r} is neither fail nor quarantine:FILE")
-    return Path(name)
-
-
-def _parse(size: Size) -> int:
-    """Return a size in bytes; `Job` checks what is a number."""
-    return parse_size(size) if isinstance(size, str) else size
-
-
-def split_names(option: str, names: Names | None) -> tuple[str, ...] | None:
-    """Return the names that an option lists; None for none.
-
-    Raises
-    ------
-    UsageError
-        When one is empty.
-    """
-    if names is None:
-        return None
-    split = tuple(names.split(",") if isinstance(names, str) else names)
-    if not split or "" in split:
-        raise UsageError(f"{option} holds an empty name; write for example {option} a,b")
-    return split
-
-
-def _load_schema(schema: pa.Schema | str | os.PathLike[str] | None) -> pa.Schema | None:
-    if schema is None:
-        return None
-    if not isinstance(schema, str | os.PathLike):
-        if not hasattr(schema, "names"):
-            raise UsageError("--schema is neither a schema of pyarrow nor the path of a schema file")
-        return schema
-    from recshuf.job.schema_file import read_schema
-
-    return read_schema(Path(schema))
-
-
-def _count_cores(options: Options) -> int:
-    if options.get("workers") == 0:
-        return 0  # refused with the limits of the option named
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 INPUT_BYTES = 4 << 10
 """Memory of what is kept of each input to the end, be it as small as it may: names, place, counts and stamps."""
@@ -124,6 +124,20 @@ class Plan:
     def to_json(self) -> dict[str, object]:
         """Return the plan as JSON values."""
         return asdict(self) | {"set_of_input": list(self.set_of_input), "set_count": self.set_count}
+
+
+def sum_known(values: Iterable[int | None]) -> int | None:
+    """Return the sum of numbers; None where one of them is not known.
+
+    >>> sum_known([1, 2]), sum_known([1, None])
+    (3, None)
+    """
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
 
 
 def count_shards(cut: Cut, record_count: int | None, output_bytes: int | None) -> int | None:

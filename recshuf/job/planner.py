@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cached_property
-from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import MemoryLimitError
@@ -27,7 +26,7 @@ from recshuf.job.pile_sizing import (
     limit_converted,
     share_regions,
 )
-from recshuf.job.plan import InputSize, Plan, count_shards
+from recshuf.job.plan import InputSize, Plan, count_shards, sum_known
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.reading_plan import ReadingPlan
 from recshuf.system.units import format_size
@@ -39,10 +38,6 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Costs, Cut, Limits
     from recshuf.piles.layout import PileLayout
 
-LARGEST_READING_BLOCK = 8 << 20
-SMALLEST_READING_BLOCK = 1 << 20
-_HASHING_BYTES = 12 << 20
-"""What hashing takes in each thread beside the batch."""
 LARGEST_BLOCK = 32 << 20
 SMALLEST_BLOCK = 1 << 20
 SLICE_BYTES = 32 << 10
@@ -82,15 +77,6 @@ def make_plan(
     return _Planner(inputs, limits, costs, cut, output_count, piles).plan()
 
 
-class _Scattering(NamedTuple):
-    """How inputs are read."""
-
-    workers: int
-    block_bytes: int
-    memory_bytes: int
-    """What all workers take."""
-
-
 class _Gathering(NamedTuple):
     """How shards are written."""
 
@@ -122,12 +108,13 @@ class _Planner:
         self._output_count = output_count
         self._piles = piles
         self._given_count = piles.pile_count if piles else limits.pile_count
-        self._record_count = _sum_known([size.record_count for size in inputs])
-        self._byte_count = _sum_known([size.byte_count for size in inputs])
-        self._output_bytes = _sum_known(
+        self._record_count = sum_known([size.record_count for size in inputs])
+        self._byte_count = sum_known([size.byte_count for size in inputs])
+        self._output_bytes = sum_known(
             [size.file_bytes if size.file_bytes is not None else size.byte_count for size in inputs]
         )
-        self._shard_count = count_shards(cut, _least(self._record_count, output_count), self._output_bytes)
+        written = [count for count in (self._record_count, output_count) if count is not None]
+        self._shard_count = count_shards(cut, min(written, default=None), self._output_bytes)
 
     def plan(self) -> Plan:
         """Return the plan."""
@@ -146,7 +133,7 @@ class _Planner:
             region_piles=self._region_piles,
             set_of_input=sets,
             block_bytes=scattering.block_bytes,
-            max_record_bytes=min(limits.max_record_bytes, self._longest_record),
+            max_record_bytes=scattering.max_record_bytes,
             scatter_workers=scattering.workers,
             gather_workers=limits.workers,
             shard_writers=gathering.writers,
@@ -208,7 +195,7 @@ class _Planner:
             if most_pile_bytes >= (SMALLEST_PILE if writers == threads == 1 else 4 * SMALLEST_PILE):
                 return _Gathering(writers, threads, in_flight, most_pile_bytes, sink_bytes)
         needed = self._costs.sink_bytes(1) + int((limits.workers + 1) * self._ordering_factor * SMALLEST_PILE)
-        raise self._too_small("writing a shard", needed)
+        raise _too_small(limits, "writing a shard", needed)
 
     @cached_property
     def _even_pile_bytes(self) -> int:
@@ -239,47 +226,33 @@ class _Planner:
         return share_regions(self._byte_count, self._spilled_count, self._spilled_pile_bytes)
 
     @cached_property
-    def _scattering(self) -> _Scattering:
+    def _scattering(self) -> ReadingPlan:
         """How inputs are read: with more memory where no piles are to stay."""
         if self._kept_bytes is None:
-            return self._fit_scatter(STAYING_SHARE, _list_blocks(LARGEST_BLOCK))
-        halves = [LARGEST_BLOCK >> power for power in range(LARGEST_BLOCK.bit_length())]
-        chosen = self._fit_scatter(STAYING_SHARE, halves)
-        if self._kept_bytes <= MISJUDGED * (
-            self._limits.room_bytes - self._spare_bytes - chosen.memory_bytes
-        ):
+            return self._plan_scatter(STAYING_SHARE, _list_blocks(LARGEST_BLOCK))
+        chosen = self._plan_scatter(STAYING_SHARE, halve_blocks(LARGEST_BLOCK))
+        scatter_bytes = chosen.workers * self._scatter_worker_bytes(chosen.block_bytes)
+        if self._kept_bytes <= MISJUDGED * (self._limits.room_bytes - self._spare_bytes - scatter_bytes):
             return chosen
         region_count = -(-self._spilled_count // self._region_piles)
         largest = max(LARGEST_BLOCK, min(region_count, MAX_PLANNED_PILES) * SLICE_BYTES)
-        return self._fit_scatter(SPILLING_SHARE, _list_blocks(largest))
+        return self._plan_scatter(SPILLING_SHARE, _list_blocks(largest))
 
-    def _fit_scatter(self, share: float, blocks: Sequence[int]) -> _Scattering:
-        """Return how inputs are read with at most a share of memory: large blocks first, then many workers.
+    def _plan_scatter(self, share: float, blocks: Sequence[int]) -> ReadingPlan:
+        # With few workers left, small blocks cost more than idle cores.
+        least = 4 * SMALLEST_BLOCK
+        return plan_reading(
+            self._scatter_worker_bytes, self._limits, blocks, share, least, "reading the inputs"
+        )
 
-        `blocks` are the sizes to choose from, descending to the smallest; none below that is taken.
-        """
-        limits, costs = self._limits, self._costs
-        most_bytes = share * limits.room_bytes
-        for workers in range(limits.workers, 0, -1):
-            # With few workers left, small blocks cost more than idle cores.
-            smallest = SMALLEST_BLOCK if workers == 1 else 4 * SMALLEST_BLOCK
-            for block in takewhile(smallest.__le__, blocks):
-                needed = workers * (costs.reading_bytes(block) + int(GROUPING * block))
-                if needed <= most_bytes or (
-                    workers == 1 and block == SMALLEST_BLOCK and needed <= limits.room_bytes
-                ):
-                    return _Scattering(workers, block, needed)
-        needed = costs.reading_bytes(SMALLEST_BLOCK) + int(GROUPING * SMALLEST_BLOCK)
-        raise self._too_small("reading the inputs", needed)
+    def _scatter_worker_bytes(self, block: int) -> int:
+        """Return the memory of one worker of the scatter."""
+        return self._costs.reading_bytes(block) + int(GROUPING * block)
 
     @cached_property
-    def _longest_record(self) -> int:
-        """The longest record that several threads can each hold copies of, beside their ordinary load.
-
-        Measured at 300 MB and two workers: records of 15 MB stay within the limit, of 30 MB exceed it by 90 MB.
-        """
-        scattering = self._scattering
-        return max(scattering.block_bytes, (self._limits.room_bytes - scattering.memory_bytes) // 12)
+    def _scatter_bytes(self) -> int:
+        """Memory of all workers of the scatter."""
+        return self._scattering.workers * self._scatter_worker_bytes(self._scattering.block_bytes)
 
     @cached_property
     def _fits(self) -> bool:
@@ -287,7 +260,7 @@ class _Planner:
         if self._kept_bytes is None:
             return False
         pile_bytes = min(CACHE_PILE_BYTES, self._gathering.most_pile_bytes)
-        passes_bytes = max(self._scattering.memory_bytes, self._order_bytes(pile_bytes))
+        passes_bytes = max(self._scatter_bytes, self._order_bytes(pile_bytes))
         return self._kept_bytes <= self._limits.room_bytes - self._spare_bytes - passes_bytes
 
     def _order_bytes(self, pile_bytes: int) -> int:
@@ -304,7 +277,7 @@ class _Planner:
             return self._spilled_pile_bytes
         # As large as makes no difference to what may stay in memory.
         writers, _, in_flight, _, sink_bytes = self._gathering
-        rest = self._scattering.memory_bytes // writers - sink_bytes
+        rest = self._scatter_bytes // writers - sink_bytes
         free_bytes = int(rest / (in_flight * self._ordering_factor))
         largest = min(self._even_pile_bytes, MOST_SPILLED_PILE_BYTES, free_bytes)
         return max(self._spilled_pile_bytes, largest)
@@ -330,7 +303,7 @@ class _Planner:
         limits, gathering = self._limits, self._gathering
         # Piles of unknown size may fit into all that is left.
         staying = limits.room_bytes if self._kept_bytes is None else self._kept_bytes if self._fits else 0
-        room = max(limits.room_bytes - self._spare_bytes - staying, self._scattering.memory_bytes)
+        room = max(limits.room_bytes - self._spare_bytes - staying, self._scatter_bytes)
         room -= self._order_bytes(self._pile_bytes)
         waiting = int(self._pile_bytes * WAITING * self._costs.decoding_factor)
         return max(0, min(gathering.sink_bytes, room // gathering.writers) // waiting)
@@ -340,7 +313,7 @@ class _Planner:
         """Memory of the pass that takes more, beside what piles stay."""
         waiting = int(self._ahead * self._pile_bytes * WAITING * self._costs.decoding_factor)
         gather_bytes = self._order_bytes(self._pile_bytes) + self._gathering.writers * waiting
-        return max(self._scattering.memory_bytes, gather_bytes)
+        return max(self._scatter_bytes, gather_bytes)
 
     @cached_property
     def _resident_bytes(self) -> int:
@@ -356,62 +329,64 @@ class _Planner:
         region_count = self._pile_count // self._region_piles
         return assign_sets([size.byte_count or 0 for size in self._inputs], region_count)
 
-    def _too_small(self, what: str, needed: int) -> MemoryLimitError:
-        return MemoryLimitError(
-            f"{what} needs at least {format_size(needed + self._limits.taken_bytes)} of memory, and the limit is "
-            f"{format_size(self._limits.memory_bytes)}; raise --memory"
-        )
+
+def _too_small(limits: Limits, what: str, needed: int) -> MemoryLimitError:
+    return MemoryLimitError(
+        f"{what} needs at least {format_size(needed + limits.taken_bytes)} of memory, and the limit is "
+        f"{format_size(limits.memory_bytes)}; raise --memory"
+    )
 
 
 def _list_blocks(largest: int) -> range:
     return range(largest // SMALLEST_BLOCK * SMALLEST_BLOCK, 0, -SMALLEST_BLOCK)
 
 
-def _sum_known(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+def halve_blocks(largest: int) -> list[int]:
+    """Return `largest`, half of it, and so on to the smallest block.
 
-
-def _least(first: int | None, second: int | None) -> int | None:
-    known = [value for value in (first, second) if value is not None]
-    return min(known) if known else None
+    >>> halve_blocks(4 << 20) == [4 << 20, 2 << 20, 1 << 20]
+    True
+    """
+    return [largest >> power for power in range((largest // SMALLEST_BLOCK).bit_length())]
 
 
 def plan_reading(
-    reading_bytes: Callable[[int], int],
-    workers: int,
-    memory_bytes: int,
-    max_record_bytes: int,
-    decoding_factor: float,
+    worker_bytes: Callable[[int], int],
+    limits: Limits,
+    blocks: Sequence[int],
+    share: float = STAYING_SHARE,
+    least_shared_block: int = 0,
+    what: str = "reading",
 ) -> ReadingPlan:
-    """Return the plan of reading inputs: large blocks first, then many workers.
+    """Return the plan of reading inputs with at most a share of memory: large blocks first, then many workers.
 
     Parameters
     ----------
-    reading_bytes
-        Memory of reading blocks of a size, as of `Source.reading_bytes`.
-    decoding_factor
-        Memory of decoding a batch, as a multiple of the batch.
+    worker_bytes
+        Memory of one worker that reads blocks of a size.
+    blocks
+        Sizes to choose from, descending. One worker that reads the last one may take all memory.
+    least_shared_block
+        The smallest block for several workers.
+    what
+        What takes the memory, for the error.
 
     Raises
     ------
     MemoryLimitError
         When not even one worker with the smallest blocks fits.
     """
-    share, needed = 0.6 * memory_bytes, 0
-    for count in range(workers, 0, -1):
-        block = LARGEST_READING_BLOCK
-        while block >= SMALLEST_READING_BLOCK:
-            one = reading_bytes(block) + int(block * (1 + decoding_factor)) + _HASHING_BYTES
-            needed = count * one
-            if needed <= share or (count == 1 and block == SMALLEST_READING_BLOCK and needed <= memory_bytes):
-                longest = max(block, (memory_bytes - needed) // 12)
-                return ReadingPlan(count, block, min(max_record_bytes, longest))
-            block //= 2
-    raise MemoryLimitError(
-        f"reading needs at least {format_size(needed)} of memory, and the limit is "
-        f"{format_size(memory_bytes)}; raise --memory"
-    )
+    room_bytes = limits.room_bytes
+    for workers in range(limits.workers, 0, -1):
+        for block in (size for size in blocks if workers == 1 or size >= least_shared_block):
+            needed = workers * worker_bytes(block)
+            is_least = workers == 1 and block == blocks[-1]
+            if needed <= (room_bytes if is_least else share * room_bytes):
+                # So long a record several threads can each hold copies of, beside their ordinary load. Measured at 300
+                # MB and two workers: records of 15 MB stay within the limit, of 30 MB exceed it by 90 MB.
+                longest = max(block, (room_bytes - needed) // 12)
+                return ReadingPlan(workers, block, min(limits.max_record_bytes, longest))
+    raise _too_small(limits, what, worker_bytes(blocks[-1]))
 
 
 def take_census(inputs: Sequence[InputSummary], place_bytes: int = 0) -> list[InputSize]:

@@ -1,9 +1,7 @@
-"""Shards: where the output goes, what may be replaced there, and what an error in writing it means."""
+"""Where the output goes, and what may be replaced there."""
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from recshuf.errors import DiskFullError, OutputError
-from recshuf.system.paths import NO_ROOM, describe_room, real_path
+from recshuf.errors import OutputError
+from recshuf.output.manifest import MANIFEST_NAME, Manifest
+from recshuf.system.paths import real_path, write_error
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-MANIFEST_NAME = "recshuf.json"
 _LONGEST_NAME = 240  # of the 255 bytes that file systems allow
 
 
@@ -96,15 +94,12 @@ class Destination:
 
     def previous_names(self) -> set[str]:
         """Return the names of the files that an earlier run put into the directory, by its manifest."""
-        manifest = self.path / MANIFEST_NAME
         try:
-            content = json.loads(manifest.read_bytes())
-            # A name is taken for one in this very folder, whatever the manifest says.
-            return {Path(shard["name"]).name for shard in content["shards"]} | {MANIFEST_NAME}
-        except FileNotFoundError:
-            return set()
-        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-            raise OutputError(f"{manifest}: is not a manifest of recshuf; choose another output") from error
+            manifest = Manifest.read(self.path)
+        except (OSError, ValueError) as error:
+            path = self.path / MANIFEST_NAME
+            raise OutputError(f"{path}: is not a manifest of recshuf; choose another output") from error
+        return {MANIFEST_NAME, *(shard.name for shard in manifest.shards)} if manifest else set()
 
 
 def _can_replace(folder: Path) -> bool:
@@ -115,19 +110,3 @@ def _can_replace(folder: Path) -> bool:
         and folder.stat().st_dev == parent.stat().st_dev
         and os.access(parent, os.W_OK | os.X_OK)
     )
-
-
-def write_error(
-    error: OSError, name: str, folder: Path | None = None, needed_bytes: int | None = None
-) -> OutputError:
-    """Return the error to raise when writing to an output failed, which lies in `folder` if it is a file."""
-    if isinstance(error, OutputError):
-        return error
-    if error.errno == errno.EFBIG:
-        return DiskFullError(
-            f"{name}: the file may not grow this large; raise ulimit -f, or write more shards"
-        )
-    if error.errno in NO_ROOM:
-        room = describe_room(folder, needed_bytes)
-        return DiskFullError(f"{name}: no space left for the output{room}; free some, or choose another")
-    return OutputError(f"{name}: cannot be written: {error.strerror or error}")

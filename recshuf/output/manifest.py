@@ -1,4 +1,4 @@
-"""The manifest of an output, and in what the files beside it differ from it."""
+"""The manifest of an output: what a run did, beside its shards; and in what the files there differ from it."""
 
 from __future__ import annotations
 
@@ -8,33 +8,99 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf.errors import InputError
 from recshuf.formats import name_by_suffix
 from recshuf.job.report import FileReport
-from recshuf.output.destination import MANIFEST_NAME
+from recshuf.records.keys import ORDER_VERSION
+from recshuf.system.atomic import sync
+from recshuf.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_REMEDY = "remove it, so that the folder is compared without one"
+    import pyarrow as pa
+
+MANIFEST_NAME = "recshuf.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an output's manifest says."""
+    """The manifest of a folder of shards. Fields with a default, but `added`, are written and not read."""
 
-    path: Path
+    folder: Path
+    """Where the shards lie."""
     to: str
     """Format of the shards."""
-    input_records: int
+    inputs: tuple[FileReport, ...]
+    """Read without their sizes."""
     shards: tuple[FileReport, ...]
     added: tuple[str, ...] = ()
     """Columns of the shards that say where records were read, and are not those of the inputs."""
+    format: str = ""
+    """Format of the inputs."""
+    seed: int = 0
+    schema: pa.Schema | None = None
+    """Fields of a record, in table form where it has one."""
+    counts_quarantined: bool = False
+    """Whether inputs are written with the number of records set aside."""
 
     @property
-    def folder(self) -> Path:
-        """Where the shards lie."""
-        return self.path.parent
+    def path(self) -> Path:
+        """The file of the manifest."""
+        return self.folder / MANIFEST_NAME
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest | None:
+        """Return the manifest of a folder; None where it has none.
+
+        Raises
+        ------
+        OSError
+            When it cannot be read.
+        ValueError
+            When it cannot be understood.
+        """
+        try:
+            text = (folder / MANIFEST_NAME).read_text(encoding="utf-8-sig", errors="surrogateescape")
+            content = json.loads(text)
+            inputs = [
+                FileReport(str(one.get("name")), int(one["records"]), None) for one in content["inputs"]
+            ]
+            shards = map(_parse_shard, content["shards"])
+            added = map(str, content.get("provenance", ()))
+            return cls(folder, str(content["to"]), tuple(inputs), tuple(shards), tuple(added))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ValueError(f"not a manifest: {error}") from error
+
+    def write(self) -> None:
+        """Write the manifest to its folder, and sync it.
+
+        Raises
+        ------
+        OSError
+            When that fails.
+        """
+        content = {
+            "recshuf": __version__,
+            "order": ORDER_VERSION,
+            "seed": str(self.seed),
+            "format": self.format,
+            "to": self.to,
+            "records": sum(one.records for one in self.shards),
+            "inputs": [
+                _describe_file(one) | ({"quarantined": one.quarantined} if self.counts_quarantined else {})
+                for one in self.inputs
+            ],
+            "shards": [_describe_file(one) for one in self.shards],
+            "schema": [
+                {"name": one.name, "type": str(one.type), "nullable": one.nullable}
+                for one in self.schema or ()
+            ],
+        } | ({"provenance": list(self.added)} if self.added else {})
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        self.path.write_text(text, encoding="utf-8", errors="surrogateescape")
+        sync(self.path)
 
     def find_present(self) -> list[str]:
         """Return the paths of the shards that are there."""
@@ -58,11 +124,8 @@ class Manifest:
 
     def compare_format(self, to: str) -> list[str]:
         """Return in what the format of the shards differs from the manifest."""
-        return (
-            []
-            if to == self.to
-            else [f"{self.path}: says that the shards are {self.to}, and they are read as {to}"]
-        )
+        difference = f"{self.path}: says that the shards are {self.to}, and they are read as {to}"
+        return [difference] if to != self.to else []
 
     def compare_counts(self, names: Sequence[str], records: Sequence[int], input_records: int) -> list[str]:
         """Return in what the numbers of records, as read, differ from the manifest."""
@@ -72,43 +135,22 @@ class Manifest:
             for shard in self.shards
             if found.get(shard.name, shard.records) != shard.records
         ]
-        if input_records != self.input_records:
+        named = sum(one.records for one in self.inputs)
+        if input_records != named:
             differences.append(
-                f"{self.path}: names inputs of {self.input_records:,} records, and these have {input_records:,}"
+                f"{self.path}: names inputs of {named:,} records, and these have {input_records:,}"
             )
         return differences
 
 
-def read_manifest(output: str) -> Manifest | None:
-    """Return the manifest of an output; None where it has none.
-
-    Raises
-    ------
-    InputError
-        When there is one that cannot be understood.
-    """
-    path = Path(output) / MANIFEST_NAME
-    try:
-        content = json.loads(path.read_bytes())
-        return Manifest(
-            path,
-            str(content["to"]),
-            sum(int(one["records"]) for one in content["inputs"]),
-            tuple(_read_shard(one) for one in content["shards"]),
-            tuple(str(name) for name in content.get("provenance", ())),
-        )
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise InputError(str(path), error.strerror or str(error)) from error
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise InputError(str(path), "is not a manifest of recshuf", remedy=_REMEDY) from error
-
-
-def _read_shard(given: dict[str, object]) -> FileReport:
+def _parse_shard(given: dict[str, object]) -> FileReport:
     name, records, size = given["name"], given["records"], given["bytes"]
     if not isinstance(name, str) or not isinstance(records, int) or not isinstance(size, int):
         raise TypeError(name)
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ValueError(name)
     return FileReport(name, records, size)
+
+
+def _describe_file(file: FileReport) -> dict[str, object]:
+    return {"name": file.name, "records": file.records, "bytes": file.file_bytes}

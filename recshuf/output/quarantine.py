@@ -1,69 +1,67 @@
-"""Bad records, set aside: in one part for each input while the run goes on, in one file at its end.
-
-A part is a sequence of blocks in the order in which threads came with them:
-
-    first line (8 bytes)  records (8)  bytes of text (8)  xxh3 of the text (8)  text: a JSON line for each record
-
-The records of a block follow each other in the input, with nothing of another block between them. So sorting blocks
-by their first lines sorts records, and the text is only copied.
-"""
+"""Bad records, set aside: in a nameless file while the run goes on, in the user's file, in order, at its end."""
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import struct
+import tempfile
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-import numpy as np
 import xxhash
 
 from recshuf.errors import PileError, UsageError
-from recshuf.output.destination import write_error
+from recshuf.output.bad_lines import encode_records
 from recshuf.system.atomic import sync
-from recshuf.system.paths import real_path
+from recshuf.system.paths import real_path, write_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from recshuf.interfaces import BadRecords
 
-_HEADER = struct.Struct("<QQQQ")
-_PIECE_BYTES = 4 << 20
 _COPY_BYTES = 1 << 20
 
 
 class _Block(NamedTuple):
+    """Lines of JSON for bad records of one input, with nothing of another block between them."""
+
+    input_index: int
     first_line: int
-    record_count: int
+    place: int
+    """Where they begin among the parts."""
     byte_count: int
     checksum: int
-    place: int
-    """Where its text begins in the part."""
+    """xxh3."""
 
 
 class Quarantine:
     """Bad records of one run. Written to from many threads.
+
+    Nothing is left for a later run: one that is continued looks at all records again.
 
     Parameters
     ----------
     path
         The file to make of them.
     folder
-        Where the parts lie; made if need be. A later run of the same job can go on with them.
+        Where they lie until then, in a file without a name.
     names
         The inputs as messages show them.
+    run
+        What tells this run from others; the same in one that is continued.
     header_lines
         Lines of each input before its row 0.
     separator_bytes
         Length of what ends each record.
+
+    Raises
+    ------
+    OutputError
+        When the folder cannot be written.
     """
 
     def __init__(
@@ -71,6 +69,7 @@ class Quarantine:
         path: Path,
         folder: Path,
         names: Sequence[str],
+        run: str,
         *,
         header_lines: int = 0,
         separator_bytes: int = 1,
@@ -84,15 +83,16 @@ class Quarantine:
         self._header_lines = header_lines
         self._separator_bytes = separator_bytes
         self._lock = threading.Lock()
-        # The same in a later run that goes on from this one, another one for any other run.
-        token = f"{xxhash.xxh3_64_intdigest(os.fsencode(real_path(folder))):016x}"
+        self._blocks: list[_Block] = []
+        self._byte_count = 0
+        token = f"{xxhash.xxh3_64_intdigest(os.fsencode(run)):016x}"
         self._unfinished = self._target.with_name(f".{self._target.name}.{token}.part")
         self._previous = self._target.with_name(f".{self._target.name}.{token}.old")
         self._is_placed = False
         try:
-            folder.mkdir(mode=0o700, exist_ok=True)
+            self._parts = tempfile.TemporaryFile(buffering=0, dir=folder)  # noqa: SIM115 - see `close`
         except OSError as error:
-            raise self._error(error, folder.parent) from error
+            raise self._error(error, folder) from error
 
     def put(self, input_index: int, first_row: int, bad: BadRecords, batch: pa.RecordBatch) -> None:
         """Set aside records of a batch, whose first record is row `first_row` of input `input_index`.
@@ -104,40 +104,24 @@ class Quarantine:
         """
         import pyarrow as pa
 
-        records = _strip(batch.column(0).take(pa.array(bad.index)), self._separator_bytes)
+        records = batch.column(0).take(pa.array(bad.index))
         lines = bad.index + (first_row + self._header_lines + 1)
-        for start, stop in _cut(records):
-            text = _encode(
-                self._names[input_index],
-                lines[start:stop],
-                bad.reasons[start:stop],
-                records.slice(start, stop - start),
-            )
-            header = _HEADER.pack(lines[start], stop - start, len(text), xxhash.xxh3_64_intdigest(text))
-            self._append(input_index, header, text, stop - start)
+        name = self._names[input_index]
+        for first_line, text in encode_records(name, lines, bad.reasons, records, self._separator_bytes):
+            checksum = xxhash.xxh3_64_intdigest(text)
+            with self._lock:
+                self._blocks.append(_Block(input_index, first_line, self._byte_count, len(text), checksum))
+                self._write(text)
+        with self._lock:
+            self.counts[input_index] += len(bad.index)
 
-    def _append(self, input_index: int, header: bytes, text: memoryview, count: int) -> None:
+    def _write(self, text: memoryview) -> None:
+        self._byte_count += len(text)
         try:
-            with self._lock, self._part(input_index).open("ab", buffering=0) as part:
-                _write_all(part, header)
-                _write_all(part, text)
-                self.counts[input_index] += count
+            while text:
+                text = text[self._parts.write(text) :]
         except OSError as error:
             raise self._error(error, self._folder) from error
-
-    def discard(self, input_index: int) -> None:
-        """Forget what was set aside of an input.
-
-        Raises
-        ------
-        OutputError
-            When that fails.
-        """
-        try:
-            self._part(input_index).unlink(missing_ok=True)
-        except OSError as error:
-            raise self._error(error, self._folder) from error
-        self.counts[input_index] = 0
 
     def finish(self) -> None:
         """Put the file in place: all that was set aside, in the order of inputs and lines.
@@ -149,7 +133,7 @@ class Quarantine:
         OutputError
             When it cannot be written.
         PileError
-            When a part does not read back as it was written.
+            When records do not read back as they were written.
         """
         try:
             self._merge()
@@ -164,14 +148,23 @@ class Quarantine:
     def _merge(self) -> None:
         self._unfinished.unlink(missing_ok=True)
         with self._unfinished.open("xb") as whole:
-            for index, count in enumerate(self.counts):
-                if not count:
-                    continue
-                with self._part(index).open("rb") as part:
-                    for block in sorted(_read_blocks(part)):
-                        _copy(part, block, whole)
+            for block in sorted(self._blocks):
+                self._copy(block, whole)
             whole.flush()
             os.fsync(whole.fileno())
+
+    def _copy(self, block: _Block, whole: BinaryIO) -> None:
+        """Append a block, and make sure that it is as it was written."""
+        self._parts.seek(block.place)
+        digest, left = xxhash.xxh3_64(), block.byte_count
+        while left and (text := self._parts.read(min(left, _COPY_BYTES))):
+            digest.update(text)
+            left -= len(text)
+            whole.write(text)
+        if left or digest.intdigest() != block.checksum:
+            raise PileError(
+                f"{self._folder}: records set aside do not read back as they were written; check the disk and start anew"
+            )
 
     def settle(self) -> None:
         """Keep the file, since the run has come to its end."""
@@ -179,15 +172,12 @@ class Quarantine:
         with suppress(OSError):
             self._previous.unlink()
 
-    def remove(self) -> None:
-        """Delete the parts. Idempotent."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def close(self) -> None:
+        """Delete what is set aside. Idempotent."""
+        self._parts.close()
 
     def withdraw(self) -> None:
-        """Bring back what stood in the place of the file, unless the run has come to its end. Idempotent.
-
-        The parts stay, for a later run.
-        """
+        """Bring back what stood in the place of the file, unless the run has come to its end. Idempotent."""
         with suppress(OSError):
             self._unfinished.unlink(missing_ok=True)
         if not self._is_placed:
@@ -198,9 +188,6 @@ class Quarantine:
                 self._previous.replace(self._target)
             else:
                 self._target.unlink()
-
-    def _part(self, input_index: int) -> Path:
-        return self._folder / f"input-{input_index}"
 
     def _error(self, error: OSError, folder: Path) -> OSError:
         return write_error(error, str(self.path), folder)
@@ -234,107 +221,9 @@ def check_path(path: Path, inputs: Sequence[Path], output: Path | None, *, overw
         raise UsageError(f"{option} exists already; name another file, or replace it with --overwrite")
 
 
-def _strip(records: pa.Array, ending_bytes: int) -> pa.Array:
-    """Return records without their last bytes."""
-    import pyarrow as pa
-
-    ends = np.frombuffer(records.buffers()[1], np.int64, len(records) + 1, records.offset * 8)
-    data = np.frombuffer(records.buffers()[2], np.uint8)[ends[0] : ends[-1]]
-    is_kept = np.ones(len(data), np.bool_)
-    for place in range(1, ending_bytes + 1):
-        is_kept[ends[1:] - ends[0] - place] = False
-    offsets = ends - ends[0] - np.arange(len(ends)) * ending_bytes
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[is_kept])]
-    return pa.Array.from_buffers(pa.large_binary(), len(records), buffers)
-
-
-def _cut(records: pa.Array) -> Iterator[tuple[int, int]]:
-    """Yield bounds of pieces that are not larger than need be."""
-    ends = np.frombuffer(records.buffers()[1], np.int64, len(records) + 1, records.offset * 8)
-    start = 0
-    while start < len(records):
-        stop = int(np.searchsorted(ends, ends[start] + _PIECE_BYTES, side="right")) - 1
-        yield start, max(stop, start + 1)
-        start = max(stop, start + 1)
-
-
-def _encode(name: str, lines: NDArray[np.int64], reasons: Sequence[str], records: pa.Array) -> memoryview:
-    """Return a JSON line for each record."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from recshuf.formats.jsonl.encoding import encode_lines
-    from recshuf.formats.lines.utf8 import find_invalid
-
-    is_text = np.ones(len(records), np.bool_)
-    is_text[find_invalid(records)] = False
-    known = {"line": pa.array(lines), "reason": pa.array(reasons, pa.large_string())}
-    groups = []
-    for chosen, field, kind in (
-        (np.flatnonzero(is_text), "record", pa.large_string()),
-        (np.flatnonzero(~is_text), "record_base64", pa.large_binary()),
-    ):
-        index = pa.array(chosen)
-        columns = {key: column.take(index) for key, column in known.items()}
-        columns[field] = records.take(index).cast(kind)
-        groups.append(encode_lines(pa.record_batch(columns), nan_as_null=False))
-    order = np.argsort(np.concatenate([np.flatnonzero(is_text), np.flatnonzero(~is_text)]))
-    made = pa.concat_arrays(groups).take(pa.array(order))
-    whole = pc.binary_replace_slice(made, 0, 1, f'{{"input":{_quote(name)},'.encode())
-    ends = np.frombuffer(whole.buffers()[1], np.int64, len(whole) + 1, whole.offset * 8)
-    return memoryview(whole.buffers()[2])[ends[0] : ends[-1]]
-
-
-def _quote(name: str) -> str:
-    """Return a name as JSON; bytes of it that are no UTF-8, which Python carries as surrogates, as escapes."""
-    text = json.dumps(name, ensure_ascii=False)
-    return text if text.isprintable() else json.dumps(name)
-
-
 def _link(path: Path, other: Path) -> None:
     """Give a file a second name; where files have only one, the other one."""
     try:
         os.link(path, other)
     except OSError:
         path.rename(other)
-
-
-def _write_all(file: BinaryIO, data: bytes | memoryview) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[file.write(left) :]
-
-
-def _read_blocks(part: BinaryIO) -> Iterator[_Block]:
-    size = os.fstat(part.fileno()).st_size
-    place = 0
-    while place < size:
-        part.seek(place)
-        header = part.read(_HEADER.size)
-        if len(header) < _HEADER.size:
-            raise _damage(part.name)
-        first_line, record_count, byte_count, checksum = _HEADER.unpack(header)
-        block = _Block(first_line, record_count, byte_count, checksum, place + _HEADER.size)
-        place = block.place + block.byte_count
-        if place > size:
-            raise _damage(part.name)
-        yield block
-
-
-def _copy(part: BinaryIO, block: _Block, target: BinaryIO | None) -> None:
-    """Copy the text of a block, and make sure that it is as it was written."""
-    part.seek(block.place)
-    digest, left = xxhash.xxh3_64(), block.byte_count
-    while left and (text := part.read(min(left, _COPY_BYTES))):
-        digest.update(text)
-        left -= len(text)
-        if target is not None:
-            target.write(text)
-    if left or digest.intdigest() != block.checksum:
-        raise _damage(part.name)
-
-
-def _damage(name: str) -> PileError:
-    return PileError(
-        f"{name}: records set aside do not read back as they were written; check the disk and start anew"
-    )

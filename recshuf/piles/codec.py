@@ -28,12 +28,11 @@ MAX_RECORD_BYTES = 2 ** (8 * LENGTH_BYTES) - 1
 class RecordCodec(ABC):
     """Turns slices of records of one native schema into bytes and back."""
 
+    overhead_bytes = 0
+    """What a slice costs on disk beside its records."""
+
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-
-    @abstractmethod
-    def overhead_bytes(self) -> int:
-        """Return what a slice costs on disk beside its records."""
 
     @abstractmethod
     def measure(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
@@ -67,10 +66,6 @@ class FlatCodec(RecordCodec):
         return len(schema) > 0 and all(
             field.type == pa.large_binary() or pa.types.is_fixed_size_binary(field.type) for field in schema
         )
-
-    def overhead_bytes(self) -> int:
-        """See `RecordCodec`."""
-        return 0
 
     def measure(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
         """See `RecordCodec`."""
@@ -142,14 +137,13 @@ class _SliceReader:
 
     def __init__(self, slices: list[NDArray[np.uint8]]) -> None:
         self._slices = slices
-        self._places = [0] * len(slices)
+        self._offsets = [0] * len(slices)
 
     def read(self, edges: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return the next bytes of all slices: of slice k as many as are between edges k and k + 1."""
-        ends = [place + size for place, size in zip(self._places, np.diff(edges).tolist(), strict=True)]
-        places = zip(self._slices, self._places, ends, strict=True)
-        parts = [data[place:end] for data, place, end in places]
-        self._places = ends
+        ends = [start + size for start, size in zip(self._offsets, np.diff(edges).tolist(), strict=True)]
+        parts = [data[start:end] for data, start, end in zip(self._slices, self._offsets, ends, strict=True)]
+        self._offsets = ends
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
@@ -165,11 +159,7 @@ class IpcCodec(RecordCodec):
             [field.with_type(_plain_type(field.type)) for field in schema], schema.metadata
         )
         self._has_dictionaries = not self._plain.equals(schema)
-        self._overhead = len(pa.RecordBatch.from_pylist([], schema=self._plain).serialize())
-
-    def overhead_bytes(self) -> int:
-        """See `RecordCodec`."""
-        return self._overhead
+        self.overhead_bytes = len(pa.RecordBatch.from_pylist([], schema=self._plain).serialize())
 
     def measure(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
         """See `RecordCodec`."""

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 SPILL_COMPRESSIONS = ("none", "lz4", "zstd")
-"""How spilled records may be compressed; pile sets name one by its place here."""
+"""How spilled records may be compressed; pile sets hold the index of theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,25 @@ class PileLayout:
     pile_count: int
     region_piles: int
     set_of_input: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlan:
+    """The numbers by which a pile store keeps its records."""
+
+    pile_count: int
+    set_sizes: tuple[float | None, ...]
+    """Records expected in each pile set; None where nothing is known."""
+    resident_bytes: int
+    """Most that the piles in memory may hold."""
+    output_count: int | None = None
+    """Records that are wanted at all, those of the smallest keys; None for all."""
+    region_piles: int = 1
+    """How many piles share a region of a pile set."""
+    compression: str = "none"
+    """How spilled slices are compressed, one of `SPILL_COMPRESSIONS`."""
+    keeps_sets: bool = False
+    """Whether complete sets are sealed under a name, for a later run to adopt."""
 
 
 def region_bytes(record_count: float, mean_bytes: float, mean_square_bytes: float) -> int:

@@ -1,4 +1,4 @@
-"""Piles: where records wait between the passes.
+"""Pile sets: files in which records wait between the passes.
 
 A pile set is one file of R regions. Each is for one pile, or for several small ones that follow each other, with room
 for what is expected to fall into them and six standard deviations more. A region holds slices one behind the other.
@@ -6,7 +6,7 @@ for what is expected to fall into them and six standard deviations more. A regio
 A slice is what one batch contributes to one region, its records grouped by pile and else in their old order; its first
 row is that of the batch, so that slices sorted by (input, first row) hold a pile's records in the order of the inputs.
 A region that is full goes on in an extent at the end of the file. A set that is complete gets an index of all its parts
-at the end, by which a later run can take it over:
+at the end, by which a later run can adopt it:
 
     magic (8) | regions R (8) | piles M (8) | parts n (8) | compression (8) | n x (region, start, bytes) (24 n) | records
     of each region (8 R) | bytes of its slices before compression (8 R) | records, bytes and fingerprints of each pile
@@ -77,7 +77,7 @@ class PileSet:
         self._counts, self._byte_counts = sums
         self._lock = threading.Lock()
         self._turn = threading.Lock()
-        """Held by who writes short slices: threads that both make many short calls wait for the interpreter each time."""
+        """Held while short slices are written: threads that both make many short calls wait for the interpreter each time."""
 
     @classmethod
     def create(
@@ -88,7 +88,7 @@ class PileSet:
         Parameters
         ----------
         name
-            What the file is called, if a later run may take it over.
+            What the file is called, if a later run may adopt it.
 
         Raises
         ------
@@ -99,7 +99,7 @@ class PileSet:
         return cls(scratch, *scratch.create(name), RegionSpace(capacities), compression, sums)
 
     @classmethod
-    def adopt(cls, scratch: Scratch, name: str, index_place: int) -> tuple[PileSet, Digests]:
+    def adopt(cls, scratch: Scratch, name: str, index_offset: int) -> tuple[PileSet, Digests]:
         """Take over a set of an earlier run, compressed as it is, and return it with the digests of its piles.
 
         Raises
@@ -112,26 +112,16 @@ class PileSet:
         except OSError as error:
             raise PileError(f"{name}: cannot be opened: {error.strerror}") from error
         try:
-            compression, parts, sums, digests = _read_index(descriptor, path, index_place)
+            compression, parts, sums, digests = _read_index(descriptor, path, index_offset)
             regions = RegionSpace.restore(sums.shape[1], parts)
             found = cls(scratch, descriptor, path, regions, compression, sums)
-            found.check()
+            for region, count in enumerate(sums[0].tolist()):
+                if sum(piece.record_count for piece in found.read(region)) != count:
+                    raise damaged(path, region)
         except PileError:
             scratch.release(descriptor)
             raise
         return found, digests
-
-    def check(self) -> None:
-        """Read every slice, and compare the numbers of records with what was written.
-
-        Raises
-        ------
-        PileError
-            When something differs.
-        """
-        for region, count in enumerate(self._counts.tolist()):
-            if sum(piece.record_count for piece in self.read(region)) != count:
-                raise damaged(self._path, region)
 
     def write(
         self, regions: list[int], slices: list[list[memoryview]], counts: list[int], origin: Origin
@@ -160,22 +150,22 @@ class PileSet:
             self._byte_counts[regions] += sizes
         return written
 
-    def seal(self, digests: Digests, given: NDArray[np.int64], number: int) -> int:
-        """Write the index of a set that is complete, and return where it lies.
+    def seal(self, digests: Digests, given: NDArray[np.int64], set_index: int) -> int:
+        """Write the index of a set that is complete, and return its byte offset in the file.
 
         Parameters
         ----------
         digests
-            What was thrown on each pile.
+            What was added to each pile.
         given
-            Records thrown on the piles of each region. Regions beyond these may have been dropped.
-        number
+            Records added to the piles of each region. Regions beyond these may have been dropped.
+        set_index
             What errors call the set.
 
         Raises
         ------
         CheckError
-            When a region does not hold as many records as were thrown on its piles.
+            When a region does not hold as many records as were added to its piles.
         OutputError
             When the index cannot be written.
         """
@@ -183,7 +173,7 @@ class PileSet:
         if wrong.size:
             region = int(wrong[0])
             raise CheckError(
-                f"scatter: region {region} of pile set {number}: {self._counts[region]:,} records spilled, "
+                f"scatter: region {region} of pile set {set_index}: {self._counts[region]:,} records spilled, "
                 f"{given[region]:,} given; run again, and report this as a fault"
             )
         sums = np.stack((self._counts, self._byte_counts))
@@ -226,13 +216,13 @@ def _pack_index(
 
 
 def _read_index(
-    descriptor: int, path: Path, place: int
+    descriptor: int, path: Path, offset: int
 ) -> tuple[str, NDArray[np.int64], NDArray[np.int64], Digests]:
     """Return compression, parts (shape ``(n, 3)``) and sums (shape ``(2, R)``) of a set, and its piles' digests."""
-    size = os.fstat(descriptor).st_size - place
-    if place < 0 or size < _INDEX.size + _CHECKSUM.size:
+    size = os.fstat(descriptor).st_size - offset
+    if offset < 0 or size < _INDEX.size + _CHECKSUM.size:
         raise PileError(f"{path}: is cut short")
-    index = _read_fully(descriptor, place, size, path).data
+    index = _read_fully(descriptor, offset, size, path).data
     content = index[: -_CHECKSUM.size]
     magic, region_count, pile_count, part_count, compression = _INDEX.unpack_from(content)
     if (
@@ -250,23 +240,23 @@ def _read_index(
     return SPILL_COMPRESSIONS[compression], parts.reshape(-1, 3), sums, digests
 
 
-def _write_fully(descriptor: int, buffers: Sequence[bytes | memoryview], place: int, size: int) -> None:
+def _write_fully(descriptor: int, buffers: Sequence[bytes | memoryview], offset: int, size: int) -> None:
     if len(buffers) > _MOST_BUFFERS:
         buffers = [b"".join(buffers)]
-    written = os.pwritev(descriptor, buffers, place)
+    written = os.pwritev(descriptor, buffers, offset)
     if written < size:
         rest = memoryview(b"".join(buffers))
         while written < size:
-            written += os.pwrite(descriptor, rest[written:], place + written)
+            written += os.pwrite(descriptor, rest[written:], offset + written)
 
 
-def _read_fully(descriptor: int, place: int, size: int, path: Path) -> NDArray[np.uint8]:
+def _read_fully(descriptor: int, offset: int, size: int, path: Path) -> NDArray[np.uint8]:
     region = np.empty(size, np.uint8)
     view = region.data
     done = 0
     while done < size:
-        count = os.preadv(descriptor, [view[done:]], place + done)
+        count = os.preadv(descriptor, [view[done:]], offset + done)
         if not count:
-            raise PileError(f"{path}: ends at byte {place + done}, before the end of a region; run again")
+            raise PileError(f"{path}: ends at byte {offset + done}, before the end of a region; run again")
         done += count
     return region

@@ -95,13 +95,13 @@ class RegionSpace:
         return spaces
 
     def reserve(self, region: int, size: int) -> int:
-        """Return the place of a new slice."""
+        """Return the byte offset of a new slice in the file."""
         with self._lock:
             if self._used[region] + size > self._capacities[region]:
                 self._extend(region, size)
-            place = self._starts[region] + self._used[region]
+            offset = self._starts[region] + self._used[region]
             self._used[region] += size
-            return place
+            return offset
 
     def _extend(self, region: int, size: int) -> None:
         """Let a full region go on at the end of the file."""

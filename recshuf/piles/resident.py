@@ -1,60 +1,73 @@
 """Resident piles: the lowest piles of a store, which stay in memory as long as they fit.
 
-Held are the batches as they came, each grouped by pile; what is not resident of them is cut off.
+Held are batches grouped by pile; what is not resident of them is cut off.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from recshuf.records.keys import find_piles, sort_by_pile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.piles.slices import Origin
     from recshuf.records.batch import Records
+    from recshuf.records.keys import KeyRange
 
 
-@dataclass(slots=True)
-class ResidentBatch:
-    """The first piles of a batch, grouped by pile: pile j is at ``bounds[j]:bounds[j + 1]``."""
+@dataclass(frozen=True, slots=True)
+class GroupedBatch:
+    """The records of a batch, or of its first piles, grouped by pile: pile j is at ``bounds[j]:bounds[j + 1]``."""
 
+    set_index: int
     origin: Origin
     records: Records
     bounds: NDArray[np.int64]
-    set_index: int
-    is_saved: bool = False
-    """Whether all of it has been written to its set as well."""
 
-    @property
-    def byte_count(self) -> int:
-        """Bytes held; of many small batches, the bounds take more than the records."""
-        return self.records.byte_count + self.bounds.nbytes
+    @classmethod
+    def group(
+        cls, set_index: int, origin: Origin, records: Records, pile_count: int, key_range: KeyRange
+    ) -> GroupedBatch:
+        """Return a copy of some records, grouped; those of a pile keep their order."""
+        index, bounds = sort_by_pile(find_piles(records.keys, pile_count, key_range), pile_count)
+        return cls(set_index, origin, records.take(index), bounds)
 
     @property
     def pile_count(self) -> int:
         """Number of piles."""
         return len(self.bounds) - 1
 
-    def cut(self, pile_count: int) -> None:
-        """Free what is held of the piles from `pile_count` on."""
+    @property
+    def byte_count(self) -> int:
+        """Bytes held; of many small batches, the bounds take more than the records."""
+        return self.records.byte_count + self.bounds.nbytes
+
+    def bytes_before(self) -> NDArray[np.int64]:
+        """Return the bytes that the first 0, 1, 2 ... piles would hold, shape ``(M + 1,)``."""
+        bounds = self.bounds
+        return self.records.bytes_before(bounds) + np.arange(1, len(bounds) + 1) * bounds.itemsize
+
+    def take(self, piles: range) -> Records:
+        """Return the records of piles that follow each other, as a view."""
+        return self.records.slice(int(self.bounds[piles.start]), int(self.bounds[piles.stop]))
+
+    def cut(self, pile_count: int) -> GroupedBatch:
+        """Return the first piles, copied so that the others can be freed; the batch itself if it has no others."""
         if pile_count >= self.pile_count:
-            return
-        self.bounds = self.bounds[: pile_count + 1].copy()
-        stop = int(self.bounds[-1])
-        if stop < len(self.records):
-            self.records = self.records.copy_prefix(stop)
-
-
-def measure_piles(records: Records, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the bytes that the first 0, 1, 2 ... piles of a batch would hold, shape ``(M + 1,)``."""
-    return records.bytes_before(bounds) + np.arange(1, len(bounds) + 1) * bounds.itemsize
+            return self
+        bounds = self.bounds[: pile_count + 1].copy()
+        stop = int(bounds[-1])
+        records = self.records if stop == len(self.records) else self.records.copy_prefix(stop)
+        return replace(self, records=records, bounds=bounds)
 
 
 class ResidentPiles:
-    """The first piles of all batches; used by one thread at a time.
+    """The first piles of all batches. Changed by one thread at a time.
 
     Parameters
     ----------
@@ -65,32 +78,28 @@ class ResidentPiles:
     """
 
     def __init__(self, pile_count: int, most_bytes: int) -> None:
-        self.batches: list[ResidentBatch] = []
+        self.batches: list[GroupedBatch] = []
         self.pile_count = pile_count
-        self.most_bytes = most_bytes
+        self._most_bytes = most_bytes
         self._held_bytes = 0
         self._pile_bytes: NDArray[np.int64] = np.zeros(pile_count, np.int64)
 
     def has_room(self, byte_count: int) -> bool:
         """Tell whether so much more may be held."""
-        return self._held_bytes + byte_count <= self.most_bytes
+        return self._held_bytes + byte_count <= self._most_bytes
 
-    def add(self, batch: ResidentBatch, pile_count: int) -> None:
+    def add(self, batch: GroupedBatch, pile_count: int) -> None:
         """Hold the first piles of a batch, copied unless that is all of it."""
         if batch.bounds[pile_count]:
-            batch.cut(pile_count)
+            batch = batch.cut(pile_count)
             self.batches.append(batch)
             self._held_bytes += batch.byte_count
             self._pile_bytes[:pile_count] += np.diff(batch.records.bytes_before(batch.bounds))
 
-    def parts(self, piles: range) -> list[tuple[ResidentBatch, Records]]:
-        """Return the records of resident piles that follow each other, with their batches, in the order of the inputs."""
+    def find(self, piles: range) -> list[GroupedBatch]:
+        """Return the batches that have records of resident piles that follow each other, in the order of the inputs."""
         found = [kept for kept in self.batches if kept.bounds[piles.start] < kept.bounds[piles.stop]]
-        found.sort(key=lambda kept: (kept.origin.input_index, kept.origin.first_row))
-        return [
-            (kept, kept.records.slice(int(kept.bounds[piles.start]), int(kept.bounds[piles.stop])))
-            for kept in found
-        ]
+        return sorted(found, key=lambda kept: kept.origin)
 
     def pile_bytes(self, pile: int) -> int:
         """Return the bytes of the records of a resident pile."""
@@ -103,8 +112,9 @@ class ResidentPiles:
 
     def forget_from(self, pile_count: int) -> None:
         """Free what is held of the piles from `pile_count` on, of which nothing is wanted."""
-        for kept in self.batches:
-            kept.cut(pile_count)
+        # One after the other: memory has no room for a second copy of all.
+        for index, kept in enumerate(self.batches):
+            self.batches[index] = kept.cut(pile_count)
         self.batches = [kept for kept in self.batches if len(kept.records)]
         self._held_bytes = sum(kept.byte_count for kept in self.batches)
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 import tempfile
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from recshuf.errors import DiskFullError, OutputError
-from recshuf.system.paths import NO_ROOM, describe_room
+from recshuf.system.paths import WriteMessages, write_error
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from recshuf.errors import OutputError
+
+_MESSAGES = WriteMessages(
+    too_large="a scratch file may not grow this large; raise ulimit -f",
+    no_space="no space left for spilled records{room}; give --temp-dir a folder with more space, or raise --memory to spill less",
+    other="cannot spill records: {reason}; choose another --temp-dir",
+)
 _NO_NAMELESS_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
 
 
@@ -89,16 +94,7 @@ class Scratch:
 
     def explain(self, error: OSError) -> OutputError:
         """Return the error to raise when writing to a scratch file failed."""
-        if error.errno not in NO_ROOM:
-            return OutputError(
-                f"{self._shown}: cannot spill records: {error.strerror}; choose another --temp-dir"
-            )
-        if error.errno == errno.EFBIG:
-            return DiskFullError(f"{self._shown}: a scratch file may not grow this large; raise ulimit -f")
-        room = describe_room(self.parent, self._needed_bytes)
-        return DiskFullError(
-            f"{self._shown}: no space left for spilled records{room}; give --temp-dir a folder with more space, or raise --memory to spill less"
-        )
+        return write_error(error, str(self._shown), self.parent, self._needed_bytes, _MESSAGES)
 
     def release(self, descriptor: int) -> None:
         """Close one file; it is gone then, unless it has a name. Idempotent."""
@@ -112,12 +108,6 @@ class Scratch:
         """Close every file. Idempotent."""
         for descriptor in list(self._open):
             self.release(descriptor)
-
-    def remove(self) -> None:
-        """Close and delete every file, and the folder of those with a name. Idempotent."""
-        self.close()
-        if self.kept is not None:
-            shutil.rmtree(self.kept, ignore_errors=True)
 
 
 def _open_nameless(folder: Path) -> int:

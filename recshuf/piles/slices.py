@@ -9,7 +9,6 @@ A payload that has as many bytes as before compression is not compressed.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -37,21 +36,20 @@ _MOST_COMPRESSED = 8 << 20
 _ZSTD_LEVEL = 1
 
 
+class Origin(NamedTuple):
+    """Where the first record of a batch was read; origins sort in the order of the inputs."""
+
+    input_index: int
+    first_row: int
+
+
 class Slice(NamedTuple):
     """What one batch contributes to one region, as bytes."""
 
-    input_index: int
-    first_row: int
+    origin: Origin
     record_count: int
     payload: NDArray[np.uint8]
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The batch that a slice comes from."""
-
-    input_index: int
-    first_row: int
+    """As it is before compression."""
 
 
 class SliceFormat:
@@ -92,12 +90,12 @@ class SliceFormat:
         PileError
             When one does not read back as it was written; it names file and region.
         """
-        view, place = content.data, 0
-        while place < len(content):
-            start = place + PREFIX_BYTES
+        view, offset = content.data, 0
+        while offset < len(content):
+            start = offset + PREFIX_BYTES
             if start > len(content):
                 raise damaged(path, region)
-            header = view[place : place + _HEADER.size]
+            header = view[offset : offset + _HEADER.size]
             input_index, count, first_row, payload_bytes, plain_bytes = _HEADER.unpack(header)
             end = start + payload_bytes
             digest = xxhash.xxh3_64(header)
@@ -110,8 +108,8 @@ class SliceFormat:
             payload = content[start:end]
             if plain_bytes != payload_bytes and self._codec is not None:
                 payload = np.frombuffer(self._codec.decompress(payload, plain_bytes), np.uint8)
-            yield Slice(input_index, first_row, count, payload)
-            place = end + -end % ALIGNMENT
+            yield Slice(Origin(input_index, first_row), count, payload)
+            offset = end + -end % ALIGNMENT
 
 
 def _compress(codec: pa.Codec, buffers: list[memoryview], plain_bytes: int) -> list[memoryview]:

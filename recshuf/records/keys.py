@@ -26,15 +26,10 @@ MAX_SEED = 2**128 - 1
 MAX_PILES = 1 << 16
 
 _OUTPUTS_PER_STEP = 4  # Philox counts blocks of four 64-bit outputs
-# Of NumPy's SeedSequence; arithmetic is modulo 2**32.
-_FIRST_HASH, _FIRST_FACTOR = 0x43B0D7E5, 0x931E8875
-_SECOND_HASH, _SECOND_FACTOR = 0x8B51F9DD, 0x58F38DED
-_OLD_FACTOR, _NEW_FACTOR = 0xCA01F9DD, 0x4973F715
-_WORD, _HALF_WORD = 1 << 32, np.uint32(16)
 
 
 def draw_keys(seed: int, ranges: Sequence[tuple[int, int, int]]) -> NDArray[np.uint64]:
-    """Return the keys of some rows, one one after the other, shape ``(n,)``.
+    """Return the keys of some rows, one range after the other, shape ``(n,)``.
 
     Parameters
     ----------
@@ -45,43 +40,13 @@ def draw_keys(seed: int, ranges: Sequence[tuple[int, int, int]]) -> NDArray[np.u
     >>> bool((draw_keys(7, [(0, 6, 3), (0, 1, 2)]) == whole[[6, 7, 8, 1, 2]]).all())
     True
     """
-    inputs = np.array([input_index for input_index, _, _ in ranges], np.uint32)
-    stream = Philox(0)
-    state = stream.state
-    start = state["state"]
     keys = []
-    for (_, first_row, count), philox_key in zip(ranges, _find_philox_keys(seed, inputs), strict=True):
-        start["counter"][0], skipped = divmod(first_row, _OUTPUTS_PER_STEP)
-        start["key"] = philox_key
-        stream.state = state
+    for input_index, first_row, count in ranges:
+        stream = Philox(SeedSequence(seed, spawn_key=(input_index,)))
+        steps, skipped = divmod(first_row, _OUTPUTS_PER_STEP)
+        stream.advance(steps)
         keys.append(stream.random_raw(skipped + count)[skipped:])
     return keys[0] if len(keys) == 1 else np.concatenate(keys)
-
-
-def _find_philox_keys(seed: int, inputs: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """Return ``SeedSequence(seed, spawn_key=(i,)).generate_state(2, np.uint64)`` of each input, shape ``(n, 2)``.
-
-    The pool without a spawn key is NumPy's own, which took 16 steps of its first multiplier; what it does for one more
-    word is done here for all inputs at once. It is M. E. O'Neill's seed_seq alternative, and frozen like the streams.
-    """
-    pool = SeedSequence(seed).pool.tolist()
-    first, second = _FIRST_HASH * pow(_FIRST_FACTOR, 16, _WORD) % _WORD, _SECOND_HASH
-    words = np.empty((len(inputs), len(pool)), np.uint32)
-    for place, old in enumerate(pool):
-        hashed, first = _hash_words(inputs, first, _FIRST_FACTOR)
-        mixed = np.uint32(old * _OLD_FACTOR % _WORD) - hashed * np.uint32(_NEW_FACTOR)
-        mixed ^= mixed >> _HALF_WORD
-        words[:, place], second = _hash_words(mixed, second, _SECOND_FACTOR)
-    return words.view(np.uint64)
-
-
-def _hash_words(words: NDArray[np.uint32], constant: int, factor: int) -> tuple[NDArray[np.uint32], int]:
-    """Return hashed words, and the constant to hash the next with."""
-    after = constant * factor % _WORD
-    hashed = words ^ np.uint32(constant)
-    hashed *= np.uint32(after)
-    hashed ^= hashed >> _HALF_WORD
-    return hashed, after
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import deque
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -25,14 +25,14 @@ from recshuf.records.keys import MAX_PILES, sort_by_key
 from recshuf.system.threads import Pool, run_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from recshuf.interfaces import Decoder, Sink
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
-    from recshuf.piles.store import PileStore
+    from recshuf.piles.reader import PileReader
 
 
 JOINED_BYTES = 2 << 20
@@ -40,10 +40,10 @@ JOINED_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class PileRun:
     """Piles that follow each other, small enough to be ordered at once; mostly one."""
 
-    store: PileStore
+    store: PileReader
     piles: range
     first: int
     """Place of the first record in the shuffled order."""
@@ -52,24 +52,24 @@ class Unit:
     byte_count: int
     """Bytes that they take."""
 
-    def suits(self, after: Unit, most_bytes: int) -> bool:
-        """Tell whether the next unit can be joined, and has no more bytes than that together with this one."""
+    def suits(self, after: PileRun, most_bytes: int) -> bool:
+        """Tell whether the next run can be joined, and has no more bytes than that together with this one."""
         return (
             self.store is after.store
             and self.byte_count + after.byte_count <= most_bytes
             and self.store.is_resident(self.piles.start) == self.store.is_resident(after.piles.start)
         )
 
-    def join(self, after: Unit) -> Unit:
-        """Return the unit of this one and the next."""
+    def join(self, after: PileRun) -> PileRun:
+        """Return the run of this one and the next."""
         piles = range(self.piles.start, after.piles.stop)
-        return Unit(
+        return PileRun(
             self.store, piles, self.first, self.count + after.count, self.byte_count + after.byte_count
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SortedChunk:
     """Records in shuffled order that all go to one shard, in table form if there is a decoder."""
 
     batch: pa.RecordBatch
@@ -77,8 +77,8 @@ class Piece:
     """Of the records in native form."""
 
 
-def load_ordered(unit: Unit, edges: Sequence[int], decoder: Decoder | None) -> list[Piece]:
-    """Return the records of a unit in shuffled order, a piece for each range ``edges[k]:edges[k + 1]`` of them.
+def load_ordered(run: PileRun, edges: Sequence[int], decoder: Decoder | None) -> list[SortedChunk]:
+    """Return the records of a run in shuffled order, a chunk for each range ``edges[k]:edges[k + 1]`` of them.
 
     Raises
     ------
@@ -87,9 +87,9 @@ def load_ordered(unit: Unit, edges: Sequence[int], decoder: Decoder | None) -> l
     PileError
         When they do not read back as they were written.
     """
-    records = unit.store.load(unit.piles)
+    records = run.store.load(run.piles)
     if records is None:
-        raise RuntimeError(f"piles {unit.piles} are empty")
+        raise RuntimeError(f"piles {run.piles} are empty")
     records = records.take(sort_by_key(records.keys))
     digests = Digests.find(records, np.array(edges))
     batch = records.batch
@@ -97,46 +97,46 @@ def load_ordered(unit: Unit, edges: Sequence[int], decoder: Decoder | None) -> l
     if decoder is not None:
         batch = decoder.decode(batch)
     return [
-        Piece(batch.slice(start, stop - start), digest)
+        SortedChunk(batch.slice(start, stop - start), digest)
         for (start, stop), digest in zip(pairwise(edges), digests, strict=True)
     ]
 
 
-def iterate_units(
-    store: PileStore,
+def iterate_runs(
+    store: PileReader,
     first: int,
     stop: int,
     largest_bytes: int,
     joined_bytes: int = JOINED_BYTES,
     place: int = 0,
-) -> Iterator[Unit | PileStore]:
-    """Yield the units that cover records ``first`` to ``stop`` of the shuffled order.
+) -> Iterator[PileRun | PileReader]:
+    """Yield the runs that cover records ``first`` to ``stop`` of the shuffled order.
 
     Piles of `joined_bytes` or less together are joined. A pile larger than `largest_bytes` is split; the store of its parts is yielded after their
-    units: the caller closes it once it is through with everything that came before.
+    runs: the caller closes it once it is through with everything that came before.
     """
-    held: Unit | None = None
-    for unit in _iterate_piles(store, first, stop, largest_bytes, joined_bytes, place):
-        if not isinstance(unit, Unit):
+    held: PileRun | None = None
+    for run in _iterate_single_runs(store, first, stop, largest_bytes, joined_bytes, place):
+        if not isinstance(run, PileRun):
             if held is not None:
                 yield held
             held = None
-            yield unit
+            yield run
         elif held is None:
-            held = unit
-        elif held.suits(unit, min(joined_bytes, largest_bytes)):
-            held = held.join(unit)
+            held = run
+        elif held.suits(run, min(joined_bytes, largest_bytes)):
+            held = held.join(run)
         else:
             yield held
-            held = unit
+            held = run
     if held is not None:
         yield held
 
 
-def _iterate_piles(
-    store: PileStore, first: int, stop: int, largest_bytes: int, joined_bytes: int, place: int
-) -> Iterator[Unit | PileStore]:
-    """Yield what `iterate_units` does, without joining piles of this store."""
+def _iterate_single_runs(
+    store: PileReader, first: int, stop: int, largest_bytes: int, joined_bytes: int, place: int
+) -> Iterator[PileRun | PileReader]:
+    """Yield what `iterate_runs` does, without joining piles of this store."""
     ends = place + np.cumsum(store.counts)
     for piles in store.runs(int(np.searchsorted(ends, first, side="right"))):
         begin = int(ends[piles.start] - store.counts[piles.start])
@@ -147,51 +147,53 @@ def _iterate_piles(
             continue
         size = store.run_bytes(piles)
         if size <= largest_bytes or count == 1 or not store.key_range.shift:
-            yield Unit(store, piles, begin, count, size)
+            yield PileRun(store, piles, begin, count, size)
             continue
         parts = store.split(piles, min(MAX_PILES, max(2, -(-2 * size // largest_bytes))))
-        yield from iterate_units(parts, first, stop, largest_bytes, joined_bytes, begin)
+        yield from iterate_runs(parts, first, stop, largest_bytes, joined_bytes, begin)
         yield parts
+
+
+class Shards(Protocol):
+    """Where shards go. Both methods are called in many threads."""
+
+    def open(self, shard: int) -> Sink:
+        """Open the sink of shard number `shard`."""
+        ...
+
+    def finish(self, shard: int, digest: Digest) -> None:
+        """Take over a shard whose sink is closed; the digest is that of its records in native form."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GatherTask:
+    """Which shards to write, and how."""
+
+    plan: Plan
+    bounds: Sequence[int]
+    """First record of each shard in the shuffled order, and the end of the last."""
+    finished: Mapping[int, Digest] = field(default_factory=dict)
+    """Digests of the shards that an earlier run has written."""
+    joined_bytes: int = JOINED_BYTES
+    """Piles that follow each other are ordered together up to this size."""
 
 
 class Gather:
     """Writes all shards from a filled pile store.
 
-    Parameters
-    ----------
-    open_sink
-        Opens the sink of shard number k.
-    bounds
-        First record of each shard in the shuffled order, and the end of the last.
-    on_shard
-        Called with the number of a shard and the digest of its records when it is written.
-    finished
-        Digests of the shards that an earlier run has written.
-    joined_bytes
-        Piles that follow each other are ordered together up to this size.
+    Locks: `_giants` comes before those of the store, of sinks and of `Shards`, which are taken while it is held.
     """
 
     def __init__(
-        self,
-        store: PileStore,
-        plan: Plan,
-        bounds: Sequence[int],
-        open_sink: Callable[[int], Sink],
-        decoder: Decoder | None,
-        progress: Progress,
-        on_shard: Callable[[int, Digest], None] | None = None,
-        finished: Mapping[int, Digest] | None = None,
-        joined_bytes: int = JOINED_BYTES,
+        self, task: GatherTask, store: PileReader, shards: Shards, decoder: Decoder | None, progress: Progress
     ) -> None:
-        self._joined_bytes = joined_bytes
+        self._plan, self._bounds, self._joined_bytes = task.plan, task.bounds, task.joined_bytes
         self._store = store
-        self._plan = plan
-        self._bounds = bounds
-        self._open_sink = open_sink
+        self._shards = shards
         self._decoder = decoder
         self._progress = progress
-        self._on_shard = on_shard
-        self._written = dict(finished or {})
+        self._written = dict(task.finished)
         self._stopped = threading.Event()
         self._giants = threading.Lock()
 
@@ -209,7 +211,7 @@ class Gather:
         runs = sum(bool(counts[piles.start : piles.stop].any()) for piles in self._store.runs())
         tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, runs, self._written)
         with Pool(self._plan.gather_workers, "order") as loaders:
-            writes = [partial(self._write_shards, task, loaders) for task in tasks]
+            writes = [partial(self._write_shards, one, loaders) for one in tasks]
             run_tasks("write", self._plan.shard_writers, writes, self._stopped.set)
         self._check_written()
 
@@ -225,17 +227,17 @@ class Gather:
             )
 
     def _write_shards(self, shards: range, loaders: Pool) -> None:
-        pieces = self._order(self._bounds[shards.start : shards.stop + 1], loaders)
+        chunks = self._order(self._bounds[shards.start : shards.stop + 1], loaders)
         for shard in shards:
             wanted = self._bounds[shard + 1] - self._bounds[shard]
             digest = Digest()
-            with self._open_sink(shard) as sink:
+            with self._shards.open(shard) as sink:
                 while digest.records < wanted:
-                    piece = next(pieces)
-                    sink.write(piece.batch)
-                    digest += piece.digest
-                    self._progress.advance(piece.batch.num_rows, count_bytes(piece.batch))
-                    del piece
+                    chunk = next(chunks)
+                    sink.write(chunk.batch)
+                    digest += chunk.digest
+                    self._progress.advance(chunk.batch.num_rows, count_bytes(chunk.batch))
+                    del chunk
                     if self._stopped.is_set():
                         raise Stopped
             self._finish_shard(shard, sink, digest)
@@ -250,35 +252,34 @@ class Gather:
                     "this as a fault"
                 )
         self._written[shard] = digest
-        if self._on_shard is not None:
-            self._on_shard(shard, digest)
+        self._shards.finish(shard, digest)
 
-    def _is_giant(self, unit: Unit) -> bool:
-        """Tell whether a unit is larger than planned, since a single record is: then no other is in memory."""
-        return unit.byte_count > self._plan.pile_bytes
+    def _is_giant(self, run: PileRun) -> bool:
+        """Tell whether a run is larger than planned, since a single record is: then no other is in memory."""
+        return run.byte_count > self._plan.pile_bytes
 
-    def _order(self, bounds: Sequence[int], loaders: Pool) -> Iterator[Piece]:
-        """Yield the records of consecutive shards in shuffled order, ordering some units ahead."""
-        ahead: deque[Future[list[Piece]]] = deque()
+    def _order(self, bounds: Sequence[int], loaders: Pool) -> Iterator[SortedChunk]:
+        """Yield the records of consecutive shards in shuffled order, ordering some runs ahead."""
+        ahead: deque[Future[list[SortedChunk]]] = deque()
 
-        def submit(unit: Unit) -> Future[list[Piece]]:
-            return loaders.submit(load_ordered, unit, _find_edges(unit, bounds), self._decoder)
+        def submit(run: PileRun) -> Future[list[SortedChunk]]:
+            return loaders.submit(load_ordered, run, _find_edges(run, bounds), self._decoder)
 
         try:
             largest, joined = self._plan.pile_bytes, self._joined_bytes
-            for unit in iterate_units(self._store, bounds[0], bounds[-1], largest, joined):
-                if isinstance(unit, Unit) and not self._is_giant(unit):
-                    ahead.append(submit(unit))
+            for run in iterate_runs(self._store, bounds[0], bounds[-1], largest, joined):
+                if isinstance(run, PileRun) and not self._is_giant(run):
+                    ahead.append(submit(run))
                     if len(ahead) >= self._plan.units_in_flight:
                         yield from ahead.popleft().result()
                     continue
                 while ahead:
                     yield from ahead.popleft().result()
-                if isinstance(unit, Unit):
+                if isinstance(run, PileRun):
                     with self._giants:
-                        yield from submit(unit).result()
+                        yield from submit(run).result()
                 else:
-                    unit.close()
+                    run.close()
             while ahead:
                 yield from ahead.popleft().result()
         finally:
@@ -287,11 +288,11 @@ class Gather:
             wait(ahead)
 
 
-def _find_edges(unit: Unit, bounds: Sequence[int]) -> list[int]:
-    """Return where a unit is cut, counted from its first record: at its ends, or where wanted ones end, and bounds."""
-    begin, end = max(unit.first, bounds[0]), min(unit.first + unit.count, bounds[-1])
+def _find_edges(run: PileRun, bounds: Sequence[int]) -> list[int]:
+    """Return where a run is cut, counted from its first record: at its ends, or where wanted ones end, and bounds."""
+    begin, end = max(run.first, bounds[0]), min(run.first + run.count, bounds[-1])
     inner = bounds[bisect_right(bounds, begin) : bisect_left(bounds, end)]
-    return [place - unit.first for place in (begin, *inner, end)]
+    return [place - run.first for place in (begin, *inner, end)]
 
 
 def plan_tasks(

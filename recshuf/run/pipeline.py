@@ -1,54 +1,36 @@
-"""A run from end to end: census, plan, scatter, gather, commit."""
+"""A run from end to end: resolve, scatter, gather, verify, commit."""
 
 from __future__ import annotations
 
-import secrets
-import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from recshuf.errors import (
-    CheckError,
-    ConversionError,
-    InputError,
-    OutputError,
-    PileError,
-    SchemaMismatch,
-    UsageError,
-)
-from recshuf.interfaces import Sink, SupportsStream
-from recshuf.job.plan import shard_bounds
-from recshuf.job.report import FileReport, PassReport, ShuffleReport
-from recshuf.output.destination import write_error
-from recshuf.output.shard_sync import FinishedShard, ShardKeeper
-from recshuf.output.staging import Staging
-from recshuf.piles.store import set_name
-from recshuf.records.keys import ORDER_VERSION
-from recshuf.run.gather import Gather
-from recshuf.run.opening import Opened, find_destination, open_job
-from recshuf.run.resume import Earlier, describe_job, describe_set, describe_shard
-from recshuf.run.scatter import Scatter
-from recshuf.run.summary import make_manifest
-from recshuf.run.workspace import check_space, make_store, open_quarantine, open_scratch
-from recshuf.system.listing import check_unchanged
-from recshuf.system.memory import peak_bytes, release_freed, resident_bytes
-from recshuf.system.page_cache import drop_file_pages
-from recshuf.version import __version__
+from recshuf.errors import CheckError, ConversionError, SchemaMismatch
+from recshuf.job.plan import shard_bounds, sum_known
+from recshuf.job.report import FileReport, PassReport
+from recshuf.output.commit import commit
+from recshuf.piles.reader import PileReader
+from recshuf.run.gather import Gather, GatherTask
+from recshuf.run.resolve import find_destination, resolve_job
+from recshuf.run.resume import Earlier
+from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
+from recshuf.run.shards import open_shards, take_over_shards
+from recshuf.run.summary import describe_inputs, make_manifest, make_report
+from recshuf.run.workspace import enter_work_folder, open_workspace
+from recshuf.system.memory import resident_bytes
+from recshuf.system.paths import write_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import TracebackType
-    from typing import BinaryIO
-
-    from recshuf.interfaces import Target
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
-    from recshuf.records.digests import Digest
-    from recshuf.records.input_counts import InputCount, InputCounts
+    from recshuf.job.report import ShuffleReport
+    from recshuf.records.input_counts import InputCounts
+    from recshuf.run.resolve import ResolvedJob
+    from recshuf.run.workspace import Workspace
 
 
 def plan_job(job: Job, progress: Progress) -> Plan:
@@ -61,8 +43,8 @@ def plan_job(job: Job, progress: Progress) -> Plan:
     """
     destination = find_destination(job)
     if destination is not None:
-        destination.check(overwrite=job.overwrite or job.resume)
-    return open_job(job, destination, progress).plan
+        destination.check(overwrite=job.options["overwrite"] or job.options["resume"])
+    return resolve_job(job, destination, progress).plan
 
 
 def run_job(job: Job, progress: Progress) -> ShuffleReport:
@@ -78,339 +60,135 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
     """
     started = time.perf_counter()
     with ExitStack() as cleanup:
-        run = _Run(job, progress, cleanup)
+        destination = find_destination(job)
+        work = enter_work_folder(job, destination, progress, cleanup)
+        earlier = Earlier.of(work.journal.entries) if work else None
+        resolved = resolve_job(job, destination, progress, earlier.piles if earlier else None)
+        workspace = open_workspace(resolved, work, earlier, cleanup)
         base_bytes = resident_bytes()
-        counts, scatter_pass = run.scatter()
-        shard_sizes, gather_pass = run.gather(counts)
-        opened = run.opened
-        inputs = [
-            FileReport(summary.name, count + bad, summary.file_bytes, bad)
-            for summary, count, bad in zip(
-                opened.source.inputs, counts.records.tolist(), run.bad_counts, strict=True
-            )
-        ]
-        passes = [scatter_pass, gather_pass]
-        if job.verify:
-            passes.append(run.verify())
-        shards, commit_pass = run.commit(inputs, shard_sizes)
-    return ShuffleReport(
-        version=__version__,
-        order=ORDER_VERSION,
-        seed=run.seed,
-        format=opened.source_name,
-        to=opened.target_name,
-        records=sum(one.records for one in inputs),
-        records_written=sum(shard_sizes),
-        byte_count=counts.byte_count,
-        spilled_bytes=run.store.spilled_bytes,
+        counts, scatter_report = _scatter(resolved, workspace, progress)
+        resolved, bounds, gather_report = _gather(resolved, workspace, counts, progress)
+        reports = [scatter_report, gather_report]
+        if job.options["verify"]:
+            reports.append(_verify(resolved, workspace, progress))
+        inputs = describe_inputs(resolved, workspace, counts)
+        shards, commit_report = _commit(resolved, workspace, inputs, bounds)
+    return make_report(
+        resolved,
+        workspace.seed,
+        inputs,
+        shards,
+        [*reports, commit_report],
+        spilled_bytes=workspace.store.spilled_bytes,
         seconds=time.perf_counter() - started,
-        passes=(*passes, commit_pass),
-        inputs=tuple(inputs),
-        shards=tuple(shards),
-        plan=opened.plan,
-        predicted_peak_bytes=opened.plan.peak_memory_bytes,
-        measured_peak_bytes=peak_bytes(),
         base_bytes=base_bytes,
-        quarantined=sum(run.bad_counts),
-        quarantine=None if job.quarantine is None else str(job.quarantine),
     )
 
 
-class _Run:
-    """One run in progress: what is open, and the passes in their order.
+def _scatter(
+    resolved: ResolvedJob, workspace: Workspace, progress: Progress
+) -> tuple[InputCounts, PassReport]:
+    started = time.perf_counter()
+    counts = scatter_inputs(resolved, workspace, progress)
+    seconds = time.perf_counter() - started
+    return counts, PassReport("scatter", seconds, counts.record_count, counts.byte_count)
 
-    Parameters
-    ----------
-    cleanup
-        Gets what must be undone at the end, however the run ends.
+
+def _gather(
+    resolved: ResolvedJob, workspace: Workspace, counts: InputCounts, progress: Progress
+) -> tuple[ResolvedJob, list[int], PassReport]:
+    """Write all shards; if the schema inferred from the first records does not hold, once more after observing all.
+
+    Returns
+    -------
+    tuple
+        The job with the decoder that has brought the records to their form, the first record of each shard in the
+        shuffled order and the end of the last, and the figures of the pass.
     """
-
-    def __init__(self, job: Job, progress: Progress, cleanup: ExitStack) -> None:
-        self._progress = progress
-        self._staging: Staging | None = None
-        destination = find_destination(job)
-        if destination is not None and not job.resume:
-            destination.check(overwrite=job.overwrite)
-        self._name = "standard output" if destination is None else str(destination.path)
-        if destination is not None and not destination.is_stream:
-            self._staging = Staging(destination, progress.warn)
-            cleanup.push(self._leave)
-            self._staging.enter(resumes=job.resume)
-            if job.resume and not self._staging.is_committing:
-                destination.check(overwrite=job.overwrite)
-        self._earlier = Earlier.of(self._staging.entries) if self._staging else None
-        self.opened = open_job(job, destination, progress, self._earlier.piles if self._earlier else None)
-        self.seed = _choose_seed(job, self._earlier)
-        self._stream: BinaryIO | None = None
-        if destination is None:
-            self._stream = job.stdout or _find_stdout()
-        elif destination.is_stream:
-            self._stream = cleanup.enter_context(destination.open_stream())
-        self._begin(cleanup)
-
-    def _begin(self, cleanup: ExitStack) -> None:
-        """Compare the job with the one that is continued, and open journal and store."""
-        opened, staging = self.opened, self._staging
-        scratch = open_scratch(opened, staging, self._earlier)
-        if staging is not None:
-            header = describe_job(opened, self.seed, scratch.kept)
-            if self._earlier is None:
-                staging.begin(header)
-            else:
-                self._earlier.check(header)
-        cleanup.callback(scratch.close)
-        if opened.job.check_space:
-            check_space(opened, scratch.parent, staging.folder if staging else None)
-        can_resume = staging is not None and not opened.job.reads_stdin
-        self._quarantine = open_quarantine(opened, staging, scratch.parent, cleanup)
-        self.store = make_store(opened, scratch, self._note_set if can_resume else None)
-        cleanup.callback(self.store.close)
-
-    @property
-    def bad_counts(self) -> list[int]:
-        """Number of records set aside, for each input."""
-        return self._quarantine.counts if self._quarantine else [0] * len(self.opened.source.inputs)
-
-    def verify(self) -> PassReport:
-        """Compare the shards, as they lie in the work folder, with the inputs."""
-        from recshuf.audit.verify.comparison import verify_job
-
-        started, job, staging = time.perf_counter(), self.opened.job, self._staging
-        if staging is None:
-            raise RuntimeError("a stream cannot be read again")
-        read_again = replace(
-            job,
-            output=str(staging.written),
-            format=self.opened.source_name,
-            to=self.opened.target_name,
-            resume=False,
-        )
-        found = verify_job(read_again, self._progress, self.opened.files)
-        if not found.is_equal:
-            parts = [f"{found.missing:,} records missing, {found.extra:,} extra", *found.differences]
-            places = [*found.missing_places, *found.extra_places]
-            parts += [f"such as record {places[0].index} of {places[0].name}"] if places else []
-            raise CheckError(f"verify: {'; '.join(parts)}; nothing was put in place; report this as a fault")
-        return PassReport("verify", time.perf_counter() - started, found.records, 0)
-
-    def _leave(
-        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
-    ) -> None:
-        """Leave the work folder at the end of a run."""
-        if self._staging is None:
-            return
-        try:
-            self._leave_staging(self._staging, error)
-        except KeyboardInterrupt as interrupt:  # a signal comes once, and must not cut this short
-            self._leave_staging(self._staging, error or interrupt)
+    started = time.perf_counter()
+    bounds, byte_count = _cut_shards(resolved, counts)
+    is_written = False
+    try:
+        _write_shards(resolved, workspace, bounds, byte_count, progress)
+        is_written = True
+    except (SchemaMismatch, ConversionError):
+        if not resolved.decoding.infers_from_prefix:
             raise
-
-    def _leave_staging(self, staging: Staging, error: BaseException | None) -> None:
-        # A fresh run on the same inputs would end the same way, and what failed its check is not to be trusted.
-        is_final = isinstance(error, InputError | ConversionError | UsageError) and not staging.entries
-        if error is None or is_final or isinstance(error, CheckError) or not staging.is_resumable:
-            staging.remove()
-            return
-        error.add_note(
-            f"finished parts are kept in {staging.folder}: the same command with --resume goes on from there; delete "
-            "that folder to give them up"
-        )
-        staging.release()
-
-    def scatter(self) -> tuple[InputCounts, PassReport]:
-        """Throw all records onto piles, and return what was read of each input."""
-        started, opened = time.perf_counter(), self.opened
-        plan = opened.plan
-        self._progress.start("scatter", plan.record_count, plan.byte_count)
-        counts = self._read_inputs(self._adopt_sets())
-        seconds = time.perf_counter() - started
-        return counts, PassReport("scatter", seconds, counts.record_count, counts.byte_count)
-
-    def _read_inputs(self, finished: dict[int, InputCount]) -> InputCounts:
-        """Throw the records of all but finished inputs onto piles, and let the decoder observe those it must."""
-        opened = self.opened
-        self._scatter = Scatter(
-            opened.source,
-            opened.plan,
-            self.seed,
-            self.store,
-            opened.decoder,
-            self._progress,
-            finished,
-            self._quarantine.put if self._quarantine else None,
-            adds_places=opened.job.provenance,
-            on_input=self._drop_input if opened.drop_page_cache else None,
-        )
-        try:
-            counts = self._scatter.run()
-        except InputError:
-            check_unchanged(opened.files)
-            raise
-        check_unchanged(opened.files)
-        if opened.converts:
-            # What reads takes its memory from another allocator than what writes, so that both would be held.
-            release_freed()
-        return counts
-
-    def _drop_input(self, index: int) -> None:
-        file = self.opened.files[index]
-        if file.path is not None and file.stamp is not None:
-            drop_file_pages(file.path)
-
-    def _adopt_sets(self) -> dict[int, InputCount]:
-        """Take over the pile sets of the run that is continued, and return what was read of their inputs."""
-        finished: dict[int, InputCount] = {}
-        for number, sealed in self._earlier.sets.items() if self._earlier else ():
-            try:
-                self.store.adopt(number, set_name(number), sealed.index_place)
-            except PileError as error:
-                self._progress.warn(f"{error}; its part of the run is made again")
-                continue
-            finished |= sealed.inputs
-        return finished
-
-    def _note_set(self, set_index: int, index_place: int) -> None:
-        counts = {index: self._scatter.count_of(index) for index in self.opened.plan.inputs_of(set_index)}
-        if self._staging is not None:
-            self._staging.note(describe_set(set_index, index_place, counts))
-
-    def gather(self, counts: InputCounts) -> tuple[list[int], PassReport]:
-        """Write all shards, and return the number of records in each."""
-        started = time.perf_counter()
-        try:
-            return self._write_shards(counts, started)
-        except (SchemaMismatch, ConversionError):
-            if not self.opened.infers_from_prefix:
-                raise
-        self._observe_all(counts)
-        return self._write_shards(counts, started)
-
-    def _observe_all(self, counts: InputCounts) -> None:
-        """Read the inputs again, for the decoder alone, and take back what was written by what it knew before."""
-        plan, self.opened = self.opened.plan, self.opened.scan_fully()
-        self._progress.start("observe", plan.record_count, plan.byte_count)
-        self._read_inputs({index: counts[index] for index in range(len(self.opened.files))})
-        if self._staging is not None:
-            self._staging.keep_only(set())
-
-    def _write_shards(self, counts: InputCounts, started: float) -> tuple[list[int], PassReport]:
-        opened = self.opened
-        bounds = shard_bounds(opened.cut, *_measure_output(opened, counts))
-        byte_count = counts.byte_count * bounds[-1] // max(1, counts.record_count)
-        self._progress.start("gather", bounds[-1], byte_count)
-        target = opened.open_target()
-        finished = self._find_finished(bounds, target)
-        try:
-            with self._keep_shards(target, is_only=len(bounds) == 2) as on_shard:
-                Gather(
-                    self.store,
-                    opened.plan,
-                    bounds,
-                    self._sink_opener(target),
-                    opened.decoder,
-                    self._progress,
-                    on_shard,
-                    finished,
-                ).run()
-        except BrokenPipeError:
-            raise  # whoever reads has had enough, which is no failure
-        except OSError as error:
-            folder = None if self._staging is None else self._staging.folder
-            raise write_error(error, self._name, folder, opened.plan.peak_disk_bytes) from error
-        seconds = time.perf_counter() - started
-        return [stop - start for start, stop in pairwise(bounds)], PassReport(
-            "gather", seconds, bounds[-1], byte_count
-        )
-
-    def _find_finished(self, bounds: list[int], target: Target) -> dict[int, Digest]:
-        """Return the shards of the run that is continued that are as they were written; delete all others."""
-        if self._staging is None or self._earlier is None:
-            return {}
-        paths = {shard: self._staging.written_path(shard, target.suffix) for shard in range(len(bounds) - 1)}
-        finished, damaged = self._earlier.find_shards(bounds, paths, self.opened.find_table_schema())
-        if damaged and self._staging.is_committed:
-            raise OutputError(
-                f"{self._name}: is complete, but {damaged[0]} has changed since; delete {self._staging.folder} to "
-                "start anew"
-            )
-        for name in damaged:
-            self._progress.warn(f"{name}: has changed since it was written; it is made again")
-        self._staging.keep_only({paths[shard].name for shard in finished})
-        return finished
-
-    @contextmanager
-    def _keep_shards(
-        self, target: Target, *, is_only: bool
-    ) -> Iterator[Callable[[int, Digest], None] | None]:
-        """Give what is to hear of each shard that is written; all of them are kept at the end, unless there is an error."""
-        staging = self._staging
-        if staging is None:
-            yield None
-            return
-        schema = self.opened.find_table_schema()
-
-        def note(shard: FinishedShard) -> None:
-            staging.note(describe_shard(shard.number, shard.path, shard.digest, shard.schema))
-
-        # A single shard is not noted in the journal, since the run ends with it.
-        keeper = ShardKeeper(None if is_only else note, drop_page_cache=self.opened.drop_page_cache)
-        try:
-            yield lambda shard, digest: keeper.add(
-                FinishedShard(shard, staging.path_of(shard, target.suffix), digest, schema)
-            )
-            keeper.finish()
-        finally:
-            # Whether parts are finished, and left for a later run, is known when no thread notes one any more.
-            keeper.close()
-
-    def commit(self, inputs: list[FileReport], shard_sizes: list[int]) -> tuple[list[FileReport], PassReport]:
-        """Put the shards in place, and return them."""
-        started = time.perf_counter()
-        if self._quarantine is not None:
-            self._quarantine.finish()
-        if self._staging is None:
-            shards = [FileReport(self._name, shard_sizes[0], None)]
-        else:
-            files = zip(self._staging.list_files(), shard_sizes, strict=True)
-            shards = [FileReport(name, count, size) for (name, size), count in files]
-            is_folder = self._staging.destination.is_directory
-            self._staging.commit(make_manifest(self.opened, self.seed, inputs, shards) if is_folder else {})
-        if self._quarantine is not None:
-            self._quarantine.settle()
-        return shards, PassReport("commit", time.perf_counter() - started, sum(shard_sizes), 0)
-
-    def _sink_opener(self, target: Target) -> Callable[[int], Sink]:
-        threads, staging = self.opened.plan.sink_threads, self._staging
-        if staging is not None:
-            return lambda shard: target.open(staging.path_of(shard, target.suffix), threads)
-        stream = self._stream
-        if stream is None or not isinstance(target, SupportsStream):
-            raise UsageError(f"{self.opened.target_name} cannot be written to a stream; give a file with -o")
-        return lambda _: target.open_stream(stream, threads)
+    if not is_written:
+        resolved = resolved.scan_fully()
+        observe_inputs(resolved, workspace, counts, progress)
+        if workspace.work is not None:
+            workspace.work.shards.keep_only(set())
+        _write_shards(resolved, workspace, bounds, byte_count, progress)
+    return resolved, bounds, PassReport("gather", time.perf_counter() - started, bounds[-1], byte_count)
 
 
-def _choose_seed(job: Job, earlier: Earlier | None) -> int:
-    if job.seed is not None:
-        return job.seed
-    return earlier.seed if earlier else secrets.randbits(128)
-
-
-def _find_stdout() -> BinaryIO:
-    if sys.stdout is None:
-        raise UsageError("standard output is closed; give a file or directory with -o")
-    return sys.stdout.buffer
-
-
-def _measure_output(opened: Opened, counts: InputCounts) -> tuple[int, int]:
-    """Return how many records will be written, and about how many bytes, by nothing that the plan decides."""
-    records = counts.record_count
-    wanted = records if opened.job.head_count is None else min(records, opened.job.head_count)
-    file_bytes = _sum([size.file_bytes for size in opened.sizes])
-    if file_bytes is None or not opened.keeps_size:
+def _cut_shards(resolved: ResolvedJob, counts: InputCounts) -> tuple[list[int], int]:
+    """Return the bounds of the shards, by nothing that the plan decides, and about how many bytes they hold."""
+    records, head_count = counts.record_count, resolved.job.options["head_count"]
+    wanted = records if head_count is None else min(records, head_count)
+    file_bytes = sum_known(size.file_bytes for size in resolved.inputs.sizes)
+    if file_bytes is None or not resolved.keeps_size:
         file_bytes = counts.byte_count
-    return wanted, file_bytes * wanted // max(1, records)
+    bounds = shard_bounds(resolved.output.cut, wanted, file_bytes * wanted // max(1, records))
+    return bounds, counts.byte_count * wanted // max(1, records)
 
 
-def _sum(values: list[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+def _write_shards(
+    resolved: ResolvedJob, workspace: Workspace, bounds: list[int], byte_count: int, progress: Progress
+) -> None:
+    progress.start("gather", bounds[-1], byte_count)
+    target = resolved.open_target()
+    finished = take_over_shards(resolved, workspace, target, bounds, progress)
+    task = GatherTask(resolved.plan, bounds, finished)
+    try:
+        with open_shards(resolved, workspace, target, is_only=len(bounds) == 2) as shards:
+            Gather(task, PileReader(workspace.store), shards, resolved.decoder, progress).run()
+    except BrokenPipeError:
+        raise  # whoever reads has had enough, which is no failure
+    except OSError as error:
+        folder = None if workspace.work is None else workspace.work.path
+        name, needed = resolved.output.name, resolved.plan.peak_disk_bytes
+        raise write_error(error, name, folder, needed) from error
+
+
+def _verify(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> PassReport:
+    """Compare the shards, as they lie in the work folder, with the inputs."""
+    from recshuf.audit.verify.comparison import verify_job
+
+    started = time.perf_counter()
+    if workspace.work is None:
+        raise RuntimeError("a stream cannot be read again")
+    job = resolved.job
+    options = job.options | {"format": resolved.inputs.format, "to": resolved.output.format, "resume": False}
+    read_again = replace(job, output=str(workspace.work.shards.written), options=options)
+    found = verify_job(read_again, progress, resolved.inputs.files)
+    if not found.is_equal:
+        parts = [f"{found.missing:,} records missing, {found.extra:,} extra", *found.differences]
+        places = [*found.missing_places, *found.extra_places]
+        parts += [f"such as record {places[0].index} of {places[0].name}"] if places else []
+        raise CheckError(f"verify: {'; '.join(parts)}; nothing was put in place; report this as a fault")
+    return PassReport("verify", time.perf_counter() - started, found.records, 0)
+
+
+def _commit(
+    resolved: ResolvedJob, workspace: Workspace, inputs: list[FileReport], bounds: list[int]
+) -> tuple[list[FileReport], PassReport]:
+    """Put the shards in place, and return them."""
+    started = time.perf_counter()
+    work, quarantine = workspace.work, workspace.quarantine
+    if quarantine is not None:
+        quarantine.finish()
+    sizes = [stop - start for start, stop in pairwise(bounds)]
+    if work is None:
+        shards = [FileReport(resolved.output.name, sizes[0], None)]
+    else:
+        files = zip(work.shards.list_files(), sizes, strict=True)
+        shards = [FileReport(name, records, size) for (name, size), records in files]
+        manifest = None
+        if work.shards.destination.is_directory:
+            manifest = make_manifest(resolved, workspace.seed, inputs, shards, work.shards.folder)
+        commit(work, manifest)
+    if quarantine is not None:
+        quarantine.settle()
+    return shards, PassReport("commit", time.perf_counter() - started, bounds[-1], 0)

@@ -11,11 +11,13 @@ import xxhash
 
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import Stamp
+from recshuf.job.options import OPTIONS, flag_of
 from recshuf.output.checksum import find_checksum
 from recshuf.piles.layout import PileLayout
 from recshuf.records.digests import Digest
 from recshuf.records.input_counts import InputCount
 from recshuf.records.keys import ORDER_VERSION
+from recshuf.run.scatter import SetResult
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.output.journal import Entry
-    from recshuf.run.opening import Opened
+    from recshuf.run.resolve import ResolvedJob
 
 _LIBRARIES = {
     "parquet": ("pyarrow",),
@@ -36,20 +38,10 @@ _LIBRARIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class SealedSet:
-    """A pile set that can be taken over."""
-
-    index_place: int
-    inputs: dict[int, InputCount]
-    """What was read of each of its inputs."""
-
-
-@dataclass(frozen=True, slots=True)
 class WrittenShard:
     """A shard that is complete."""
 
     name: str
-    byte_count: int
     checksum: str
     digest: Digest
     schema: str | None
@@ -61,7 +53,7 @@ class Earlier:
     """What an earlier run of the same job has finished, by its journal."""
 
     header: Entry
-    sets: dict[int, SealedSet]
+    sets: list[SetResult]
     shards: dict[int, WrittenShard]
 
     @classmethod
@@ -69,21 +61,16 @@ class Earlier:
         """Return what the entries of a journal tell; None where there are none."""
         if not entries:
             return None
-        sets = {
-            entry["set"]: SealedSet(
-                entry["index"], {int(key): _parse_count(count) for key, count in entry["inputs"].items()}
-            )
-            for entry in entries
-            if "set" in entry
-        }
+        # Of a set that was made again, the last entry counts.
+        sets = {entry["set"]: _parse_set(entry) for entry in entries if "set" in entry}
         shards = {
             entry["shard"]: WrittenShard(
-                entry["name"], entry["bytes"], entry["xxh3"], Digest(*entry["digest"]), entry["schema"]
+                entry["name"], entry["xxh3"], Digest(*entry["digest"]), entry["schema"]
             )
             for entry in entries
             if "shard" in entry
         }
-        return cls(entries[0], sets, shards)
+        return cls(entries[0], [*sets.values()], shards)
 
     @property
     def piles(self) -> PileLayout:
@@ -149,48 +136,46 @@ class Earlier:
         return good, damaged
 
 
-def describe_job(opened: Opened, seed: int, piles: Path | None) -> Entry:
+def describe_job(resolved: ResolvedJob, seed: int, piles: Path | None) -> Entry:
     """Return the first entry of a job's journal: everything that its output depends on."""
-    job, write = opened.job, opened.write
+    job, write, cut = resolved.job, resolved.output.write, resolved.output.cut
     options = {
-        "--format": opened.source_name,
-        "--to": opened.target_name,
+        "--format": resolved.inputs.format,
+        "--to": resolved.output.format,
         "--seed": str(seed),
         "--compression": write.compression,
         "compression level": write.compression_level,
-        "--shards": opened.cut.shards,
-        "--shard-records": opened.cut.shard_records,
-        "--shard-bytes": opened.cut.shard_bytes,
-        "--head-count": job.head_count,
-        "--header": job.read.header_lines,
-        "--separator": job.read.separator.hex(),
-        "--datasets": job.read.datasets and list(job.read.datasets),
-        "--columns": job.read.columns and list(job.read.columns),
-        "--schema": job.read.schema and str(job.read.schema),
-        "--nan-as-null": write.nan_as_null,
-        "--on-bad-record": job.quarantine and str(job.quarantine),
-        "--provenance": job.provenance or None,
-    }
-    names = {
-        name for format_name in (opened.source_name, opened.target_name) for name in _LIBRARIES[format_name]
-    }
+        "--shards": cut.shards,
+        "--shard-records": cut.shard_records,
+        "--shard-bytes": cut.shard_bytes,
+        "--head-count": job.options["head_count"],
+    } | {flag_of(name): option.identity(job) for name, option in OPTIONS.items() if option.identity}
+    names = {*_LIBRARIES[resolved.inputs.format], *_LIBRARIES[resolved.output.format]}
     return {
         "recshuf": __version__,
         "order": ORDER_VERSION,
         "libraries": {name: import_module(name).__version__ for name in sorted(names)},
         "options": options,
-        "inputs": [[file.name, *(file.stamp or Stamp())[:2]] for file in opened.files],
-        "pile_count": opened.plan.pile_count,
-        "region_piles": opened.plan.region_piles,
-        "set_of_input": list(opened.plan.set_of_input),
+        "inputs": [[file.name, *(file.stamp or Stamp())[:2]] for file in resolved.inputs.files],
+        "pile_count": resolved.plan.pile_count,
+        "region_piles": resolved.plan.region_piles,
+        "set_of_input": list(resolved.plan.set_of_input),
         "piles": None if piles is None else str(piles),
     }
 
 
-def describe_set(set_index: int, index_place: int, inputs: Mapping[int, InputCount]) -> Entry:
+def describe_set(result: SetResult) -> Entry:
     """Return the entry of a pile set that is sealed."""
-    counts = {str(index): [count.byte_count, *_pack(count.digest)] for index, count in inputs.items()}
-    return {"set": set_index, "index": index_place, "inputs": counts}
+    counts = {str(index): [count.byte_count, *_pack(count.digest)] for index, count in result.inputs.items()}
+    return {"set": result.set_index, "index": result.index_offset, "inputs": counts}
+
+
+def _parse_set(entry: Entry) -> SetResult:
+    counts = {
+        int(index): InputCount(byte_count, Digest(*digest))
+        for index, (byte_count, *digest) in entry["inputs"].items()
+    }
+    return SetResult(entry["set"], entry["index"], counts)
 
 
 def describe_shard(shard: int, path: Path, digest: Digest, schema: pa.Schema | None) -> Entry:
@@ -211,10 +196,6 @@ def _sum_schema(schema: pa.Schema | None) -> str | None:
 
 def _pack(digest: Digest) -> list[int]:
     return [digest.records, digest.byte_count, digest.fingerprint]
-
-
-def _parse_count(numbers: list[int]) -> InputCount:
-    return InputCount(numbers[0], Digest(*numbers[1:]))
 
 
 def _compare(what: str, before: object, now: object) -> None:

@@ -1,19 +1,21 @@
-"""Pass 1: reads every fragment and throws its records onto piles by their keys."""
+"""Pass 1: reads every fragment and scatters its records over piles by their keys."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from recshuf.errors import CheckError
+from recshuf.piles.slices import Origin
 from recshuf.records.batch import Records
 from recshuf.records.digests import Digests
 from recshuf.records.input_counts import InputCounts
-from recshuf.records.keys import draw_keys, find_piles, sort_by_pile
+from recshuf.records.keys import draw_keys
 from recshuf.records.provenance import add_places
 from recshuf.records.reader import InputReader
 from recshuf.records.reading_plan import ReadingPlan
@@ -33,60 +35,76 @@ if TYPE_CHECKING:
     from recshuf.records.rows import RowRange
 
 
-class Scatter:
-    """Reads all inputs of a source into a pile store.
+@dataclass(frozen=True, slots=True)
+class ScatterTask:
+    """What is read, and what is added to it."""
 
-    Parameters
-    ----------
-    finished
-        What was read of inputs whose pile sets the store has taken over from an earlier run. They are not read,
-        unless the decoder has to see every record.
-    set_aside
-        Gets the records that have no table form: input, first row of the batch, which ones, and the batch. None
-        where the decoder raises an error instead.
-    adds_places
-        Whether the place of each record travels beside it; the store's batches have it as their last column.
-    on_input
-        Called with the index of each input that has been read to its end, in many threads.
-    """
+    source: Source
+    plan: Plan
+    seed: int
+    """Of the keys."""
+    finished: Mapping[int, InputCount] = field(default_factory=dict)
+    """Counts of the inputs whose pile sets the store has adopted. They are not read, unless the decoder has to see
+    every record."""
+    adds_provenance: bool = False
+    """Whether the store's batches have the provenance of each record as their last column."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetResult:
+    """A pile set that is on disk as a whole, and can be adopted by a later run."""
+
+    set_index: int
+    index_offset: int
+    """Byte offset in the file of the set's own index."""
+    inputs: dict[int, InputCount]
+    """Counts of each of its inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterCallbacks:
+    """Callbacks of a scatter, called in many threads."""
+
+    on_bad: Callable[[int, int, BadRecords, pa.RecordBatch], None] | None = None
+    """Gets the records that have no table form: input, first row of the batch, which ones, and the batch. None
+    where the decoder raises an error instead."""
+    on_input: Callable[[int], None] | None = None
+    """Gets the index of each input that has been read to its end."""
+    on_set: Callable[[SetResult], None] | None = None
+    """Gets each pile set once it is sealed."""
+
+
+class Scatter:
+    """Reads all inputs of a source into a pile store."""
 
     def __init__(
         self,
-        source: Source,
-        plan: Plan,
-        seed: int,
+        task: ScatterTask,
         store: PileStore,
         decoder: Decoder | None,
         progress: Progress,
-        finished: Mapping[int, InputCount] | None = None,
-        set_aside: Callable[[int, int, BadRecords, pa.RecordBatch], None] | None = None,
-        *,
-        adds_places: bool = False,
-        on_input: Callable[[int], None] | None = None,
+        callbacks: ScatterCallbacks = ScatterCallbacks(),
     ) -> None:
-        self._source = source
-        self._plan = plan
-        self._seed = seed
+        self._task = task
+        self._plan = plan = task.plan
         self._store = store
         self._decoder = decoder
         self._progress = progress
-        self._finished = finished or {}
-        self._set_aside = set_aside
-        self._adds_places = adds_places
-        self._on_input = on_input
-        self._aside = [0] * len(source.inputs)
-        must_see = decoder is not None and (decoder.schema is None or set_aside is not None)
-        inputs = range(len(source.inputs))
-        self._counts = InputCounts(len(source.inputs))
-        for index, count in self._finished.items():
+        self._callbacks = callbacks
+        inputs = range(len(task.source.inputs))
+        self._bad_counts = [0] * len(inputs)
+        self._counts = InputCounts(len(inputs))
+        for index, count in task.finished.items():
             self._counts.put(index, count)
         self._inputs_left = Counter(
-            plan.set_of_input[index] for index in inputs if index not in self._finished
+            plan.set_of_input[index] for index in inputs if index not in task.finished
         )
         self._lock = threading.Lock()
+        """Of the counts; no other lock is taken under it."""
+        must_see = decoder is not None and (decoder.schema is None or callbacks.on_bad is not None)
+        chosen = [index for index in inputs if must_see or index not in task.finished]
         reading = ReadingPlan(plan.scatter_workers, plan.block_bytes, plan.max_record_bytes)
-        chosen = [index for index in inputs if must_see or index not in self._finished]
-        self._reading = InputReader(source, reading, chosen, self._scatter, self._finish_inputs)
+        self._reading = InputReader(task.source, reading, chosen, self._scatter, self._finish_inputs)
 
     def run(self) -> InputCounts:
         """Read everything and return what was read of each input.
@@ -103,93 +121,92 @@ class Scatter:
         return self._counts
 
     def _check_rows(self) -> None:
-        """Make sure that every row that was claimed was thrown on a pile or set aside."""
+        """Make sure that every row that was claimed was added to the store or is bad."""
         for index, count in enumerate(self._counts.records.tolist()):
-            done, rows = count + self._aside[index], self._reading.rows_of(index)
-            if done != rows and (index not in self._finished or rows):
+            done, rows = count + self._bad_counts[index], self._reading.rows_of(index)
+            if done != rows and (index not in self._task.finished or rows):
                 raise CheckError(
-                    f"scatter: {self._source.inputs[index].name}: {done:,} records passed on, {rows:,} read; "
+                    f"scatter: {self._task.source.inputs[index].name}: {done:,} records passed on, {rows:,} read; "
                     "run again, and report this as a fault"
                 )
 
-    def count_of(self, input_index: int) -> InputCount:
-        """Return what has been read of an input so far."""
-        return self._counts[input_index]
-
     def _finish_inputs(self, inputs: Sequence[int]) -> None:
-        """Tell the store which pile sets are complete."""
-        if self._on_input is not None:
+        """Complete the pile sets that have no inputs left."""
+        if self._callbacks.on_input is not None:
             for index in inputs:
-                self._on_input(index)
-        ended = Counter(self._plan.set_of_input[index] for index in inputs if index not in self._finished)
+                self._callbacks.on_input(index)
+        ended = Counter(
+            self._plan.set_of_input[index] for index in inputs if index not in self._task.finished
+        )
         with self._lock:
             self._inputs_left.subtract(ended)
             complete = [set_index for set_index in ended if not self._inputs_left[set_index]]
         for set_index in complete:
             self._store.complete(set_index, self._counts.digest(self._plan.inputs_of(set_index)))
+            self._seal_sets()
+
+    def _seal_sets(self) -> None:
+        """Seal the pile sets that can be. The counts of their inputs are final, since they are complete."""
+        while (sealed := self._store.seal_next()) is not None:
+            counts = {index: self._counts[index] for index in self._plan.inputs_of(sealed.set_index)}
+            if self._callbacks.on_set is not None:
+                self._callbacks.on_set(SetResult(sealed.set_index, sealed.index_offset, counts))
 
     def _scatter(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
-        """Put records that directly follow each other onto the piles, together where they go to one pile set."""
+        """Add records that directly follow each other to the store, together where they go to one pile set."""
         bad = self._observe(batch, ranges)
         edges = np.cumsum([0, *(one.rows for one in ranges)])
         byte_count = int(self._store.codec.count_bytes(batch, edges[[0, -1]])[0])
-        records = self._make_records(batch, ranges)
+        batch = add_places(batch, ranges) if self._task.adds_provenance else batch
+        records = Records(draw_keys(self._task.seed, ranges), batch)
         if bad.size:
             # They had keys, too.
             records = records.take(np.delete(np.arange(batch.num_rows), bad))
             edges -= np.searchsorted(bad, edges)
-        for set_index, group in groupby(range(len(ranges)), key=lambda i: self._set_of(ranges[i])):
+        set_of_input = self._plan.set_of_input
+        for set_index, group in groupby(
+            range(len(ranges)), key=lambda k: set_of_input[ranges[k].input_index]
+        ):
             chosen = list(group)
             part = edges[chosen[0] : chosen[-1] + 2]
             if part[0] < part[-1]:
                 inside = [ranges[index] for index in chosen]
-                self._throw(set_index, inside, records.slice(part[0], part[-1]), part - part[0])
+                self._add(set_index, inside, records.slice(part[0], part[-1]), part - part[0])
         self._progress.advance(batch.num_rows, byte_count)
 
-    def _set_of(self, one: RowRange) -> int:
-        return self._plan.set_of_input[one.input_index]
-
-    def _make_records(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> Records:
-        batch = add_places(batch, ranges) if self._adds_places else batch
-        return Records(draw_keys(self._seed, ranges), batch)
-
     def _observe(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> NDArray[np.int64]:
-        """Return the ascending positions of what goes onto no pile: bad records, and those whose piles are there already."""
-        found = [np.zeros(0, np.int64)]
-        if self._decoder is None and not self._finished:
-            return found[0]
-        start = 0
+        """Return the ascending positions of what is not added: bad records, and those of finished inputs."""
+        finished = self._task.finished
+        if self._decoder is None and not finished:
+            return np.zeros(0, np.int64)
+        found, start = [], 0
         for part, input_index, first_row in split_ranges(batch, ranges):
             bad = self._judge(part, input_index, first_row)
-            if input_index in self._finished:
-                bad = np.arange(part.num_rows)
-            found.append(bad + start)
+            found.append(start + (np.arange(part.num_rows) if input_index in finished else bad))
             start += part.num_rows
         return np.concatenate(found)
 
     def _judge(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> NDArray[np.int64]:
-        """Show records to the decoder, if there is one, set aside what is bad among them, and return where it is."""
+        """Show records to the decoder, if there is one, and return the positions of the bad ones."""
         bad = None
         if self._decoder is not None and batch.num_rows:
             bad = self._decoder.observe(batch, input_index, first_row)
         if bad is None:
             return np.zeros(0, np.int64)
-        if self._set_aside is None:
+        if self._callbacks.on_bad is None:
             raise RuntimeError("a decoder has set records aside unasked")
-        self._set_aside(input_index, first_row, bad, batch)
+        self._callbacks.on_bad(input_index, first_row, bad, batch)
         with self._lock:
-            self._aside[input_index] += len(bad.index)
+            self._bad_counts[input_index] += len(bad.index)
         return bad.index
 
-    def _throw(
+    def _add(
         self, set_index: int, ranges: list[RowRange], records: Records, edges: NDArray[np.int64]
     ) -> None:
-        """Throw records, of which each one has ``edges[k]:edges[k + 1]``, onto the piles of a set."""
-        store = self._store
+        """Add records, of which each one has ``edges[k]:edges[k + 1]``, to a pile set."""
         digests = Digests.find(records, edges)
-        sizes = store.codec.count_bytes(records.batch, edges)
-        piles = find_piles(records.keys, store.pile_count, store.key_range)
-        index, bounds = sort_by_pile(piles, store.pile_count)
-        store.add(set_index, ranges[0].input_index, ranges[0].first_row, records.take(index), bounds)
+        sizes = self._store.codec.count_bytes(records.batch, edges)
+        self._store.add(set_index, Origin(ranges[0].input_index, ranges[0].first_row), records)
         with self._lock:
             self._counts.add([one.input_index for one in ranges], sizes, digests)
+        self._seal_sets()

@@ -1,34 +1,145 @@
-"""Where a run works: its scratch, its pile store, its quarantine, and the disk space they need."""
+"""What a run holds open: work folder, scratch, quarantine and stream, and the disk space that they need."""
 
 from __future__ import annotations
 
-import os
 import secrets
-import tempfile
+import sys
 from collections import defaultdict
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf.errors import DiskFullError, OutputError
+from recshuf.errors import CheckError, ConversionError, DiskFullError, InputError, UsageError
+from recshuf.job.plan import sum_known
 from recshuf.output.quarantine import Quarantine, check_path
-from recshuf.output.staging import PILES_PREFIX
+from recshuf.output.work_folder import PILES_PREFIX, WorkFolder
 from recshuf.piles.codec import choose_codec
+from recshuf.piles.layout import StorePlan
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.store import PileStore
-from recshuf.system.paths import free_bytes, real_path
+from recshuf.run.resume import Earlier, describe_job
+from recshuf.system.paths import choose_temp_dir, free_bytes, real_path
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import ExitStack
+    from types import TracebackType
+    from typing import BinaryIO
 
     from recshuf.job.job import Job
-    from recshuf.output.staging import Staging
-    from recshuf.run.opening import Opened
-    from recshuf.run.resume import Earlier
+    from recshuf.job.progress import Progress
+    from recshuf.output.destination import Destination
+    from recshuf.run.resolve import ResolvedJob
 
 
-def open_scratch(opened: Opened, staging: Staging | None, earlier: Earlier | None) -> Scratch:
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """What a run holds open from its beginning to its end."""
+
+    seed: int
+    work: WorkFolder | None
+    """The work folder; None where the output is a stream."""
+    earlier: Earlier | None
+    """What the run that is continued has finished; None for a new run."""
+    stream: BinaryIO | None
+    """What the output is written to; None where it is files."""
+    quarantine: Quarantine | None
+    """None where bad records are errors."""
+    store: PileStore
+
+
+def enter_work_folder(
+    job: Job, destination: Destination | None, progress: Progress, cleanup: ExitStack
+) -> WorkFolder | None:
+    """Check the destination, and lock its work folder until `cleanup` leaves it; None where the output is a stream.
+
+    Raises
+    ------
+    OutputError
+        When the output may not be replaced, or the work folder cannot be had.
+    """
+    if destination is None:
+        return None
+    if not job.options["resume"]:
+        destination.check(overwrite=job.options["overwrite"])
+    if destination.is_stream:
+        return None
+    work = WorkFolder(destination)
+    cleanup.push(partial(_leave, work))
+    work.enter(progress.warn, resumes=job.options["resume"])
+    if job.options["resume"] and work.journal.last("commit") is None:
+        destination.check(overwrite=job.options["overwrite"])
+    return work
+
+
+def _leave(
+    work: WorkFolder, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+) -> None:
+    """Leave the work folder at the end of a run."""
+    try:
+        _remove_or_release(work, error)
+    except KeyboardInterrupt as interrupt:  # a signal comes once, and must not cut this short
+        _remove_or_release(work, error or interrupt)
+        raise
+
+
+def _remove_or_release(work: WorkFolder, error: BaseException | None) -> None:
+    # A fresh run on the same inputs would end the same way, and what failed its check may be wrong.
+    is_final = isinstance(error, InputError | ConversionError | UsageError) and not work.journal.entries
+    if error is None or is_final or isinstance(error, CheckError) or not work.journal.is_resumable:
+        work.remove()
+        return
+    error.add_note(
+        f"finished parts are kept in {work.path}: the same command with --resume goes on from there; delete "
+        "that folder to give them up"
+    )
+    work.release()
+
+
+def open_workspace(
+    resolved: ResolvedJob, work: WorkFolder | None, earlier: Earlier | None, cleanup: ExitStack
+) -> Workspace:
+    """Open all that a run needs until `cleanup`, and begin its journal or compare it with that of `earlier`.
+
+    Raises
+    ------
+    UsageError, InputError
+        When the job is not the one that is continued.
+    OutputError
+        When something cannot be opened; `DiskFullError` when there is no room for the run.
+    """
+    job, folder = resolved.job, work.path if work else None
+    seed = job.options["seed"]
+    if seed is None:
+        seed = earlier.seed if earlier else secrets.randbits(128)
+    stream = _open_stream(resolved, cleanup)
+    scratch = open_scratch(resolved, work, earlier)
+    if work is not None:
+        header = describe_job(resolved, seed, scratch.kept)
+        if earlier is None:
+            work.journal.note(header)
+        else:
+            earlier.check(header)
+    cleanup.callback(scratch.close)
+    if not job.options["no_space_check"]:
+        check_space(resolved, scratch.parent, folder)
+    quarantine = open_quarantine(resolved, work, scratch.parent, cleanup)
+    store = make_store(resolved, scratch, keeps_sets=work is not None and not job.reads_stdin)
+    cleanup.callback(store.close)
+    return Workspace(seed, work, earlier, stream, quarantine, store)
+
+
+def _open_stream(resolved: ResolvedJob, cleanup: ExitStack) -> BinaryIO | None:
+    destination, stdout = resolved.output.destination, resolved.job.options.get("stdout")
+    if destination is not None:
+        return cleanup.enter_context(destination.open_stream()) if destination.is_stream else None
+    if stdout is None and sys.stdout is None:
+        raise UsageError("standard output is closed; give a file or directory with -o")
+    return stdout or sys.stdout.buffer
+
+
+def open_scratch(resolved: ResolvedJob, work: WorkFolder | None, earlier: Earlier | None) -> Scratch:
     """Return where piles are spilled, which is where the run that is continued has spilled them.
 
     Raises
@@ -36,34 +147,20 @@ def open_scratch(opened: Opened, staging: Staging | None, earlier: Earlier | Non
     OutputError
         When the folder that the user has named is not there.
     """
-    job, needed = opened.job, opened.plan.spilled_bytes
-    parent = _choose_scratch_parent(job, staging)
-    if staging is None:
+    job, needed = resolved.job, resolved.plan.spilled_bytes
+    parent = choose_temp_dir(job.temp_dir, work.path if work else None)
+    if work is None:
         return Scratch(parent, needed_bytes=needed)
     if earlier is not None and earlier.header["piles"]:
         return Scratch(parent, kept=Path(earlier.header["piles"]), needed_bytes=needed)
     if job.temp_dir is None:
-        return Scratch(parent, staging.folder.parent, staging.folder / "piles", needed)
+        return Scratch(parent, work.path.parent, work.path / "piles", needed)
     kept = real_path(parent) / f"{PILES_PREFIX}{secrets.token_hex(8)}"
     return Scratch(parent, kept=kept, needed_bytes=needed)
 
 
-def _choose_scratch_parent(job: Job, staging: Staging | None) -> Path:
-    if job.temp_dir is not None:
-        if not job.temp_dir.is_dir():
-            raise OutputError(f"{job.temp_dir}: no such directory; create it, or choose another --temp-dir")
-        return job.temp_dir
-    if staging is not None:
-        return staging.folder
-    # With no output folder: what the user has set, else the place meant for large temporary files.
-    for candidate in (os.environ.get("TMPDIR"), "/var/tmp"):  # noqa: S108 - a private folder is made in it
-        if candidate and os.access(candidate, os.W_OK | os.X_OK):
-            return Path(candidate)
-    return Path(tempfile.gettempdir())
-
-
 def open_quarantine(
-    opened: Opened, staging: Staging | None, parent: Path, cleanup: ExitStack
+    resolved: ResolvedJob, work: WorkFolder | None, parent: Path, cleanup: ExitStack
 ) -> Quarantine | None:
     """Return what gathers bad records, None where they are errors; `cleanup` withdraws it unless it was settled.
 
@@ -72,53 +169,46 @@ def open_quarantine(
     UsageError
         When its file cannot be used; see `check_path`.
     """
-    path = opened.job.quarantine
+    path = resolved.job.quarantine
     if path is None:
         return None
-    destination = opened.destination
-    inputs = [file.path for file in opened.files if file.path is not None and file.stamp is not None]
-    overwrite = opened.job.overwrite or opened.job.resume
+    destination = resolved.output.destination
+    inputs = [file.path for file in resolved.inputs.files if file.path is not None and file.stamp is not None]
+    overwrite = resolved.job.options["overwrite"] or resolved.job.options["resume"]
     check_path(path, inputs, destination.path if destination else None, overwrite=overwrite)
-    if staging is not None:
-        folder = staging.folder / "quarantine"
-    else:
-        folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="recshuf-", dir=parent)))
-    read = opened.job.read
+    read, names = resolved.job.read, [summary.name for summary in resolved.inputs.source.inputs]
     quarantine = Quarantine(
         path,
-        folder,
-        [summary.name for summary in opened.source.inputs],
+        parent if work is None else work.path,
+        names,
+        secrets.token_hex(8) if work is None else str(real_path(work.path)),
         header_lines=read.header_lines,
         separator_bytes=len(read.separator),
     )
-    for index in range(len(opened.source.inputs)):
-        quarantine.discard(index)  # a run that is continued looks at all records again
+    cleanup.callback(quarantine.close)
     cleanup.callback(quarantine.withdraw)
     return quarantine
 
 
-def make_store(opened: Opened, scratch: Scratch, on_sealed: Callable[[int, int], None] | None) -> PileStore:
-    """Return an empty store for the piles of a run; `on_sealed` is that of `PileStore`."""
-    plan = opened.plan
-    set_sizes: list[float | None] = [0.0] * plan.set_count
-    for set_index, size in zip(plan.set_of_input, opened.sizes, strict=True):
-        so_far = set_sizes[set_index]
-        known = size.record_count is not None and so_far is not None
-        set_sizes[set_index] = so_far + size.record_count if known else None  # type: ignore[operator]
-    return PileStore(
-        choose_codec(opened.pile_schema),
+def make_store(resolved: ResolvedJob, scratch: Scratch, *, keeps_sets: bool) -> PileStore:
+    """Return an empty store for the piles of a run, whose sets a later run may adopt if it keeps them."""
+    plan = resolved.plan
+    set_counts: list[list[int | None]] = [[] for _ in range(plan.set_count)]
+    for set_index, size in zip(plan.set_of_input, resolved.inputs.sizes, strict=True):
+        set_counts[set_index].append(size.record_count)
+    store_plan = StorePlan(
         plan.pile_count,
-        scratch,
-        tuple(set_sizes),
+        tuple(map(sum_known, set_counts)),
         plan.resident_bytes,
         plan.output_count,
-        on_sealed=on_sealed,
-        compression=plan.spill_compression,
-        region_piles=plan.region_piles,
+        plan.region_piles,
+        plan.spill_compression,
+        keeps_sets,
     )
+    return PileStore(store_plan, choose_codec(resolved.pile_schema), scratch)
 
 
-def check_space(opened: Opened, scratch: Path, output: Path | None) -> None:
+def check_space(resolved: ResolvedJob, scratch: Path, output: Path | None) -> None:
     """Refuse a run that the file systems of two folders have no room for, by its plan.
 
     How large an output in another format or compression comes out is not known, so only the scratch counts then.
@@ -133,8 +223,8 @@ def check_space(opened: Opened, scratch: Path, output: Path | None) -> None:
     DiskFullError
         Naming folder, needed and free bytes.
     """
-    plan = opened.plan
-    output_bytes = plan.peak_disk_bytes - plan.spilled_bytes if opened.keeps_size else 0
+    plan = resolved.plan
+    output_bytes = plan.peak_disk_bytes - plan.spilled_bytes if resolved.keeps_size else 0
     needs = [("spilled records", scratch, plan.spilled_bytes)]
     if output is not None:
         needs.append(("the output", output, output_bytes))

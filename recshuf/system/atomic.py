@@ -1,4 +1,4 @@
-"""Names of files and folders, and who may use them, changed one by one or two at once."""
+"""Folders that replace each other: access, names, and what is on the disk."""
 
 from __future__ import annotations
 
@@ -10,28 +10,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
 NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EBUSY, errno.EOPNOTSUPP)
 """Errors which say that two names cannot change places."""
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-
-
-def move(steps: Sequence[tuple[Path, Path]], moved: list[tuple[Path, Path]]) -> None:
-    """Rename files, and add to `moved` what has been renamed or, when a signal comes in between, may have been."""
-    for step in steps:
-        moved.append(step)
-        step[0].rename(step[1])
-
-
-def move_back(moved: Sequence[tuple[Path, Path]]) -> None:
-    """Undo such renames, the last first, as far as that can be done."""
-    for source, target in reversed(moved):
-        with suppress(OSError):
-            if not source.exists():
-                target.rename(source)
 
 
 def copy_access(source: Path, target: Path) -> None:

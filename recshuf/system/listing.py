@@ -9,13 +9,26 @@ import stat
 import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import InputFile, Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from recshuf.interfaces import NameSuffix
+
+
+class NameRules(Protocol):
+    """How file names are read, and which of a folder's files are inputs."""
+
+    def split(self, name: str) -> NameSuffix:
+        """Return the suffixes of a file name."""
+
+    def accepts(self, name: str, suffix: NameSuffix) -> bool:
+        """Tell whether a file of a folder is an input."""
+
 
 _DIGITS = re.compile(r"(\d+)")
 _MANIFEST_NAME = "recshuf.json"  # of an earlier run, whose shards are inputs now
@@ -87,6 +100,29 @@ def real_names(names: Iterable[str]) -> Iterator[str]:
         yield os.path.join(folders[folder], last)  # noqa: PTH118 - see above
 
 
+def leave_out_output(files: list[InputFile], patterns: Iterable[str], output: str | Path) -> list[InputFile]:
+    """Return the inputs that do not lie in the output, unless they or the output were named as inputs themselves.
+
+    Parameters
+    ----------
+    patterns
+        The inputs as they were named.
+    output
+        A file or a folder, which need not exist.
+    """
+    if not os.path.lexists(output):
+        return files
+    target, named = os.path.realpath(output), set(real_names(patterns))
+    if target in named:
+        return files
+    below = os.path.join(target, "")  # noqa: PTH118 - ends with a slash, also if it is the root
+    return [
+        file
+        for file, name in zip(files, real_names(file.name for file in files), strict=True)
+        if name in named or (name != target and not name.startswith(below))
+    ]
+
+
 def natural_key(path: str) -> tuple[tuple[str | int, ...], ...]:
     """Return a sort key under which ``file2`` comes before ``file10``, folder by folder.
 
@@ -108,13 +144,11 @@ def _part_key(part: str) -> tuple[str | int, ...]:
     return tuple(pieces)
 
 
-def expand_inputs(
-    patterns: Iterable[str], accepts: Callable[[str], bool], warn: Callable[[str], None]
-) -> list[InputFile]:
+def expand_inputs(patterns: Iterable[str], rules: NameRules, warn: Callable[[str], None]) -> list[InputFile]:
     """Return the files meant by paths, directories and globs, those of a directory or glob in natural order.
 
     Folders are searched at any depth; what begins with ``.`` or ``_`` in them is passed over. Of the rest
-    only what `accepts` takes is an input, if there is any such file, and `warn` hears what is left out.
+    only what `rules` accept is an input, if there is any such file, and `warn` hears what is left out.
 
     Raises
     ------
@@ -127,15 +161,15 @@ def expand_inputs(
         if not pattern:
             raise UsageError("an input is the empty string; give a path")
         if path.is_dir():
-            found += _list_folder(pattern, pattern, accepts, warn)
+            found += _list_folder(pattern, pattern, rules, warn)
         elif glob.has_magic(pattern) and not path.exists():
-            found += _list_glob(pattern, accepts, warn)
+            found += _list_glob(pattern, rules, warn)
         else:
-            found.append(_name_file(pattern, None))
+            found.append(_name_file(pattern, None, rules.split(pattern)))
     return found
 
 
-def _list_glob(pattern: str, accepts: Callable[[str], bool], warn: Callable[[str], None]) -> list[InputFile]:
+def _list_glob(pattern: str, rules: NameRules, warn: Callable[[str], None]) -> list[InputFile]:
     if "**" in pattern:
         _check_ends(pattern)
     # Path.glob takes no absolute pattern, and rewrites the names the user wrote.
@@ -149,9 +183,9 @@ def _list_glob(pattern: str, accepts: Callable[[str], bool], warn: Callable[[str
         if any(_is_hidden(part) for part in below) or Path(match).name == _MANIFEST_NAME:
             continue
         if not Path(match).is_dir():
-            found.append(_name_file(match, root))
+            found.append(_name_file(match, root, rules.split(match)))
         elif "**" not in pattern:
-            found += _list_folder(match, str(root), accepts, warn)
+            found += _list_folder(match, str(root), rules, warn)
     if not found:
         raise InputError(pattern, "matches only hidden files and markers", remedy="name them one by one")
     return found
@@ -178,22 +212,25 @@ def _fixed_parts(pattern: str) -> list[str]:
     return parts
 
 
-def _list_folder(
-    folder: str, root: str, accepts: Callable[[str], bool], warn: Callable[[str], None]
-) -> list[InputFile]:
+def _list_folder(folder: str, root: str, rules: NameRules, warn: Callable[[str], None]) -> list[InputFile]:
     paths, circles = _walk(folder)
     paths.sort(key=natural_key)
     for link in circles:
         warn(f"{link}: passed over, as it leads back to a folder above it")
-    wanted = [path for path in paths if accepts(path)]
+    suffixes = [rules.split(path) for path in paths]
+    wanted = [rules.accepts(*one) for one in zip(paths, suffixes, strict=True)]
     if not paths:
         raise InputError(folder, "no files in this directory", remedy="check the path")
-    if wanted and len(wanted) < len(paths):
-        others = [path for path in paths if not accepts(path)]
+    if any(wanted) and not all(wanted):
+        others = [path for path, is_wanted in zip(paths, wanted, strict=True) if not is_wanted]
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
         warn(f"{folder}: passed over {', '.join(others[:3])}{more}, of another format by name")
     top = Path(root)
-    return [_name_file(path, top) for path in wanted or paths]
+    return [
+        _name_file(path, top, suffix)
+        for path, suffix, is_wanted in zip(paths, suffixes, wanted, strict=True)
+        if is_wanted or not any(wanted)
+    ]
 
 
 def _walk(folder: str) -> tuple[list[str], list[str]]:
@@ -233,7 +270,7 @@ def _is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
-def _name_file(name: str, root: Path | None) -> InputFile:
+def _name_file(name: str, root: Path | None, suffix: NameSuffix) -> InputFile:
     path = Path(name)
     try:
         status = path.stat()
@@ -241,7 +278,7 @@ def _name_file(name: str, root: Path | None) -> InputFile:
         raise InputError(name, f"cannot be opened: {error.strerror}", remedy="check the path") from error
     # The times of a pipe change as it is read.
     stamp = Stamp.of(status) if stat.S_ISREG(status.st_mode) else None
-    return InputFile(name, path, None, _find_partitions(name.rpartition("/")[0], root), stamp)
+    return InputFile(name, path, None, _find_partitions(name.rpartition("/")[0], root), stamp, suffix)
 
 
 @lru_cache

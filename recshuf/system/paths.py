@@ -1,4 +1,4 @@
-"""Places, room and writing on disk: where a path leads, what room there is, and when bytes go to the device."""
+"""Places on disk: where a path leads, what room there is, and what an error in writing there means."""
 
 from __future__ import annotations
 
@@ -6,11 +6,21 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
+from recshuf.errors import DiskFullError, OutputError
 from recshuf.system.units import format_size
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a write that more room would mend."""
+
+class WriteMessages(NamedTuple):
+    """What messages say of a write that failed: ``{room}`` is what is needed and free, ``{reason}`` the system's word."""
+
+    too_large: str = "the file may not grow this large; raise ulimit -f, or write more shards"
+    no_space: str = "no space left for the output{room}; free some, or choose another"
+    other: str = "cannot be written: {reason}"
+
+
+_OUTPUT_MESSAGES = WriteMessages()
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
@@ -26,12 +36,50 @@ def free_bytes(folder: Path) -> int | None:
         return None
 
 
-def describe_room(folder: Path | None, needed_bytes: int | None) -> str:
-    """Return what is needed and free in a folder as part of a message: empty, or in brackets after a space."""
-    free = None if folder is None else free_bytes(folder)
-    parts = [
-        f"about {format_size(needed_bytes)} needed in all" if needed_bytes else "",
-        "" if free is None else f"{format_size(free)} free",
-    ]
-    known = ", ".join(filter(None, parts))
-    return f" ({known})" if known else ""
+def write_error(
+    error: OSError,
+    name: str,
+    folder: Path | None = None,
+    needed_bytes: int | None = None,
+    messages: WriteMessages = _OUTPUT_MESSAGES,
+) -> OutputError:
+    """Return the error to raise when writing to `name` in `folder` failed; an `OutputError` is returned as it is.
+
+    `needed_bytes` is what the run is expected to write there in all, where that is known.
+    """
+    if isinstance(error, OutputError):
+        return error
+    if error.errno == errno.EFBIG:
+        return DiskFullError(f"{name}: {messages.too_large}")
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return OutputError(f"{name}: {messages.other.format(reason=error.strerror or error)}")
+    known = [f"about {format_size(needed_bytes)} needed in all"] if needed_bytes else []
+    if folder is not None and (free := free_bytes(folder)) is not None:
+        known.append(f"{format_size(free)} free")
+    room = f" ({', '.join(known)})" if known else ""
+    return DiskFullError(f"{name}: {messages.no_space.format(room=room)}")
+
+
+def choose_temp_dir(asked: Path | None, beside: Path | None = None) -> Path:
+    """Return the folder for large temporary files: the one asked for, else `beside`, else the system's.
+
+    The system's is ``$TMPDIR``, else ``/var/tmp``, which unlike ``/tmp`` is meant for large files; where neither can be
+    written, it is the one that `tempfile` chooses.
+
+    Raises
+    ------
+    OutputError
+        When the folder that was asked for is not there.
+    """
+    if asked is not None:
+        if not asked.is_dir():
+            raise OutputError(f"{asked}: no such directory; create it, or choose another --temp-dir")
+        return asked
+    if beside is not None:
+        return beside
+    for candidate in (os.environ.get("TMPDIR"), "/var/tmp"):  # noqa: S108 - private or nameless files are made in it
+        if candidate and os.access(candidate, os.W_OK | os.X_OK):
+            return Path(candidate)
+    import tempfile  # here, since --help does without it and its millisecond
+
+    return Path(tempfile.gettempdir())

@@ -1,28 +1,31 @@
-"""Pools of threads, all of which have ended when the pool is left."""
+"""Pools of threads that are waited for, but not for ever once the run is interrupted."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from itertools import count
 from typing import TYPE_CHECKING
 
-from recshuf.errors import Stopped
+from recshuf.errors import Interrupted, Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+PATIENCE_SECONDS = 1.0
 _STARTING_SECONDS = 0.001
-_STARTING_TRIES = 1000
 _numbers = count()
 
 
 class Pool(ThreadPoolExecutor):
-    """Threads that have ended when `shutdown` returns, whenever a signal came.
+    """Threads that have ended when `shutdown` returns, unless the process is about to end.
 
-    The base class forgets a thread that it was starting as a signal raised an exception in it, and does not wait for
-    that one.
+    After an `Interrupted`, threads that go on for longer than `PATIENCE_SECONDS` are left behind: nothing wakes one that
+    reads a silent pipe or writes to a full one. Whoever goes on after another exception must not find a thread at work on
+    files that have been closed. The base class forgets a thread that it was starting as a signal raised an exception in
+    it; here that one is waited for, too.
 
     Parameters
     ----------
@@ -38,11 +41,19 @@ class Pool(ThreadPoolExecutor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more work, and wait for the threads."""
-        super().shutdown(wait, cancel_futures=cancel_futures)
+        super().shutdown(False, cancel_futures=cancel_futures)
         if wait:
-            for thread in threading.enumerate():
-                if thread.name.startswith(self._prefix):
-                    _join(thread)
+            try:
+                self._join(time.monotonic() + PATIENCE_SECONDS if _is_interrupted(sys.exception()) else None)
+            except Interrupted:
+                self._join(time.monotonic() + PATIENCE_SECONDS)
+                raise
+
+    def _join(self, deadline: float | None) -> None:
+        """Wait for the threads, some of which may not have begun yet, and perhaps never will."""
+        for thread in threading.enumerate():
+            if thread.name.startswith(self._prefix):
+                _join(thread, deadline)
 
 
 def run_tasks(name: str, threads: int, tasks: Sequence[Callable[[], None]], stop: Callable[[], None]) -> None:
@@ -76,12 +87,20 @@ def run_tasks(name: str, threads: int, tasks: Sequence[Callable[[], None]], stop
         raise min(errors, key=lambda error: isinstance(error, Stopped))
 
 
-def _join(thread: threading.Thread) -> None:
-    """Wait for the end of a thread that may not have begun yet, and perhaps never will."""
-    for _ in range(_STARTING_TRIES):
+def _is_interrupted(error: BaseException | None) -> bool:
+    """Tell whether an error is an `Interrupted`, or came while one was handled."""
+    return error is not None and (isinstance(error, Interrupted) or _is_interrupted(error.__context__))
+
+
+def _join(thread: threading.Thread, deadline: float | None) -> None:
+    """Wait for the end of a thread, but not beyond `deadline` by the monotonic clock."""
+    started_by = time.monotonic() + PATIENCE_SECONDS
+    while True:
         try:
-            thread.join()
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
         except RuntimeError:  # not begun
+            if time.monotonic() > started_by:
+                return
             time.sleep(_STARTING_SECONDS)
         else:
             return

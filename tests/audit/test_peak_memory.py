@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks.data import make_data
-from recshuf.audit.verify.memory_budget import divide_memory
-from recshuf.job.planner import plan_reading
+from recshuf.audit.verify.memory_budget import READING_SHARE, divide_memory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,8 +71,6 @@ def test_a_search_for_records_that_differ_stays_within_the_limit(tables: list[Pa
 
 @pytest.mark.parametrize("sample_count", [1, 2])
 def test_shares_of_the_limit_do_not_exceed_it(sample_count: int):
-    reading = plan_reading(lambda block: block, 64, 10**9, 1 << 30, 4.0)
-    reading_bytes = reading.workers * reading.block_bytes * 6
-    budget = divide_memory(10**9, sample_count)
-    assert reading_bytes + budget.search_bytes + budget.pile_bytes <= 10**9
-    assert reading_bytes + sample_count * budget.sample_bytes <= 10**9
+    budget = divide_memory(MEMORY, sample_count)
+    assert READING_SHARE * MEMORY + budget.search_bytes + budget.pile_bytes <= MEMORY
+    assert READING_SHARE * MEMORY + sample_count * budget.sample_bytes <= MEMORY

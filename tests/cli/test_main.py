@@ -20,8 +20,8 @@ import pytest
 
 from recshuf.audit.reports.text import one_line
 from recshuf.cli import main
-from recshuf.cli.shuffle_options import parse_separator
 from recshuf.errors import DiskFullError, InputError, MemoryLimitError, PileError, UsageError
+from recshuf.job.options import parse_separator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -621,11 +621,13 @@ def test_an_error_that_a_signal_led_to_is_told_as_the_signal(tmp_path: Path) -> 
     assert done.stderr.splitlines() == ["recshuf: stopped by SIGTERM", "recshuf: finished parts are kept"]
 
 
-def test_a_signal_ends_a_run_whose_output_nobody_reads(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_signal_ends_a_run_whose_output_nobody_reads(tmp_path: Path, unbuffered: str) -> None:
     """The thread that writes waits for room in the pipe; the signal reaches the main thread only."""
     (tmp_path / "lines.txt").write_bytes(b"x" * 99 + b"\n" + b"".join(b"%099d\n" % i for i in range(20_000)))
     command = [*COMMAND, tmp_path / "lines.txt", "--temp-dir", tmp_path]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as child:
         assert child.stdout is not None
         select.select(
             [child.stdout], [], [], DEADLINE
@@ -633,6 +635,27 @@ def test_a_signal_ends_a_run_whose_output_nobody_reads(tmp_path: Path) -> None:
         child.send_signal(signal.SIGTERM)
         assert child.wait(DEADLINE) == 143
     assert [path.name for path in tmp_path.iterdir()] == ["lines.txt"]
+
+
+def test_a_signal_ends_a_run_that_reads_a_silent_pipe(tmp_path: Path) -> None:
+    """The thread that waits for more cannot be woken; what the run has made goes all the same."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = os.open(pipe, os.O_RDWR)
+    try:
+        command = [*COMMAND, pipe, "--format", "text", "-o", tmp_path / "out.txt"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE) as child:
+            os.write(writer, numbers(1000))
+            wait_until(
+                lambda: len(list(tmp_path.iterdir())) > 1 and not select.select([writer], [], [], 0)[0]
+            )
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(DEADLINE) == 143
+            assert child.stderr is not None
+            assert_one_line(child.stderr.read(), "SIGTERM")
+    finally:
+        os.close(writer)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
 def test_a_report_never_replaces_an_input(call: Run, lines: Path, tmp_path: Path) -> None:

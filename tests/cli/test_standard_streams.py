@@ -16,7 +16,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import UsageError
-from recshuf.run import opening, pipeline
+from recshuf.run import decoding, pipeline
 from recshuf.system.listing import name_stdin
 from tests.run.test_pipeline import make_inputs, read_ids
 from tests.support.format_tools import OneWayWriter
@@ -81,11 +81,11 @@ def test_what_was_read_of_a_redirected_file_before_is_left_out(
 def test_a_redirected_file_is_read_again_where_its_first_records_do_not_tell_the_types(
     tmp_path: Path, redirect: Callable[[Path], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "_PREFIX_BYTES", 0)
+    monkeypatch.setattr(decoding, "_PREFIX_BYTES", 0)
     passes: list[str] = []
-    observe = pipeline._Run._observe_all
+    observe = pipeline.observe_inputs
     monkeypatch.setattr(
-        pipeline._Run, "_observe_all", lambda *given: passes.append("observe") or observe(*given)
+        pipeline, "observe_inputs", lambda *given: passes.append("observe") or observe(*given)
     )
     path = tmp_path / "in.jsonl"
     lines = [b'{"a": %d}\n' % number for number in range(1_000_000)]

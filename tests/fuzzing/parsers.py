@@ -148,11 +148,11 @@ def main() -> int:
 
 
 def _parsing_modules() -> list[object]:
-    from recshuf.formats.compression import readers, zstd_frames
+    from recshuf.formats.compression import readers
     from recshuf.formats.lines import blocks, cutting
     from recshuf.job import schema_file
 
-    return [cutting, blocks, readers, zstd_frames, schema_file]
+    return [cutting, blocks, readers, schema_file]
 
 
 def _instrument(atheris: object, module: object) -> None:

@@ -36,7 +36,6 @@ _MODULES = (
     "recshuf.formats.text.tables",
     "recshuf.formats.compression.readers",
     "recshuf.formats.compression.encoders",
-    "recshuf.cli.standard_streams",
     "recshuf.audit.reports.text",
     "pyarrow.compute",
     "pyarrow.json",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from recshuf.errors import MemoryLimitError
 from recshuf.job.pile_sizing import LEAST_SHARED_REGIONS, MAX_PLANNED_PILES, MAX_SETS, SHARED_BYTES
 from recshuf.job.plan import INPUT_BYTES, Costs, Cut, InputSize, Limits, Plan, shard_bounds
-from recshuf.job.planner import make_plan
+from recshuf.job.planner import SMALLEST_BLOCK, halve_blocks, make_plan, plan_reading
 from recshuf.piles.layout import PileLayout, region_bytes
 from recshuf.records.keys import MAX_PILES
 from recshuf.system.units import parse_size
@@ -78,6 +78,32 @@ def test_every_plan_keeps_its_promises(inputs, limits, costs, cut, output_count)
     needed = plan.scatter_workers * (costs.reading_bytes(plan.block_bytes) + plan.block_bytes)
     assert needed + plan.resident_bytes <= limits.memory_bytes
     assert plan.to_json()["set_count"] == plan.set_count
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    limits=limits,
+    costs=costs,
+    share=st.floats(0.1, 1),
+    power=st.integers(0, 6),
+    least=st.sampled_from([0, 4 * SMALLEST_BLOCK]),
+)
+def test_reading_takes_its_share_and_no_choice_before_it_would(
+    limits: Limits, costs: Costs, share: float, power: int, least: int
+):
+    blocks = halve_blocks(SMALLEST_BLOCK << power)
+    choices = [
+        (n, block) for n in range(limits.workers, 0, -1) for block in blocks if n == 1 or block >= least
+    ]
+    fitting = [n * costs.reading_bytes(block) <= share * limits.room_bytes for n, block in choices]
+    fitting[-1] = costs.reading_bytes(SMALLEST_BLOCK) <= limits.room_bytes
+    if not any(fitting):
+        with pytest.raises(MemoryLimitError, match=r"reading needs at least .*; raise --memory"):
+            plan_reading(costs.reading_bytes, limits, blocks, share, least)
+        return
+    plan = plan_reading(costs.reading_bytes, limits, blocks, share, least)
+    assert (plan.workers, plan.block_bytes) == choices[fitting.index(True)]
+    assert plan.max_record_bytes <= limits.max_record_bytes
 
 
 @settings(max_examples=100, deadline=None)

@@ -1,32 +1,18 @@
-"""Destinations, staging and commit: nothing that exists is lost, nothing half-written is left."""
+"""Destinations: what an output means, and what is never replaced."""
 
 from __future__ import annotations
 
-import errno
-import json
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 
-from recshuf.errors import DiskFullError, OutputError
-from recshuf.output.destination import MANIFEST_NAME, Destination, write_error
+from recshuf.errors import OutputError
+from recshuf.output.destination import Destination
+from recshuf.output.manifest import MANIFEST_NAME
+from tests.support.output_tools import write_run
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def write_run(folder: Path, *names: str, content: str = "old") -> None:
-    """Make a directory look like the output of an earlier run."""
-    folder.mkdir(exist_ok=True)
-    for name in names:
-        (folder / name).write_text(content)
-    manifest = {"shards": [{"name": name} for name in names]}
-    (folder / MANIFEST_NAME).write_text(json.dumps(manifest))
-
-
-def read_tree(folder: Path) -> dict[str, str]:
-    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
 # What an output means
@@ -88,11 +74,3 @@ def test_a_file_is_no_directory_and_a_folder_must_exist(tmp_path: Path):
         Destination(tmp_path / "file", is_directory=True).check(overwrite=True)
     with pytest.raises(OutputError, match="no such directory"):
         Destination(tmp_path / "none" / "x.txt", is_directory=False).check(overwrite=False)
-
-
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_says_so(tmp_path: Path, code: int):
-    error = write_error(OSError(code, os.strerror(code)), tmp_path)
-    assert isinstance(error, DiskFullError)
-    assert "no space left" in str(error)
-    assert str(tmp_path) in str(error)

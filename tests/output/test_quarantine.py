@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import random
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +20,15 @@ import pytest
 import recshuf
 from recshuf.errors import DiskFullError, InputError, OutputError, PileError, UsageError
 from recshuf.interfaces import BadRecords
-from recshuf.output import quarantine
+from recshuf.output import bad_lines, quarantine
 from recshuf.output.quarantine import Quarantine, check_path
-from recshuf.output.staging import Staging
-from recshuf.run import opening
+from recshuf.run import resolve
 from tests.formats.jsonl.decoding.test_bad_lines import BAD
 from tests.formats.jsonl.decoding.test_decoder import is_sound
 from tests.run.test_resume import run_and_die
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from recshuf.job.plan import Plan
@@ -44,8 +46,17 @@ TEXTS = [
 ]
 
 
-def open_quarantine(folder: Path, **options: Any) -> Quarantine:
-    return Quarantine(folder / "bad.jsonl", folder / "parts", NAMES, **options)
+@pytest.fixture
+def open_quarantine() -> Iterator[Callable[..., Quarantine]]:
+    """Return a function that opens one, which is closed at the end."""
+    with ExitStack() as cleanup:
+
+        def open_one(folder: Path, **options: Any) -> Quarantine:
+            made = Quarantine(folder / "bad.jsonl", folder, NAMES, "run", **options)
+            cleanup.callback(made.close)
+            return made
+
+        yield open_one
 
 
 def put(made: Quarantine, input_index: int, first_row: int, records: list[bytes], index: list[int]) -> None:
@@ -66,13 +77,13 @@ def bytes_of(line: dict[str, Any]) -> bytes:
 
 @pytest.fixture(params=[1 << 22, 100], ids=["whole", "cut"])
 def piece_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(quarantine, "_PIECE_BYTES", request.param)
+    monkeypatch.setattr(bad_lines, "_PIECE_BYTES", request.param)
     return request.param
 
 
 @pytest.mark.parametrize("workers", [1, 8])
 def test_the_file_is_in_the_order_of_the_inputs_whoever_wrote_first(
-    tmp_path: Path, workers: int, piece_bytes: int
+    tmp_path: Path, open_quarantine: Callable[..., Quarantine], workers: int, piece_bytes: int
 ):
     chooser = random.Random(workers)
     records = {index: [chooser.choice(TEXTS) + b"\r\n" for _ in range(400)] for index in (0, 1)}
@@ -100,14 +111,16 @@ def test_the_file_is_in_the_order_of_the_inputs_whoever_wrote_first(
     assert all(("record" in one) != ("record_base64" in one) for one in found)
 
 
-def test_no_bad_record_makes_an_empty_file(tmp_path: Path):
+def test_no_bad_record_makes_an_empty_file(tmp_path: Path, open_quarantine: Callable[..., Quarantine]):
     made = open_quarantine(tmp_path)
     made.finish()
     assert (tmp_path / "bad.jsonl").read_bytes() == b""
 
 
 @pytest.mark.parametrize("previous", [None, b"before"])
-def test_what_stood_there_comes_back_unless_the_run_ends_well(tmp_path: Path, previous: bytes | None):
+def test_what_stood_there_comes_back_unless_the_run_ends_well(
+    tmp_path: Path, open_quarantine: Callable[..., Quarantine], previous: bytes | None
+):
     path = tmp_path / "bad.jsonl"
     if previous is not None:
         path.write_bytes(previous)
@@ -121,40 +134,60 @@ def test_what_stood_there_comes_back_unless_the_run_ends_well(tmp_path: Path, pr
     made.finish()
     made.settle()
     made.withdraw()
-    made.remove()
+    made.close()
+    made.close()
     assert read(path)[0]["record"] == "x"
     assert [one.name for one in tmp_path.iterdir()] == ["bad.jsonl"]
 
 
-def test_files_with_one_name_only_are_replaced_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_files_with_one_name_only_are_replaced_too(
+    tmp_path: Path, open_quarantine: Callable[..., Quarantine], monkeypatch: pytest.MonkeyPatch
+):
     def refuse(*_: object) -> None:
         raise PermissionError(1, "no links")
 
     monkeypatch.setattr(quarantine.os, "link", refuse)
-    test_what_stood_there_comes_back_unless_the_run_ends_well(tmp_path, b"before")
+    test_what_stood_there_comes_back_unless_the_run_ends_well(tmp_path, open_quarantine, b"before")
 
 
-@pytest.mark.parametrize("place", [17, 25, 40, -1])
-def test_a_damaged_part_is_found(tmp_path: Path, place: int):
+@pytest.mark.parametrize("place", [0, 17, 40, -1])
+def test_a_damaged_part_is_found(tmp_path: Path, open_quarantine: Callable[..., Quarantine], place: int):
     made = open_quarantine(tmp_path)
     put(made, 0, 0, [b"a\n", b"b\n"], [0, 1])
-    part = tmp_path / "parts" / "input-0"
-    data = bytearray(part.read_bytes())
+    part = made._parts.fileno()
+    data = bytearray(os.pread(part, 1000, 0))
     data[place] ^= 1
-    part.write_bytes(data)
-    with pytest.raises(PileError, match="input-0"):
+    os.pwrite(part, data, 0)
+    with pytest.raises(PileError, match="do not read back"):
         made.finish()
-    part.write_bytes(data[:-1])
-    with pytest.raises(PileError, match="input-0"):
+    data[place] ^= 1
+    os.pwrite(part, data, 0)
+    os.ftruncate(part, len(data) - 1)
+    with pytest.raises(PileError, match="do not read back"):
         made.finish()
     assert not made.path.exists()
 
 
-def test_a_full_disk_is_named(tmp_path: Path):
+def test_what_is_set_aside_has_no_name_until_the_end(
+    tmp_path: Path, open_quarantine: Callable[..., Quarantine]
+):
     made = open_quarantine(tmp_path)
-    (tmp_path / "parts" / "input-0").symlink_to("/dev/full")
+    put(made, 0, 0, [b"a\n"], [0])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_named(tmp_path: Path, open_quarantine: Callable[..., Quarantine]):
+    made = open_quarantine(tmp_path)
+    full = os.open("/dev/full", os.O_RDWR)
+    os.dup2(full, made._parts.fileno())
+    os.close(full)
     with pytest.raises(DiskFullError, match=r"bad\.jsonl"):
         put(made, 0, 0, [b"a\n"], [0])
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path):
+    with pytest.raises(OutputError, match=r"bad\.jsonl"):
+        Quarantine(tmp_path / "bad.jsonl", tmp_path / "none", NAMES, "run")
 
 
 def test_files_that_cannot_be_meant_are_refused(tmp_path: Path):
@@ -393,7 +426,7 @@ def test_a_commit_that_fails_brings_the_old_file_back(
         assert len(read(tmp_path / "bad")) > 1, "the file must be whole before the shards are in place"
         raise OutputError("no")
 
-    monkeypatch.setattr(Staging, "commit", fail)
+    monkeypatch.setattr("recshuf.run.pipeline.commit", fail)
     with pytest.raises(OutputError, match="no"):
         shuffle(inputs, tmp_path / "out", tmp_path / "bad", overwrite=True)
     assert (tmp_path / "bad").read_bytes() == b"before"
@@ -406,14 +439,14 @@ def test_a_commit_that_fails_brings_the_old_file_back(
 def test_a_continued_run_sets_the_same_aside(
     tmp_path: Path, inputs: list[Path], parts: int, schema: pa.Schema | None, monkeypatch: pytest.MonkeyPatch
 ):
-    whole = opening.make_plan
+    whole = resolve.make_plan
 
     def plan_sets(*arguments: Any) -> Plan:
         plan = whole(*arguments)
         sets = tuple(range(len(plan.set_of_input)))
         return replace(plan, resident_bytes=0, set_of_input=sets, scatter_workers=1)
 
-    monkeypatch.setattr(opening, "make_plan", plan_sets)
+    monkeypatch.setattr(resolve, "make_plan", plan_sets)
     options = {"to": "parquet", "schema": schema, "on_bad_record": f"quarantine:{tmp_path / 'bad'}"}
     run_and_die(parts, inputs, tmp_path / "out", **options)
     assert not (tmp_path / "bad").exists()
@@ -441,7 +474,7 @@ def test_a_run_killed_with_the_file_in_place_is_continued(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Staging, "commit", die)
+        patch.setattr("recshuf.run.pipeline.commit", die)
         patch.setattr(Quarantine, "withdraw", lambda _: None)
         with pytest.raises(KeyboardInterrupt):
             shuffle(inputs, tmp_path / "out", tmp_path / "bad", shards=2)

@@ -10,7 +10,7 @@ import pytest
 
 import recshuf
 import recshuf.output.shard_sync as keeper_module
-import recshuf.run.pipeline as pipeline
+import recshuf.run.shards as shards
 import recshuf.system.page_cache as page_cache
 from recshuf.output.destination import Destination
 from recshuf.output.journal import read_journal
@@ -18,37 +18,39 @@ from recshuf.output.shard_sync import FinishedShard, ShardKeeper
 from recshuf.records.digests import Digest
 from recshuf.run.resume import Earlier, describe_shard
 from recshuf.system.threads import Pool
-from tests.output.test_staging import open_staging
 from tests.support.format_tools import find_open_files
+from tests.support.output_tools import open_work
 
 if TYPE_CHECKING:
     import ctypes
     from collections.abc import Callable, Iterator
 
-    from recshuf.output.staging import Staging
+    from recshuf.output.work_folder import WorkFolder
 
 
 @pytest.fixture
-def staging(tmp_path: Path) -> Iterator[Staging]:
-    staging = open_staging(Destination(tmp_path / "out", is_directory=True))
-    staging.begin({"piles": None})
-    yield staging
-    staging.remove()
+def work(tmp_path: Path) -> Iterator[WorkFolder]:
+    work = open_work(Destination(tmp_path / "out", is_directory=True))
+    work.journal.note({"piles": None})
+    yield work
+    work.remove()
 
 
-def make_shard(staging: Staging, number: int) -> FinishedShard:
-    path = staging.path_of(number, ".txt")
+def make_shard(work: WorkFolder, number: int) -> FinishedShard:
+    path = work.shards.path_of(number, ".txt")
     path.write_bytes(b"%d\n" % number)
     return FinishedShard(number, path, Digest(number, 2, 3), None)
 
 
-def noting(staging: Staging) -> Callable[[FinishedShard], None]:
+def noting(work: WorkFolder) -> Callable[[FinishedShard], None]:
     """Return what notes a shard in the journal, as a run does."""
-    return lambda shard: staging.note(describe_shard(shard.number, shard.path, shard.digest, shard.schema))
+    return lambda shard: work.journal.note(
+        describe_shard(shard.number, shard.path, shard.digest, shard.schema)
+    )
 
 
-def list_noted(staging: Staging) -> list[int]:
-    earlier = Earlier.of(read_journal(staging.journal.path))
+def list_noted(work: WorkFolder) -> list[int]:
+    earlier = Earlier.of(read_journal(work.journal.path))
     assert earlier
     return list(earlier.shards)
 
@@ -77,29 +79,29 @@ def number_of(path: Path) -> int:
     return int(path.stem.removeprefix("shard-"))
 
 
-def test_shards_are_synced_and_then_noted(staging: Staging, monkeypatch: pytest.MonkeyPatch):
+def test_shards_are_synced_and_then_noted(work: WorkFolder, monkeypatch: pytest.MonkeyPatch):
     synced = []
 
     def sync(path: Path) -> None:
         synced.append(path.name)
-        assert list_noted(staging) == list(range(len(synced) - 1))
+        assert list_noted(work) == list(range(len(synced) - 1))
 
     monkeypatch.setattr(keeper_module, "sync", sync)
-    keeper = ShardKeeper(noting(staging), drop_page_cache=False)
+    keeper = ShardKeeper(noting(work), drop_page_cache=False)
     for number in range(3):
-        keeper.add(make_shard(staging, number))
+        keeper.add(make_shard(work, number))
     keeper.finish()
     keeper.close()
     assert synced == ["shard-00000.txt", "shard-00001.txt", "shard-00002.txt"]
-    assert list_noted(staging) == [0, 1, 2]
+    assert list_noted(work) == [0, 1, 2]
 
 
-def test_a_noted_shard_is_found_again(staging: Staging):
-    shard = make_shard(staging, 7)
-    keeper = ShardKeeper(noting(staging), drop_page_cache=True)
+def test_a_noted_shard_is_found_again(work: WorkFolder):
+    shard = make_shard(work, 7)
+    keeper = ShardKeeper(noting(work), drop_page_cache=True)
     keeper.add(shard)
     keeper.finish()
-    earlier = Earlier.of(read_journal(staging.journal.path))
+    earlier = Earlier.of(read_journal(work.journal.path))
     assert earlier
     found, damaged = earlier.find_shards([0] * 8 + [7], {7: shard.path}, None)
     assert found == {7: shard.digest}
@@ -108,7 +110,7 @@ def test_a_noted_shard_is_found_again(staging: Staging):
 
 def test_the_only_shard_of_a_run_is_synced_and_not_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     syncs, noted = Syncs(monkeypatch), []
-    monkeypatch.setattr(pipeline, "describe_shard", lambda number, *_: noted.append(number) or {})
+    monkeypatch.setattr(shards, "describe_shard", lambda number, *_: noted.append(number) or {})
     (tmp_path / "in.txt").write_text("a\nb\nc\n")
     for count in (1, 2):
         recshuf.shuffle([tmp_path / "in.txt"], f"{tmp_path}/out{count}/", shards=count, workers=1)
@@ -118,12 +120,12 @@ def test_the_only_shard_of_a_run_is_synced_and_not_noted(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("drop_page_cache", [False, True])
 def test_a_shard_is_given_up_in_memory_where_that_is_wanted(
-    staging: Staging, monkeypatch: pytest.MonkeyPatch, *, drop_page_cache: bool
+    work: WorkFolder, monkeypatch: pytest.MonkeyPatch, *, drop_page_cache: bool
 ):
     forgotten: list[Path] = []
     monkeypatch.setattr(keeper_module, "drop_file_pages", forgotten.append)
-    keeper = ShardKeeper(noting(staging), drop_page_cache=drop_page_cache)
-    shard = make_shard(staging, 0)
+    keeper = ShardKeeper(noting(work), drop_page_cache=drop_page_cache)
+    shard = make_shard(work, 0)
     keeper.add(shard)
     keeper.finish()
     assert forgotten == [shard.path] * drop_page_cache
@@ -147,19 +149,19 @@ def test_a_shard_is_begun_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert find_open_files(tmp_path) == []
 
 
-def test_what_waits_at_once_is_begun_before_it_is_synced(staging: Staging, monkeypatch: pytest.MonkeyPatch):
+def test_what_waits_at_once_is_begun_before_it_is_synced(work: WorkFolder, monkeypatch: pytest.MonkeyPatch):
     syncs = Syncs(monkeypatch, 0)
-    keeper = ShardKeeper(noting(staging), drop_page_cache=False)
-    keeper.add(make_shard(staging, 0))
+    keeper = ShardKeeper(noting(work), drop_page_cache=False)
+    keeper.add(make_shard(work, 0))
     assert syncs.is_entered[0].wait(60)
     for number in (1, 2, 3):
-        keeper.add(make_shard(staging, number))
+        keeper.add(make_shard(work, number))
     syncs.may_go[0].set()
     keeper.finish()
     assert syncs.steps == ["begin 0", "sync 0", "begin 1", "begin 2", "begin 3", "sync 1", "sync 2", "sync 3"]
 
 
-def test_after_close_only_the_shard_in_progress_is_kept(staging: Staging, monkeypatch: pytest.MonkeyPatch):
+def test_after_close_only_the_shard_in_progress_is_kept(work: WorkFolder, monkeypatch: pytest.MonkeyPatch):
     """Neither one that was begun together with it, nor one that waits behind them."""
     syncs, shutting = Syncs(monkeypatch, 0, 1), threading.Event()
     shutdown = Pool.shutdown
@@ -169,36 +171,36 @@ def test_after_close_only_the_shard_in_progress_is_kept(staging: Staging, monkey
         shutdown(pool, *args, **options)
 
     monkeypatch.setattr(Pool, "shutdown", shut_down)
-    keeper = ShardKeeper(noting(staging), drop_page_cache=False)
-    keeper.add(make_shard(staging, 0))
+    keeper = ShardKeeper(noting(work), drop_page_cache=False)
+    keeper.add(make_shard(work, 0))
     assert syncs.is_entered[0].wait(60)
     for number in (1, 2):
-        keeper.add(make_shard(staging, number))
+        keeper.add(make_shard(work, number))
     syncs.may_go[0].set()
     assert syncs.is_entered[1].wait(60)
-    keeper.add(make_shard(staging, 3))
+    keeper.add(make_shard(work, 3))
     closing = threading.Thread(target=keeper.close)
     closing.start()
     assert shutting.wait(60)
     syncs.may_go[1].set()
     closing.join(60)
     assert syncs.steps == ["begin 0", "sync 0", "begin 1", "begin 2", "sync 1"]
-    assert list_noted(staging) == [0, 1]
+    assert list_noted(work) == [0, 1]
 
 
 @pytest.mark.parametrize("raising", ["add", "finish"])
 def test_an_error_reaches_who_adds_and_who_finishes(
-    staging: Staging, monkeypatch: pytest.MonkeyPatch, raising: str
+    work: WorkFolder, monkeypatch: pytest.MonkeyPatch, raising: str
 ):
     def fail(_: Path) -> None:
         raise OSError(5, "broken")
 
     monkeypatch.setattr(keeper_module, "sync", fail)
-    keeper = ShardKeeper(noting(staging), drop_page_cache=False)
-    keeper.add(make_shard(staging, 0))
+    keeper = ShardKeeper(noting(work), drop_page_cache=False)
+    keeper.add(make_shard(work, 0))
     with pytest.raises(OSError, match="broken"):
         keeper.finish()
     if raising == "add":
         with pytest.raises(OSError, match="broken"):
-            keeper.add(make_shard(staging, 1))
-    assert not list_noted(staging)
+            keeper.add(make_shard(work, 1))
+    assert not list_noted(work)

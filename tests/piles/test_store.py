@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,13 +14,14 @@ import pytest
 from recshuf.errors import DiskFullError, OutputError, PileError
 from recshuf.piles import pile_set as pile_sets
 from recshuf.piles.codec import FlatCodec
-from recshuf.piles.layout import SPILL_COMPRESSIONS
+from recshuf.piles.layout import SPILL_COMPRESSIONS, StorePlan
 from recshuf.piles.pile_set import PileSet
+from recshuf.piles.reader import PileReader
 from recshuf.piles.scratch import Scratch
-from recshuf.piles.slices import PREFIX_BYTES
+from recshuf.piles.slices import PREFIX_BYTES, Origin
 from recshuf.piles.store import PileStore
 from recshuf.records.batch import Records
-from recshuf.records.keys import find_piles, sort_by_key, sort_by_pile
+from recshuf.records.keys import sort_by_key
 from tests.support.format_tools import find_open_files
 
 if TYPE_CHECKING:
@@ -34,14 +36,15 @@ UNLIMITED = 1 << 40
 def scratch(tmp_path: Path) -> Iterator[Scratch]:
     scratch = Scratch(tmp_path, kept=tmp_path / "kept")
     yield scratch
-    scratch.remove()
+    scratch.close()
+    shutil.rmtree(tmp_path / "kept", ignore_errors=True)
     assert list(tmp_path.iterdir()) == []
     assert find_open_files(tmp_path) == []
 
 
 def make_store(scratch: Scratch, **options: object) -> PileStore:
-    given = {"pile_count": 8, "set_sizes": (None,), "resident_bytes": 0} | options
-    return PileStore(FlatCodec(SCHEMA), scratch=scratch, **given)
+    plan = StorePlan(**{"pile_count": 8, "set_sizes": (None,), "resident_bytes": 0} | options)
+    return PileStore(plan, FlatCodec(SCHEMA), scratch)
 
 
 def fill(
@@ -54,31 +57,36 @@ def fill(
         keys = rng.integers(0, 2**64, count, np.uint64)
         rows = [b"%d " % (first_row + k) + b"." * (k % 50) for k in range(count)]
         batch = pa.RecordBatch.from_arrays([pa.array(rows, pa.large_binary())], schema=SCHEMA)
-        index, bounds = sort_by_pile(find_piles(keys, store.pile_count), store.pile_count)
-        store.add(number % sets, 0, first_row, Records(keys, batch).take(index), bounds)
+        store.add(number % sets, Origin(0, first_row), Records(keys, batch))
         all_keys.append(keys)
         all_rows += rows
         first_row += count
     return np.concatenate(all_keys), all_rows
 
 
-def load_rows(store: PileStore, piles: range | None = None) -> list[bytes]:
+def load_rows(store: PileStore | PileReader, piles: range | None = None) -> list[bytes]:
     """Return the records of runs of piles, each run sorted."""
     rows: list[bytes] = []
-    for run in store.runs():
+    reader = PileReader(store) if isinstance(store, PileStore) else store
+    for run in reader.runs():
         if piles is not None and (run.start < piles.start or run.start >= piles.stop):
             continue
-        records = store.load(run)
+        records = reader.load(run)
         if records is not None:
-            assert len(records) == store.counts[run.start : run.stop].sum()
+            assert len(records) == reader.counts[run.start : run.stop].sum()
             rows += records.batch.take(pa.array(sort_by_key(records.keys))).column(0).to_pylist()
     return rows
 
 
+def seal_all(store: PileStore) -> list[int]:
+    """Seal every set that can be, and return their numbers."""
+    return [sealed.set_index for sealed in iter(store.seal_next, None)]
+
+
 def count_parts(store: PileStore) -> int:
     """Return into how many places the slices of a region had to go at most."""
-    (pile_set,) = store._sets.values()
-    return max(len(pile_set._regions.parts(region)) for region in range(store._layout.count))
+    (pile_set,) = store.spilled._sets.values()
+    return max(len(pile_set._regions.parts(region)) for region in range(store.spilled.layout.count))
 
 
 def sort_rows(keys: np.ndarray, rows: list[bytes]) -> list[bytes]:
@@ -127,7 +135,8 @@ def test_regions_overflow_into_extents_again_and_again(scratch: Scratch):
     keys, rows = fill(store, [2000] * 12)
     assert count_parts(store) >= 3
     assert load_rows(store) == sort_rows(keys, rows)
-    assert sum(map(store.run_bytes, store.runs())) == pytest.approx(
+    reader = PileReader(store)
+    assert sum(map(reader.run_bytes, reader.runs())) == pytest.approx(
         store.spilled_bytes, rel=0.01
     )  # and padding
     store.close()
@@ -139,9 +148,10 @@ def test_compression_makes_the_files_smaller_and_no_other_number(scratch: Scratc
     for store in (plain, packed):
         fill(store, [1000] * 3)
     assert packed.spilled_bytes < 0.8 * plain.spilled_bytes
-    assert [*map(packed.run_bytes, packed.runs())] == [*map(plain.run_bytes, plain.runs())]
-    parts = [store.split(range(1), 2) for store in (plain, packed)]
-    assert parts[1].spilled_bytes < 0.8 * parts[0].spilled_bytes
+    readers = [PileReader(store) for store in (plain, packed)]
+    assert [*map(readers[1].run_bytes, readers[1].runs())] == [*map(readers[0].run_bytes, readers[0].runs())]
+    parts = [reader.split(range(1), 2) for reader in readers]
+    assert parts[1]._store.spilled_bytes < 0.8 * parts[0]._store.spilled_bytes
     for store in (*parts, plain, packed):
         store.close()
 
@@ -151,8 +161,8 @@ def test_what_cannot_be_compressed_is_stored_as_it_is(scratch: Scratch, compress
     store = make_store(scratch, pile_count=1, compression=compression)
     noise = np.random.default_rng(1).bytes(3000)
     batch = pa.RecordBatch.from_arrays([pa.array([noise], pa.large_binary())], schema=SCHEMA)
-    store.add(0, 0, 0, Records(np.zeros(1, np.uint64), batch), np.array([0, 1]))
-    assert store.spilled_bytes - 8 < store.run_bytes(range(1)) <= store.spilled_bytes
+    store.add(0, Origin(0, 0), Records(np.zeros(1, np.uint64), batch))
+    assert store.spilled_bytes - 8 < PileReader(store).run_bytes(range(1)) <= store.spilled_bytes
     assert load_rows(store) == [noise]
     store.close()
 
@@ -161,7 +171,7 @@ def test_a_long_record_is_not_compressed(scratch: Scratch):
     """Memory is planned for few copies of such a record."""
     store = make_store(scratch, pile_count=1, compression="zstd")
     batch = pa.RecordBatch.from_arrays([pa.array([bytes(9 << 20)], pa.large_binary())], schema=SCHEMA)
-    store.add(0, 0, 0, Records(np.zeros(1, np.uint64), batch), np.array([0, 1]))
+    store.add(0, Origin(0, 0), Records(np.zeros(1, np.uint64), batch))
     assert store.spilled_bytes > 9 << 20
     assert load_rows(store) == [bytes(9 << 20)]
     store.close()
@@ -175,7 +185,7 @@ def test_only_short_slices_are_written_by_one_thread_at_a_time(
     seen = []
 
     def write(*args: Any) -> None:
-        (pile_set,) = store._sets.values()
+        (pile_set,) = store.spilled._sets.values()
         seen.append(pile_set._turn.locked())
         given(*args)
 
@@ -184,7 +194,7 @@ def test_only_short_slices_are_written_by_one_thread_at_a_time(
     store = make_store(scratch)
     column = pa.array([bytes(record_bytes)] * 8, pa.large_binary())
     batch = pa.RecordBatch.from_arrays([column], schema=SCHEMA)
-    store.add(0, 0, 0, Records(np.arange(8, dtype=np.uint64) << np.uint64(61), batch), np.arange(9))
+    store.add(0, Origin(0, 0), Records(np.arange(8, dtype=np.uint64) << np.uint64(61), batch))
     assert seen == [in_turn] * 8
     store.close()
 
@@ -194,7 +204,7 @@ def test_only_short_slices_are_written_by_one_thread_at_a_time(
 def test_piles_are_loaded_together(scratch: Scratch, resident_bytes: int, piles: range):
     store = make_store(scratch, resident_bytes=resident_bytes)
     fill(store, [100, 1, 300], sets=1)
-    records = store.load(piles)
+    records = PileReader(store).load(piles)
     assert records is not None
     found = records.batch.take(pa.array(sort_by_key(records.keys))).column(0).to_pylist()
     assert found == load_rows(store, piles)
@@ -208,8 +218,8 @@ def test_records_of_a_pile_come_in_the_order_of_the_input(scratch: Scratch):
         batch = pa.RecordBatch.from_arrays(
             [pa.array([b"%d:%d" % (input_index, first_row)], pa.large_binary())], schema=SCHEMA
         )
-        store.add(0, input_index, first_row, Records(np.zeros(1, np.uint64), batch), np.array([0, 1]))
-    records = store.load(range(1))
+        store.add(0, Origin(input_index, first_row), Records(np.zeros(1, np.uint64), batch))
+    records = PileReader(store).load(range(1))
     assert records is not None
     assert records.batch.column(0).to_pylist() == [b"0:0", b"0:7", b"1:0"]
     store.close()
@@ -222,9 +232,10 @@ def test_a_split_pile_holds_the_same_records(
 ):
     store = make_store(scratch, resident_bytes=resident_bytes, pile_count=3, compression=compression)
     fill(store, [400, 100])
+    reader = PileReader(store)
     for pile in range(3):
-        parts = store.split(range(pile, pile + 1), part_count)
-        assert parts.counts.sum() == store.counts[pile]
+        parts = reader.split(range(pile, pile + 1), part_count)
+        assert parts.counts.sum() == reader.counts[pile]
         assert np.count_nonzero(parts.counts) > 1
         assert load_rows(parts) == load_rows(store, range(pile, pile + 1))
         parts.close()
@@ -244,12 +255,13 @@ def test_a_split_region_holds_the_records_of_its_piles(
     monkeypatch.setattr(PileSet, "create", create_noted)
     store = make_store(scratch, pile_count=11, region_piles=4)
     fill(store, [400, 100])
-    for run in store.runs():
-        parts = store.split(run, part_count)
-        assert parts.counts.sum() == store.counts[run.start : run.stop].sum() > 0
+    reader = PileReader(store)
+    for run in reader.runs():
+        parts = reader.split(run, part_count)
+        assert parts.counts.sum() == reader.counts[run.start : run.stop].sum() > 0
         assert np.count_nonzero(parts.counts) > 1
         assert load_rows(parts) == load_rows(store, run)
-        assert capacities[-1].sum() > store.run_bytes(run)
+        assert capacities[-1].sum() > reader.run_bytes(run)
         parts.close()
     store.close()
 
@@ -268,7 +280,7 @@ def test_a_sample_keeps_the_records_of_the_smallest_keys(
         region_piles=region_piles,
     )
     keys, rows = fill(store, [100] * 10)
-    reached = int(np.searchsorted(np.cumsum(store.counts), min(wanted, 1000)))
+    reached = int(np.searchsorted(np.cumsum(store.digests.counts), min(wanted, 1000)))
     assert load_rows(store, range(reached + 1))[:wanted] == sort_rows(keys, rows)[:wanted]
     store.close()
 
@@ -289,36 +301,73 @@ def test_memory_of_resident_piles_stays_within_its_limit(scratch: Scratch, piles
     store = make_store(scratch, pile_count=piles, resident_bytes=40_000)
     for number in range(20):
         fill(store, [count], seed=number)
-        held = sum(kept.records.byte_count + kept.bounds.nbytes for kept in store._resident.batches)
-        assert store._resident._held_bytes == held <= 40_000
-    assert store.is_resident(0)
+        held = sum(kept.records.byte_count + kept.bounds.nbytes for kept in store.resident.batches)
+        assert store.resident._held_bytes == held <= 40_000
+    assert store.resident.pile_count > 0
     store.close()
 
 
 def test_piles_that_leave_memory_after_their_set_was_sealed_are_not_written_again(scratch: Scratch):
-    sealed: list[int] = []
-    store = make_store(
-        scratch,
-        set_sizes=(None, None),
-        resident_bytes=20_000,
-        on_sealed=lambda number, _: sealed.append(number),
-    )
+    store = make_store(scratch, set_sizes=(None, None), resident_bytes=20_000, keeps_sets=True)
     given = [fill(store, [500])]
-    store.complete(0, store.set_digest(0))
-    resident = sum(map(store.is_resident, range(8)))
+    store.complete(0, store.digests.of_set(0).sum())
+    assert seal_all(store) == [0]
+    resident = store.resident.pile_count
     given.append(fill(store, [0, 500], sets=2, seed=1))
-    assert sealed == [0]
-    assert 0 < sum(map(store.is_resident, range(8))) < resident
+    assert 0 < store.resident.pile_count < resident
     keys = np.concatenate([keys for keys, _ in given])
     assert load_rows(store) == sort_rows(keys, [row for _, rows in given for row in rows])
     store.close()
+
+
+def test_sets_are_sealed_once_when_complete_and_piles_have_left_memory(scratch: Scratch):
+    store = make_store(scratch, set_sizes=(None,) * 4, resident_bytes=40_000, keeps_sets=True)
+    fill(store, [100, 100], sets=2)
+    for number in (0, 3):  # nothing was added to the last
+        store.complete(number, store.digests.of_set(number).sum())
+    assert seal_all(store) == []
+    fill(store, [0, 0, 2000], sets=3)
+    assert 0 < store.resident.pile_count < 8
+    assert seal_all(store) == [0]
+    store.complete(1, store.digests.of_set(1).sum())
+    assert seal_all(store) == [1]
+    assert seal_all(store) == []
+    store.close()
+
+
+def test_a_store_that_keeps_no_sets_seals_none(scratch: Scratch):
+    store = make_store(scratch)
+    fill(store, [100])
+    store.complete(0, store.digests.of_set(0).sum())
+    assert seal_all(store) == []
+    store.close()
+
+
+@pytest.mark.parametrize("resident_bytes", [0, 20_000])
+def test_a_sealed_set_is_adopted_as_a_whole(scratch: Scratch, resident_bytes: int):
+    """What memory holds of it, too; and nothing else."""
+    options = {"set_sizes": (None, None), "keeps_sets": True}
+    store = make_store(scratch, resident_bytes=resident_bytes, **options)
+    keys, rows = fill(store, [1000])
+    fill(store, [0, 300], sets=2, seed=1)
+    digest = store.digests.of_set(0).sum()
+    store.complete(0, digest)
+    sealed = store.seal_next()
+    assert sealed is not None
+    assert bool(resident_bytes) == bool(store.resident.pile_count)
+    store.close()
+    later = make_store(scratch, resident_bytes=UNLIMITED, **options)
+    later.adopt(sealed)
+    assert PileReader(later).digest(range(8)) == digest
+    assert load_rows(later) == sort_rows(keys, rows)
+    later.close()
 
 
 # Faults
 
 
 def spill_to(scratch: Scratch, compression: str = "none") -> tuple[PileStore, Path]:
-    store = make_store(scratch, set_sizes=(500.0,), on_sealed=lambda *_: None, compression=compression)
+    store = make_store(scratch, set_sizes=(500.0,), keeps_sets=True, compression=compression)
     fill(store, [500])
     (path,) = scratch.parent.rglob("*.piles")
     return store, path
@@ -329,14 +378,14 @@ def spill_to(scratch: Scratch, compression: str = "none") -> tuple[PileStore, Pa
 def test_a_flipped_byte_of_a_record_is_found(scratch: Scratch, where: str, compression: str):
     store, path = spill_to(scratch, compression)
     content = bytearray(path.read_bytes())
-    ((start, used),) = store._sets[0]._regions.parts(3)
+    ((start, used),) = store.spilled._sets[0]._regions.parts(3)
     # Up to 7 bytes of padding follow the payload.
     place = {"first": start + PREFIX_BYTES, "middle": start + used // 2, "last": start + used - 8}[where]
     content[place] ^= 0x10
     path.write_bytes(content)
     with pytest.raises(PileError, match="region 3 does not read back as it was written"):
-        store.load(range(3, 4))
-    assert store.load(range(2, 3)) is not None
+        PileReader(store).load(range(3, 4))
+    assert PileReader(store).load(range(2, 3)) is not None
     store.close()
 
 
@@ -344,11 +393,11 @@ def test_a_flipped_byte_of_a_record_is_found(scratch: Scratch, where: str, compr
 def test_a_flipped_byte_of_a_header_is_found(scratch: Scratch, place: int):
     store, path = spill_to(scratch)
     content = bytearray(path.read_bytes())
-    ((start, _),) = store._sets[0]._regions.parts(3)
+    ((start, _),) = store.spilled._sets[0]._regions.parts(3)
     content[start + place] ^= 0x01
     path.write_bytes(content)
     with pytest.raises(PileError, match="region 3"):
-        store.load(range(3, 4))
+        PileReader(store).load(range(3, 4))
     store.close()
 
 
@@ -356,7 +405,7 @@ def test_a_truncated_file_is_found(scratch: Scratch):
     store, path = spill_to(scratch)
     os.truncate(path, 100)
     with pytest.raises(PileError, match="ends at byte"):
-        store.load(range(7, 8))
+        PileReader(store).load(range(7, 8))
     store.close()
 
 
@@ -394,9 +443,9 @@ def test_closing_a_store_keeps_the_files_that_have_a_name(scratch: Scratch, tmp_
     store.close()
     assert find_open_files(tmp_path) == []
     assert path.exists()
-    scratch.remove()
-    scratch.remove()
-    assert not path.exists()
+    scratch.close()
+    scratch.close()
+    assert path.exists()
 
 
 @pytest.mark.parametrize("nameless", [True, False])

@@ -162,7 +162,7 @@ def test_the_sizes_of_flat_records_are_exact(data: st.DataObject, name: str):
     codec = FlatCodec(FLAT[name])
     records = with_keys(data.draw(flat_batches(FLAT[name])))
     ((piece, _),) = pack(codec, records, [0, len(records)])
-    assert codec.measure(records.batch).sum() + codec.overhead_bytes() == len(piece)
+    assert codec.measure(records.batch).sum() + codec.overhead_bytes == len(piece)
     contents = [
         sum(len(value) for column in row.columns for value in column.to_pylist())
         for row in (records.batch.slice(i, 1) for i in range(len(records)))
@@ -177,7 +177,7 @@ def test_the_sizes_of_other_records_are_an_estimate(name: str):
     codec = IpcCodec(OTHER[name])
     records = with_keys(make_batch(OTHER[name], 40))
     ((piece, _),) = pack(codec, records, [0, 40])
-    estimate = codec.measure(records.batch).sum() + codec.overhead_bytes()
+    estimate = codec.measure(records.batch).sum() + codec.overhead_bytes
     assert 0.3 * len(piece) < estimate < 3 * len(piece)
 
 

@@ -58,14 +58,14 @@ def test_a_change_is_an_error_that_names_the_input(
 ):
     """The first input changes after it was read, or the last one before it is."""
     inputs = make_inputs(tmp_path / "in", name, [300, 300, 300])
-    whole, calls = Scatter._throw, iter(range(100))
+    whole, calls = Scatter._add, iter(range(100))
 
-    def change_and_throw(*arguments: Any) -> None:
+    def change_and_add(*arguments: Any) -> None:
         whole(*arguments)
         if next(calls) == 0:
             change(inputs[index])
 
-    monkeypatch.setattr(Scatter, "_throw", change_and_throw)
+    monkeypatch.setattr(Scatter, "_add", change_and_add)
     with pytest.raises(
         InputError, match=rf"input{index}\S*: .*(changed|gone|vanished|No such file)"
     ) as caught:

@@ -17,9 +17,10 @@ import pytest
 import recshuf.records.reader
 import recshuf.run.gather
 from recshuf.audit.order.battery import LIMIT
+from recshuf.piles.reader import PileReader
 from recshuf.piles.scratch import Scratch
 from recshuf.records.keys import draw_keys, sort_by_key
-from recshuf.run.gather import Unit, iterate_units
+from recshuf.run.gather import PileRun, iterate_runs
 from tests.support.fake_format import MAGIC, TRAILER, FakeSource, FakeTarget, make_fixed_shape
 from tests.support.order_statistics import battery, permutation_chi_square
 from tests.support.pass_tools import UNLIMITED, InlineExecutor, Knobs, fill_store, write_shards
@@ -105,8 +106,8 @@ def test_those_runs_do_split_piles(tmp_path: Path, knobs: Knobs):
     splits = 0
     for seed in range(20):
         store, _ = fill_store(source, Scratch(tmp_path), knobs, seed)
-        parts = list(iterate_units(store, 0, 4, knobs.pile_bytes, knobs.joined_bytes))
-        units = [part for part in parts if isinstance(part, Unit)]
+        parts = list(iterate_runs(PileReader(store), 0, 4, knobs.pile_bytes, knobs.joined_bytes))
+        units = [part for part in parts if isinstance(part, PileRun)]
         assert [unit.count for unit in units] == [1, 1, 1, 1]
         assert bool(store.spilled_bytes) == (knobs is ON_DISK)
         splits += len(parts) - len(units)

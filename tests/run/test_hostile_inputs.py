@@ -21,7 +21,7 @@ import zstandard
 
 import recshuf
 from recshuf.errors import InputError, OutputError
-from recshuf.formats import parquet
+from recshuf.formats import NameRules, parquet
 from recshuf.formats.lines.sink import FileOutput
 from recshuf.interfaces import WriteOptions
 from recshuf.system.listing import expand_inputs
@@ -198,7 +198,7 @@ def test_links_that_lead_back_double_no_record(tmp_path: Path, monkeypatch: pyte
     make_circle(tmp_path / "top" / "in")
     heard: list[str] = []
     monkeypatch.chdir(tmp_path / "top")
-    files = expand_inputs(["in"], lambda _: True, heard.append)
+    files = expand_inputs(["in"], NameRules(None), heard.append)
     assert [file.name for file in files] == ["in/a.txt", "in/deep/b.txt"]
     assert sorted(message.partition(":")[0] for message in heard) == [
         "in/again",
@@ -215,8 +215,8 @@ def test_a_glob_that_links_would_lead_in_circles_is_refused(
     monkeypatch.chdir(tmp_path)
     for pattern in ("in/**/*.txt", "**", "i*/**", f"{tmp_path}/in/**"):
         with pytest.raises(InputError, match=r"in/\w+: leads back to a folder above it"):
-            expand_inputs([pattern], lambda _: True, lambda _: None)
-    names = [file.name for file in expand_inputs(["in/*.txt"], lambda _: True, lambda _: None)]
+            expand_inputs([pattern], NameRules(None), lambda _: None)
+    names = [file.name for file in expand_inputs(["in/*.txt"], NameRules(None), lambda _: None)]
     assert names == ["in/a.txt"]
 
 

@@ -17,7 +17,7 @@ import recshuf
 from recshuf.errors import ConversionError, InputError, SchemaMismatch
 from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
 from recshuf.job.progress import SilentProgress
-from recshuf.run import opening, pipeline
+from recshuf.run import decoding, pipeline
 from tests.formats.jsonl.decoding.test_decoder import ANY_RECORDS, RECORDS_OF_ONE_TYPE, batch_of, decode_with
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Passes(SilentProgress):
 
 @pytest.fixture
 def short_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "_PREFIX_BYTES", 100)
+    monkeypatch.setattr(decoding, "_PREFIX_BYTES", 100)
 
 
 def make_inputs(folder: Path, strange: bytes | None, first: bytes = KNOWN[0]) -> list[Path]:
@@ -129,7 +129,7 @@ def test_a_run_gives_what_a_full_scan_gives(
     inputs = make_inputs(tmp_path, strange, NUMBERED)
     expected, passes = shuffle(inputs, tmp_path / "without", to)
     assert "observe" not in passes
-    monkeypatch.setattr(opening, "_PREFIX_BYTES", 100)
+    monkeypatch.setattr(decoding, "_PREFIX_BYTES", 100)
     found, passes = shuffle(inputs, tmp_path / "with", to)
     assert found == expected
     is_read_once = strange is None and to == "parquet"
@@ -173,12 +173,12 @@ def test_shards_of_what_was_known_before_are_not_taken_over(
     class Killed(BaseException):
         """Ends a run as no error of its own would."""
 
-    def die(self: Any, counts: Any) -> None:
+    def die(*_: Any) -> None:
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline._Run, "_observe_all", die)
-        patch.setattr(pipeline, "Gather", partial(pipeline.Gather, joined_bytes=0))
+        patch.setattr(pipeline, "observe_inputs", die)
+        patch.setattr(pipeline, "GatherTask", partial(pipeline.GatherTask, joined_bytes=0))
         with pytest.raises(Killed):
             shuffle(inputs, tmp_path / "out", **options)
     assert len(list((tmp_path / ".out.recshuf").rglob("shard-*"))) > 1

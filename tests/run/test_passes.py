@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import recshuf.run.scatter
 from recshuf.errors import CheckError, InputError
+from recshuf.piles.reader import PileReader
 from recshuf.piles.scratch import Scratch
-from recshuf.piles.store import PileStore
 from recshuf.records.keys import draw_keys
 from recshuf.records.reader import group_inputs
-from recshuf.run.gather import Unit, iterate_units, plan_tasks
+from recshuf.run.gather import PileRun, iterate_runs, plan_tasks
 from tests.support.fake_format import (
     FakeFragment,
     FakeSink,
@@ -161,8 +161,9 @@ def test_spilling_happens_exactly_where_it_must(tmp_path: Path, resident_bytes: 
     source = FakeSource(number_rows(300), batch_rows=20)
     store, _ = fill_store(source, Scratch(tmp_path), Knobs(piles=8, resident_bytes=resident_bytes), 3)
     assert (store.spilled_bytes > 0) == (resident_bytes < UNLIMITED)
-    assert store.is_resident(0) == (resident_bytes > 0)
-    assert not store.is_resident(7) or resident_bytes == UNLIMITED
+    reader = PileReader(store)
+    assert reader.is_resident(0) == (resident_bytes > 0)
+    assert not reader.is_resident(7) or resident_bytes == UNLIMITED
     store.close()
 
 
@@ -173,19 +174,20 @@ def test_piles_that_share_a_region_are_one_unit_and_those_in_memory_are_not(
     source = FakeSource(number_rows(300), batch_rows=20)
     knobs = Knobs(piles=50, region_piles=8, resident_bytes=resident_bytes)
     store, _ = fill_store(source, Scratch(tmp_path), knobs, 3)
-    runs = list(store.runs())
-    resident = sum(store.is_resident(pile) for pile in range(50))
+    reader = PileReader(store)
+    runs = list(reader.runs())
+    resident = sum(reader.is_resident(pile) for pile in range(50))
     assert resident == 50 or not resident % 8
     assert (resident == 0) == (not resident_bytes)
     assert runs[:resident] == [range(pile, pile + 1) for pile in range(resident)]
     assert runs[resident:] == [range(first, min(first + 8, 50)) for first in range(resident, 50, 8)]
     for first in range(51):
-        found = list(store.runs(first))
+        found = list(reader.runs(first))
         assert [pile for run in found for pile in run if pile >= first] == list(range(first, 50))
         assert all(run.stop > first for run in found)
-    units = list(iterate_units(store, 0, 300, 1 << 20, 0))
-    assert [unit.piles for unit in units if isinstance(unit, Unit)] == [
-        run for run in runs if store.counts[run.start : run.stop].any()
+    units = list(iterate_runs(reader, 0, 300, 1 << 20, 0))
+    assert [unit.piles for unit in units if isinstance(unit, PileRun)] == [
+        run for run in runs if reader.counts[run.start : run.stop].any()
     ]
     store.close()
 
@@ -193,14 +195,14 @@ def test_piles_that_share_a_region_are_one_unit_and_those_in_memory_are_not(
 def test_a_small_pile_limit_splits_piles_again_and_again(tmp_path: Path):
     source = FakeSource(number_rows(300), batch_rows=20)
     store, _ = fill_store(source, Scratch(tmp_path), Knobs(piles=2, resident_bytes=0), 3)
-    units = list(iterate_units(store, 0, 300, largest_bytes=200))
-    whole = [unit for unit in units if not isinstance(unit, PileStore)]
+    units = list(iterate_runs(PileReader(store), 0, 300, largest_bytes=200))
+    whole = [unit for unit in units if not isinstance(unit, PileReader)]
     assert len(whole) > 30
     assert all(unit.byte_count <= 200 or unit.count == 1 for unit in whole)
     assert any(len(unit.piles) > 1 for unit in whole)
     assert [unit.first for unit in whole] == np.cumsum([0, *(unit.count for unit in whole)])[:-1].tolist()
     for part in units:
-        if isinstance(part, PileStore):
+        if isinstance(part, PileReader):
             part.close()
     store.close()
 
@@ -210,8 +212,8 @@ def test_a_small_pile_limit_splits_piles_again_and_again(tmp_path: Path):
 def test_units_cover_every_record_once(tmp_path: Path, resident_bytes: int, largest_bytes: int):
     source = FakeSource(number_rows(300), batch_rows=20)
     store, _ = fill_store(source, Scratch(tmp_path), Knobs(piles=64, resident_bytes=resident_bytes), 3)
-    units = list(iterate_units(store, 0, 300, largest_bytes, 1 << 20))
-    whole = [unit for unit in units if isinstance(unit, Unit)]
+    units = list(iterate_runs(PileReader(store), 0, 300, largest_bytes, 1 << 20))
+    whole = [unit for unit in units if isinstance(unit, PileRun)]
     loaded = [unit.store.load(unit.piles) for unit in whole]
     assert [len(records) for records in loaded if records is not None] == [unit.count for unit in whole]
     keys = np.concatenate([np.sort(records.keys) for records in loaded if records is not None])
@@ -220,7 +222,7 @@ def test_units_cover_every_record_once(tmp_path: Path, resident_bytes: int, larg
     if largest_bytes > 700:
         assert len(whole) == (1 if resident_bytes in (0, UNLIMITED) else 2)
     for unit in units:
-        if isinstance(unit, PileStore):
+        if isinstance(unit, PileReader):
             unit.close()
     store.close()
 
@@ -281,8 +283,8 @@ def test_a_sample_among_equal_keys_takes_the_first_rows(monkeypatch: pytest.Monk
 
 def test_shards_do_not_have_regions_loaded_again_and_again(monkeypatch: pytest.MonkeyPatch):
     """Tasks are of a few regions each, however many piles there are in them."""
-    load, loaded = PileStore.load, []
-    monkeypatch.setattr(PileStore, "load", lambda store, piles: loaded.append(piles) or load(store, piles))
+    load, loaded = PileReader.load, []
+    monkeypatch.setattr(PileReader, "load", lambda reader, piles: loaded.append(piles) or load(reader, piles))
     source = FakeSource(number_rows(300), batch_rows=20)
     shuffle_rows(source, 5, Knobs(piles=64, region_piles=16, resident_bytes=0, shard_writers=2), shards=20)
     assert 4 <= len(loaded) <= 6
@@ -392,7 +394,7 @@ def test_a_broken_sink_ends_the_gather_and_is_aborted(tmp_path: Path, cores: int
 def test_a_pile_that_lost_records_is_an_error(tmp_path: Path):
     source = FakeSource(number_rows(100))
     store, _ = fill_store(source, Scratch(tmp_path), Knobs(), 0)
-    store._digests[0].counts[1] += 1
+    store.digests.of_set(0).counts[1] += 1
     with pytest.raises(CheckError, match="gather: pile 1 of pile set 0: "):
         write_shards(
             source, store, Knobs(), [0, 101], lambda _: FakeTarget(source.shape).open(tmp_path / "0", 1)

@@ -23,7 +23,7 @@ import zstandard
 import recshuf
 from recshuf.errors import InputError, MemoryLimitError, OutputError, RecshufError, UsageError
 from recshuf.records.keys import draw_keys
-from recshuf.run import opening
+from recshuf.run import resolve
 from recshuf.system import page_cache
 from recshuf.system.page_cache import WriteBehind
 from tests.support.format_tools import OneWayReader, OneWayWriter, decompress_file
@@ -233,7 +233,7 @@ def test_files_are_given_up_in_memory_if_it_cannot_hold_them_all(
 ):
     monkeypatch.setattr(page_cache, "_BEHIND_BYTES", 1000)
     monkeypatch.setattr(page_cache, "_KEPT_BYTES", 3000)
-    monkeypatch.setattr(opening, "available_bytes", lambda: available)
+    monkeypatch.setattr(resolve, "available_bytes", lambda: available)
     forgotten = set()
     monkeypatch.setattr(
         os, "posix_fadvise", lambda file, *_: forgotten.add(Path(f"/proc/self/fd/{file}").readlink())

@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recshuf
-import recshuf.run.opening as opening
+import recshuf.run.decoding as decoding
+import recshuf.run.resolve as resolve
 from recshuf.api import write_check
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats.jsonl.splicing import JsonFieldAdder
@@ -25,7 +26,7 @@ from recshuf.formats.lines.cutting import SCHEMA
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, InputSummary, ReadOptions, WriteOptions
 from recshuf.job.plan import Costs
-from recshuf.output.staging import Staging
+from recshuf.output.journal import Journal
 from recshuf.records.provenance import ProvenanceDecoder
 from tests.run.test_pipeline import digest_tree, list_shards, make_inputs, order_of
 from tests.support.format_tools import decompress_file
@@ -49,13 +50,13 @@ CONVERSIONS = sorted({*CONVERSIONS} - {("hdf5", "hdf5")})
 @pytest.fixture
 def spill(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have small inputs spilled, with a pile set for each input."""
-    whole = opening.make_plan
+    whole = resolve.make_plan
 
     def plan_small(*arguments: Any) -> Plan:
         plan = whole(*arguments)
         return replace(plan, resident_bytes=0, set_of_input=tuple(range(len(plan.set_of_input))))
 
-    monkeypatch.setattr(opening, "make_plan", plan_small)
+    monkeypatch.setattr(resolve, "make_plan", plan_small)
 
 
 # Reading, around the code under test
@@ -163,7 +164,7 @@ def test_rows_set_aside_are_counted(tmp_path: Path):
 
 
 def test_what_is_read_again_for_its_types_keeps_its_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(opening, "_PREFIX_BYTES", 100)
+    monkeypatch.setattr(decoding, "_PREFIX_BYTES", 100)
     paths = [tmp_path / f"{file}.jsonl" for file in range(3)]
     for file, path in enumerate(paths):
         path.write_text("".join(f'{{"n": {row + file / 2}}}\n' for row in range(file, file + 50)))
@@ -183,15 +184,15 @@ def test_a_continued_run_gives_the_same_bytes(
     inputs = make_inputs(tmp_path / "in", name, COUNTS)
     options = {"to": to, "shards": 3, "seed": 5, "piles": 4, "workers": 1}
     recshuf.shuffle(inputs, tmp_path / "whole", provenance=True, **options)
-    note, left = Staging.note, iter(range(parts - 1, -100, -1))
+    note, left = Journal.note, iter(range(parts - 1, -100, -1))
 
-    def note_and_die(self: Staging, entry: dict[str, Any]) -> None:
+    def note_and_die(self: Journal, entry: dict[str, Any]) -> None:
         note(self, entry)
-        if next(left) <= 0:
+        if ("set" in entry or "shard" in entry) and next(left) <= 0:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Staging, "note", note_and_die)
+        patch.setattr(Journal, "note", note_and_die)
         with pytest.raises(KeyboardInterrupt):
             recshuf.shuffle(inputs, tmp_path / "out", provenance=True, **options)
     with pytest.raises(UsageError, match="--provenance was True in the unfinished run and is None"):
@@ -238,7 +239,7 @@ def test_places_cost_memory_where_batches_are_read_and_decoded():
     block, record_bytes, column_bytes = 32 << 20, 16, 100
     costs = Costs(lambda block: block, lambda _: 0, 1.0)
     inputs = [InputSummary("x", 0, 1000, True, 1000 * record_bytes)]
-    found = opening._add_places(costs, inputs, column_bytes)
+    found = decoding._add_places(costs, inputs, column_bytes)
     places = 8 * (block // record_bytes)
     assert found.reading_bytes(block) >= block + 2 * places
     assert found.decoding_factor >= 1 + column_bytes / (record_bytes + 8 + 8)

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import recshuf
-import recshuf.run.opening as opening
+import recshuf.run.resolve as resolve
 from recshuf.errors import InputError, OutputError, UsageError
 from tests.run.test_resume import Killed, kill_after
 
@@ -150,7 +150,7 @@ def test_a_run_that_fails_leaves_the_file_as_it_was(
     def refuse(*_: object) -> None:
         raise OutputError("refused")
 
-    monkeypatch.setattr("recshuf.output.staging.Staging.commit", refuse)
+    monkeypatch.setattr("recshuf.run.pipeline.commit", refuse)
     with pytest.raises(OutputError, match="refused"):
         recshuf.shuffle(
             name, tmp_path / "out.parquet", on_bad_record=f"quarantine:{tmp_path}/bad", overwrite=overwrite
@@ -165,9 +165,9 @@ def test_a_run_that_is_continued_sets_the_same_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int
 ):
     files = write_inputs(tmp_path / "in", [[*GOOD, *BAD] * 9] * 3)
-    plan = opening.make_plan
+    plan = resolve.make_plan
     monkeypatch.setattr(
-        opening,
+        resolve,
         "make_plan",
         lambda *arguments: replace(plan(*arguments), resident_bytes=0, set_of_input=(0, 1, 2)),
     )

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import recshuf
-import recshuf.run.opening as opening
+import recshuf.run.resolve as resolve
 from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.job.progress import SilentProgress
 from recshuf.output.journal import Journal, read_journal
-from recshuf.output.staging import Staging
+from recshuf.output.shard_files import ShardFiles
+from recshuf.output.work_folder import WorkFolder
 from recshuf.piles.pile_set import PileSet
 from tests.run.test_pipeline import FORMATS, make_inputs
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from recshuf.job.plan import Plan
 
 COUNTS = (300, 200, 0, 250)
@@ -35,14 +36,14 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def spill(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have small inputs spilled, with a pile set for each input."""
-    whole = opening.make_plan
+    whole = resolve.make_plan
 
     def plan_small(*arguments: Any) -> Plan:
         plan = whole(*arguments)
         sets = tuple(range(len(plan.set_of_input)))
         return replace(plan, resident_bytes=0, set_of_input=sets, scatter_workers=1)
 
-    monkeypatch.setattr(opening, "make_plan", plan_small)
+    monkeypatch.setattr(resolve, "make_plan", plan_small)
 
 
 def read_all(folder: Path) -> dict[str, bytes]:
@@ -56,14 +57,14 @@ def run(inputs: list[Path], output: Path, **options: Any) -> recshuf.ShuffleRepo
 
 def kill_after(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
     """Have the next run die when so many parts are finished."""
-    note, left = Staging.note, iter(range(parts - 1, -100, -1))
+    note, left = Journal.note, iter(range(parts - 1, -100, -1))
 
-    def note_and_die(self: Staging, entry: dict[str, Any]) -> None:
+    def note_and_die(self: Journal, entry: dict[str, Any]) -> None:
         note(self, entry)
-        if next(left) <= 0:
+        if ("set" in entry or "shard" in entry) and next(left) <= 0:
             raise Killed
 
-    monkeypatch.setattr(Staging, "note", note_and_die)
+    monkeypatch.setattr(Journal, "note", note_and_die)
 
 
 def run_and_die(parts: int, inputs: list[Path], output: Path, **options: Any) -> None:
@@ -84,7 +85,7 @@ def run_until(parts: int, inputs: list[Path], output: Path, **options: Any) -> l
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the pile sets and shards that are made."""
     names: list[str] = []
-    create, path_of = PileSet.create.__func__, Staging.path_of
+    create, path_of = PileSet.create.__func__, ShardFiles.path_of
 
     def create_noted(
         cls: type[PileSet], scratch: Any, capacities: Any, compression: str, name: str | None = None
@@ -94,13 +95,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(PileSet, "create", classmethod(create_noted))
 
-    def path_noted(self: Staging, shard: int, suffix: str) -> Path:
+    def path_noted(self: ShardFiles, shard: int, suffix: str) -> Path:
         path = path_of(self, shard, suffix)
         if not path.exists():
             names.append(path.name)
         return path
 
-    monkeypatch.setattr(Staging, "path_of", path_noted)
+    monkeypatch.setattr(ShardFiles, "path_of", path_noted)
     return names
 
 
@@ -127,9 +128,9 @@ def test_piles_that_share_regions_are_continued(tmp_path: Path, parts: int, monk
     """Though the later run would not have had them share any."""
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     run(inputs, tmp_path / "whole")
-    plan = opening.make_plan
+    plan = resolve.make_plan
     with monkeypatch.context() as patch:
-        patch.setattr(opening, "make_plan", lambda *given: replace(plan(*given), region_piles=3))
+        patch.setattr(resolve, "make_plan", lambda *given: replace(plan(*given), region_piles=3))
         journal = run_until(parts, inputs, tmp_path / "out")
     assert journal[0]["region_piles"] == 3
     run(inputs, tmp_path / "out", resume=True)
@@ -225,6 +226,60 @@ def test_what_is_replaced_stays_until_the_run_is_through(tmp_path: Path):
     run(inputs, tmp_path / "out", overwrite=True, resume=True)
     run(inputs, tmp_path / "whole")
     assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("spills", [True, False])
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
+def test_an_output_replaced_in_part_is_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int, spills: bool, error: BaseException
+):
+    """Where directories cannot be exchanged, whatever else was finished."""
+    if not spills:
+        monkeypatch.undo()
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    options = {"shards": shards, "overwrite": True}
+    run(inputs, tmp_path / "out", shards=2, seed=1)
+    run(inputs, tmp_path / "whole", shards=shards)
+
+    def refuse(*_: Path) -> None:
+        raise OSError(errno.EBUSY, "is a mount point")
+
+    def rename(path: Path, target: Path) -> Path:
+        if target == tmp_path / "out" / "recshuf.json":
+            raise error
+        return whole(path, target)
+
+    whole = Path.rename
+    monkeypatch.setattr("recshuf.output.commit.exchange", refuse)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename)
+        with pytest.raises((OutputError, KeyboardInterrupt)) as caught:
+            run(inputs, tmp_path / "out", **options)
+    assert "--resume goes on from there" in caught.value.__notes__[0]
+    assert not (tmp_path / "out" / "recshuf.json").exists()
+    run(inputs, tmp_path / "out", resume=True, **options)
+    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
+    assert sorted(os.listdir(tmp_path)) == ["in", "out", "whole"]
+
+
+@pytest.mark.parametrize("is_mount", [True, False])
+def test_a_run_that_died_after_its_commit_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_mount: bool
+):
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    run(inputs, tmp_path / "whole")
+    run(inputs, tmp_path / "out", seed=1)
+    monkeypatch.setattr(Path, "is_mount", lambda path: is_mount and path.name == "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, "remove", WorkFolder.release)
+        run(inputs, tmp_path / "out", overwrite=True)
+    folder = tmp_path / "out" / ".recshuf" if is_mount else tmp_path / ".out.recshuf"
+    assert folder.is_dir()
+    report = run(inputs, tmp_path / "out", overwrite=True, resume=True)
+    assert [shard.name for shard in report.shards] == [f"shard-{shard:05d}.txt" for shard in range(3)]
+    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("parts", [2, 5])

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 import recshuf
 import recshuf.run.gather as gather
-import recshuf.run.opening as opening
+import recshuf.run.resolve as resolve
 import recshuf.run.scatter as scatter
 from recshuf.errors import CheckError
 from recshuf.formats.hdf5.writing.sink import Hdf5Sink
 from recshuf.formats.lines.sink import LineSink
 from recshuf.formats.parquet.writing.sink import ParquetSink
 from recshuf.piles.pile_set import PileSet
+from recshuf.piles.reader import PileReader
 from recshuf.piles.resident import ResidentPiles
-from recshuf.piles.store import PileStore
 from recshuf.records.batch import Records
 from recshuf.records.digests import (
     Digest,
@@ -48,14 +48,14 @@ SINKS = {"text": LineSink, "jsonl": LineSink, "parquet": ParquetSink, "hdf5": Hd
 @pytest.fixture(params=["memory", "disk"])
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Have the piles in memory or on disk."""
-    whole = opening.make_plan
+    whole = resolve.make_plan
 
     def plan_small(*arguments: Any) -> Any:
         plan = whole(*arguments)
         resident = plan.resident_bytes if request.param == "memory" else 0
         return replace(plan, resident_bytes=resident, set_of_input=(0, 1))
 
-    monkeypatch.setattr(opening, "make_plan", plan_small)
+    monkeypatch.setattr(resolve, "make_plan", plan_small)
     return str(request.param)
 
 
@@ -104,9 +104,9 @@ def test_what_grouping_by_pile_gets_wrong_is_found(
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_slice_that_is_not_written_is_found(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch):
     whole, calls = PileSet.write, iter(range(100))
-    plan = opening.make_plan
+    plan = resolve.make_plan
     monkeypatch.setattr(
-        opening,
+        resolve,
         "make_plan",
         lambda *arguments: replace(plan(*arguments), resident_bytes=0, set_of_input=(0, 1)),
     )
@@ -126,16 +126,16 @@ def test_slices_that_come_back_more_or_less_often_are_found(
     tmp_path: Path, name: str, change: int, monkeypatch: pytest.MonkeyPatch
 ):
     whole = PileSet.read
-    plan = opening.make_plan
+    plan = resolve.make_plan
     monkeypatch.setattr(
-        opening,
+        resolve,
         "make_plan",
         lambda *arguments: replace(plan(*arguments), resident_bytes=0, set_of_input=(0, 1)),
     )
 
     def read_wrong(self: PileSet, pile: int) -> Iterator[Slice]:
         for piece in whole(self, pile):
-            is_hit = pile == 2 and piece.input_index == 1
+            is_hit = pile == 2 and piece.origin.input_index == 1
             yield from [piece] * (change if is_hit else 1)
 
     monkeypatch.setattr(PileSet, "read", read_wrong)
@@ -143,9 +143,9 @@ def test_slices_that_come_back_more_or_less_often_are_found(
 
 
 def test_of_piles_that_share_a_region_all_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    whole, plan = PileSet.read, opening.make_plan
+    whole, plan = PileSet.read, resolve.make_plan
     changes = {"resident_bytes": 0, "set_of_input": (0, 1), "region_piles": 3}
-    monkeypatch.setattr(opening, "make_plan", lambda *given: replace(plan(*given), **changes))
+    monkeypatch.setattr(resolve, "make_plan", lambda *given: replace(plan(*given), **changes))
     monkeypatch.setattr(PileSet, "read", lambda self, region: list(whole(self, region))[region == 1 :])
     run_and_fail(tmp_path, "text", r"gather: piles 3 to 4: \d+ records, \d+ given", piles=5)
 
@@ -154,8 +154,8 @@ def test_of_piles_that_share_a_region_all_are_named(tmp_path: Path, monkeypatch:
 def test_records_that_get_lost_in_memory_are_found(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ):
-    whole = ResidentPiles.parts
-    monkeypatch.setattr(ResidentPiles, "parts", lambda self, pile: whole(self, pile)[:-1])
+    whole = ResidentPiles.find
+    monkeypatch.setattr(ResidentPiles, "find", lambda self, pile: whole(self, pile)[:-1])
     run_and_fail(tmp_path, name, r"gather: pile \d of pile set [01]: \d+ records, \d+ given")
 
 
@@ -191,10 +191,12 @@ def test_records_that_a_shard_lacks_are_found(
 def test_what_splitting_a_pile_gets_wrong_is_found(
     tmp_path: Path, place: str, name: str, monkeypatch: pytest.MonkeyPatch
 ):
-    plan = opening.make_plan
-    monkeypatch.setattr(opening, "make_plan", lambda *arguments: replace(plan(*arguments), pile_bytes=500))
-    whole = PileStore._parts
-    monkeypatch.setattr(PileStore, "_parts", lambda self, pile: (one for one in list(whole(self, pile))[:-1]))
+    plan = resolve.make_plan
+    monkeypatch.setattr(resolve, "make_plan", lambda *arguments: replace(plan(*arguments), pile_bytes=500))
+    whole = PileReader._parts
+    monkeypatch.setattr(
+        PileReader, "_parts", lambda self, pile: (one for one in list(whole(self, pile))[:-1])
+    )
     run_and_fail(tmp_path, name, r"gather: pile \d")
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from recshuf.errors import InputError
+from recshuf.formats.compression import split_suffix
 from recshuf.interfaces import (
     Format,
     InputFile,
@@ -221,7 +222,8 @@ class FormatSuite(ABC):
         content = whole.read_bytes()
         cut.write_bytes(content[: -1 if kept == -1 else int(len(content) * kept)])
         try:
-            source = self.format.open_source([InputFile(name="the cut file", path=cut)], self.read_options)
+            file = InputFile(name="the cut file", path=cut, suffix=split_suffix(cut.name))
+            source = self.format.open_source([file], self.read_options)
             records = self.records_in(read_input(source, 0, 1000))
         except InputError as error:
             assert "the cut file" in str(error)

@@ -5,9 +5,13 @@ Values are ``(type, value)`` pairs of the compact protocol; a struct is a dict o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-I32, I64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TRUE, FALSE, BYTE, I16, I32, I64, BINARY, LIST, STRUCT = 1, 2, 3, 4, 5, 6, 8, 9, 12
 INT64 = 2
 PLAIN, RLE = 0, 3
 CODECS = {"none": 0, "zstd": 6}
@@ -27,8 +31,12 @@ def varint(number: int) -> bytes:
 
 
 def _encode(kind: int, value: Any) -> bytes:
-    if kind in (I32, I64):
+    if kind in (I16, I32, I64):
         return varint(value << 1 if value >= 0 else ~(value << 1))
+    if kind in (TRUE, FALSE):
+        return b""
+    if kind == BYTE:
+        return bytes([value])
     if kind == BINARY:
         return varint(len(value)) + value
     if kind == STRUCT:
@@ -52,6 +60,61 @@ def encode_list(kind: int, values: list[Any], claimed: int | None = None) -> byt
     size = len(values) if claimed is None else claimed
     head = bytes([size << 4 | kind]) if size < 15 else bytes([0xF0 | kind]) + varint(size)
     return head + b"".join(_encode(kind, value) for value in values)
+
+
+def _decode_varint(data: bytes, place: int) -> tuple[int, int]:
+    number = shift = 0
+    while data[place] > 0x7F:
+        number |= (data[place] & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+    return number | data[place] << shift, place + 1
+
+
+def _decode(kind: int, data: bytes, place: int) -> tuple[Any, int]:
+    if kind in (TRUE, FALSE):
+        return None, place
+    if kind == BYTE:
+        return data[place], place + 1
+    if kind == STRUCT:
+        return decode_struct(data, place)
+    if kind == LIST:
+        head, place = data[place], place + 1
+        size, place = _decode_varint(data, place) if head >> 4 == 15 else (head >> 4, place)
+        values = []
+        for _ in range(size):
+            value, place = _decode(head & 15, data, place)
+            values.append(value)
+        return (head & 15, values), place
+    number, place = _decode_varint(data, place)
+    if kind == BINARY:
+        return data[place : place + number], place + number
+    return number >> 1 ^ -(number & 1), place
+
+
+def decode_struct(data: bytes, place: int = 0) -> tuple[Struct, int]:
+    """Return a struct in the compact protocol, and where it ends."""
+    fields: Struct = {}
+    number = 0
+    while kind := data[place] & 15:
+        step, place = data[place] >> 4, place + 1
+        if step:
+            number += step
+        else:
+            number, place = _decode(I32, data, place)
+        value, place = _decode(kind, data, place)
+        fields[number] = (kind, value)
+    return fields, place + 1
+
+
+def edit_chunks(path: Path, change: Callable[[Struct], None]) -> None:
+    """Change what the footer of a file says of each column chunk; `change` gets `ColumnMetaData` of parquet.thrift."""
+    data = path.read_bytes()
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    metadata, _ = decode_struct(data, start)
+    for row_group in metadata[4][1][1]:
+        for one in row_group[1][1][1]:
+            change(one[3][1])
+    path.write_bytes(wrap(data[4:start], encode_struct(metadata)))
 
 
 def leaf(name: str, kind: int = INT64, *, repetition: int = 0) -> Struct:

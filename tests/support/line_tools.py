@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from recshuf.formats import text
+from recshuf.formats.compression import split_suffix
 from recshuf.formats.lines import cutting
 from recshuf.interfaces import InputFile, ReadOptions, Stamp
 from tests.support.format_tools import decompress_file, read_input
@@ -50,7 +51,7 @@ def ends_ambiguously(data: bytes, separator: bytes) -> bool:
 
 def give(path: Path, content: bytes) -> InputFile:
     path.write_bytes(content)
-    return InputFile(path.name, path, stamp=Stamp.of(path.stat()))
+    return InputFile(path.name, path, stamp=Stamp.of(path.stat()), suffix=split_suffix(path.name))
 
 
 def open_text(file: InputFile | list[InputFile], **options: Any) -> Source:

@@ -13,11 +13,13 @@ import numpy as np
 from recshuf.job.plan import Plan
 from recshuf.job.progress import SilentProgress
 from recshuf.piles.codec import choose_codec
+from recshuf.piles.layout import StorePlan
+from recshuf.piles.reader import PileReader
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.store import PileStore
 from recshuf.records.keys import draw_keys
-from recshuf.run.gather import Gather
-from recshuf.run.scatter import Scatter
+from recshuf.run.gather import Gather, GatherTask
+from recshuf.run.scatter import Scatter, ScatterTask
 from tests.support.fake_format import FakeTarget, read_shard
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.interfaces import Decoder, Sink, Source
+    from recshuf.records.digests import Digest
     from recshuf.records.input_counts import InputCounts
     from tests.support.fake_format import FakeSource
 
@@ -74,6 +77,15 @@ def make_plan(source: Source, knobs: Knobs, output_count: int | None = None) -> 
     )
 
 
+@dataclass(frozen=True)
+class ShardsBy:
+    """Opens each sink by a function; a shard that is finished is left as it is."""
+
+    open: Callable[[int], Sink]
+
+    def finish(self, shard: int, digest: Digest) -> None: ...
+
+
 def fill_store(
     source: Source,
     scratch: Scratch,
@@ -87,16 +99,10 @@ def fill_store(
     plan = make_plan(source, knobs, output_count)
     expected = sum(one.record_count or 0 for one in source.inputs) / plan.set_count
     is_known = all(one.record_count is not None for one in source.inputs)
-    store = PileStore(
-        choose_codec(source.schema),
-        knobs.piles,
-        scratch,
-        (expected if is_known else None,) * plan.set_count,
-        knobs.resident_bytes,
-        output_count,
-        region_piles=knobs.region_piles,
-    )
-    return store, Scatter(source, plan, seed, store, decoder, SilentProgress()).run()
+    sizes = (expected if is_known else None,) * plan.set_count
+    store_plan = StorePlan(knobs.piles, sizes, knobs.resident_bytes, output_count, knobs.region_piles)
+    store = PileStore(store_plan, choose_codec(source.schema), scratch)
+    return store, Scatter(ScatterTask(source, plan, seed), store, decoder, SilentProgress()).run()
 
 
 def write_shards(
@@ -109,7 +115,8 @@ def write_shards(
 ) -> None:
     """Run pass 2."""
     plan, progress = make_plan(source, knobs), SilentProgress()
-    Gather(store, plan, bounds, open_sink, decoder, progress, joined_bytes=knobs.joined_bytes).run()
+    task = GatherTask(plan, bounds, joined_bytes=knobs.joined_bytes)
+    Gather(task, PileReader(store), ShardsBy(open_sink), decoder, progress).run()
 
 
 def cut_evenly(count: int, shards: int) -> list[int]:
@@ -141,7 +148,7 @@ def shuffle_rows(
         bounds = cut_evenly(wanted, shards)
         write_shards(source, store, knobs, bounds, lambda shard: target.open(paths[shard], 1), decoder)
         store.close()
-        scratch.remove()
+        scratch.close()
         assert sorted(folder.iterdir()) == sorted(paths)
         return [read_shard(path) for path in paths]
 

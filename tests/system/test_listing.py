@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError
-from recshuf.interfaces import Stamp
-from recshuf.system.listing import expand_inputs, natural_key, real_names
+from recshuf.interfaces import NameSuffix, Stamp
+from recshuf.system.listing import expand_inputs, leave_out_output, natural_key, real_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.fixture(autouse=True)
@@ -31,13 +35,48 @@ def is_table(name: str) -> bool:
     return name.endswith(".parquet")
 
 
+class Rules:
+    """Takes files whose names a function accepts."""
+
+    def __init__(self, accepts: Callable[[str], bool]) -> None:
+        self._accepts = accepts
+
+    def split(self, name: str) -> NameSuffix:
+        return NameSuffix(name.rpartition(".")[2])
+
+    def accepts(self, name: str, suffix: NameSuffix) -> bool:
+        assert suffix == self.split(name)
+        return self._accepts(name)
+
+
 def expand(*patterns: str, accepts=lambda name: True) -> list[str]:
-    return [file.name for file in expand_inputs(patterns, accepts, lambda message: None)]
+    files = expand_inputs(patterns, Rules(accepts), lambda message: None)
+    assert all(file.suffix.kind == file.name.rpartition(".")[2] for file in files)
+    return [file.name for file in files]
 
 
 def test_files_stay_in_the_order_given():
     touch("b", "a", "c10", "c9")
     assert expand("c10", "b", "a", "b") == ["c10", "b", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "left"),
+    [
+        (["d"], ["d/a", "d/out2/x"]),
+        (["d", "d/out/x"], ["d/a", "d/out/x", "d/out2/x", "d/out/x"]),
+        (["d", "d/out"], ["d/a", "d/out/x", "d/out/y", "d/out2/x", "d/out/x", "d/out/y"]),
+        (["link"], ["link/a", "link/out2/x"]),
+        (["d/out/*"], []),
+    ],
+)
+@pytest.mark.parametrize("output", ["d/out", "link/out/"])
+def test_inputs_in_the_output_are_left_out_unless_named(patterns: list[str], left: list[str], output: str):
+    touch("d/a", "d/out/x", "d/out/y", "d/out2/x")
+    Path("link").symlink_to("d")
+    files = expand_inputs(patterns, Rules(lambda _: True), lambda _: None)
+    assert [file.name for file in leave_out_output(files, patterns, output)] == left
+    assert leave_out_output(files, patterns, "d/other") == files
 
 
 def test_directories_and_globs_come_in_natural_order():
@@ -83,7 +122,7 @@ def test_markers_and_hidden_files_are_passed_over():
 def test_other_formats_in_a_directory_are_passed_over_aloud():
     touch("d/a.parquet", "d/README.md", "d/b.csv")
     heard: list[str] = []
-    found = expand_inputs(["d"], is_table, heard.append)
+    found = expand_inputs(["d"], Rules(is_table), heard.append)
     assert [file.name for file in found] == ["d/a.parquet"]
     assert len(heard) == 1
     assert "d/README.md" in heard[0]
@@ -100,7 +139,7 @@ def test_a_directory_of_other_formats_alone_is_taken_as_it_is():
 def test_odd_names_are_files_before_they_are_patterns(name: str):
     touch(name, "other")
     assert expand(name) == [name]
-    assert [file.path for file in expand_inputs([name], is_table, print)] == [Path(name)]
+    assert [file.path for file in expand_inputs([name], Rules(is_table), print)] == [Path(name)]
     touch(f"d/{name}")
     assert expand("d") == [f"d/{name}"]
 
@@ -130,13 +169,13 @@ def test_a_missing_file_is_an_error():
 def test_files_and_no_pipes_are_stamped():
     touch("a.txt")
     os.mkfifo("pipe")
-    file, pipe = expand_inputs(["a.txt", "pipe"], is_table, lambda message: None)
+    file, pipe = expand_inputs(["a.txt", "pipe"], Rules(is_table), lambda message: None)
     assert file.stamp == Stamp.of(Path("a.txt").stat())
     assert pipe.stamp is None
 
 
 def partitions_of(pattern: str) -> list[tuple[tuple[str, str], ...]]:
-    return [file.partitions for file in expand_inputs([pattern], is_table, lambda message: None)]
+    return [file.partitions for file in expand_inputs([pattern], Rules(is_table), lambda message: None)]
 
 
 def test_partition_folders_below_the_pattern_are_columns():

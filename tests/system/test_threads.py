@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 
-from recshuf.errors import Stopped
+import recshuf.system.threads as threads
+from recshuf.errors import Interrupted, Stopped
 from recshuf.system.threads import Pool, run_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_a_thread_in_whose_start_a_signal_came_is_waited_for(monkeypatch: pytest.MonkeyPatch):
@@ -73,3 +79,50 @@ def test_an_interrupt_while_tasks_are_begun_stops_those_that_run(monkeypatch: py
     with pytest.raises(KeyboardInterrupt):
         run_tasks("work", 2, [lambda: stopped.wait(60)] * 2, stopped.set)
     assert stopped.is_set()
+
+
+def leave(pool: Pool, work: Callable[[], None], error: BaseException) -> None:
+    """Leave a pool because of an error while it works."""
+    with pool:
+        pool.submit(work)
+        raise error
+
+
+def interrupted_within() -> RuntimeError:
+    """Return an error that was raised while an interruption was handled."""
+    error = RuntimeError("cannot release un-acquired lock")
+    error.__context__ = Interrupted(signal.SIGTERM)
+    return error
+
+
+@pytest.mark.parametrize("error", [Interrupted(signal.SIGINT), interrupted_within()], ids=["plain", "within"])
+def test_a_process_that_is_to_end_does_not_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+):
+    monkeypatch.setattr(threads, "PATIENCE_SECONDS", 0.01)
+    leaving, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        assert leaving.wait(60)
+        ended.set()
+
+    pool = Pool(1, "work")
+    with pytest.raises(type(error)):
+        leave(pool, work, error)
+    assert not ended.is_set()
+    leaving.set()
+    pool.shutdown()
+    assert ended.is_set()
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()], ids=["error", "interrupt"])
+def test_a_run_that_fails_waits_for_its_threads(error: BaseException):
+    ended = threading.Event()
+
+    def work() -> None:
+        assert sum(range(3_000_000)) > 0
+        ended.set()
+
+    with pytest.raises(type(error)):
+        leave(Pool(1, "work"), work, error)
+    assert ended.is_set()

@@ -41,12 +41,12 @@ def install_hooks(
 
 def _refuse_exchange() -> None:
     """Be a file system on which directories cannot change places."""
-    from recshuf.output import staging
+    from recshuf.output import commit
 
     def refuse(first: Path, second: Path) -> None:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
-    staging.exchange = refuse
+    commit.exchange = refuse
 
 
 def _choose_numbers(numbers: Mapping[str, Any]) -> None:
@@ -81,7 +81,7 @@ def _damage_before_gather(damage: Damage, report: int) -> None:
 
 def _spilled_files(gather: Any) -> list[Any]:
     """Return the pile sets in use, in the order of their numbers."""
-    return [pile_set for _, pile_set in sorted(gather._store._sets.items())]
+    return [pile_set for _, pile_set in sorted(gather._store._store.spilled._sets.items())]
 
 
 def _find_edges(gather: Any) -> list[tuple[int, int]]:

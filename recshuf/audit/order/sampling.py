@@ -16,8 +16,8 @@ from recshuf.audit.order.sample import BottomKSample
 from recshuf.audit.order.value_ranks import find_value
 from recshuf.audit.verify.hashing import HashKey, hash_rows
 from recshuf.audit.verify.record_readers import RecordReader, open_comparison, open_tables
+from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import InputError, MemoryLimitError, UsageError
-from recshuf.output.manifest import read_manifest
 from recshuf.records.keys import draw_keys
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.system.listing import check_unchanged

@@ -28,7 +28,7 @@ from recshuf.audit.reports.order_pictures import draw_matching, draw_values
 from recshuf.audit.reports.picture import Ramp
 from recshuf.audit.reports.text import check_notes, check_verdict, count_of, duration, plan_lines
 from recshuf.errors import UsageError
-from recshuf.output.destination import MANIFEST_NAME
+from recshuf.output.manifest import MANIFEST_NAME
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:

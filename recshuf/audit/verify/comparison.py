@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import threading
 import time
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Found, Search, Tally
 from recshuf.audit.verify.record_readers import open_comparison
-from recshuf.errors import OutputError, UsageError
+from recshuf.audit.verify.record_sets import read_manifest
+from recshuf.errors import UsageError
 from recshuf.job.report import FileReport
-from recshuf.output.manifest import read_manifest
 from recshuf.piles.scratch import Scratch
 from recshuf.system.listing import check_unchanged
+from recshuf.system.paths import choose_temp_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,23 +160,15 @@ def _find_differing(comparison: Comparison, before: Tally, after: Tally, job: Jo
     if not differing.any():
         return Found()
     expected = sum(int(tally.counts[differing].sum()) for tally in (before, after))
-    scratch = Scratch(_choose_scratch_parent(job.temp_dir))
+    scratch = Scratch(choose_temp_dir(job.temp_dir))
     with closing(scratch), closing(Search(differing, expected, scratch, job.memory_bytes)) as search:
         for set_index, reader in zip((INPUTS, OUTPUT), comparison.readers, strict=False):
             reader.read_hashes("search", partial(search.add, set_index))
         found = search.run()
-    if job.head_count is None:
+    if job.options["head_count"] is None:
         return found
     total = sum(before.records)
-    return found.without_missing(total - min(total, job.head_count))
-
-
-def _choose_scratch_parent(temp_dir: Path | None) -> Path:
-    if temp_dir is None:
-        return Path(tempfile.gettempdir() if os.environ.get("TMPDIR") else "/var/tmp")  # noqa: S108 - nameless files
-    if not temp_dir.is_dir():
-        raise OutputError(f"{temp_dir}: no such directory; create it, or choose another --temp-dir")
-    return temp_dir
+    return found.without_missing(total - min(total, job.options["head_count"]))
 
 
 def _name_records(record_set: RecordSet, found: Sequence[Mismatch]) -> tuple[DifferingRecord, ...]:

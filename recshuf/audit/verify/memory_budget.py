@@ -1,20 +1,21 @@
 """How verify and check divide the memory limit.
 
-while records are read:  60 %  batches, their decoding and hashing (`recshuf.job.planner.plan_reading`)
-                         25 %  a sample's values, or hashes of records that may differ; 20 % for each of two samples
-then:                          matching and testing a sample, or comparing one pile of hashes after another
+While records are read, 60 % are for reading: batches, their decoding and hashing. 25 % are for what is kept of them: a
+sample's values, or hashes of records that may differ; two samples have 20 % each. Reading gives its share back before
+samples are matched and tested, or piles of hashes are compared.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+READING_SHARE = 0.6
 _RECORD_BYTES = 128
 """Memory of matching and testing a record, without its value."""
 
 
 class MemoryBudget(NamedTuple):
-    """Shares of a memory limit."""
+    """Shares of a memory limit beside that of reading."""
 
     sample_records: int
     """Most records of a sample."""

@@ -14,9 +14,11 @@ import pyarrow as pa
 
 from recshuf.audit.verify.memory_budget import divide_memory
 from recshuf.piles.codec import choose_codec
+from recshuf.piles.layout import StorePlan
+from recshuf.piles.reader import PileReader
+from recshuf.piles.slices import Origin
 from recshuf.piles.store import PileStore
 from recshuf.records.batch import Records
-from recshuf.records.keys import find_piles, sort_by_pile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -158,7 +160,7 @@ class Search:
         codec = choose_codec(pa.schema([pa.field(name, pa.binary(8), nullable=False) for name in _WORDS]))
         budget = divide_memory(memory_bytes)
         piles = min(_MOST_PILES, max(1, expected * _ENTRY_BYTES // budget.pile_bytes))
-        self._store = PileStore(codec, piles, scratch, (float(expected),), budget.search_bytes)
+        self._store = PileStore(StorePlan(piles, (float(expected),), budget.search_bytes), codec, scratch)
 
     def add(self, set_index: int, hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
         """Add the hashes, shape ``(n, 2)``, of consecutive records of `INPUTS` or `OUTPUT`."""
@@ -176,19 +178,17 @@ class Search:
         )
 
     def _keep(self, entries: _Entries, set_index: int, file: int) -> None:
-        store = self._store
-        index, bounds = sort_by_pile(find_piles(entries.first, store.pile_count), store.pile_count)
-        entries = entries.take(index)
         columns = [_as_bytes(array) for array in (entries.second, entries.location, entries.count)]
-        batch = pa.RecordBatch.from_arrays(columns, schema=store.codec.schema)
-        store.add(0, file, set_index, Records(entries.first, batch), bounds)
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._store.codec.schema)
+        self._store.add(0, Origin(file, set_index), Records(entries.first, batch))
 
     def run(self) -> Found:
         """Return the records that differ."""
         totals = [0, 0]
         named: list[list[Mismatch]] = [[], []]
-        for pile in range(self._store.pile_count):
-            records = self._store.load(range(pile, pile + 1))
+        reader = PileReader(self._store)
+        for piles in reader.runs():
+            records = reader.load(piles)
             if records is None:
                 continue
             entries, starts = _unpack(records).sort()

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from recshuf.audit.verify.hashing import HashKey
+from recshuf.audit.verify.memory_budget import READING_SHARE
 from recshuf.audit.verify.record_sets import (
     RecordSet,
-    leave_out,
     list_files,
     open_record_set,
     options_of_inputs,
@@ -17,10 +17,12 @@ from recshuf.audit.verify.record_sets import (
 from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
 from recshuf.errors import InputError
 from recshuf.formats import detect_format
-from recshuf.job.planner import plan_reading
+from recshuf.job.plan import Limits, sum_known
+from recshuf.job.planner import halve_blocks, plan_reading
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.records.reader import InputReader
 from recshuf.records.rows import split_ranges
+from recshuf.system.listing import leave_out_output
 from recshuf.system.memory import release_freed
 
 if TYPE_CHECKING:
@@ -43,6 +45,10 @@ if TYPE_CHECKING:
 
 _DECODING_FACTOR = 4.0
 """Memory of decoding a batch, as a multiple of its size."""
+_HASHING_BYTES = 12 << 20
+"""What hashing takes in each thread beside the batch."""
+BLOCKS = halve_blocks(8 << 20)
+"""Sizes of the blocks in which records may be read."""
 
 
 class RecordReader:
@@ -58,13 +64,13 @@ class RecordReader:
         self.record_set = record_set
         self._key = key
         self._progress = progress
-        self._plan = plan_reading(
-            record_set.source.reading_bytes,
-            job.workers,
-            job.memory_bytes,
-            job.read.max_record_bytes,
-            _DECODING_FACTOR if record_set.decoder else 0.0,
-        )
+        copies = 1 + (_DECODING_FACTOR if record_set.decoder else 0)
+
+        def worker_bytes(block: int) -> int:
+            return record_set.source.reading_bytes(block) + int(copies * block) + _HASHING_BYTES
+
+        limits = Limits(job.memory_bytes, job.workers, job.read.max_record_bytes)
+        self._plan = plan_reading(worker_bytes, limits, BLOCKS, READING_SHARE)
 
     def infer_schema(self) -> pa.Schema | None:
         """Return the schema of the tables; reads all records if no file states it. None without a decoder."""
@@ -93,8 +99,7 @@ class RecordReader:
 
     def _read(self, verb: str, visit: VisitTable) -> None:
         source = self.record_set.source
-        counts = [one.record_count for one in source.inputs]
-        total = None if None in counts else sum(count or 0 for count in counts)
+        total = sum_known([one.record_count for one in source.inputs])
         self._progress.start(f"{verb} {self.record_set.name}", total, None)
 
         def visit_parts(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
@@ -166,20 +171,20 @@ def open_comparison(
         When a file cannot be opened, or there are no inputs.
     """
     if files is None:
-        files = leave_out(list_files(job.inputs, job.format, progress), job.inputs, output)
+        files = leave_out_output(list_files(job.inputs, job.options["format"], progress), job.inputs, output)
     if not files:
         raise InputError(job.inputs[0], "holds no file beside those of the output")
-    given_format = job.format or detect_format(files)
+    given_format = job.options["format"] or detect_format(files)
     key = HashKey()
     given = open_record_set("inputs", files, given_format, options_of_inputs(job.read, given_format))
-    files = _list_output(output, manifest, job.to, progress)
-    made_format = job.to or (manifest.to if manifest else None) or detect_format(files)
+    files = _list_output(output, manifest, job.options["to"], progress)
+    made_format = job.options["to"] or (manifest.to if manifest else None) or detect_format(files)
     decodes = as_tables or made_format != given_format
     given.decoder = given.source.decoder() if decodes else None
     inputs = RecordReader(given, key, job, progress)
     if not files:
         return Comparison(inputs, None)
-    added = (FILE_COLUMN, ROW_COLUMN) if job.provenance else manifest.added if manifest else ()
+    added = (FILE_COLUMN, ROW_COLUMN) if job.options["provenance"] else manifest.added if manifest else ()
     schema = _add_fields(inputs.infer_schema(), added)
     read = options_of_output(job.read, given_format, made_format, schema)
     made = open_record_set("output", files, made_format, read)
@@ -200,8 +205,8 @@ def _add_fields(schema: pa.Schema | None, added: tuple[str, ...]) -> pa.Schema |
 
 def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> RecordReader:
     """Open the inputs of a job as tables; columns other than those `wanted` may be missing."""
-    files = list_files(job.inputs, job.format, progress)
-    name = job.format or detect_format(files)
+    files = list_files(job.inputs, job.options["format"], progress)
+    name = job.options["format"] or detect_format(files)
     read = options_of_inputs(job.read, name)
     record_set = open_record_set("inputs", files, name, read)
     if wanted and name == "parquet" and {*wanted} <= {*record_set.source.schema.names}:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,11 +11,11 @@ import pyarrow.types as pt
 
 from recshuf.audit.verify.hashing import HashKey, hash_rows
 from recshuf.audit.verify.type_classes import is_bytes, is_list, storage_of
-from recshuf.errors import RecshufError, UsageError
-from recshuf.formats import load_format, name_by_suffix
+from recshuf.errors import InputError, RecshufError, UsageError
+from recshuf.formats import NameRules, load_format
 from recshuf.interfaces import SupportsFields
+from recshuf.output.manifest import MANIFEST_NAME, Manifest
 from recshuf.system.listing import expand_inputs
-from recshuf.system.paths import real_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,6 +90,24 @@ class RecordSet:
             raise
 
 
+def read_manifest(output: str) -> Manifest | None:
+    """Return the manifest of an output; None where it has none.
+
+    Raises
+    ------
+    InputError
+        When there is one that cannot be read or understood.
+    """
+    name = str(Path(output, MANIFEST_NAME))
+    try:
+        return Manifest.read(Path(output))
+    except OSError as error:
+        raise InputError(name, error.strerror or str(error)) from error
+    except ValueError as error:
+        remedy = "remove it, so that the folder is compared without one"
+        raise InputError(name, "is not a manifest of recshuf", remedy=remedy) from error
+
+
 def list_files(patterns: Sequence[str], name: str | None, progress: Progress) -> list[InputFile]:
     """Return the files that patterns match; in a folder, only files of the format `name` if it is given.
 
@@ -99,12 +118,7 @@ def list_files(patterns: Sequence[str], name: str | None, progress: Progress) ->
     UsageError
         When a path is a pipe or a device.
     """
-
-    def accepts(path: str) -> bool:
-        found = name_by_suffix(path)
-        return found is not None if name is None else found == name
-
-    files = expand_inputs(patterns, accepts, progress.warn)
+    files = expand_inputs(patterns, NameRules(name), progress.warn)
     for file in files:
         _check_regular(file)
     return files
@@ -116,19 +130,6 @@ def _check_regular(file: InputFile) -> None:
         raise UsageError(
             f"{file.name}: verify reads files, some of them twice, and this is none; give a file"
         )
-
-
-def leave_out(files: list[InputFile], patterns: Sequence[str], output: str) -> list[InputFile]:
-    """Return the files that do not lie in the output, unless they were named as inputs themselves."""
-    target, named = real_path(output), {real_path(one) for one in patterns}
-    if target in named:
-        return files
-    paths = [None if file.path is None else real_path(file.path) for file in files]
-    return [
-        file
-        for file, path in zip(files, paths, strict=True)
-        if path is None or path in named or target not in (path, *path.parents)
-    ]
 
 
 def open_record_set(name: str, files: list[InputFile], format_name: str, read: ReadOptions) -> RecordSet:

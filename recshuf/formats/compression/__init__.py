@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, UsageError
+from recshuf.interfaces import NameSuffix
 
 if TYPE_CHECKING:
     from recshuf.formats.compression.encoders import PieceEncoder
@@ -39,27 +40,28 @@ def find_suffix(name: str) -> str:
     return base[dot:].lower() if 0 < dot < len(base) - 1 else ""
 
 
-def split_compression(name: str) -> tuple[str, str | None]:
-    """Return a file name without its compression suffix, and the compression that the suffix stands for.
+def split_suffix(name: str) -> NameSuffix:
+    """Return the suffixes of a file name, taken apart.
 
-    >>> split_compression("a/b.jsonl.zst"), split_compression("b.txt")
-    (('a/b.jsonl', 'zstd'), ('b.txt', None))
+    >>> split_suffix("a/b.jsonl.zst"), split_suffix("b.TXT")
+    (NameSuffix(kind='.jsonl', compression='zstd'), NameSuffix(kind='.txt', compression=None))
+    """
+    suffix = find_suffix(name)
+    compression = INPUT_SUFFIXES.get(suffix) or _FOREIGN_SUFFIXES.get(suffix)
+    return NameSuffix(find_suffix(name[: -len(suffix)]) if compression else suffix, compression)
+
+
+def check_suffix(name: str, suffix: NameSuffix) -> None:
+    """Refuse a file that is named like one of a compression which is not read.
 
     Raises
     ------
     InputError
-        When the suffix is that of a compression which is not read.
+        Naming the compression.
     """
-    suffix = find_suffix(name)
-    if suffix in _FOREIGN_SUFFIXES:
-        raise InputError(
-            name,
-            f"{_FOREIGN_SUFFIXES[suffix]} is not read",
-            remedy="decompress it, or pipe it to standard input",
-        )
-    if suffix in INPUT_SUFFIXES:
-        return name[: -len(suffix)], INPUT_SUFFIXES[suffix]
-    return name, None
+    if suffix.compression not in (None, *INPUT_SUFFIXES.values()):
+        remedy = "decompress it, or pipe it to standard input"
+        raise InputError(name, f"{suffix.compression} is not read", remedy=remedy)
 
 
 def recognise_compression(head: bytes) -> str:

@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING
 import zstandard
 
 from recshuf.errors import InputError
-from recshuf.formats.compression.zstd_frames import FrameWalker
+from recshuf.formats.compression import HEAD_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from recshuf.formats.compression.streams import Readable
 
 _CHUNK_BYTES = 1 << 17
 _COPIED_BYTES = 1 << 20  # what is read as bytes and then copied, so that it is not large twice
 _LARGEST_WINDOW_BYTES = 1 << 31
+_SKIPPABLE_HEAD_BYTES = 8
+_BLOCK_HEAD_BYTES = 3
+_RUN_BLOCK = 1
+_CHECKSUM_BYTES = 4
 _GZIP_BITS = 31
 _GZIP_FIRST_BYTE = 0x1F
 _TRUNCATED = "is truncated: its compressed data ends in the middle"
@@ -43,24 +49,60 @@ class PlainReader:
         self._source.close()
 
 
-class _WalkedSource:
-    """Passes bytes on to the decompressor, each chunk looked through by a walker before."""
+class _FrameInput:
+    """Zstd data as it lies in the file, of which a decompressor reads one frame and nothing behind it.
 
-    def __init__(self, source: Readable, walker: FrameWalker) -> None:
+    ::
+
+        frame:  head(5..18) { block head(3) block(n) }* [checksum(4)]     (RFC 8878)
+    """
+
+    def __init__(self, source: Readable) -> None:
         self._source = source
-        self._walker = walker
-        self._is_ended = False
+        self._waiting = memoryview(b"")
+        self._parts: Iterator[memoryview] = iter(())
+        self.is_cut = False
+        """Whether the data has ended where there should be more."""
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether all of the file has been taken, and it ends with a whole frame."""
-        return self._is_ended and self._walker.is_complete
+    def begin_frame(self, head_bytes: int, *, has_checksum: bool) -> None:
+        """Let `read` go through the next frame."""
+        self._parts = self._list_parts(head_bytes, has_checksum)
 
-    def read(self, size: int) -> bytes:
-        data = self._source.read(size)
-        self._is_ended = not data
-        self._walker.feed(data)
-        return data
+    def read(self, _size: int) -> memoryview | bytes:
+        """Return the next part of the frame, nothing at its end."""
+        return next(self._parts, b"")
+
+    def skip(self, size: int) -> None:
+        """Pass over bytes."""
+        while size and not self.is_cut:
+            size -= len(self._take(min(size, _CHUNK_BYTES)))
+
+    def peek(self, size: int) -> memoryview:
+        """Return the next `size` bytes, or fewer at the end of the data."""
+        pieces: list[bytes | memoryview] = [self._waiting]
+        missing = size - len(self._waiting)
+        while missing > 0 and (data := self._source.read(_CHUNK_BYTES)):
+            missing -= len(data)
+            pieces.append(data)
+        if len(pieces) > 1:
+            self._waiting = memoryview(b"".join(pieces))
+        return self._waiting[:size]
+
+    def _take(self, size: int) -> memoryview:
+        part = self.peek(size)
+        self._waiting = self._waiting[size:]
+        self.is_cut = len(part) < size
+        return part
+
+    def _list_parts(self, head_bytes: int, has_checksum: bool) -> Iterator[memoryview]:
+        yield self._take(head_bytes)
+        is_last = False
+        while not is_last and not self.is_cut:
+            head = int.from_bytes(self.peek(_BLOCK_HEAD_BYTES), "little")
+            is_last, is_run, size = bool(head & 1), head >> 1 & 3 == _RUN_BLOCK, head >> 3
+            yield self._take(_BLOCK_HEAD_BYTES + (1 if is_run else size))
+        if has_checksum:
+            yield self._take(_CHECKSUM_BYTES)
 
 
 class ZstdReader:
@@ -69,51 +111,93 @@ class ZstdReader:
     def __init__(self, name: str, source: Readable) -> None:
         self._name = name
         self._source = source
-        self._walker = FrameWalker(name, _LARGEST_WINDOW_BYTES)
-        self._walked = _WalkedSource(source, self._walker)
-        self._size = 0
-        self._stream = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW_BYTES).stream_reader(
-            self._walked,  # type: ignore[arg-type] # it calls read alone
-            read_size=_CHUNK_BYTES,
-            read_across_frames=True,
-            closefd=False,
-        )
-
-    @property
-    def window_bytes(self) -> int:
+        self._input = _FrameInput(source)
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW_BYTES)
+        self._frame: zstandard.ZstdDecompressionReader | None = None
+        self._stated_bytes = 0
+        self._is_first = True
+        self._max_window_bytes = _LARGEST_WINDOW_BYTES
+        self.window_bytes = 0
         """See `ByteReader`."""
-        return self._walker.window_bytes
 
     def limit_window(self, max_window_bytes: int) -> None:
         """See `ByteReader`."""
-        self._walker.limit_window(max_window_bytes)
+        self._max_window_bytes = min(max_window_bytes, self._max_window_bytes)
+        self._check_window()
 
     def readinto(self, view: memoryview) -> int:
         """See `ByteReader`."""
-        try:
-            count = self._stream.readinto(view)
-        except zstandard.ZstdError as error:
-            raise InputError(self._name, f"its zstd data is damaged ({error})") from error
-        self._size += count
-        if not count:
-            self._check_end()
-        return count
-
-    def _check_end(self) -> None:
-        if not self._walked.is_complete:
-            raise InputError(self._name, _TRUNCATED)
-        # The library does not compare the two where a frame ends with an empty block.
-        expected = self._walker.content_bytes
-        if expected is not None and expected != self._size:
-            raise InputError(
-                self._name,
-                f"its zstd data is damaged (it holds {self._size} bytes, its frames say {expected})",
-            )
+        while True:
+            self._frame = self._frame or self._begin_frame()
+            if self._frame is None:
+                return 0
+            try:
+                count = self._frame.readinto(view)
+            except zstandard.ZstdError as error:
+                raise self._damage(error) from error
+            if count:
+                return count
+            self._check_end(self._frame.tell())
+            self._frame = None
 
     def close(self) -> None:
         """See `ByteReader`."""
-        self._stream.close()  # type: ignore[no-untyped-call] # zstandard leaves it untyped
         self._source.close()
+
+    def _begin_frame(self) -> zstandard.ZstdDecompressionReader | None:
+        """Return what reads the next frame that is not skippable; None at the end of the data."""
+        while head := bytes(self._input.peek(HEAD_BYTES)):
+            try:
+                parameters = zstandard.get_frame_parameters(head)
+            except zstandard.ZstdError as error:
+                raise self._bad_head(error) from error
+            self._is_first = False
+            self._stated_bytes = parameters.content_size
+            if head.startswith(zstandard.FRAME_HEADER):
+                self._check_dictionary(parameters.dict_id)
+                self.window_bytes = max(self.window_bytes, parameters.window_size)
+                self._check_window()
+                head_bytes = zstandard.frame_header_size(head)
+                self._input.begin_frame(head_bytes, has_checksum=parameters.has_checksum)
+                return self._decompressor.stream_reader(self._input)  # type: ignore[arg-type] # it calls read alone
+            self._input.skip(_SKIPPABLE_HEAD_BYTES + parameters.content_size)
+            self._check_end(parameters.content_size)
+        return None
+
+    def _bad_head(self, error: zstandard.ZstdError) -> InputError:
+        if "not enough data" in str(error):
+            return InputError(self._name, _TRUNCATED)
+        if "Unknown frame descriptor" not in str(error):
+            return self._damage(error)
+        return InputError(
+            self._name, "is not zstd data" if self._is_first else "has bytes behind its last zstd frame"
+        )
+
+    def _check_dictionary(self, dictionary: int) -> None:
+        if dictionary:
+            raise InputError(
+                self._name,
+                f"was compressed with a zstd dictionary (number {dictionary}), which the file does not hold",
+                remedy="decompress it with zstd -d -D DICTIONARY",
+            )
+
+    def _check_window(self) -> None:
+        if self.window_bytes > self._max_window_bytes:
+            raise InputError(
+                self._name,
+                f"its zstd window needs {self.window_bytes} bytes of memory, {self._max_window_bytes} are free",
+                remedy="raise --memory, or compress it again without --long",
+            )
+
+    def _check_end(self, held_bytes: int) -> None:
+        if self._input.is_cut:
+            raise InputError(self._name, _TRUNCATED)
+        # The library does not compare the two where a frame ends with an empty block.
+        if self._stated_bytes not in (zstandard.CONTENTSIZE_UNKNOWN, held_bytes):
+            raise self._damage(f"a frame holds {held_bytes} bytes, its head says {self._stated_bytes}")
+
+    def _damage(self, said: object) -> InputError:
+        return InputError(self._name, f"its zstd data is damaged ({said})")
 
 
 class GzipReader:

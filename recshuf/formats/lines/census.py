@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from recshuf.errors import InputError
 from recshuf.formats.compression import (
     HEAD_BYTES,
-    find_suffix,
+    check_suffix,
     open_reader,
     recognise_compression,
-    split_compression,
 )
 from recshuf.formats.lines.files import (
     FileSource,
@@ -31,7 +30,6 @@ from recshuf.interfaces import InputSummary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
     from typing import BinaryIO
 
     from recshuf.formats.compression.streams import ByteReader
@@ -129,14 +127,19 @@ class Census:
             raise read_error(given.name, error) from error
         finally:
             close_read(descriptor)
-        compression = self._choose_compression(given.path, head)
+        compression = self._choose_compression(given, head)
         file = LineFile(given.name, given.path, status.st_size, status.st_mtime_ns)
         return self._look_at_file(file, compression, rates.get(compression))
 
     def _judge_by_size(self, given: InputFile, rate: Rate) -> LineInput | None:
         """Return what is known of a file without a header whose name says that it is plain, if it can be read."""
         name, path, stamp = given.name, given.path, given.stamp
-        if path is None or stamp is None or find_suffix(name) not in self._suffixes:
+        if (
+            path is None
+            or stamp is None
+            or given.suffix.compression
+            or given.suffix.kind not in self._suffixes
+        ):
             return None
         if not os.access(path, os.R_OK):
             return None
@@ -144,11 +147,11 @@ class Census:
         header = b"" if file.size else None
         return LineInput(name, "none", header, 0, 0, rate.estimate(file), file, None)
 
-    def _choose_compression(self, path: Path, head: bytes) -> str:
-        stem, compression = split_compression(str(path))
-        if compression:
-            return compression
-        return "none" if find_suffix(stem) in self._suffixes else recognise_compression(head)
+    def _choose_compression(self, given: InputFile, head: bytes) -> str:
+        check_suffix(given.name, given.suffix)
+        if given.suffix.compression:
+            return given.suffix.compression
+        return "none" if given.suffix.kind in self._suffixes else recognise_compression(head)
 
     def _look_at_stream(self, name: str, stream: BinaryIO, *, owned: bool) -> LineInput:
         head = b""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from abc import abstractmethod
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.formats.compression.encoders import PieceEncoder
+    from recshuf.formats.lines.source import LineLayout
+    from recshuf.interfaces import WriteOptions
 
     Encode = Callable[[pa.RecordBatch], pa.LargeBinaryArray]
 
@@ -251,14 +252,12 @@ class LineTarget(Target):
     ----------
     suffix
         File name suffix without that of the compression.
-    compression
-        ``none``, ``zstd`` or ``gzip``.
-    level
-        None for the default of the compression.
-    header
-        What each shard begins with.
-    drop_page_cache
-        See `WriteOptions`.
+    layout
+        Of the inputs, where batches hold their lines; None where they hold tables.
+    options
+        Their compression, if they name one, is taken in place of that of the layout.
+    encode
+        What turns a table into lines; None where batches hold lines.
 
     Raises
     ------
@@ -267,22 +266,19 @@ class LineTarget(Target):
     """
 
     def __init__(
-        self, suffix: str, compression: str, level: int | None, header: bytes, *, drop_page_cache: bool
+        self, suffix: str, layout: LineLayout | None, options: WriteOptions, encode: Encode | None
     ) -> None:
-        self._drop_page_cache = drop_page_cache
-        self._compression = compression
-        self._level = level
-        self._header = header
-        self._encoder = open_encoder(compression, level)
-        self.suffix = suffix + OUTPUT_SUFFIXES[compression]
-
-    @abstractmethod
-    def encoder(self) -> Encode | None:
-        """Return what turns batches into lines; None where they are lines."""
+        self._forgets = options.drop_page_cache
+        self._compression = options.compression or (layout.compression if layout else "none")
+        self._level = options.compression_level
+        self._header = layout.header if layout else b""
+        self._encode = encode
+        self._encoder = open_encoder(self._compression, self._level)
+        self.suffix = suffix + OUTPUT_SUFFIXES[self._compression]
 
     def sink_bytes(self, threads: int) -> int:
         """See `Target`."""
-        lines_bytes = _ENCODED_PART * _ENCODED_BYTES if self.encoder() else 0
+        lines_bytes = _ENCODED_PART * _ENCODED_BYTES if self._encode else 0
         if self._encoder is None:
             return lines_bytes + 2 * _GATHERED_BYTES
         # One piece is being filled and one waits while as many as there are threads are encoded.
@@ -290,7 +286,7 @@ class LineTarget(Target):
 
     def open(self, path: Path, threads: int) -> LineSink:
         """See `Target`."""
-        return self._open(FileOutput(path, drop_page_cache=self._drop_page_cache), threads)
+        return self._open(FileOutput(path, drop_page_cache=self._forgets), threads)
 
     def open_stream(self, stream: BinaryIO, threads: int) -> LineSink:
         """See `SupportsStream`."""
@@ -300,7 +296,7 @@ class LineTarget(Target):
         encoder = open_encoder(self._compression, self._level)
         try:
             writer = PlainWriter(output) if encoder is None else EncodedWriter(output, encoder, threads)
-            return LineSink(output, writer, self._header, self.encoder())
+            return LineSink(output, writer, self._header, self._encode)
         except BaseException:
             with suppress(OSError):
                 output.close()

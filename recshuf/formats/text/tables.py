@@ -96,30 +96,18 @@ class TextDecoder(Decoder):
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
         """See `Decoder`: what is not UTF-8 is bad."""
-        records = batch.column(0)
-        if self._takes_bytes or _is_utf8(strip_separator(records, self._separator)):
+        values = strip_separator(batch.column(0), self._separator)
+        if self._takes_bytes or _is_utf8(values):
             return None
+        bad = find_invalid(values)
         if self._sets_bad_aside:
-            bad = find_invalid(strip_separator(records, self._separator))
             return BadRecords(bad, ["is not UTF-8"] * len(bad))
-        row = first_row + self._find_invalid(records)
         raise InputError(
             self._names[input_index],
             "is not UTF-8",
-            place=f"line {row + self._header_lines + 1}",
+            place=f"line {first_row + int(bad[0]) + self._header_lines + 1}",
             remedy='give --schema with {"text": "binary"} to keep it as bytes',
         )
-
-    def _find_invalid(self, records: pa.LargeBinaryArray) -> int:
-        """Return the first record that is not UTF-8, there being one, by halving."""
-        low, high = 0, len(records)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if _is_utf8(strip_separator(records.slice(low, middle - low), self._separator)):
-                low = middle
-            else:
-                high = middle
-        return low
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """See `Decoder`."""

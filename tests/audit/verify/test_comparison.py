@@ -19,10 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf.audit.verify import mismatches
+from recshuf.audit.verify import mismatches, record_readers
 from recshuf.audit.verify.mismatches import INPUTS, Mismatch
 from recshuf.errors import InputError, UsageError
-from recshuf.job import planner
 from recshuf.piles.scratch import Scratch
 from recshuf.records.reader import InputReader
 from tests.run.test_conversions import PAIRS, WRITERS, choose_schema, make_columns
@@ -412,6 +411,13 @@ def test_a_directory_without_manifest_is_compared_by_its_files(tmp_path: Path):
     assert recshuf.verify(path, output).extra_places[0].name == str(output / "more.txt")
 
 
+def test_a_manifest_may_name_inputs_that_are_no_utf8(tmp_path: Path):
+    path = write_lines(tmp_path / os.fsdecode(b"\xff.txt"), LINES)
+    for seed in (1, 2):
+        recshuf.shuffle(path, f"{tmp_path}/out/", seed=seed, overwrite=True)
+    assert recshuf.verify(path, tmp_path / "out").is_equal
+
+
 def test_an_output_among_the_inputs_is_not_an_input(tmp_path: Path):
     (tmp_path / "data").mkdir()
     _, output = make_output(tmp_path / "data")
@@ -538,8 +544,7 @@ def test_tallies_are_sums_modulo_2_to_the_64_of_each_bucket(values: list[int], r
 
 
 def test_rows_are_numbered_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(planner, "LARGEST_READING_BLOCK", 4096)
-    monkeypatch.setattr(planner, "SMALLEST_READING_BLOCK", 4096)
+    monkeypatch.setattr(record_readers, "BLOCKS", [4096])
     lines = [b"%08d" % number for number in range(20_000)]
     for suffix in ("", ".gz"):
         path = tmp_path / f"in.txt{suffix}"
@@ -553,8 +558,7 @@ def test_rows_are_numbered_across_blocks(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_rows_are_numbered_across_the_batches_of_a_fragment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(planner, "LARGEST_READING_BLOCK", 4096)
-    monkeypatch.setattr(planner, "SMALLEST_READING_BLOCK", 4096)
+    monkeypatch.setattr(record_readers, "BLOCKS", [4096])
     table = pa.table({"n": np.arange(20_000)})
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=10_000)
     pq.write_table(table.filter(np.arange(20_000) != 12_345), tmp_path / "out.parquet")

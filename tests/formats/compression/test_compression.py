@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.compression import (
+    check_suffix,
     decompress_head,
     find_suffix,
     open_encoder,
     open_reader,
     recognise_compression,
-    split_compression,
+    split_suffix,
 )
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def test_a_gzip_file_cut_anywhere_is_refused_or_ends_with_a_member() -> None:
 def test_a_zstd_frame_that_holds_less_than_it_says_is_refused(before: bytes, behind: bytes) -> None:
     """One of 38,810 bytes whose only block is empty: found by fuzzing, accepted by the library."""
     hollow = bytes.fromhex("28b52ffd 40 65 9a96 010000")
-    with pytest.raises(InputError, match=r"holds \d+ bytes, its frames say 388\d\d"):
+    with pytest.raises(InputError, match="a frame holds 0 bytes, its head says 38810"):
         read_all(before + hollow + behind, "zstd", 100)
 
 
@@ -271,11 +272,11 @@ def test_an_empty_output_is_a_valid_file() -> None:
 
 
 def test_compression_is_told_by_suffix_and_by_content() -> None:
-    assert split_compression("x/a.jsonl.ZST") == ("x/a.jsonl", "zstd")
-    assert split_compression("a.gz") == ("a", "gzip")
-    assert split_compression(".gz") == (".gz", None)
-    with pytest.raises(InputError, match="bzip2 is not read"):
-        split_compression("a.txt.bz2")
+    assert split_suffix("x/a.jsonl.ZST") == (".jsonl", "zstd")
+    assert split_suffix("a.gz") == ("", "gzip")
+    assert split_suffix(".gz") == ("", None)
+    with pytest.raises(InputError, match=r"a\.txt\.bz2: bzip2 is not read"):
+        check_suffix("a.txt.bz2", split_suffix("a.txt.bz2"))
     assert recognise_compression(zstd_frame(b"")) == "zstd"
     assert recognise_compression(SKIPPABLE) == "zstd"
     assert recognise_compression(gzip.compress(b"")) == "gzip"

@@ -10,7 +10,7 @@ from h5py import h5a, h5ds, h5s, h5t
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.file.contents import find_address
 from recshuf.formats.hdf5.file.opening import reading
-from recshuf.formats.hdf5.file.types import copy_type, holds_variable_length, kind_of
+from recshuf.formats.hdf5.file.types import holds_variable_length, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ def copy_attributes(source: h5py.HLObject, target: h5py.HLObject, name: str, *, 
         place = f"attribute {key!r} of {source.name!r}"
         with reading(name, place):
             attribute = h5a.open(source.id, _encode_name(key))
-            tid = copy_type(attribute.get_type())
+            tid = attribute.get_type().copy()
             if not tid.detect_class(h5t.REFERENCE):
                 _copy_attribute(attribute, tid, target, _encode_name(key))
             elif key not in _SCALE_BOOKKEEPING and not lenient:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from h5py import h5d, h5p, h5s, h5t
 
-from recshuf.formats.hdf5.file.types import Kind, copy_type, describe_type, kind_of
+from recshuf.formats.hdf5.file.types import Kind, describe_type, kind_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _CACHE_SLOTS = 521
 
@@ -78,7 +82,7 @@ class Storage:
 
 def read_column(dataset: h5d.DatasetID, name: str, arrow_type: str | None = None) -> Column:
     """Return the column that a dataset with a first axis makes."""
-    tid = copy_type(dataset.get_type())
+    tid = dataset.get_type().copy()
     row_shape = tuple(dataset.shape[1:])
     row_bytes = prod(row_shape) * tid.get_size()
     return Column(name, kind_of(tid), tid.encode(), row_shape, row_bytes, arrow_type)
@@ -115,7 +119,13 @@ def select_rows(
     return h5s.create_simple(shape), in_file
 
 
-def view_offsets(array: pa.LargeBinaryArray) -> np.ndarray:
+def view_bytes(array: pa.Array) -> NDArray[np.uint8]:
+    """Return the bytes of the values of an array of fixed width without nulls, as a view."""
+    width = array.type.bit_width // 8
+    return np.frombuffer(array.buffers()[1] or b"", np.uint8, len(array) * width, array.offset * width)
+
+
+def view_offsets(array: pa.LargeBinaryArray) -> NDArray[np.int64]:
     """Return the n + 1 offsets of an array of n values, as a view."""
     buffer = array.buffers()[1]
     if buffer is None or len(array) == 0:

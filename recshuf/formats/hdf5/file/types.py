@@ -115,8 +115,3 @@ def describe_type(tid: h5t.TypeID) -> str:
         return f"{type(tid).__name__.removeprefix('Type').removesuffix('ID').lower()}{8 * tid.get_size()}"
     enum = h5py.check_enum_dtype(dtype)
     return f"enum {enum}" if enum else str(dtype)
-
-
-def copy_type(tid: h5t.TypeID) -> h5t.TypeID:
-    """Return a type that belongs to no file."""
-    return tid.copy()

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     Bytes = bytes | bytearray | memoryview
 
 CHECKSUM_BYTES = 4
 _MODULUS = 65535
-_ROW_WORDS = 128
-"""Words that are summed up, weighted, without overflow of 32 bits."""
+_BLOCK_WORDS = 1 << 15
+"""Words summed at once: their sums fit 64 bits, and they themselves the cache of a core."""
 
 
 def make_checksum(body: Bytes) -> bytes:
@@ -34,22 +32,16 @@ def has_right_checksum(stored: Bytes) -> bool:
 
 
 def _sum_words(body: Bytes) -> tuple[int, int]:
-    """Return the sum of all words, and that of these sums after each word; the latter up to the modulus."""
-    words = _view_words(body)
-    sums = words.sum(axis=1, dtype=np.uint64)
-    # A word counts as often as there are words from it on: inside its row, and once for each word of later rows.
-    weighted = (words * np.arange(_ROW_WORDS, 0, -1, dtype=np.uint32)).sum(axis=1, dtype=np.uint64)
-    rows_after = np.arange(len(words) - 1, -1, -1, dtype=np.uint64)
-    later = rows_after * np.uint64(_ROW_WORDS) % np.uint64(_MODULUS)
-    return int(sums.sum()), int((weighted + sums * later).sum())
-
-
-def _view_words(body: Bytes) -> NDArray[np.uint32]:
-    """Return words in rows of `_ROW_WORDS`, after zeros, which change no sum."""
+    """Return the sum of all words, and that of these sums after each word."""
     view = np.frombuffer(body, np.uint8)
     if len(view) % 2:
         view = np.append(view, np.uint8(0))
-    given = view.view(">u2")
-    words = np.zeros(-(-len(given) // _ROW_WORDS) * _ROW_WORDS, np.uint32)
-    words[len(words) - len(given) :] = given
-    return words.reshape(-1, _ROW_WORDS)
+    words = view.view(">u2")
+    total = weighted = 0
+    for start in range(0, len(words), _BLOCK_WORDS):
+        block = words[start : start + _BLOCK_WORDS].astype(np.uint64)
+        # A word counts as often as there are words from it on.
+        weights = np.arange(len(block), 0, -1, dtype=np.uint64)
+        weighted += total * len(block) + int(block @ weights)
+        total += int(block.sum())
+    return total, weighted

@@ -15,29 +15,26 @@ import numpy as np
 from h5py import h5z
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from recshuf.formats.hdf5.filters.fletcher32 import Bytes
-
-    _Function = Callable[[int, int, int, int], int]
 
 
 @cache
-def _find_function(name: str) -> _Function | None:
-    """Return ``unsigned name(const void *in, unsigned in_len, void *out, unsigned out_len)``, 0 where it fails."""
+def _load_library() -> ctypes.CDLL | None:
+    """Return what has ``unsigned lzf_...(const void *in, unsigned in_len, void *out, unsigned out_len)``, if any."""
     try:
-        function = getattr(ctypes.CDLL(h5z.__file__, use_errno=True), name)
+        library = ctypes.CDLL(h5z.__file__, use_errno=True)
+        functions = (library.lzf_compress, library.lzf_decompress)
     except (OSError, AttributeError):
         return None
-    function.argtypes = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint)
-    function.restype = ctypes.c_uint
-    found: _Function = function
-    return found
+    for function in functions:
+        function.argtypes = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint)
+        function.restype = ctypes.c_uint
+    return library
 
 
 def has_lzf() -> bool:
     """Tell whether the functions here can be used."""
-    return None not in (_find_function("lzf_compress"), _find_function("lzf_decompress"))
+    return _load_library() is not None
 
 
 def compress(plain: Bytes) -> Bytes | None:
@@ -63,10 +60,9 @@ def decompress(stored: Bytes, size: int) -> Bytes | None:
 
 def _call(name: str, given: Bytes, most: int) -> Bytes | None:
     """Return what a function makes of some bytes, if that is at most `most` bytes; None where it fails."""
-    function = _find_function(name)
-    if function is None or most <= 0:
+    if most <= 0:
         return None
     source, target = np.frombuffer(given, np.uint8), np.empty(most, np.uint8)
     ctypes.set_errno(0)
-    length = function(source.ctypes.data, len(source), target.ctypes.data, len(target))
+    length = getattr(_load_library(), name)(source.ctypes.data, len(source), target.ctypes.data, len(target))
     return target[:length].data if length else None

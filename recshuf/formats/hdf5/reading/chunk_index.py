@@ -12,11 +12,11 @@ from h5py import h5z
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.file.dataset import find_chunk
+from recshuf.formats.hdf5.filters.fletcher32 import CHECKSUM_BYTES
 
 if TYPE_CHECKING:
     from h5py import h5d
 
-_CHECKSUM_BYTES = 4
 _SIZE_KEEPING_FILTERS = {h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
 # No filter makes a chunk that much larger, and what reads a chunk has all of it in memory.
 _MOST_GROWTH = 2
@@ -72,7 +72,7 @@ class _ChunkChecker:
             self._sizes[mask] = self._find_size(mask)
         expected = self._sizes[mask]
         if expected is None:
-            return None if _CHECKSUM_BYTES < info.size <= self._most_bytes else f"has {info.size} bytes"
+            return None if CHECKSUM_BYTES < info.size <= self._most_bytes else f"has {info.size} bytes"
         if info.size == expected or (info.size == self._chunk_bytes and self._is_cut(info.chunk_offset)):
             return None
         return f"has {info.size} bytes instead of {expected}"
@@ -82,7 +82,7 @@ class _ChunkChecker:
         codes = [code for index, code in enumerate(self._codes) if not mask >> index & 1]
         if not _SIZE_KEEPING_FILTERS.issuperset(codes):
             return None
-        return self._chunk_bytes + _CHECKSUM_BYTES * codes.count(h5z.FILTER_FLETCHER32)
+        return self._chunk_bytes + CHECKSUM_BYTES * codes.count(h5z.FILTER_FLETCHER32)
 
     def _is_cut(self, offset: tuple[int, ...]) -> bool:
         """Tell whether a chunk reaches over the edge: HDF5 can be told not to filter those."""

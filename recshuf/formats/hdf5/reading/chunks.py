@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     _Offset = tuple[int, ...]
 
-_REFERENCE_BYTES = 16
+REFERENCE_BYTES = 16
+"""Of a length of 4 bytes, an address of 8, and an index of 4."""
 
 
 def make_inflater(dataset: h5d.DatasetID, *, keeps: bool) -> ChunkReader | None:
@@ -43,7 +44,7 @@ def make_reference_reader(dataset: h5d.DatasetID) -> ChunkReader | None:
 
     References come as zeros where they cannot be read.
     """
-    pipeline = find_pipeline(dataset, _REFERENCE_BYTES)
+    pipeline = find_pipeline(dataset, REFERENCE_BYTES)
     return None if pipeline is None else ChunkReader(dataset, pipeline, keeps=True)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.file.dataset import Column, find_chunk
 from recshuf.formats.hdf5.file.types import Kind
-from recshuf.formats.hdf5.reading.chunks import ChunkReader, make_reference_reader
+from recshuf.formats.hdf5.reading.chunks import REFERENCE_BYTES, ChunkReader, make_reference_reader
 from recshuf.formats.hdf5.reading.heap import SMALL_FILE_BYTES, HeapValues, check_heaps
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Stamp
 
-_REFERENCE_BYTES = 16
-"""Of a length of 4 bytes, an address of 8, and an index of 4."""
 _ADDRESS_BYTES = 8
 _STEP_ROWS = 1 << 16
 _HEAP_EXTRA_BYTES = 1 << 20
@@ -68,7 +66,7 @@ class ValueGuard:
         for low in range(start, stop, _STEP_ROWS):
             raw = self._read(low, min(low + _STEP_ROWS, stop))
             if raw is not None:
-                self._check_references(raw.reshape(-1, _REFERENCE_BYTES), low, most_bytes)
+                self._check_references(raw.reshape(-1, REFERENCE_BYTES), low, most_bytes)
 
     def _check_references(self, references: NDArray[np.uint8], start: int, most_bytes: int) -> None:
         lengths = references[:, :4].copy().view("<u4")[:, 0].astype(np.int64) * self._item_bytes
@@ -101,6 +99,6 @@ class ValueGuard:
             return self._chunks.read(start, stop)
         if self._offset is None:
             return None
-        size = (stop - start) * _REFERENCE_BYTES
-        raw = os.pread(self._descriptor, size, self._offset + start * _REFERENCE_BYTES)
+        size = (stop - start) * REFERENCE_BYTES
+        raw = os.pread(self._descriptor, size, self._offset + start * REFERENCE_BYTES)
         return np.frombuffer(raw, np.uint8) if len(raw) == size else None

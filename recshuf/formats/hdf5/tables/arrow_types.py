@@ -7,18 +7,6 @@ import re
 import pyarrow as pa
 
 ARROW_TYPE_ATTRIBUTE = "arrow_type"
-_UNITS = ("s", "ms", "us", "ns")
-_PLAIN_TYPES = [
-    pa.date32(),
-    pa.date64(),
-    pa.time32("s"),
-    pa.time32("ms"),
-    pa.time64("us"),
-    pa.time64("ns"),
-    *(pa.duration(unit) for unit in _UNITS),
-    *(pa.timestamp(unit) for unit in _UNITS),
-]
-_BY_NAME = {str(each): each for each in _PLAIN_TYPES}
 _WITH_ZONE = re.compile(r"timestamp\[(s|ms|us|ns), tz=([^\]]+)\]")
 BINARY_NAME = "large_binary"
 
@@ -37,4 +25,10 @@ def parse_temporal(name: str | None) -> pa.DataType | None:
     TimestampType(timestamp[us, tz=Europe/Berlin])
     """
     zoned = _WITH_ZONE.fullmatch(name or "")
-    return pa.timestamp(*zoned.groups()) if zoned else _BY_NAME.get(name or "")
+    if zoned:
+        return pa.timestamp(*zoned.groups())
+    try:
+        kind = pa.type_for_alias(name or "")
+    except ValueError:
+        return None
+    return kind if str(kind) == name and find_stand_in(kind) else None

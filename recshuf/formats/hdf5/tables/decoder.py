@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.file.dataset import view_offsets
+from recshuf.formats.hdf5.file.dataset import view_bytes, view_offsets
 from recshuf.formats.hdf5.file.types import Kind
 from recshuf.formats.hdf5.tables.arrow_types import BINARY_NAME, find_stand_in, parse_temporal
 from recshuf.formats.hdf5.tables.forms import BadValueError, Form, decode_text, find_form
@@ -45,9 +45,8 @@ class _FixedLeaf(_Leaf):
         self.can_fail = self._form.can_fail
 
     def decode(self, rows: pa.Array) -> pa.Array:
-        width = rows.type.byte_width
-        raw = np.frombuffer(rows.buffers()[1] or b"", np.uint8, len(rows) * width, rows.offset * width)
-        values = self._form.decode(raw.reshape(len(rows), width)[:, : self._row_bytes])
+        raw = view_bytes(rows).reshape(len(rows), rows.type.byte_width)
+        values = self._form.decode(raw[:, : self._row_bytes])
         return values.view(self._noted) if self._noted else values
 
 

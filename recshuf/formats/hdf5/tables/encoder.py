@@ -12,7 +12,7 @@ import pyarrow as pa
 from h5py import h5t
 
 from recshuf.errors import ConversionError
-from recshuf.formats.hdf5.file.dataset import view_offsets
+from recshuf.formats.hdf5.file.dataset import view_bytes, view_offsets
 from recshuf.formats.hdf5.tables.arrow_types import BINARY_NAME, find_stand_in
 
 if TYPE_CHECKING:
@@ -234,5 +234,4 @@ def view_items(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
     if pa.types.is_boolean(array.type):
         flags: np.ndarray[Any, Any] = array.to_numpy(zero_copy_only=False)
         return flags.view(np.uint8)
-    width = array.type.bit_width // 8
-    return np.frombuffer(array.buffers()[1] or b"", np.uint8, len(array) * width, array.offset * width)
+    return view_bytes(array)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from h5py import h5t
 from h5py._objects import phil
 
-from recshuf.formats.hdf5.file.dataset import Column, select_rows, view_offsets
+from recshuf.formats.hdf5.file.dataset import Column, select_rows, view_bytes, view_offsets
 from recshuf.formats.hdf5.file.types import Kind
 from recshuf.system.threads import Pool
 
@@ -131,7 +131,7 @@ class LibraryWriter(RowWriter):
     def _write(self, start: int, rows: pa.Array) -> None:
         in_memory, in_file = select_rows(self._dataset, start, len(rows), self._column.row_shape)
         if self._column.kind is Kind.FIXED:
-            values = _view_fixed(rows, self._column.row_bytes)
+            values = view_bytes(rows)
             self._dataset.write(in_memory, in_file, values, self._dataset.get_type())
         else:
             is_string = self._column.kind is Kind.STRING
@@ -194,7 +194,7 @@ class ChunkWriter(RowWriter):
             self._append(rows)
 
     def _append(self, rows: pa.Array) -> None:
-        values = _view_fixed(rows, self._row_bytes).reshape(len(rows), self._row_bytes)
+        values = view_bytes(rows).reshape(len(rows), self._row_bytes)
         if self._waiting_count:
             values = values[self._wait(values) :]
         whole = len(values) - len(values) % self._band_rows
@@ -259,10 +259,6 @@ class ChunkWriter(RowWriter):
 
 def _join(pieces: Sequence[pa.Array]) -> pa.Array:
     return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
-
-
-def _view_fixed(rows: pa.FixedSizeBinaryArray, width: int) -> NDArray[np.uint8]:
-    return np.frombuffer(rows.buffers()[1], np.uint8, len(rows) * width, rows.offset * width)
 
 
 def _list_strings(rows: pa.LargeBinaryArray) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, InputError, SchemaMismatch
-from recshuf.formats.jsonl.decoding.bad_lines import Sieve
+from recshuf.formats.jsonl.decoding.bad_lines import find_misshapen
 from recshuf.formats.jsonl.decoding.columns import walk_columns
 from recshuf.formats.jsonl.decoding.inference import GivenTypes, InferredTypes
 from recshuf.formats.jsonl.decoding.line_checks import (
@@ -71,7 +71,7 @@ class JsonDecoder(Decoder):
         others = "error" if field is None else "ignore"
         self._types = InferredTypes(field) if schema is None else GivenTypes(schema, others=others)
         self._final_parser = None if schema is None else self._narrow(self._types.parser)
-        self._sieve = Sieve(self._types, self._record_error) if sets_bad_aside else None
+        self._sets_bad_aside = sets_bad_aside
         self._prefix_end: Spot | None = None
 
     def infer_from_prefix(self, input_index: int) -> None:
@@ -101,7 +101,7 @@ class JsonDecoder(Decoder):
         faults = Faults()
         for start, lines in cut_pieces(records):
             rows = Rows(input_index, numbers[start : start + len(lines)])
-            faults |= self._observe_piece(lines, rows)
+            faults |= self._observe_lines(lines, rows, self._types.learn)
         if not faults:
             return None
         found = sorted(faults)
@@ -147,27 +147,60 @@ class JsonDecoder(Decoder):
         """Return a parser of no more than the field that is wanted."""
         return parser if self._field is None else parser.narrow(self._field)
 
-    def _observe_piece(self, lines: pa.Array, rows: Rows) -> Faults:
-        if self._sieve is None:
-            self._observe_lines(lines, rows, self._types.learn)
-            return {}
-        try:
-            return self._sieve.sift(lines, rows)
-        except Conflict as conflict:
-            raise self._conflict_error(conflict) from conflict
+    def _observe_lines(
+        self,
+        lines: pa.Array,
+        rows: Rows,
+        look_at: Callable[[pa.Array, Rows], None],
+        *,
+        is_sifted: bool = False,
+    ) -> Faults:
+        """Look at lines, cutting them in half until what is wrong with them is wrong with a single one.
 
-    def _observe_lines(self, lines: pa.Array, rows: Rows, look_at: Callable[[pa.Array, Rows], None]) -> None:
-        """Look at lines, cutting them in half until what is wrong with them is wrong with a single one."""
+        Returns the faults of the lines that are set aside, by row. `is_sifted` tells that all of them are JSON objects.
+        """
+        if not len(lines):
+            return {}
         try:
             look_at(lines, rows)
         except Conflict as conflict:
             raise self._conflict_error(conflict) from conflict
         except BadRecord as error:
-            if error.row is not None or len(lines) == 1:
+            faults = self._find_faults(error, lines, is_sifted) if self._sets_bad_aside else {}
+            is_found = len(lines) == 1 or (error.row is not None and not self._sets_bad_aside)
+            if is_found and not faults:
                 raise self._record_error(error, rows.spot(error.row or 0)) from error
+        else:
+            return {}
+        if faults:
+            left = np.delete(np.arange(len(lines)), list(faults))
+            parts = [(lines.take(pa.array(left)), rows.take(left))]
+        else:
             half = len(lines) // 2
-            self._observe_lines(lines.slice(0, half), rows.cut(0, half), look_at)
-            self._observe_lines(lines.slice(half), rows.cut(half, len(lines)), look_at)
+            parts = [
+                (lines.slice(0, half), rows.cut(0, half)),
+                (lines.slice(half), rows.cut(half, len(lines))),
+            ]
+        found = {int(rows.numbers[at]): fault for at, fault in faults.items()}
+        for part in parts:
+            found |= self._observe_lines(*part, look_at, is_sifted=True)
+        return found
+
+    def _find_faults(self, error: BadRecord, lines: pa.Array, is_sifted: bool) -> Faults:
+        """Return what is wrong with some lines by themselves, by index, as far as an error of them all leads to it."""
+        faults = ({} if is_sifted else find_misshapen(lines)) or error.faults
+        if faults:
+            return faults
+        at = 0 if len(lines) == 1 else error.suspect
+        while at is not None and at < len(lines):
+            fault = self._types.find_fault(lines.slice(at, 1))
+            if fault is None:
+                break
+            faults[at] = fault
+            behind = lines.slice(at + 1)
+            next_fault = self._types.find_fault(behind) if len(behind) else None
+            at = None if next_fault is None or next_fault.suspect is None else at + 1 + next_fault.suspect
+        return faults
 
     def _record_error(self, error: BadRecord, spot: Spot) -> InputError:
         place = self._line(spot)

@@ -44,7 +44,7 @@ class GivenTypes:
     def __init__(self, schema: pa.Schema, *, others: str = "error") -> None:
         self.parser = Parser(schema, lenient=True, others=others)
 
-    def learn(self, lines: pa.Array, rows: Rows) -> None:
+    def learn(self, lines: pa.Array, rows: Rows) -> None:  # noqa: ARG002 - the same for both
         """Make sure that lines fit.
 
         Raises
@@ -54,26 +54,16 @@ class GivenTypes:
         """
         check_lines(lines)
         try:
-            columns = self.probe(lines, rows)
+            columns = list(walk_columns(self.parser.parse(lines), self.parser.schema.names))
         except BadRecord as error:
             if len(lines) > 1 or error.row is not None:
                 raise
             raise explain_misfit(lines, self.parser, error) from error
         check_floats(columns, lines, as_given=True)
 
-    def probe(self, lines: pa.Array, rows: Rows) -> list[Column]:  # noqa: ARG002 - the same for both
-        """Return the columns of lines that `check_lines` accepts.
-
-        Raises
-        ------
-        BadRecord
-            When they do not fit.
-        """
-        return list(walk_columns(self.parser.parse(lines), self.parser.schema.names))
-
-    def find_fault(self, line: pa.Array) -> BadRecord | None:
-        """Return what is wrong with a single line; None if it fits."""
-        return _find_fault(self, line)
+    def find_fault(self, lines: pa.Array) -> BadRecord | None:
+        """Return what is wrong with lines; None if they fit."""
+        return _find_fault(self, lines)
 
 
 class InferredTypes:
@@ -123,19 +113,9 @@ class InferredTypes:
                 if row is not None:
                     self._note_inexact(column.path, rows.spot(row))
 
-    def probe(self, lines: pa.Array, rows: Rows) -> list[Column]:
-        """Return the columns of lines that `check_lines` accepts, without learning from them.
-
-        Raises
-        ------
-        BadRecord
-            When there is none for all of them.
-        """
-        return self._read(lines, rows)[0]
-
-    def find_fault(self, line: pa.Array) -> BadRecord | None:
-        """Return what is wrong with a single line, whatever has been learned; None if it is a record."""
-        return _find_fault(InferredTypes(), line)
+    def find_fault(self, lines: pa.Array) -> BadRecord | None:
+        """Return what is wrong with lines, whatever has been learned; None if they are records."""
+        return _find_fault(InferredTypes(), lines)
 
     def _read(self, lines: pa.Array, rows: Rows) -> Found:
         """Return the columns of lines, and their shape if it had to be inferred."""
@@ -188,9 +168,9 @@ class InferredTypes:
             shape.inexact = shape.inexact or spot
 
 
-def _find_fault(types: GivenTypes | InferredTypes, line: pa.Array) -> BadRecord | None:
+def _find_fault(types: GivenTypes | InferredTypes, lines: pa.Array) -> BadRecord | None:
     try:
-        types.learn(line, Rows(0, np.zeros(1, np.int64)))
+        types.learn(lines, Rows(0, np.arange(len(lines))))
     except BadRecord as error:
         return error
     return None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from recshuf.formats.parquet.schema.types import leaf_types
 from recshuf.records.byte_sizes import find_offsets
 
 if TYPE_CHECKING:
@@ -47,38 +48,38 @@ class EntryCount:
     rows
         Rows of each row group.
     kinds
-        Types of the columns, all of them countable.
+        Types of the columns.
     """
 
     def __init__(self, rows: Sequence[int], kinds: Sequence[pa.DataType]) -> None:
-        self._rows = rows
         self._edges = np.array([0, *accumulate(rows)])
-        self._nested = [index for index, kind in enumerate(kinds) if _is_nested(kind)]
-        self._column_count = len(kinds)
-        # Of each nested column, the entries of each Parquet column in each row group.
-        self._counts: list[list[Any]] = [[] for _ in self._nested]
-        self._done = 0
+        self.rows = 0
+        """Rows that have been counted."""
+        # For each column its Parquet columns, and of each of these the entries in each row group.
+        self._counts: list[list[Any]] = [_count_flat(kind, rows) for kind in kinds]
+        self._nested = [index for index, leaves in enumerate(self._counts) if not leaves]
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the entries of the next rows."""
         if self._nested:
-            edges = np.minimum(np.maximum(self._edges - self._done, 0), batch.num_rows)
-            for place, index in enumerate(self._nested):
+            edges = np.minimum(np.maximum(self._edges - self.rows, 0), batch.num_rows)
+            for index in self._nested:
                 found = list(count_entries(batch.column(index), edges))
-                counts = self._counts[place]
-                self._counts[place] = list(map(np.add, counts, found)) if counts else found
-        self._done += batch.num_rows
+                counts = self._counts[index]
+                self._counts[index] = list(map(np.add, counts, found)) if counts else found
+        self.rows += batch.num_rows
 
-    def of(self, group: int) -> list[int]:
-        """Return the entries of each Parquet column in one of the row groups."""
-        counts = [[self._rows[group]]] * self._column_count
-        for index, leaves in zip(self._nested, self._counts, strict=True):
-            counts[index] = [int(leaf[group]) for leaf in leaves]
-        return [count for leaves in counts for count in leaves]
+    def of(self, group: int) -> list[int | None]:
+        """Return the entries of each Parquet column in one of the row groups, None for those that cannot be counted."""
+        return [None if leaf is None else int(leaf[group]) for leaves in self._counts for leaf in leaves]
 
 
-def _is_nested(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_nested(kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind))
+def _count_flat(kind: pa.DataType, rows: Sequence[int]) -> list[Any]:
+    """Return the entries of each Parquet column that the type alone tells; nothing for one that has to be counted."""
+    if not is_countable(kind):
+        return [None for _ in leaf_types(kind)]
+    storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    return [] if pa.types.is_nested(storage) else [rows]
 
 
 def count_entries(column: pa.Array, edges: NDArray[Any]) -> Iterator[NDArray[np.int64]]:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from recshuf.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
     from typing import BinaryIO
 
@@ -149,8 +149,6 @@ class OpenFile:
         Its footer, where that has been read already.
     int96_unit
         Unit of time stamps stored as INT96.
-    throw_away
-        Hears of the size of the footer when it has come to need the collector, see `FooterBin`.
     """
 
     def __init__(
@@ -160,10 +158,8 @@ class OpenFile:
         *,
         metadata: pq.FileMetaData | None = None,
         int96_unit: str = "ns",
-        throw_away: Callable[[int], None] = BIN.add,
     ) -> None:
         self.name = name
-        self._throw_away = throw_away
         with explained(name):
             # By bytes: a path is then never taken for a URL, and need not be UTF-8.
             self._handle = pa.OSFile(os.fsencode(path), "rb")
@@ -204,7 +200,7 @@ class OpenFile:
     @cached_property
     def columns(self) -> pq.ParquetSchema:
         """The Parquet schema. To ask for it costs a collection of garbage every few thousand files; see `FooterBin`."""
-        self._throw_away(self.metadata.serialized_size)
+        BIN.add(self.metadata.serialized_size)
         return self.parquet.schema
 
     def read_at(self, place: int, most_bytes: int) -> bytes:

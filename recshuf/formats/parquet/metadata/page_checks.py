@@ -1,177 +1,117 @@
-"""Page headers held against the footer: no checksum covers them, and the library believes what they say.
+"""Values that page headers claim, held against the decoded rows: no checksum covers a header, and pyarrow believes it.
 
-Where a page claims too many values, padding can be read as some, and all behind them move along; where it claims another
-encoding, the same bytes make other values. Neither is an error to the library.
+Where a page claims more values than it has, padding is read as some, and all values of the pages behind it move along,
+without an error. Nothing else of a header is compared with the footer: footers of sound files list encodings that no page
+has and lack some that pages have, or count values without nulls, and pages may hold levels that their column does not need.
 """
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from recshuf.errors import InputError
-from recshuf.formats.parquet.metadata.file import explained, name_groups
-from recshuf.formats.parquet.metadata.page_headers import (
-    MANY,
-    STORED_BYTES,
-    VALUES,
-    VERSIONS,
-    allowed_encodings,
-    read_headers,
-)
+from recshuf.formats.parquet.metadata.file import explained
 from recshuf.formats.parquet.metadata.thrift import ThriftReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
     import pyarrow.parquet as pq
 
     from recshuf.formats.parquet.metadata.entries import EntryCount
     from recshuf.formats.parquet.metadata.file import OpenFile
-    from recshuf.formats.parquet.metadata.page_headers import PageVersion
     from recshuf.formats.parquet.metadata.thrift import Struct
 
-_WINDOW_BYTES = (1 << 12, 1 << 16, 1 << 24)
-"""What is read from the beginning of a page, until its header is whole: the statistics may hold long values."""
-_GROUPS_AT_ONCE = 1024
-"""What is known of a column chunk takes a KB, once it is asked for."""
+_WINDOW_BYTES = (1 << 13, 1 << 16, 1 << 24)
+"""What is read from the beginning of a header, until it is whole: its statistics may hold long values."""
+# Numbers of fields in parquet.thrift: in a page header its size in the file and the header of a data page, of both versions,
+# and in that one its number of values.
+_STORED_BYTES = 3
+_DATA_PAGES = (5, 8)
+_VALUES = 1
 
 
-def check_pages(file: OpenFile, groups: Sequence[int], leaves: Sequence[int]) -> list[list[int]]:
-    """Check the page headers of row groups in the columns with these leaf indices.
+def check_pages(file: OpenFile, groups: Sequence[int], leaves: Sequence[int], entries: EntryCount) -> None:
+    """Check that the pages of row groups claim as many values as their rows have entries.
 
-    Their rows must have been read before: pyarrow ends the process over metadata that it cannot parse.
+    The rows must have been read before: pyarrow ends the process over metadata that it cannot parse.
 
-    Returns
-    -------
-    list[list[int]]
-        For each row group how many values the footer claims for each of the columns.
-
-    Raises
-    ------
-    InputError
-        When the pages of a column are not what the footer says.
-    """
-    claims = []
-    for start in range(0, len(groups), _GROUPS_AT_ONCE):
-        claims += _check_pages(file, groups[start : start + _GROUPS_AT_ONCE], leaves)
-    return claims
-
-
-def _check_pages(file: OpenFile, groups: Sequence[int], leaves: Sequence[int]) -> list[list[int]]:
-    with explained(file.name, name_groups(groups)):
-        rows = [file.metadata.row_group(group) for group in groups]
-        chunks = [row.column(leaf) for row in rows for leaf in leaves]
-        headers = _Headers(file)
-        doubtful = _find_doubtful(file, chunks, leaves, headers)
-    for index in doubtful:
-        group, leaf = groups[index // len(leaves)], leaves[index % len(leaves)]
-        with explained(file.name, f"row group {group}"):
-            if problem := _find_problem(headers, chunks[index], leaf):
-                raise _damaged(file, group, chunks[index], problem)
-    values = iter([chunk.num_values for chunk in chunks])
-    return [list(islice(values, len(leaves))) for _ in groups]
-
-
-def _find_doubtful(
-    file: OpenFile, chunks: Sequence[pq.ColumnChunkMetaData], leaves: Sequence[int], headers: _Headers
-) -> Iterable[int]:
-    """Return which chunks of row groups have to be looked at one by one."""
-    if len(chunks) < MANY:
-        return range(len(chunks))
-    found = read_headers(file, chunks, len(leaves))
-    doubtful = ~found.are_sound
-    for column, leaf in enumerate(leaves):
-        has_levels = found.have_levels[column :: len(leaves)]
-        if has_levels.any() and not headers.has_levels(leaf):
-            doubtful[column :: len(leaves)] |= has_levels
-    indices: list[int] = np.flatnonzero(doubtful).tolist()
-    return indices
-
-
-def check_entries(
-    file: OpenFile, groups: Sequence[int], leaves: Sequence[int], claims: list[list[int]], entries: EntryCount
-) -> None:
-    """Check that rows have as many entries as `check_pages` has returned.
+    Parameters
+    ----------
+    leaves
+        Indices of the Parquet columns.
+    entries
+        Of the row groups in these columns.
 
     Raises
     ------
     InputError
-        When they have not.
+        When they claim more or fewer.
     """
+    headers = _Headers(file)
     for index, group in enumerate(groups):
-        for leaf, claim, count in zip(leaves, claims[index], entries.of(index), strict=True):
-            if count != claim:
-                problem = f"its rows have {count} values, and the footer claims {claim}"
-                raise _damaged(file, group, file.metadata.row_group(group).column(leaf), problem)
+        with explained(file.name, f"row group {group}"):
+            row_group = file.metadata.row_group(group)
+            for leaf, count in zip(leaves, entries.of(index), strict=True):
+                if count is not None:
+                    _check_chunk(headers, group, row_group.column(leaf), count)
 
 
-def _damaged(file: OpenFile, group: int, chunk: pq.ColumnChunkMetaData, problem: str) -> InputError:
+def _check_chunk(headers: _Headers, group: int, chunk: pq.ColumnChunkMetaData, count: int) -> None:
+    try:
+        claimed = headers.count_values(chunk)
+    except (IndexError, RecursionError):
+        problem = "the header of a page cannot be read"
+    else:
+        # Of lists, pages that claim too few values make rows shorter, so that both agree. Where footers are wrong, they
+        # leave out nulls, and so have too few as well.
+        if claimed == count and (claimed >= chunk.num_values or "." not in chunk.path_in_schema):
+            return
+        problem = (
+            f"its pages claim {claimed} values, its rows have {count}, and its footer {chunk.num_values}"
+        )
     place = f"row group {group}, column {chunk.path_in_schema!r}"
     remedy = "fetch or write the file again"
-    return InputError(file.name, f"is damaged: {problem}", place=place, remedy=remedy)
-
-
-def _find_problem(headers: _Headers, chunk: pq.ColumnChunkMetaData, leaf: int) -> str | None:
-    values = 0
-    allowed = allowed_encodings(chunk)
-    try:
-        for version, page in headers.read_data_pages(chunk):
-            values += page.get(VALUES, 0)
-            encoding = page.get(version.encoding, -1)
-            # Some old writers list none.
-            if allowed and (encoding < 0 or not allowed >> encoding & 1):
-                return "a page claims an encoding that its column does not have"
-            if any(page.get(field) for field in version.level_bytes) and not headers.has_levels(leaf):
-                return "a page claims levels that its column does not have"
-    except (IndexError, RecursionError):
-        # pyarrow reads no further than the last value either.
-        if values != chunk.num_values:
-            return "the header of a page cannot be read"
-    if values != chunk.num_values:
-        return f"its pages claim {values} values, and the footer {chunk.num_values}"
-    return None
+    raise InputError(headers.file.name, f"is damaged: {problem}", place=place, remedy=remedy)
 
 
 class _Headers:
-    """The headers in a file; what is read for one serves for those that lie near."""
+    """The page headers of a file; what is read for one serves for those that lie near."""
 
     def __init__(self, file: OpenFile) -> None:
-        self._file = file
+        self.file = file
         self._window = b""
         self._start = 0
 
-    def has_levels(self, leaf: int) -> bool:
-        """Tell whether the values of a column have levels: whether it may have nulls or lists."""
-        column = self._file.columns.column(leaf)
-        return bool(column.max_definition_level or column.max_repetition_level)
+    def count_values(self, chunk: pq.ColumnChunkMetaData) -> int:
+        """Return how many values the data pages claim, up to where pyarrow stops reading.
 
-    def read_data_pages(self, chunk: pq.ColumnChunkMetaData) -> Iterator[tuple[PageVersion, dict[int, int]]]:
-        """Yield the numbers in the header of each data page; `IndexError` where there is no header."""
+        Raises `IndexError` or `RecursionError` where there is no header.
+        """
         place = chunk.data_page_offset
-        end = min(place, chunk.dictionary_page_offset or place) + chunk.total_compressed_size
-        while place < end:
-            header, header_bytes = self._read(place)
-            for version in VERSIONS:
-                if version.header in header.structs:
-                    yield version, header.structs[version.header].numbers
-            stored_bytes = header.numbers.get(STORED_BYTES, -1)
-            if stored_bytes < 0:
+        if 0 < (dictionary := chunk.dictionary_page_offset or 0) < place:
+            place = dictionary
+        end = place + chunk.total_compressed_size
+        needed, values = chunk.num_values, 0
+        while values < needed and place < end:
+            header, place = self._read(place)
+            values += sum(
+                header.structs[page].numbers.get(_VALUES, 0) for page in _DATA_PAGES if page in header.structs
+            )
+            if (stored_bytes := header.numbers.get(_STORED_BYTES, -1)) < 0:
                 raise IndexError
-            place += header_bytes + stored_bytes
+            place += stored_bytes
+        return values
 
     def _read(self, place: int) -> tuple[Struct, int]:
-        """Return a header and its size in bytes."""
-        sizes = iter(_WINDOW_BYTES)
-        while True:
+        """Return the header at a place, and where it ends."""
+        for size in (0, *_WINDOW_BYTES):
+            if size:
+                self._window, self._start = self.file.read_at(place, size), place
             if 0 <= place - self._start < len(self._window):
                 reader = ThriftReader(self._window, place - self._start)
                 try:
-                    return reader.read_struct(), self._start + reader.place - place
+                    return reader.read_struct(), self._start + reader.place
                 except IndexError:
                     pass
-            if (size := next(sizes, None)) is None:
-                raise IndexError
-            self._window, self._start = self._file.read_at(place, size), place
+        raise IndexError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import InputError
 from recshuf.formats.parquet.metadata.entries import EntryCount
 from recshuf.formats.parquet.metadata.file import explained, name_groups
-from recshuf.formats.parquet.metadata.page_checks import check_entries, check_pages
+from recshuf.formats.parquet.metadata.page_checks import check_pages
 from recshuf.formats.parquet.reading.groups import join_groups
 from recshuf.formats.parquet.reading.int96 import Int96Watch
 from recshuf.formats.parquet.reading.sample import GROWTH, first_batch_rows
@@ -56,6 +56,55 @@ class Pace:
         """Hear of the bytes that so many rows took."""
         self._most = max(self._most, rows)
         self.rows = max(1, min(self._room * rows // max(1, size), GROWTH * self._most))
+
+
+class RunReader:
+    """Reads row groups of a file together, and makes sure that each has the rows that are its own.
+
+    Parameters
+    ----------
+    file
+        The file, open.
+    run
+        The row groups, which follow each other; of several, `Projection.is_countable` must be true, and the file have
+        no INT96 times.
+    """
+
+    def __init__(self, file: OpenFile, run: list[Group], columns: Projection, pace: Pace) -> None:
+        self._file = file
+        self._run = run
+        self._columns = columns
+        self._pace = pace
+        self._indices = [group.index for group in run]
+        self._rows = [group.rows for group in run]
+        self._entries = EntryCount(self._rows, columns.kinds)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield what is stored, each batch of as many rows as `Pace` then says."""
+        pace, done = self._pace, 0
+        with Int96Watch(self._run[0], self._columns.columns, pace.rows) as watch:
+            for stored in self._file.batches(self._indices, self._columns.leaves, pace.rows):
+                watch.check(stored, done)
+                self._entries.add(stored)
+                done += stored.num_rows
+                yield stored
+                self._file.set_batch_rows(pace.rows)
+                watch.set_batch_rows(pace.rows)
+
+    def check(self) -> None:
+        """Check what has been read when there is no more.
+
+        Raises
+        ------
+        InputError
+            When it is not what the file says.
+        """
+        done, rows = self._entries.rows, sum(self._rows)
+        if done != rows:
+            problem = f"is damaged: {done} rows can be read, and the footer says {rows}"
+            remedy = "fetch or write the file again"
+            raise InputError(self._file.name, problem, place=name_groups(self._indices), remedy=remedy)
+        check_pages(self._file, self._indices, self._columns.leaves, self._entries)
 
 
 class ParquetFragment(Fragment):
@@ -108,28 +157,9 @@ class ParquetFragment(Fragment):
 
     def _read_run(self, file: OpenFile, run: list[Group], pace: Pace) -> Iterator[pa.RecordBatch]:
         """Yield the rows of row groups that are read together."""
-        columns = self._projection
-        indices = [group.index for group in run]
-        entries = EntryCount([group.rows for group in run], columns.kinds) if columns.is_countable else None
-        done = 0
-        with Int96Watch(run[0], columns.columns, pace.rows) as watch:
-            for stored in file.batches(indices, columns.leaves, pace.rows):
-                watch.check(stored, done)
-                if entries is not None:
-                    entries.add(stored)
-                done += stored.num_rows
-                yield stored
-                file.set_batch_rows(pace.rows)
-                watch.set_batch_rows(pace.rows)
-        if done != (rows := sum(group.rows for group in run)):
-            problem = f"{done} rows can be read, and the footer says {rows}"
-            remedy = "fetch or write the file again"
-            raise InputError(
-                self._footer.name, f"is damaged: {problem}", place=name_groups(indices), remedy=remedy
-            )
-        claims = check_pages(file, indices, columns.leaves)
-        if entries is not None:
-            check_entries(file, indices, columns.leaves, claims, entries)
+        reader = RunReader(file, run, self._projection, pace)
+        yield from reader.batches()
+        reader.check()
 
     def _place(self, row: int) -> str:
         """Return where a row of the fragment is."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError
-from recshuf.formats.parquet.metadata.file import BIN, OpenFile, explained
+from recshuf.formats.parquet.metadata.file import OpenFile, explained
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,7 +29,6 @@ class Opener:
     def __init__(self, footer: Footer) -> None:
         self.footer = footer
         self._metadata: pq.FileMetaData | None = None
-        self._is_thrown_away = False
         self._lock = threading.Lock()
 
     def open(self, int96_unit: str | None = None) -> OpenFile:
@@ -61,15 +60,7 @@ class Opener:
             footer.path,
             metadata=self._metadata,
             int96_unit=int96_unit or footer.int96_unit,
-            throw_away=self._throw_away,
         )
-
-    def _throw_away(self, footer_bytes: int) -> None:
-        """Have the footer collected, which all open files share."""
-        with self._lock:
-            is_first, self._is_thrown_away = not self._is_thrown_away, True
-        if is_first:
-            BIN.add(footer_bytes)
 
     def _check(self, file: OpenFile) -> None:
         with explained(file.name):

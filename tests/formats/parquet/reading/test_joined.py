@@ -16,7 +16,7 @@ from recshuf.errors import InputError
 from recshuf.formats.parquet import FORMAT
 from recshuf.formats.parquet import source as source_module
 from recshuf.formats.parquet.metadata.file import OpenFile
-from recshuf.formats.parquet.reading import joined as joined_module
+from recshuf.formats.parquet.reading import fragment as fragment_module
 from recshuf.interfaces import InputFile, Joined, ReadOptions, SupportsJoining
 
 if TYPE_CHECKING:
@@ -174,13 +174,13 @@ def test_a_thread_that_decodes_leaves_the_turn_to_others(
             held["decoding"].add(turn.locked())
             yield batch
 
-    def check_pages(*args: Any) -> list[list[int]]:
+    def check_pages(*args: Any) -> None:
         held["checking"].add(turn.locked())
-        return given_check(*args)
+        given_check(*args)
 
-    given_batches, given_check = OpenFile.batches, joined_module.check_pages
+    given_batches, given_check = OpenFile.batches, fragment_module.check_pages
     monkeypatch.setattr(OpenFile, "batches", batches)
-    monkeypatch.setattr(joined_module, "check_pages", check_pages)
+    monkeypatch.setattr(fragment_module, "check_pages", check_pages)
     monkeypatch.setattr(source_module, "Lock", lambda: turn)
     table = pa.table({"text": [f"{row:099}" for row in range(900)]})
     paths = store(tmp_path, *[table] * 3, use_dictionary=False, write_page_checksum=True)
@@ -190,8 +190,9 @@ def test_a_thread_that_decodes_leaves_the_turn_to_others(
         paths[2].write_bytes(content)
     source = open_source(paths)
     held["decoding"].clear()
-    check_joined(source, read_joined(source), 3 - is_damaged)
+    joined = read_joined(source)
     assert held == {"decoding": {False}, "checking": {True}}
+    check_joined(source, joined, 3 - is_damaged)
     assert not turn.locked()
 
 

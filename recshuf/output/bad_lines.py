@@ -1,0 +1,85 @@
+"""Bad records as lines of JSON: where each stood, what is wrong with it, and its text or bytes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+_PIECE_BYTES = 4 << 20
+
+
+def encode_records(
+    name: str, lines: NDArray[np.int64], reasons: Sequence[str], records: pa.Array, ending_bytes: int
+) -> Iterator[tuple[int, memoryview]]:
+    """Yield the lines of some records in pieces of about 4 MiB, each with the number of its first record's line.
+
+    Parameters
+    ----------
+    name
+        The input.
+    lines
+        Line of each record in the input, from 1.
+    reasons
+        What is wrong with each.
+    records
+        A large_binary array.
+    ending_bytes
+        How many bytes end each record; they are left out.
+    """
+    import pyarrow.compute as pc
+
+    texts = pc.binary_slice(records, 0, -ending_bytes)
+    for start, stop in _cut(texts):
+        piece = texts.slice(start, stop - start)
+        yield int(lines[start]), _encode(name, lines[start:stop], reasons[start:stop], piece)
+
+
+def _cut(records: pa.Array) -> Iterator[tuple[int, int]]:
+    """Yield bounds of pieces that are not larger than need be."""
+    ends = np.frombuffer(records.buffers()[1], np.int64, len(records) + 1, records.offset * 8)
+    start = 0
+    while start < len(records):
+        stop = int(np.searchsorted(ends, ends[start] + _PIECE_BYTES, side="right")) - 1
+        yield start, max(stop, start + 1)
+        start = max(stop, start + 1)
+
+
+def _encode(name: str, lines: NDArray[np.int64], reasons: Sequence[str], records: pa.Array) -> memoryview:
+    """Return a JSON line for each record."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from recshuf.formats.jsonl.encoding import encode_lines
+    from recshuf.formats.lines.utf8 import find_invalid
+
+    is_text = np.ones(len(records), np.bool_)
+    is_text[find_invalid(records)] = False
+    known = {"line": pa.array(lines), "reason": pa.array(reasons, pa.large_string())}
+    groups = []
+    for chosen, field, kind in (
+        (np.flatnonzero(is_text), "record", pa.large_string()),
+        (np.flatnonzero(~is_text), "record_base64", pa.large_binary()),
+    ):
+        index = pa.array(chosen)
+        columns = {key: column.take(index) for key, column in known.items()}
+        columns[field] = records.take(index).cast(kind)
+        groups.append(encode_lines(pa.record_batch(columns), nan_as_null=False))
+    order = np.argsort(np.concatenate([np.flatnonzero(is_text), np.flatnonzero(~is_text)]))
+    made = pa.concat_arrays(groups).take(pa.array(order))
+    whole = pc.binary_replace_slice(made, 0, 1, f'{{"input":{_quote(name)},'.encode())
+    ends = np.frombuffer(whole.buffers()[1], np.int64, len(whole) + 1, whole.offset * 8)
+    return memoryview(whole.buffers()[2])[ends[0] : ends[-1]]
+
+
+def _quote(name: str) -> str:
+    """Return a name as JSON; bytes of it that are no UTF-8, which Python carries as surrogates, as escapes."""
+    text = json.dumps(name, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(name)

@@ -1,0 +1,74 @@
+"""The files of shards: where each is written, and where it lies once it has been put in place."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from recshuf.output.manifest import MANIFEST_NAME
+from recshuf.system.paths import real_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recshuf.output.destination import Destination
+    from recshuf.output.journal import Journal
+
+
+class ShardFiles:
+    """The shards of one run.
+
+    Parameters
+    ----------
+    folder
+        Where they are written.
+    journal
+        Journal of the run, which shows whether the run that is continued had put them in place.
+    """
+
+    def __init__(self, folder: Path, destination: Destination, journal: Journal) -> None:
+        self.folder = folder
+        self.destination = destination
+        self.target = real_path(destination.path)
+        """The file or folder that they become."""
+        self._journal = journal
+
+    @property
+    def are_committed(self) -> bool:
+        """Whether the run that is continued had put them in place."""
+        try:
+            found = self.target.stat()
+        except OSError:
+            return False
+        return any(entry.get("commit") == [found.st_dev, found.st_ino] for entry in self._journal.entries)
+
+    def path_of(self, shard: int, suffix: str) -> Path:
+        """Return where shard number `shard` is to be written."""
+        is_directory = self.destination.is_directory
+        return self.folder / (f"shard-{shard:05d}{suffix}" if is_directory else self.target.name)
+
+    def written_path(self, shard: int, suffix: str) -> Path:
+        """Return where a shard of the run that is continued is."""
+        path = self.path_of(shard, suffix)
+        return self.written / path.name if self.destination.is_directory else self.written
+
+    @property
+    def written(self) -> Path:
+        """The file or folder that holds what is written."""
+        if self.are_committed:
+            return self.target
+        return self.folder if self.destination.is_directory else self.folder / self.target.name
+
+    def keep_only(self, names: set[str]) -> None:
+        """Delete all shards but those with these names, unless they are committed."""
+        if not self.are_committed:
+            for path in self.folder.iterdir():
+                if path.name not in names:
+                    path.unlink()
+
+    def list_files(self) -> list[tuple[str, int]]:
+        """Return name and size of each shard, in their order."""
+        folder = self.written if self.destination.is_directory else self.folder
+        others = {MANIFEST_NAME, self.folder.parent.name}  # the work folder may lie in the output
+        names = sorted(set(os.listdir(folder)) - others, key=lambda name: (len(name), name))  # noqa: PTH208
+        return [(name, (folder / name).stat().st_size) for name in names]

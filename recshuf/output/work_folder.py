@@ -1,0 +1,150 @@
+"""The work folder of a run, where everything is made before it is put in place.
+
+It lies beside the output under a name that begins with a dot, so that a rename puts everything in place at once:
+
+    journal.jsonl  shards/  piles/  quarantine/  old/ (only in folders of earlier versions)
+
+A run that dies leaves it behind, and a later one can go on from it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recshuf.errors import OutputError
+from recshuf.output.journal import Journal
+from recshuf.output.shard_files import ShardFiles
+from recshuf.system.locks import is_own, lock_folder
+from recshuf.system.paths import write_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recshuf.output.destination import Destination
+
+_OWN_NAMES = frozenset(("journal.jsonl", "shards", "piles", "quarantine", "old"))
+PILES_PREFIX = "recshuf-piles-"
+"""What a folder of pile sets outside the work folder begins with."""
+
+
+class WorkFolder:
+    """The work folder of one destination, locked from `enter` to `release` or `remove`."""
+
+    def __init__(self, destination: Destination) -> None:
+        self.path = destination.work_folder
+        self.journal = Journal(self.path / "journal.jsonl")
+        self.shards = ShardFiles(self.path / "shards", destination, self.journal)
+        self._name = str(destination.path)
+        self._made_parents: list[Path] = []
+        self._lock: int | None = None
+
+    def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
+        """Make the folder, or take over the one that is there, and lock it.
+
+        Parameters
+        ----------
+        warn
+            Called with a sentence when something is removed that an earlier run left.
+        resumes
+            Whether what a dead run left is taken over. Without, it is an error if tasks are finished in it, and
+            removed with a warning if not.
+
+        Raises
+        ------
+        OutputError
+            When the folder cannot be made, another run holds it, or it holds finished tasks and `resumes` is not set.
+        """
+        try:
+            self._make_parents()
+            self._lock = lock_folder(self.path, self._name)
+            self._take_over(warn, resumes=resumes)
+            self._make_shard_folder()
+        except OSError as error:
+            self._leave()
+            raise write_error(error, str(self.path.parent), self.path.parent) from error
+        except BaseException:
+            self._leave()
+            raise
+
+    def _make_parents(self) -> None:
+        missing = [folder for folder in self.path.parents if not folder.exists()]
+        for folder in reversed(missing):
+            folder.mkdir()
+            self._made_parents.append(folder)
+
+    def _take_over(self, warn: Callable[[str], None], *, resumes: bool) -> None:
+        names = set(os.listdir(self.path))  # noqa: PTH208 - names are wanted
+        if foreign := sorted(names - _OWN_NAMES):
+            raise self._foreign(foreign[0])
+        finished = self.journal.load()
+        if finished and resumes:
+            return
+        if finished and self.shards.are_committed:
+            warn(f"{self.path}: removed; its run had put everything in place and then died")
+        elif finished:
+            self.journal.forget()
+            raise OutputError(
+                f"{self._name}: an unfinished run left {self.path}, finished parts: {finished}; give --resume to go on "
+                "from there, or delete that folder to start anew"
+            )
+        elif names:
+            warn(f"{self.path}: removed; it was left by a run that died before any part was finished")
+        self._clear()
+
+    def _make_shard_folder(self) -> None:
+        with suppress(FileExistsError):
+            self.shards.folder.mkdir()
+        if not stat.S_ISDIR(self.shards.folder.lstat().st_mode):  # such as a link to elsewhere
+            raise self._foreign(self.shards.folder.name)
+
+    def _foreign(self, name: str) -> OutputError:
+        return OutputError(
+            f"{self.path}: holds {name!r}, which is not from an earlier run; remove it or choose another output"
+        )
+
+    def _clear(self) -> None:
+        """Delete everything in the folder, and the scratch files that its journal names."""
+        self._remove_piles()
+        self.journal.forget()
+        for path in self.path.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    def _remove_piles(self) -> None:
+        piles = Path((self.journal.header or {}).get("piles") or "")
+        # Whatever a journal says, nothing is deleted but a folder that has the name and the owner of one of ours.
+        is_named = piles.name.startswith(PILES_PREFIX)
+        if is_named and piles.is_dir() and not piles.is_symlink() and is_own(piles.stat()):
+            shutil.rmtree(piles, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Delete the folder, what is in it, and parents that were made and not used. Idempotent."""
+        if self._lock is not None:
+            self._remove_piles()
+            shutil.rmtree(self.path, ignore_errors=True)
+            self.release()
+
+    def _leave(self) -> None:
+        """Give up an attempt to enter the folder, and delete it if there is nothing in it."""
+        if self._lock is not None and not self.journal.path.exists():
+            for folder in (self.shards.folder, self.path):
+                with suppress(OSError):
+                    folder.rmdir()
+        self.release()
+
+    def release(self) -> None:
+        """Leave the folder as it is, for a later run. Idempotent."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            with suppress(OSError):  # the lock is given up all the same
+                os.close(lock)
+        for folder in reversed(self._made_parents):
+            with suppress(OSError):  # most often, since something is in it
+                folder.rmdir()

@@ -1,0 +1,138 @@
+"""Reading a filled pile store: which piles can be loaded together, and their records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recshuf.errors import CheckError
+from recshuf.records.batch import concat_records
+from recshuf.records.digests import Digest, digest_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recshuf.piles.slices import Origin
+    from recshuf.piles.store import PileStore
+    from recshuf.records.batch import Records
+
+
+class PileReader:
+    """All piles of a store, loaded pile by pile. Used by many threads.
+
+    Parameters
+    ----------
+    store
+        Filled, and closed with this.
+    name
+        What errors call the store, where it is a part of another.
+    """
+
+    def __init__(self, store: PileStore, name: str = "") -> None:
+        self.pile_count = store.pile_count
+        self.key_range = store.key_range
+        self.counts = store.digests.counts
+        """Number of records of each pile, shape ``(M,)``."""
+        self._store = store
+        self._layout = store.spilled.layout
+        self._name = name
+
+    def digest(self, piles: range) -> Digest:
+        """Return the digest of everything that was added to piles that follow each other."""
+        return self._store.digests.sum(piles)
+
+    def is_resident(self, pile: int) -> bool:
+        """Tell whether a pile is in memory."""
+        return pile < self._store.resident.pile_count
+
+    def runs(self, first: int = 0) -> Iterator[range]:
+        """Yield the least that can be loaded, from pile `first` on: piles in memory one by one, others by region."""
+        resident = self._store.resident.pile_count
+        for pile in range(first, resident):
+            yield range(pile, pile + 1)
+        spilled = range(max(first, resident), self.pile_count)
+        yield from map(self._layout.piles, self._layout.find(spilled))
+
+    def run_bytes(self, piles: range) -> int:
+        """Return the bytes that the records of a run take."""
+        if self.is_resident(piles.start):
+            return self._store.resident.pile_bytes(piles.start)
+        (region,) = self._layout.find(piles)
+        return self._store.spilled.region_bytes(region)
+
+    def load(self, piles: range) -> Records | None:
+        """Return the records of runs that follow each other, all in memory or none, in the order of the inputs.
+
+        Returns
+        -------
+        Records | None
+            None where there are none.
+
+        Raises
+        ------
+        CheckError
+            When they are not the ones that were added to these piles.
+        PileError
+            When they do not read back as they were written.
+        """
+        if self.is_resident(piles.start):
+            parts = [kept.take(piles) for kept in self._store.resident.find(piles)]
+            records = concat_records(parts) if parts else None
+        else:
+            slices = [piece for _, piece in self._store.spilled.read(self._layout.find(piles))]
+            slices.sort(key=lambda piece: piece.origin)
+            packed = [(piece.payload, piece.record_count) for piece in slices]
+            records = self._store.codec.unpack(packed) if packed else None
+        found = Digest() if records is None else digest_records(records)
+        if found != self.digest(piles):
+            raise self._blame(piles)
+        return records
+
+    def split(self, piles: range, part_count: int) -> PileReader:
+        """Return a reader of a new store that holds the records of a run in `part_count` finer piles.
+
+        A pile in memory is split in memory, one on disk on disk. The run itself stays as it is.
+
+        Raises
+        ------
+        CheckError, PileError
+            As `load` does.
+        """
+        store = self._store.make_part(piles, part_count)
+        for _, origin, records in self._parts(piles):
+            store.add(0, origin, records)
+        parts = PileReader(store, f" of {_name_piles(piles)}{self._name}")
+        if parts.digest(range(part_count)) != self.digest(piles):
+            raise self._blame(piles)
+        return parts
+
+    def close(self) -> None:
+        """Close the store. Idempotent."""
+        self._store.close()
+
+    def _parts(self, piles: range) -> Iterator[tuple[int, Origin, Records]]:
+        """Yield pile set, origin and records of each part of a run, one after the other."""
+        if self.is_resident(piles.start):
+            for kept in self._store.resident.find(piles):
+                yield kept.set_index, kept.origin, kept.take(piles)
+            return
+        for set_index, piece in self._store.spilled.read(self._layout.find(piles)):
+            records = self._store.codec.unpack([(piece.payload, piece.record_count)])
+            yield set_index, piece.origin, records
+
+    def _blame(self, piles: range) -> CheckError:
+        """Return the error for the first run that does not hold what it should."""
+        for run in self.runs(piles.start):
+            if run.start >= piles.stop:
+                break
+            found: dict[int, Digest] = {}
+            for set_index, _, records in self._parts(run):
+                found[set_index] = found.get(set_index, Digest()) + digest_records(records)
+            error = self._store.digests.blame(run, found, f"gather: {_name_piles(run)}{self._name}")
+            if error is not None:
+                return error
+        return CheckError(f"gather: {_name_piles(piles)}{self._name} were read wrongly once; run again")
+
+
+def _name_piles(piles: range) -> str:
+    """Return what errors call piles that follow each other."""
+    return f"pile {piles.start}" if len(piles) == 1 else f"piles {piles.start} to {piles.stop - 1}"

@@ -1,0 +1,130 @@
+"""Spilled piles: the pile sets of a store, made as records come for them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recshuf.piles.layout import region_bytes
+from recshuf.piles.pile_set import PileSet
+from recshuf.piles.regions import EXTENT_BYTES, RegionLayout
+from recshuf.piles.slices import PREFIX_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from recshuf.piles.codec import RecordCodec
+    from recshuf.piles.layout import StorePlan
+    from recshuf.piles.resident import GroupedBatch
+    from recshuf.piles.scratch import Scratch
+    from recshuf.piles.slices import Slice
+    from recshuf.records.batch import Records
+    from recshuf.records.digests import Digests
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSet:
+    """A complete pile set on disk, which a later run can adopt."""
+
+    set_index: int
+    index_offset: int
+    """Byte offset in the file of the set's own index."""
+
+
+class SpilledPiles:
+    """The pile sets of a store. Written by many threads, and read when all is written.
+
+    Parameters
+    ----------
+    scratch
+        Where sets are created, once something must be spilled.
+    """
+
+    def __init__(self, plan: StorePlan, codec: RecordCodec, scratch: Scratch) -> None:
+        self.layout = RegionLayout(plan.pile_count, plan.region_piles)
+        self.byte_count = 0
+        """Bytes of all slices written, as they are on disk."""
+        self._plan = plan
+        self._codec = codec
+        self._scratch = scratch
+        self._sets: dict[int, PileSet] = {}
+        self._lock = threading.Lock()
+
+    def __contains__(self, set_index: int) -> bool:
+        return set_index in self._sets
+
+    def write(self, batch: GroupedBatch, piles: range) -> None:
+        """Write a slice for each region of `piles` of which the batch has records, as `PileSet.write` does."""
+        bounds = self.layout.cut(batch.bounds, piles)
+        counts = np.diff(bounds)
+        filled = np.flatnonzero(counts)
+        if not filled.size:
+            return
+        slices = self._codec.pack(batch.records, [int(bounds[0]), *bounds[1 + filled].tolist()])
+        regions = (filled + self.layout.find(piles).start).tolist()
+        pile_set = self._open_set(batch.set_index, batch.records)
+        written = pile_set.write(regions, slices, counts[filled].tolist(), batch.origin)
+        with self._lock:
+            self.byte_count += written
+
+    def _open_set(self, set_index: int, sample: Records) -> PileSet:
+        """Return a set, created where it is not there yet; `sample` is a first batch of its records."""
+        with self._lock:
+            if set_index not in self._sets:
+                name = _set_name(set_index) if self._plan.keeps_sets else None
+                capacities = self._plan_regions(set_index, sample)
+                self._sets[set_index] = PileSet.create(
+                    self._scratch, capacities, self._plan.compression, name
+                )
+            return self._sets[set_index]
+
+    def _plan_regions(self, set_index: int, sample: Records) -> NDArray[np.int64]:
+        """Return the capacity of each region of a set, from the sizes of the records of a first batch."""
+        expected, region_count = self._plan.set_sizes[set_index], self.layout.count
+        if expected is None:
+            return np.full(region_count, EXTENT_BYTES, np.int64)
+        sizes = self._codec.measure(sample.batch).astype(np.float64)
+        headers = PREFIX_BYTES + self._codec.overhead_bytes
+        batch_share = max(1.0, len(sample) / region_count)
+        mean = sizes.mean() + headers / batch_share
+        capacity = region_bytes(expected / region_count, mean, float(np.square(sizes).mean()))
+        return np.full(region_count, capacity, np.int64)
+
+    def seal(self, set_index: int, digests: Digests, wanted: range) -> SealedSet:
+        """Seal a complete set as `PileSet.seal` does; of piles that are not `wanted`, records may have been dropped."""
+        given = self.layout.sum(digests.counts)[: self.layout.find(wanted).stop]
+        return SealedSet(set_index, self._sets[set_index].seal(digests, given, set_index))
+
+    def adopt(self, sealed: SealedSet) -> Digests:
+        """Take over a set of an earlier run, as `PileSet.adopt` does, and return the digests of its piles."""
+        pile_set, digests = PileSet.adopt(self._scratch, _set_name(sealed.set_index), sealed.index_offset)
+        with self._lock:
+            self._sets[sealed.set_index] = pile_set
+        return digests
+
+    def region_bytes(self, region: int) -> int:
+        """Return the bytes of a region's slices in all sets, as they are before compression."""
+        return sum(pile_set.region_bytes(region) for pile_set in self._sets.values())
+
+    def read(self, regions: range) -> Iterator[tuple[int, Slice]]:
+        """Yield the slices of some regions, as `PileSet.read` does, each with the number of its set."""
+        for set_index, pile_set in self._sets.items():
+            for region in regions:
+                for piece in pile_set.read(region):
+                    yield set_index, piece
+
+    def close(self) -> None:
+        """Close the files. Idempotent."""
+        for pile_set in self._sets.values():
+            pile_set.close()
+        self._sets.clear()
+
+
+def _set_name(set_index: int) -> str:
+    """Return the file name of a pile set that a later run may adopt."""
+    return f"set-{set_index:05d}.piles"

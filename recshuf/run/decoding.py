@@ -1,0 +1,116 @@
+"""How native records become those of the output: by a decoder, with the columns of ``--provenance`` if wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from recshuf.errors import UsageError
+from recshuf.interfaces import FieldAdder, SupportsFields, SupportsPrefixInference
+from recshuf.job.plan import Costs
+from recshuf.records.keys import KEY_BYTES
+from recshuf.records.provenance import FILE_COLUMN, PLACE_BYTES, ROW_COLUMN, ProvenanceDecoder, check_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from recshuf.interfaces import Decoder, InputSummary, Source
+    from recshuf.job.job import Job
+
+CONVERSION_FACTOR = 1.5
+"""Memory of a batch in table form, as a multiple of its native size: offsets and validity come on top."""
+_UNKNOWN_RECORD_BYTES = 32  # of inputs that are not known before they are read
+_PREFIX_BYTES = 16 << 20  # of records from which a decoder may infer the schema of all
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """What brings records of the inputs to the form that is written."""
+
+    converts: bool
+    """Whether the output is of another format than the inputs."""
+    inner: Decoder | None
+    """Decodes records without provenance; None where they are written in native form."""
+    decoder: Decoder | None
+    """Adds the columns of ``--provenance`` to what `inner` decodes, if they are wanted; else `inner`."""
+    infers_from_prefix: bool = False
+    """Whether `inner` infers the schema of all records from the first ones."""
+
+    @classmethod
+    def choose(cls, source: Source, to: str, *, converts: bool, provenance: bool) -> Decoding:
+        """Return how records of a source are decoded for the format `to`.
+
+        Raises
+        ------
+        ConversionError
+            When the schema alone shows that a field has no table form.
+        UsageError
+            When provenance is wanted, and records cannot get its columns or inputs have the same name.
+        """
+        inner = source.decoder() if converts else _choose_field_adder(source) if provenance else None
+        if inner is None or not provenance:
+            return cls(converts, inner, inner)
+        names = [one.name for one in source.inputs]
+        check_names(names)
+        is_lean = to == "parquet" or isinstance(inner, FieldAdder)
+        return cls(converts, inner, ProvenanceDecoder(inner, names, as_dictionary=is_lean))
+
+    def infer_from_prefix(self, job: Job, source: Source) -> Decoding:
+        """Return how records are decoded if their schema is inferred from the first ones, where that is possible.
+
+        The inputs must be such that they can be read again. Changes the decoder.
+        """
+        inner = self.inner
+        if inner is None or inner.schema is not None or not isinstance(inner, SupportsPrefixInference):
+            return self
+        # Of a sample every record has to be good, also those left out; and what a run before has finished must agree.
+        if job.quarantine is not None or job.options["head_count"] is not None or job.options["resume"]:
+            return self
+        ends = accumulate(one.native_bytes or 0 for one in source.inputs)
+        large = next((index for index, end in enumerate(ends) if end > _PREFIX_BYTES), None)
+        if large is None:
+            return self
+        inner.infer_from_prefix(large)
+        return replace(self, infers_from_prefix=True)
+
+    def find_costs(self, source: Source, sink_bytes: Callable[[int], int]) -> Costs:
+        """Return what a run costs in memory."""
+        grows = self.converts or isinstance(self.inner, FieldAdder)
+        costs = Costs(source.reading_bytes, sink_bytes, CONVERSION_FACTOR if grows else 1.0)
+        if isinstance(self.decoder, ProvenanceDecoder):
+            return _add_places(costs, source.inputs, self.decoder.column_bytes)
+        return costs
+
+
+def _choose_field_adder(source: Source) -> Decoder:
+    """Return what leaves records in native form and lets columns be added."""
+    if isinstance(source, SupportsFields):
+        return source.field_adder((FILE_COLUMN, ROW_COLUMN))
+    decoder = source.decoder()
+    if decoder.schema != source.schema:
+        raise UsageError(
+            "--provenance: records of this format take no columns as they are; give --to parquet"
+        )
+    return decoder
+
+
+def _add_places(costs: Costs, inputs: Sequence[InputSummary], column_bytes: int) -> Costs:
+    """Return what a run costs if places travel beside the records and become columns of `column_bytes` a row."""
+    counted = [
+        (one.native_bytes, one.record_count) for one in inputs if one.native_bytes and one.record_count
+    ]
+    records = sum(count for _, count in counted)
+    record_bytes = sum(size for size, _ in counted) / records if records else _UNKNOWN_RECORD_BYTES
+    share = PLACE_BYTES / record_bytes
+
+    def reading_bytes(block: int) -> int:
+        # The places as they are made, in the order of the piles, and on the way from one to the other.
+        return costs.reading_bytes(block) + int(3 * share * block)
+
+    return replace(
+        costs,
+        reading_bytes=reading_bytes,
+        decoding_factor=costs.decoding_factor + column_bytes / (record_bytes + KEY_BYTES + PLACE_BYTES),
+        place_bytes=PLACE_BYTES,
+    )

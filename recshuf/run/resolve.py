@@ -1,0 +1,266 @@
+"""What a job means: its inputs, its output, how one becomes the other, and the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from recshuf.errors import UsageError
+from recshuf.formats import (
+    NameRules,
+    detect_format,
+    load_format,
+    name_by_content,
+    name_by_listing,
+    name_by_suffix,
+    suffix_compression,
+)
+from recshuf.interfaces import InputFile
+from recshuf.job.plan import Cut, InputSize, Limits, Plan
+from recshuf.job.planner import make_plan, take_census
+from recshuf.output.destination import Destination
+from recshuf.records.provenance import PLACE_BYTES, extend_schema
+from recshuf.run.compatibility import check_options, check_streams
+from recshuf.run.decoding import Decoding
+from recshuf.system.listing import expand_inputs, leave_out_output, name_stdin
+from recshuf.system.memory import available_bytes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from recshuf.interfaces import Decoder, Format, Source, Target, WriteOptions
+    from recshuf.job.job import Job
+    from recshuf.job.progress import Progress
+    from recshuf.piles.layout import PileLayout
+
+_COPIES = 3  # of the records, in files: inputs, piles and output
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedInputs:
+    """The inputs of a job, looked at."""
+
+    format: str
+    files: list[InputFile]
+    source: Source
+    sizes: list[InputSize]
+    drop_page_cache: bool
+    """Whether all files of the run exceed the system's memory, so that each is dropped from it once it is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedOutput:
+    """Where the output of a job goes, and how it is written."""
+
+    destination: Destination | None
+    """None for standard output."""
+    format: str
+    write: WriteOptions
+    cut: Cut
+
+    @property
+    def name(self) -> str:
+        """The output as messages show it."""
+        return "standard output" if self.destination is None else str(self.destination.path)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedJob:
+    """A job whose inputs have been looked at."""
+
+    job: Job
+    inputs: ResolvedInputs
+    output: ResolvedOutput
+    decoding: Decoding
+    plan: Plan
+
+    @property
+    def decoder(self) -> Decoder | None:
+        """Brings records to the form that is written; None where that is their native form."""
+        return self.decoding.decoder
+
+    @property
+    def pile_schema(self) -> pa.Schema:
+        """Schema of the batches on the piles."""
+        schema = self.inputs.source.schema
+        return extend_schema(schema) if self.job.options["provenance"] else schema
+
+    @property
+    def keeps_size(self) -> bool:
+        """Whether the output's files will be about as large as those of the inputs."""
+        is_as_before = self.output.write.compression in (None, self.inputs.source.compression)
+        return is_as_before and not self.decoding.converts
+
+    def open_target(self) -> Target:
+        """Return the target, once every record has been observed."""
+        source, schema = self.inputs.source, self.find_table_schema()
+        layout = None if self.decoding.converts else source.layout
+        # A shard of several is read once more.
+        drop_page_cache = self.inputs.drop_page_cache and self.plan.shard_count == 1
+        write = replace(self.output.write, drop_page_cache=drop_page_cache)
+        target = load_format(self.output.format)
+        return target.open_target(source.schema if schema is None else schema, layout, write)
+
+    def find_table_schema(self) -> pa.Schema | None:
+        """Return the schema of what is written, once every record has been observed; None for the inputs' own."""
+        return None if self.decoder is None else self.decoder.finish()
+
+    def scan_fully(self) -> ResolvedJob:
+        """Return the same job with a decoder that has to observe every record."""
+        return replace(self, decoding=_choose_decoding(self.job, self.inputs, self.output.format))
+
+
+def find_destination(job: Job) -> Destination | None:
+    """Return where the output goes; None for standard output.
+
+    Raises
+    ------
+    UsageError
+        When shards are asked of a stream.
+    """
+    destination = None
+    if not job.writes_stdout:
+        destination = Destination.of(job.output or "", wants_shards=job.cut is not None)
+    if job.cut is not None and (destination is None or destination.is_stream):
+        raise UsageError("shards cannot go to standard output or a device; give a directory with -o")
+    return destination
+
+
+def resolve_job(
+    job: Job, destination: Destination | None, progress: Progress, piles: PileLayout | None = None
+) -> ResolvedJob:
+    """Look at the inputs, and plan.
+
+    Parameters
+    ----------
+    piles
+        The piles of an earlier run of the same job that is continued.
+
+    Raises
+    ------
+    RecshufError
+        When the job cannot be run.
+    """
+    files = _list_inputs(job, destination, progress)
+    given, to = _choose_formats(job, destination, files)
+    check_options(job, given.names.name, to.names.name)
+    check_streams(
+        job, given.names.name, to.names.name, to_stream=destination is None or destination.is_stream
+    )
+    inputs = _open_inputs(job, given, files)
+    decoding = _choose_decoding(job, inputs, to.names.name)
+    output = _choose_output(job, destination, inputs, to)
+    costs = decoding.find_costs(inputs.source, _preview_target(inputs, output, decoding).sink_bytes)
+    limits = Limits(
+        job.memory_bytes,
+        job.workers,
+        job.read.max_record_bytes,
+        job.options["piles"],
+        job.options["spill_compression"],
+    )
+    plan = make_plan(inputs.sizes, limits, costs, output.cut, job.options["head_count"], piles)
+    if _can_read_again(inputs, destination):
+        decoding = decoding.infer_from_prefix(job, inputs.source)
+    return ResolvedJob(job, inputs, output, decoding, plan)
+
+
+def _list_inputs(job: Job, destination: Destination | None, progress: Progress) -> list[InputFile]:
+    """Return the inputs without what an earlier run put into a folder of them, if that is not all there is."""
+    if job.reads_stdin:
+        stdin = job.options.get("stdin")
+        return [InputFile("standard input", None, stdin) if stdin else name_stdin()]
+
+    files = expand_inputs(job.inputs, NameRules(job.options["format"]), progress.warn)
+    others = files if destination is None else leave_out_output(files, job.inputs, destination.path)
+    passed_over = len(files) - len(others)
+    if destination is None or not passed_over or not others:
+        return files
+    progress.warn(
+        f"{destination.path}: passed over {passed_over} of the inputs found, since this is the output"
+    )
+    return others
+
+
+def _choose_formats(
+    job: Job, destination: Destination | None, files: list[InputFile]
+) -> tuple[Format, Format]:
+    """Return the formats of inputs and output: as asked, else by the output's suffix, else that of the inputs."""
+    to = job.options["to"]
+    if not to and destination is not None and not destination.is_directory:
+        to = name_by_suffix(job.output or "")
+    given = job.options["format"] or _detect_format(job, files, to)
+    return load_format(given), load_format(to or given)
+
+
+def _detect_format(job: Job, files: list[InputFile], target_name: str | None) -> str:
+    """Return the format of the inputs; streams without a name that tells it have that of the output, or are text."""
+    are_streams = job.reads_stdin or all(
+        file.stamp is None and name_by_listing(file) is None for file in files
+    )
+    if not are_streams:
+        return detect_format(files)
+    # A file after < can be looked at, and is refused where its bytes are no lines.
+    if files[0].stamp is not None and (found := name_by_content(files[0])) not in ("text", "jsonl"):
+        return found
+    if target_name not in (None, "text", "jsonl"):
+        raise UsageError(
+            f"{files[0].name} into {target_name}: its lines may be text or JSON; give --format text or --format jsonl"
+        )
+    return target_name or "text"
+
+
+def _open_inputs(job: Job, given: Format, files: list[InputFile]) -> ResolvedInputs:
+    drop_page_cache = _COPIES * sum(file.stamp.size for file in files if file.stamp) > available_bytes()
+    source = given.open_source(files, replace(job.read, drop_page_cache=drop_page_cache))
+    sizes = take_census(source.inputs, PLACE_BYTES if job.options["provenance"] else 0)
+    return ResolvedInputs(given.names.name, files, source, sizes, drop_page_cache)
+
+
+def _choose_decoding(job: Job, inputs: ResolvedInputs, to: str) -> Decoding:
+    return Decoding.choose(
+        inputs.source, to, converts=inputs.format != to, provenance=job.options["provenance"]
+    )
+
+
+def _choose_output(
+    job: Job, destination: Destination | None, inputs: ResolvedInputs, to: Format
+) -> ResolvedOutput:
+    is_directory = destination is not None and destination.is_directory
+    write = job.write
+    if write.compression is None:
+        write = replace(write, compression=_choose_compression(destination, inputs, to))
+    elif write.compression not in to.names.compressions:
+        raise UsageError(
+            f"--compression {write.compression} is not possible for {to.names.name}; choose one of "
+            f"{', '.join(to.names.compressions)}"
+        )
+    cut = job.cut or Cut(shards=len(inputs.files) if is_directory else 1)
+    return ResolvedOutput(destination, to.names.name, write, cut)
+
+
+def _choose_compression(destination: Destination | None, inputs: ResolvedInputs, to: Format) -> str | None:
+    """Return the compression by the output's suffix, else that of inputs of another format; None for none of these."""
+    compression = None
+    if destination is not None and not destination.is_directory:
+        compression = suffix_compression(str(destination.path), to.names)
+    inherited = inputs.source.compression if inputs.format != to.names.name else None
+    if compression is None and inherited != "none" and inherited in to.names.compressions:
+        compression = inherited
+    return compression
+
+
+def _preview_target(inputs: ResolvedInputs, output: ResolvedOutput, decoding: Decoding) -> Target:
+    """Return a target as early as possible, so that what it cannot hold is found before anything is read."""
+    source, decoder, target = inputs.source, decoding.decoder, load_format(output.format)
+    schema = source.schema if decoder is None else decoder.schema
+    if schema is not None:
+        return target.open_target(schema, None if decoding.converts else source.layout, output.write)
+    import pyarrow as pa
+
+    return target.open_target(pa.schema([("text", pa.string())]), None, output.write)
+
+
+def _can_read_again(inputs: ResolvedInputs, destination: Destination | None) -> bool:
+    """Tell whether inputs can be read twice, and shards be taken back."""
+    is_stream = destination is None or destination.is_stream
+    return not is_stream and all(one.file_bytes is not None for one in inputs.source.inputs)

@@ -1,0 +1,90 @@
+"""The scatter of one run: takes over finished pile sets, reads all other inputs, and notes the sets in the journal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recshuf.errors import InputError, PileError
+from recshuf.piles.spilled import SealedSet
+from recshuf.run.resume import describe_set
+from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
+from recshuf.system.listing import check_unchanged
+from recshuf.system.memory import release_freed
+from recshuf.system.page_cache import drop_file_pages
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from recshuf.job.progress import Progress
+    from recshuf.records.input_counts import InputCount, InputCounts
+    from recshuf.run.resolve import ResolvedJob
+    from recshuf.run.scatter import SetResult
+    from recshuf.run.workspace import Workspace
+
+
+def scatter_inputs(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> InputCounts:
+    """Fill the pile store, and return what was read of each input.
+
+    Raises
+    ------
+    InputError
+        When an input cannot be read, or has changed meanwhile.
+    RecshufError
+        When the pass fails for another reason.
+    """
+    progress.start("scatter", resolved.plan.record_count, resolved.plan.byte_count)
+    return _read_inputs(resolved, workspace, _adopt_sets(workspace, progress), progress)
+
+
+def observe_inputs(
+    resolved: ResolvedJob, workspace: Workspace, counts: InputCounts, progress: Progress
+) -> None:
+    """Read all inputs again for the decoder alone; `counts` tells what the scatter has read of them."""
+    progress.start("observe", resolved.plan.record_count, resolved.plan.byte_count)
+    finished = {index: counts[index] for index in range(len(resolved.inputs.files))}
+    _read_inputs(resolved, workspace, finished, progress)
+
+
+def _adopt_sets(workspace: Workspace, progress: Progress) -> dict[int, InputCount]:
+    """Take over the pile sets of the run that is continued, and return what was read of their inputs."""
+    finished: dict[int, InputCount] = {}
+    for result in workspace.earlier.sets if workspace.earlier else ():
+        try:
+            workspace.store.adopt(SealedSet(result.set_index, result.index_offset))
+        except PileError as error:
+            progress.warn(f"{error}; its part of the run is made again")
+            continue
+        finished |= result.inputs
+    return finished
+
+
+def _read_inputs(
+    resolved: ResolvedJob, workspace: Workspace, finished: Mapping[int, InputCount], progress: Progress
+) -> InputCounts:
+    """Scatter the records of all but finished inputs, and let the decoder observe those it must."""
+    inputs, work, quarantine = resolved.inputs, workspace.work, workspace.quarantine
+
+    def drop_input(index: int) -> None:
+        file = inputs.files[index]
+        if file.path is not None and file.stamp is not None:
+            drop_file_pages(file.path)
+
+    def note_set(result: SetResult) -> None:
+        if work is not None:
+            work.journal.note(describe_set(result))
+
+    adds_provenance = resolved.job.options["provenance"]
+    task = ScatterTask(inputs.source, resolved.plan, workspace.seed, finished, adds_provenance)
+    callbacks = ScatterCallbacks(
+        quarantine.put if quarantine else None, drop_input if inputs.drop_page_cache else None, note_set
+    )
+    try:
+        counts = Scatter(task, workspace.store, resolved.decoder, progress, callbacks).run()
+    except InputError:
+        check_unchanged(inputs.files)
+        raise
+    check_unchanged(inputs.files)
+    if resolved.decoding.converts:
+        # What reads takes its memory from another allocator than what writes, so that both would be held.
+        release_freed()
+    return counts

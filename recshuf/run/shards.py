@@ -1,0 +1,105 @@
+"""Where the gather of a run puts its shards: into the work folder, each noted once it is synced, or into a stream."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from recshuf.errors import OutputError, UsageError
+from recshuf.interfaces import SupportsStream
+from recshuf.output.shard_sync import FinishedShard, ShardKeeper
+from recshuf.run.resume import describe_shard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recshuf.interfaces import Sink, Target
+    from recshuf.job.progress import Progress
+    from recshuf.output.work_folder import WorkFolder
+    from recshuf.records.digests import Digest
+    from recshuf.run.gather import Shards
+    from recshuf.run.resolve import ResolvedJob
+    from recshuf.run.workspace import Workspace
+
+
+class _ShardFiles:
+    """Files in the work folder."""
+
+    def __init__(self, resolved: ResolvedJob, work: WorkFolder, target: Target, keeper: ShardKeeper) -> None:
+        self._work = work
+        self._target = target
+        self._keeper = keeper
+        self._threads = resolved.plan.sink_threads
+        self._schema = resolved.find_table_schema()
+
+    def open(self, shard: int) -> Sink:
+        return self._target.open(self._work.shards.path_of(shard, self._target.suffix), self._threads)
+
+    def finish(self, shard: int, digest: Digest) -> None:
+        path = self._work.shards.path_of(shard, self._target.suffix)
+        self._keeper.add(FinishedShard(shard, path, digest, self._schema))
+
+
+class _StreamedShard:
+    """The only shard, in a stream."""
+
+    def __init__(self, resolved: ResolvedJob, workspace: Workspace, target: Target) -> None:
+        if workspace.stream is None or not isinstance(target, SupportsStream):
+            raise UsageError(f"{resolved.output.format} cannot be written to a stream; give a file with -o")
+        self._stream, self._target = workspace.stream, target
+        self._threads = resolved.plan.sink_threads
+
+    def open(self, shard: int) -> Sink:  # noqa: ARG002 - there is one
+        return self._target.open_stream(self._stream, self._threads)
+
+    def finish(self, shard: int, digest: Digest) -> None:
+        pass
+
+
+@contextmanager
+def open_shards(
+    resolved: ResolvedJob, workspace: Workspace, target: Target, *, is_only: bool
+) -> Iterator[Shards]:
+    """Give where shards go; at the end all are synced and noted, unless there is an error."""
+    work = workspace.work
+    if work is None:
+        yield _StreamedShard(resolved, workspace, target)
+        return
+
+    def note(shard: FinishedShard) -> None:
+        work.journal.note(describe_shard(shard.number, shard.path, shard.digest, shard.schema))
+
+    # A single shard is not noted in the journal, since the run ends with it.
+    keeper = ShardKeeper(None if is_only else note, drop_page_cache=resolved.inputs.drop_page_cache)
+    try:
+        yield _ShardFiles(resolved, work, target, keeper)
+        keeper.finish()
+    finally:
+        # Whether parts are finished, and left for a later run, is known when no thread notes one any more.
+        keeper.close()
+
+
+def take_over_shards(
+    resolved: ResolvedJob, workspace: Workspace, target: Target, bounds: Sequence[int], progress: Progress
+) -> dict[int, Digest]:
+    """Return the shards of the run that is continued that are as they were written; delete all others.
+
+    Raises
+    ------
+    OutputError
+        When one has changed since that run put it in place.
+    """
+    work, earlier = workspace.work, workspace.earlier
+    if work is None or earlier is None:
+        return {}
+    paths = {shard: work.shards.written_path(shard, target.suffix) for shard in range(len(bounds) - 1)}
+    finished, damaged = earlier.find_shards(bounds, paths, resolved.find_table_schema())
+    if damaged and work.shards.are_committed:
+        raise OutputError(
+            f"{resolved.output.name}: is complete, but {damaged[0]} has changed since; delete {work.path} to "
+            "start anew"
+        )
+    for name in damaged:
+        progress.warn(f"{name}: has changed since it was written; it is made again")
+    work.shards.keep_only({paths[shard].name for shard in finished})
+    return finished

@@ -1,0 +1,63 @@
+"""Every option is declared once: the command, the functions and the journal go by that."""
+
+from __future__ import annotations
+
+import json
+from typing import get_args
+
+import click
+import pytest
+
+from recshuf.cli.commands import commands
+from recshuf.formats import FORMAT_NAMES
+from recshuf.job.job import make_job
+from recshuf.job.options import FORMATS, OPTIONS, CheckOptions, Options, VerifyOptions, flag_of
+
+COMMAND_ONLY = {"inputs", "output", "plan", "report", "html", "quiet", "verbose"}
+
+
+def parse(*words: str) -> dict[str, object]:
+    """Return what the command line of a shuffle gives the function."""
+    values = commands.default.make_context("recshuf", list(words)).params
+    return {name: value for name, value in values.items() if name not in COMMAND_ONLY}
+
+
+def test_the_command_and_the_function_have_the_same_options_and_defaults():
+    assert parse().keys() == OPTIONS.keys() == Options.__annotations__.keys() - {"stdin", "stdout"}
+    by_command = make_job("in", "out", parse("--memory", "1GB", "--max-record-bytes", "1GiB"))
+    by_function = make_job("in", "out", {"memory": 10**9, "max_record_bytes": 1 << 30})
+    assert by_command == by_function
+    assert by_function.read == make_job("in", "out", {}).read
+    assert [name for name in OPTIONS if by_function.is_given(name)] == ["max_record_bytes", "memory"]
+
+
+@pytest.mark.parametrize("kind", [VerifyOptions, CheckOptions])
+def test_options_of_other_functions_are_those_of_the_shuffle(kind: type):
+    for name, annotation in kind.__annotations__.items():
+        declared = Options.__annotations__[name]
+        assert annotation in (declared, get_args(declared)[0])
+
+
+def test_every_option_is_found_by_its_flag_and_says_what_it_is():
+    for name, option in OPTIONS.items():
+        (found,) = (one for one in commands.default.params if flag_of(name) in one.opts)
+        assert isinstance(found, click.Option)
+        assert found.name == name
+        assert (
+            (option.metavar is None) == found.is_flag == (get_args(Options.__annotations__[name])[0] is bool)
+        )
+
+
+def test_the_journal_of_a_default_job_says_nothing_of_options_that_came_later():
+    job = make_job("in", "out", {})
+    found = {name: option.identity(job) for name, option in OPTIONS.items() if option.identity}
+    assert json.loads(json.dumps(found)) == dict.fromkeys(found) | {
+        "header": 0,
+        "separator": "0a",
+        "nan_as_null": False,
+    }
+
+
+def test_formats_that_options_name_are_there():
+    assert FORMATS == FORMAT_NAMES
+    assert {*FORMATS} >= {name for option in OPTIONS.values() for name in option.formats}

@@ -1,0 +1,64 @@
+"""The journal: every entry reads back as it was written, or not at all."""
+
+from __future__ import annotations
+
+import errno
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from recshuf.output.journal import Journal, read_journal
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+def test_a_journal_goes_on_on_a_new_line_after_a_write_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    class Full(io.FileIO):
+        def write(self, data: ReadableBuffer) -> int:
+            super().write(memoryview(data)[:5])
+            raise OSError(errno.ENOSPC, "full")
+
+    path = tmp_path / "journal"
+    journal = Journal(path)
+    journal.append({"entry": 0})
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", lambda path, *_, **__: Full(path, "ab"))
+        with pytest.raises(OSError, match="full"):
+            journal.append({"entry": 1})
+    journal.append({"entry": 2})
+    assert read_journal(path) == [{"entry": 0}, {"entry": 2}]
+
+
+def test_a_journal_returns_what_was_written(tmp_path: Path):
+    entries = [{"a": 1}, {"b": ["\n", "é", None]}, {}]
+    journal = Journal(tmp_path / "journal")
+    for entry in entries:
+        journal.append(entry)
+    assert read_journal(tmp_path / "journal") == entries
+    assert read_journal(tmp_path / "none") == []
+
+
+def test_every_damage_of_an_entry_is_noticed(tmp_path: Path):
+    path = tmp_path / "journal"
+    for number in range(3):
+        Journal(path).append({"entry": number})
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        for mask in (1, 0x80):
+            damaged = bytearray(whole)
+            damaged[place] ^= mask
+            path.write_bytes(damaged)
+            assert [
+                entry for entry in read_journal(path) if entry not in ({"entry": n} for n in range(3))
+            ] == []
+            assert len(read_journal(path)) < 3
+        path.write_bytes(whole[:place])
+        assert len(read_journal(path)) < 3 or place == len(whole) - 1
+    path.write_bytes(whole[:-5])
+    Journal(path).append({"entry": 3})
+    assert [entry["entry"] for entry in read_journal(path)] == [0, 1, 3]

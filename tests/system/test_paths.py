@@ -1,0 +1,83 @@
+"""Where large temporary files go, and errors in writing: what failed, what room there is, and what the user can do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import recshuf.system.paths as paths
+from recshuf.errors import DiskFullError, OutputError
+from recshuf.system.paths import choose_temp_dir, write_error
+
+
+def fail_with(code: int) -> OSError:
+    return OSError(code, os.strerror(code))
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize(
+    ("free", "needed", "room"),
+    [
+        (5_000_000, 7_000_000, " (about 7 MB needed in all, 5 MB free)"),
+        (5_000_000, 0, " (5 MB free)"),
+        (None, 7_000_000, " (about 7 MB needed in all)"),
+        (None, None, ""),
+    ],
+)
+def test_a_full_disk_says_what_is_needed_and_free(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    free: int | None,
+    needed: int | None,
+    room: str,
+):
+    monkeypatch.setattr(paths, "free_bytes", lambda _: free)
+    error = write_error(fail_with(code), "out", tmp_path, needed)
+    assert isinstance(error, DiskFullError)
+    assert str(error) == f"out: no space left for the output{room}; free some, or choose another"
+
+
+def test_other_errors_are_told_by_their_kind():
+    too_large = write_error(fail_with(errno.EFBIG), "out")
+    assert isinstance(too_large, DiskFullError)
+    assert "raise ulimit -f" in str(too_large)
+    other = write_error(fail_with(errno.EIO), "out")
+    assert not isinstance(other, DiskFullError)
+    assert str(other) == "out: cannot be written: Input/output error"
+    own = OutputError("said already")
+    assert write_error(own, "out") is own
+
+
+@pytest.fixture
+def writable(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The only folders that may be written to."""
+    folders: set[str] = set()
+    monkeypatch.setattr(os, "access", lambda path, _: str(path) in folders)
+    return folders
+
+
+def test_the_folder_asked_for_comes_before_that_of_the_output(tmp_path: Path) -> None:
+    beside = tmp_path / "beside"
+    assert choose_temp_dir(tmp_path, beside) == tmp_path
+    assert choose_temp_dir(None, beside) == beside
+
+
+def test_a_folder_asked_for_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="gone: no such directory; create it, or choose another --temp-dir"):
+        choose_temp_dir(tmp_path / "gone")
+
+
+def test_the_system_has_one_that_can_be_written(
+    tmp_path: Path, writable: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert choose_temp_dir(None) == Path(tempfile.gettempdir())
+    writable.add("/var/tmp")
+    assert choose_temp_dir(None) == Path("/var/tmp")
+    writable.add(str(tmp_path))
+    assert choose_temp_dir(None) == tmp_path

@@ -16,7 +16,7 @@ from recshuf.records.batch import Records
 from recshuf.records.digests import Digests
 from recshuf.records.input_counts import InputCounts
 from recshuf.records.keys import draw_keys
-from recshuf.records.provenance import add_places
+from recshuf.records.provenance import add_provenance
 from recshuf.records.reader import InputReader
 from recshuf.records.reading_plan import ReadingPlan
 from recshuf.records.rows import split_ranges
@@ -157,7 +157,7 @@ class Scatter:
         bad = self._observe(batch, ranges)
         edges = np.cumsum([0, *(one.rows for one in ranges)])
         byte_count = int(self._store.codec.count_bytes(batch, edges[[0, -1]])[0])
-        batch = add_places(batch, ranges) if self._task.adds_provenance else batch
+        batch = add_provenance(batch, ranges) if self._task.adds_provenance else batch
         records = Records(draw_keys(self._task.seed, ranges), batch)
         if bad.size:
             # They had keys, too.

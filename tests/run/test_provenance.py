@@ -163,7 +163,9 @@ def test_rows_set_aside_are_counted(tmp_path: Path):
     assert len(table) == 85
 
 
-def test_what_is_read_again_for_its_types_keeps_its_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_read_again_for_its_types_keeps_its_provenance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(decoding, "_PREFIX_BYTES", 100)
     paths = [tmp_path / f"{file}.jsonl" for file in range(3)]
     for file, path in enumerate(paths):
@@ -235,11 +237,11 @@ def test_plan_and_manifest_tell_of_it(tmp_path: Path):
         assert json.loads((tmp_path / "out/recshuf.json").read_text()).get("provenance") == names
 
 
-def test_places_cost_memory_where_batches_are_read_and_decoded():
+def test_provenance_costs_memory_where_batches_are_read_and_decoded():
     block, record_bytes, column_bytes = 32 << 20, 16, 100
     costs = Costs(lambda block: block, lambda _: 0, 1.0)
     inputs = [InputSummary("x", 0, 1000, True, 1000 * record_bytes)]
-    found = decoding._add_places(costs, inputs, column_bytes)
+    found = decoding._add_provenance(costs, inputs, column_bytes)
     places = 8 * (block // record_bytes)
     assert found.reading_bytes(block) >= block + 2 * places
     assert found.decoding_factor >= 1 + column_bytes / (record_bytes + 8 + 8)
@@ -440,7 +442,7 @@ def test_an_order_that_is_none_is_found_out(tmp_path: Path, inputs: list[Path], 
 
 
 def test_several_shuffles_are_tested_together(tmp_path: Path, inputs: list[Path]):
-    """Each is taken by itself, so that no place is there twice."""
+    """Each is taken by itself, so that no provenance is there twice."""
     outputs = [tmp_path / f"{seed}.parquet" for seed in range(3)]
     for seed, output in enumerate(outputs):
         recshuf.shuffle(inputs, output, seed=seed, provenance=True)
@@ -449,7 +451,9 @@ def test_several_shuffles_are_tested_together(tmp_path: Path, inputs: list[Path]
     assert found.records == 24_000
 
 
-def test_a_sample_of_places_does_not_depend_on_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_sample_of_provenance_does_not_depend_on_the_order_of_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """Of two outputs of the same records the same ones are looked at, in whatever order the files are met."""
     monkeypatch.setattr("recshuf.audit.order.sample.MOST_SAMPLED", 3000)
     table = pa.table({"source_file": ["b"] * 5000 + ["a"] * 5000, "source_row": range(10_000)})

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import Decoder, FieldAdder
+from recshuf.records.arrow_views import view_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,8 +133,7 @@ class ProvenanceDecoder(Decoder):
         )
 
     def _decode_places(self, column: pa.Array) -> pa.RecordBatch:
-        buffer = column.buffers()[1]
-        places = np.frombuffer(buffer, np.uint64, len(column), column.offset * PLACE_BYTES)
+        places = view_bytes(column).view(np.uint64)
         rows = (places & ((np.uint64(1) << FILE_SHIFT) - np.uint64(1))).view(np.int64)
         inputs = (places >> FILE_SHIFT).astype(np.int32)
         names = pa.DictionaryArray.from_arrays(_wrap(inputs, pa.int32()), self._names)

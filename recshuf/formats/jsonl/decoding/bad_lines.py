@@ -15,10 +15,10 @@ from recshuf.formats.jsonl.decoding.line_checks import (
     explain_bare,
     find_bare,
     find_deep,
-    line_offsets,
     too_deep_error,
 )
 from recshuf.formats.lines.utf8 import find_invalid
+from recshuf.records.arrow_views import view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ _CHECKS: tuple[
 ] = (
     # Each relies on those before it.
     (_find_not_utf8, lambda _, __: encoding_error()),
-    (lambda lines: find_bare(lines, line_offsets(lines)), explain_bare),
-    (lambda lines: find_deep(lines, line_offsets(lines)), lambda _, __: too_deep_error()),
+    (lambda lines: find_bare(lines, view_offsets(lines)), explain_bare),
+    (lambda lines: find_deep(lines, view_offsets(lines)), lambda _, __: too_deep_error()),
     (find_ungrammatical, lambda _, __: BadRecord("is not valid JSON")),
 )

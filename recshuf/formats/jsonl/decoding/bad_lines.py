@@ -10,7 +10,7 @@ import pyarrow as pa
 from recshuf.formats.jsonl.decoding.grammar import find_ungrammatical
 from recshuf.formats.jsonl.decoding.line_checks import (
     BadRecord,
-    Faults,
+    LineErrors,
     encoding_error,
     explain_bare,
     find_bare,
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def find_misshapen(lines: pa.Array) -> Faults:
-    """Return the faults of lines that are no JSON, or none that can be parsed without risk."""
-    faults, rows = Faults(), np.arange(len(lines))
+def find_malformed(lines: pa.Array) -> LineErrors:
+    """Return the errors of lines that are no JSON, or none that can be parsed without risk."""
+    errors, rows = LineErrors(), np.arange(len(lines))
     for find, explain in _CHECKS:
         bad = find(lines)
         for at, row in zip(bad.tolist(), rows[bad].tolist(), strict=True):
-            faults[row] = explain(lines, at)
+            errors[row] = explain(lines, at)
         if len(bad):
             keep = np.delete(np.arange(len(lines)), bad)
             lines, rows = lines.take(pa.array(keep)), rows[keep]
         if not len(lines):
             break
-    return faults
+    return errors
 
 
 def _find_not_utf8(lines: pa.Array) -> NDArray[np.int64]:

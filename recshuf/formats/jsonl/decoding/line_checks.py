@@ -68,7 +68,7 @@ class BadRecord(Exception):  # noqa: N818 - becomes an InputError as soon as fil
         self.path = path
         self.row = row
         self.suspect = suspect
-        self.faults: Faults = {}
+        self.line_errors: LineErrors = {}
         """Every line that is bad in the same way and whatever the other lines are; empty where not known."""
         super().__init__(problem)
 
@@ -78,7 +78,7 @@ class BadRecord(Exception):  # noqa: N818 - becomes an InputError as soon as fil
         return f"field {name_path(self.path)!r}: {self.problem}" if self.path else self.problem
 
 
-Faults = dict[int, BadRecord]
+LineErrors = dict[int, BadRecord]
 """What is wrong with each of the bad ones of some lines, by the index of the line."""
 
 

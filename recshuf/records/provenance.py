@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import Decoder, FieldAdder
+from recshuf.records.arrow_views import view_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,8 +134,7 @@ class ProvenanceDecoder(Decoder):
         )
 
     def _decode_provenance(self, column: pa.Array) -> pa.RecordBatch:
-        buffer = column.buffers()[1]
-        numbers = np.frombuffer(buffer, np.uint64, len(column), column.offset * PROVENANCE_BYTES)
+        numbers = view_bytes(column).view(np.uint64)
         rows = (numbers & ((np.uint64(1) << FILE_SHIFT) - np.uint64(1))).view(np.int64)
         inputs = (numbers >> FILE_SHIFT).astype(np.int32)
         names = pa.DictionaryArray.from_arrays(_wrap(inputs, pa.int32()), self._names)

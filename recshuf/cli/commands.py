@@ -14,10 +14,10 @@ from click.exceptions import Exit
 from recshuf.cli.check_options import make_check_command, make_picture_command
 from recshuf.cli.result_files import (
     check_html,
-    check_place,
     check_quarantine,
     check_report,
     check_spared,
+    check_writable,
     write_json,
     write_whole,
 )
@@ -157,7 +157,7 @@ def _run_check(
 
     progress = _choose_progress(quiet)
     if html:
-        check_place("--html", html, None)
+        check_writable("--html", html, None)
         check_spared(html, [*inputs, *options["against"], options["schema"]])
         done, page = api.write_check(inputs, progress=progress, **options)
         write_whole(real_path(html), page.encode())

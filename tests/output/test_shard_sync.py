@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import recshuf
-import recshuf.output.shard_sync as keeper_module
+import recshuf.output.shard_sync as shard_sync
 import recshuf.run.shards as shards
 import recshuf.system.page_cache as page_cache
 from recshuf.output.destination import Destination
@@ -63,9 +63,9 @@ class Syncs:
         self.is_entered = {number: threading.Event() for number in held}
         self.may_go = {number: threading.Event() for number in held}
         monkeypatch.setattr(
-            keeper_module, "begin_writing", lambda path: self.steps.append(f"begin {number_of(path)}")
+            shard_sync, "begin_writing", lambda path: self.steps.append(f"begin {number_of(path)}")
         )
-        monkeypatch.setattr(keeper_module, "sync", self._sync)
+        monkeypatch.setattr(shard_sync, "sync", self._sync)
 
     def _sync(self, path: Path) -> None:
         number = number_of(path)
@@ -86,7 +86,7 @@ def test_shards_are_synced_and_then_noted(work: WorkFolder, monkeypatch: pytest.
         synced.append(path.name)
         assert list_noted(work) == list(range(len(synced) - 1))
 
-    monkeypatch.setattr(keeper_module, "sync", sync)
+    monkeypatch.setattr(shard_sync, "sync", sync)
     keeper = ShardKeeper(noting(work), drop_page_cache=False)
     for number in range(3):
         keeper.add(make_shard(work, number))
@@ -123,7 +123,7 @@ def test_a_shard_is_given_up_in_memory_where_that_is_wanted(
     work: WorkFolder, monkeypatch: pytest.MonkeyPatch, *, drop_page_cache: bool
 ):
     forgotten: list[Path] = []
-    monkeypatch.setattr(keeper_module, "drop_file_pages", forgotten.append)
+    monkeypatch.setattr(shard_sync, "drop_file_pages", forgotten.append)
     keeper = ShardKeeper(noting(work), drop_page_cache=drop_page_cache)
     shard = make_shard(work, 0)
     keeper.add(shard)
@@ -195,7 +195,7 @@ def test_an_error_reaches_who_adds_and_who_finishes(
     def fail(_: Path) -> None:
         raise OSError(5, "broken")
 
-    monkeypatch.setattr(keeper_module, "sync", fail)
+    monkeypatch.setattr(shard_sync, "sync", fail)
     keeper = ShardKeeper(noting(work), drop_page_cache=False)
     keeper.add(make_shard(work, 0))
     with pytest.raises(OSError, match="broken"):

@@ -1,4 +1,4 @@
-"""Files that change before or while they are read are refused."""
+"""Files that change before or while they are read are refused; one that loses its name alone is read to the end."""
 
 from __future__ import annotations
 

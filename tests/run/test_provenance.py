@@ -28,8 +28,9 @@ from recshuf.interfaces import InputFile, InputSummary, ReadOptions, WriteOption
 from recshuf.job.plan import Costs
 from recshuf.output.journal import Journal
 from recshuf.records.provenance import ProvenanceDecoder
-from tests.run.test_pipeline import digest_tree, list_shards, make_inputs, order_of
 from tests.support.format_tools import decompress_file
+from tests.support.numbered_files import make_inputs, order_of
+from tests.support.output_trees import digest_tree, list_shards
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ from recshuf.output.journal import Journal, read_journal
 from recshuf.output.shard_files import ShardFiles
 from recshuf.output.work_folder import WorkFolder
 from recshuf.piles.pile_set import PileSet
-from tests.run.test_pipeline import FORMATS, make_inputs
+from tests.support.numbered_files import FORMATS, make_inputs
 
 if TYPE_CHECKING:
     from recshuf.job.plan import Plan

@@ -25,8 +25,8 @@ from recshuf.errors import InputError, UsageError
 from recshuf.piles.scratch import Scratch
 from recshuf.records.reader import InputReader
 from tests.run.test_conversions import PAIRS, WRITERS, choose_schema, make_columns
-from tests.run.test_pipeline import SUFFIXES
 from tests.support.format_tools import decompress_file
+from tests.support.numbered_files import SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

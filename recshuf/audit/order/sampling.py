@@ -14,9 +14,10 @@ from recshuf.audit.order.matching import Matching, match_records
 from recshuf.audit.order.provenance_columns import ProvenanceReader
 from recshuf.audit.order.sample import BottomKSample
 from recshuf.audit.order.value_ranks import find_value
-from recshuf.audit.verify.hashing import HashKey, hash_rows
+from recshuf.audit.verify.hashing import hash_rows
 from recshuf.audit.verify.record_readers import RecordReader, open_comparison, open_tables
 from recshuf.audit.verify.record_sets import read_manifest
+from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.records.keys import draw_keys
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from recshuf.audit.order.battery import LIMIT
 from recshuf.audit.order.check import CheckReport, combine_reports, score_matching, score_values
 from recshuf.audit.order.sampling import match_by_content, match_by_provenance, sample_column
+from recshuf.audit.reports.colors import Ramp
 from recshuf.audit.reports.html import (
     Bar,
     Bars,
@@ -25,7 +26,6 @@ from recshuf.audit.reports.html import (
     show_deviations,
 )
 from recshuf.audit.reports.order_pictures import draw_matching, draw_values
-from recshuf.audit.reports.picture import Ramp
 from recshuf.audit.reports.text import check_notes, check_verdict, count_of, duration, plan_lines
 from recshuf.errors import UsageError
 from recshuf.output.manifest import MANIFEST_NAME

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from recshuf.audit.order.sampling import match_by_content, match_by_provenance, sample_column
 from recshuf.audit.order.value_ranks import MOST_LABELS, name_codes, rank_densely
-from recshuf.audit.reports.picture import Key, Labels, Panel, Ramp, draw_picture, encode_png
+from recshuf.audit.reports.colors import Labels, Ramp
+from recshuf.audit.reports.picture import Panel, draw_picture, encode_png
 from recshuf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from recshuf.audit.order.matching import Matching
     from recshuf.audit.order.sample import BottomKSample
+    from recshuf.audit.reports.colors import Key
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
 

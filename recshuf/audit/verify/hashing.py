@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["HashKey", "hash_rows"]
-
 PIECE_BYTES = 2 << 20
 _PIECE_BYTES_PER_COLUMN = 16 << 10
 _DOMAINS_PER_LEVEL = 32

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from recshuf.audit.verify.hashing import HashKey
 from recshuf.audit.verify.memory_budget import READING_SHARE
 from recshuf.audit.verify.record_sets import (
     RecordSet,
@@ -15,6 +14,7 @@ from recshuf.audit.verify.record_sets import (
     options_of_output,
 )
 from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
+from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import InputError
 from recshuf.formats import detect_format
 from recshuf.job.plan import Limits, sum_known

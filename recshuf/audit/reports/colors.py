@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -69,23 +69,6 @@ class Entry:
     """Shape ``(n, 3)``: one colour, or the steps of a ramp."""
     ends: tuple[str, ...]
     """The name of the colour, or of both ends of the ramp."""
-
-
-class Key(Protocol):
-    """Maps values to colours, and describes the colours."""
-
-    @property
-    def subject(self) -> str:
-        """What the colours show of a record, such as ``"position in the input"``."""
-        ...
-
-    def paint(self, values: Values) -> Colours:
-        """Return the colour of each value, shape ``(n, 3)``."""
-        ...
-
-    def list_entries(self, panels: Sequence[Values]) -> list[Entry]:
-        """Return the legend of panels with these values."""
-        ...
 
 
 def convert_oklab(lab: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -196,3 +179,7 @@ class Labels:
         if other_count:
             entries.append(Entry(GREY[np.newaxis], (f"{other_count:,} other{'s' * (other_count > 1)}",)))
         return entries
+
+
+Key = Ramp | Labels
+"""What maps values to colours and describes the colours in a legend."""

@@ -1,4 +1,4 @@
-"""Provenance: each record's input and row number, one number beside the record and two columns of the output."""
+"""Provenance: the input and row number of each record, passed through the piles and written as two columns."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import Decoder, FieldAdder
+from recshuf.records.arrow_views import view_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,11 +20,10 @@ if TYPE_CHECKING:
     from recshuf.records.rows import RowRange
 
 FILE_COLUMN, ROW_COLUMN = "source_file", "source_row"
-"""The columns of provenance: the input's name, and the record's row number in it, from 0."""
+"""The columns of ``--provenance``: the name of a record's input, and its row number there, from 0."""
 PROVENANCE_BYTES = 8
-"""Bytes of the number beside a record."""
 FILE_SHIFT = np.uint64(42)
-"""The number holds the index of the input in its high 22 bits and the row number in the others."""
+"""A record's provenance is one 64-bit number: the input's index in the high 22 bits, the row number in the others."""
 MAX_INPUTS = 1 << (64 - int(FILE_SHIFT))
 
 _PROVENANCE = pa.field("provenance", pa.binary(PROVENANCE_BYTES))
@@ -37,23 +37,24 @@ def extend_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def add_provenance(batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> pa.RecordBatch:
-    """Return a native batch with the provenance of its records; `ranges` are their rows, in order."""
+    """Return a native batch with the provenance of its records as its last column."""
     numbers = [
         np.arange(first_row, first_row + rows, dtype=np.uint64) | np.uint64(index) << FILE_SHIFT
         for index, first_row, rows in ranges
     ]
-    data = pa.py_buffer(np.concatenate(numbers))
-    column = pa.Array.from_buffers(_PROVENANCE.type, batch.num_rows, [None, data])
+    column = pa.Array.from_buffers(
+        _PROVENANCE.type, batch.num_rows, [None, pa.py_buffer(np.concatenate(numbers))]
+    )
     return pa.RecordBatch.from_arrays([*batch.columns, column], schema=extend_schema(batch.schema))
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Check that inputs can be told apart by name.
+    """Check that no two inputs have the same name.
 
     Raises
     ------
     UsageError
-        When two inputs have one name, or there are more than `MAX_INPUTS`.
+        When two have, or there are too many inputs.
     """
     if len(names) > MAX_INPUTS:
         raise UsageError(f"--provenance: {len(names):,} inputs are more than {MAX_INPUTS:,}; join some")
@@ -63,16 +64,16 @@ def check_names(names: Sequence[str]) -> None:
 
 
 class ProvenanceDecoder(Decoder):
-    """Decodes native batches with provenance: those of another decoder with the two columns appended.
+    """Decodes native batches with another decoder, and appends the two provenance columns.
 
-    `observe` takes batches without provenance.
+    `observe` gets batches without provenance.
 
     Parameters
     ----------
     names
         Names of the inputs.
     as_dictionary
-        Whether the column of names is a dictionary, the same in all batches, or plain text.
+        Whether names are dictionary-encoded, with one dictionary for all batches. Else they are text.
     """
 
     def __init__(self, inner: Decoder, names: Sequence[str], *, as_dictionary: bool) -> None:
@@ -85,7 +86,7 @@ class ProvenanceDecoder(Decoder):
 
     @property
     def column_bytes(self) -> int:
-        """Most bytes of both columns in a row."""
+        """Bytes of both columns in a row, at most."""
         is_dictionary = pa.types.is_dictionary(self._fields.types[0])
         if is_dictionary and not isinstance(self._inner, FieldAdder):
             return _NUMBER_BYTES + _INDEX_BYTES
@@ -107,7 +108,7 @@ class ProvenanceDecoder(Decoder):
         Raises
         ------
         UsageError
-            When the inputs have a column of provenance already.
+            When the inputs have a column ``source_file`` or ``source_row``.
         """
         return self._extend(self._inner.finish())
 
@@ -133,8 +134,7 @@ class ProvenanceDecoder(Decoder):
         )
 
     def _decode_provenance(self, column: pa.Array) -> pa.RecordBatch:
-        buffer = column.buffers()[1]
-        numbers = np.frombuffer(buffer, np.uint64, len(column), column.offset * PROVENANCE_BYTES)
+        numbers = view_bytes(column).view(np.uint64)
         rows = (numbers & ((np.uint64(1) << FILE_SHIFT) - np.uint64(1))).view(np.int64)
         inputs = (numbers >> FILE_SHIFT).astype(np.int32)
         names = pa.DictionaryArray.from_arrays(_wrap(inputs, pa.int32()), self._names)

@@ -85,7 +85,7 @@ class Decoding:
         grows = self.converts or isinstance(self.inner, FieldAdder)
         costs = Costs(source.reading_bytes, sink_bytes, CONVERSION_FACTOR if grows else 1.0)
         if isinstance(self.decoder, ProvenanceDecoder):
-            return _add_provenance(costs, source.inputs, self.decoder.column_bytes)
+            return _add_provenance_costs(costs, source.inputs, self.decoder.column_bytes)
         return costs
 
 
@@ -101,7 +101,7 @@ def _choose_field_adder(source: Source) -> Decoder:
     return decoder
 
 
-def _add_provenance(costs: Costs, inputs: Sequence[InputSummary], column_bytes: int) -> Costs:
+def _add_provenance_costs(costs: Costs, inputs: Sequence[InputSummary], column_bytes: int) -> Costs:
     """Return what a run costs if places travel beside the records and become columns of `column_bytes` a row."""
     counted = [
         (one.native_bytes, one.record_count) for one in inputs if one.native_bytes and one.record_count
@@ -118,5 +118,5 @@ def _add_provenance(costs: Costs, inputs: Sequence[InputSummary], column_bytes: 
         costs,
         reading_bytes=reading_bytes,
         decoding_factor=costs.decoding_factor + column_bytes / (record_bytes + KEY_BYTES + PROVENANCE_BYTES),
-        place_bytes=PROVENANCE_BYTES,
+        provenance_bytes=PROVENANCE_BYTES,
     )

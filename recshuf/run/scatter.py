@@ -12,6 +12,7 @@ import numpy as np
 
 from recshuf.errors import CheckError
 from recshuf.piles.slices import Origin
+from recshuf.piles.spilled import SealedSet
 from recshuf.records.batch import Records
 from recshuf.records.digests import Digests
 from recshuf.records.input_counts import InputCounts
@@ -51,14 +52,11 @@ class ScatterTask:
 
 
 @dataclass(frozen=True, slots=True)
-class SetResult:
-    """A pile set that is on disk as a whole, and can be adopted by a later run."""
+class SetResult(SealedSet):
+    """A sealed pile set, with what it holds."""
 
-    set_index: int
-    index_offset: int
-    """Byte offset in the file of the set's own index."""
     inputs: dict[int, InputCount]
-    """Counts of each of its inputs."""
+    """Counts of each input in the set."""
 
 
 @dataclass(frozen=True, slots=True)

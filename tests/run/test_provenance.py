@@ -229,7 +229,7 @@ def test_columns_of_parquet_stay_as_they_are_stored(tmp_path: Path):
 def test_plan_and_manifest_tell_of_it(tmp_path: Path):
     inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
     without, plan = recshuf.plan(inputs), recshuf.plan(inputs, provenance=True)
-    assert (without.place_bytes, plan.place_bytes) == (0, 8)
+    assert (without.provenance_bytes, plan.provenance_bytes) == (0, 8)
     assert plan.byte_count == without.byte_count + 8 * plan.record_count
     assert plan.peak_memory_bytes > without.peak_memory_bytes
     for options, names in (({}, None), ({"provenance": True}, NAMES)):
@@ -241,7 +241,7 @@ def test_provenance_costs_memory_where_batches_are_read_and_decoded():
     block, record_bytes, column_bytes = 32 << 20, 16, 100
     costs = Costs(lambda block: block, lambda _: 0, 1.0)
     inputs = [InputSummary("x", 0, 1000, True, 1000 * record_bytes)]
-    found = decoding._add_provenance(costs, inputs, column_bytes)
+    found = decoding._add_provenance_costs(costs, inputs, column_bytes)
     places = 8 * (block // record_bytes)
     assert found.reading_bytes(block) >= block + 2 * places
     assert found.decoding_factor >= 1 + column_bytes / (record_bytes + 8 + 8)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from recshuf.errors import ConversionError, InputError
 from recshuf.formats.jsonl.decoding import inference, line_checks
 from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
+from recshuf.records.arrow_views import view_offsets
 
 CORPORA = Path(os.environ.get("RECSHUF_CORPORA", "../shared/data"))
 WHITESPACE = " \t\r\n"
@@ -379,7 +380,7 @@ def test_depth_is_found_line_by_line() -> None:
     short = '{"a":[[[]]]}'
     for order in ([deep], [flat, quoted, long, short], [long, short, deep, short, flat, deep, quoted] * 20):
         lines = pa.array(["]", *(line + "\n" for line in order)], pa.large_string()).slice(1)
-        found = line_checks.find_deep(lines, line_checks.line_offsets(lines))
+        found = line_checks.find_deep(lines, view_offsets(lines))
         assert found.tolist() == [row for row, line in enumerate(order) if line is deep]
 
 

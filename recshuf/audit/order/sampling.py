@@ -53,22 +53,18 @@ def match_output(job: Job, progress: Progress, id_column: str | None = None) -> 
         When two records have the same provenance, or files cannot be read, or have changed meanwhile.
     """
     _check_readable(job)
-    return (
-        _match_by_provenance(job, progress)
-        if job.output is None
-        else _match_by_content(job, progress, id_column)
-    )
-
-
-def _match_by_content(job: Job, progress: Progress, id_column: str | None) -> Matching:
     if job.output is None:
-        raise RuntimeError("nothing to match without an output")
-    manifest = read_manifest(job.output)
+        return _match_by_provenance(job, progress)
+    return _match_by_content(job, job.output, progress, id_column)
+
+
+def _match_by_content(job: Job, output: str, progress: Progress, id_column: str | None) -> Matching:
+    manifest = read_manifest(output)
     comparison = open_comparison(
-        _read_only(job, id_column), job.output, manifest, progress, as_tables=id_column is not None
+        _read_only(job, id_column), output, manifest, progress, as_tables=id_column is not None
     )
     if comparison.output is None:
-        raise InputError(job.output, "holds none of the files that its manifest names")
+        raise InputError(output, "holds none of the files that its manifest names")
     if id_column is not None:
         for reader in comparison.readers:
             reader.infer_schema()
@@ -82,7 +78,7 @@ def _match_by_content(job: Job, progress: Progress, id_column: str | None) -> Ma
 
 
 def _match_by_provenance(job: Job, progress: Progress) -> Matching:
-    reader = _open_tables(job, progress, (FILE_COLUMN, ROW_COLUMN))
+    reader = open_tables(job, progress, (FILE_COLUMN, ROW_COLUMN))
     sample, provenance = BottomKSample.within(job.memory_bytes), ProvenanceReader()
 
     def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
@@ -107,7 +103,7 @@ def sample_column(job: Job, progress: Progress, column: str, sample_count: int =
         When too few of the values fit the limit to test their order.
     """
     _check_readable(job)
-    reader = _open_tables(_read_only(job, column), progress)
+    reader = open_tables(_read_only(job, column), progress)
     sample = BottomKSample.within(job.memory_bytes, sample_count)
 
     def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
@@ -122,13 +118,6 @@ def sample_column(job: Job, progress: Progress, column: str, sample_count: int =
             f"{format_size(job.memory_bytes)}, too few to test their order; raise --memory, or choose another column"
         )
     return sample
-
-
-def _open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> RecordReader:
-    """Open a job's inputs as tables whose schema is known."""
-    reader = open_tables(job, progress, wanted)
-    reader.infer_schema()
-    return reader
 
 
 def _check_readable(job: Job) -> None:

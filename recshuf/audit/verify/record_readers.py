@@ -204,7 +204,7 @@ def _add_fields(schema: pa.Schema | None, added: tuple[str, ...]) -> pa.Schema |
 
 
 def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> RecordReader:
-    """Open the inputs of a job as tables; columns other than those `wanted` may be missing."""
+    """Open the inputs of a job as tables and infer their schema; columns other than those `wanted` may be missing."""
     files = list_files(job.inputs, job.options["format"], progress)
     name = job.options["format"] or detect_format(files)
     read = options_of_inputs(job.read, name)
@@ -212,7 +212,9 @@ def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> R
     if wanted and name == "parquet" and {*wanted} <= {*record_set.source.schema.names}:
         record_set = open_record_set("inputs", files, name, replace(read, columns=wanted))
     record_set.decoder = record_set.source.decoder()
-    return RecordReader(record_set, HashKey(), job, progress)
+    reader = RecordReader(record_set, HashKey(), job, progress)
+    reader.infer_schema()
+    return reader
 
 
 def _list_output(

@@ -189,14 +189,12 @@ def check(
     """
     column = _choose_column(column, provenance or bool(list_paths(against)), options)
     jobs = _make_check_jobs(data, against, column, provenance, id_column, options)
-    from recshuf.audit.order.check import check_against, check_provenance, check_values
+    from recshuf.audit.order.check import check_outputs, check_values
 
     with listen_to(progress) as listener:
         if column is not None:
             return check_values(jobs[0], listener, column)
-        if provenance:
-            return check_provenance(jobs, listener)
-        return check_against(jobs, listener, id_column)
+        return check_outputs(jobs, listener, id_column)
 
 
 def write_check(
@@ -222,7 +220,7 @@ def write_check(
 
     with listen_to(progress) as listener:
         names = [os.fspath(path) for path in list_paths(data)]
-        return report_check(jobs, listener, column, id_column, names, by_provenance=provenance)
+        return report_check(jobs, listener, column, id_column, names)
 
 
 def picture(
@@ -282,7 +280,7 @@ def picture(
 
     with listen_to(progress) as listener:
         if column is None:
-            return picture_matching(job, listener, id_column, heading, by_provenance=provenance)
+            return picture_matching(job, listener, id_column, heading)
         before = [job] if against else []
         after = make_job(data, None, cast("Options", _options_of_output(options) if against else options))
         return picture_values([*before, after], listener, column, heading)

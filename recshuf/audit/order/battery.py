@@ -1,7 +1,7 @@
-"""The battery: statistics that tell a uniformly random order from the orders that flawed shufflers produce.
+"""A battery of statistics that tell a uniformly random order from the orders of flawed shufflers.
 
-Each is two-sided, since "too even" is as wrong as "too uneven", and none of them alone sees every flaw. Their means and
-deviations are those of uniform permutations, so that scores are about normal: one beyond `LIMIT` does not come by chance.
+Tests are two-sided: an order can be too even as well as too uneven. No statistic sees every flaw. Expectations and
+deviations are those of uniform permutations, so that scores are about normal: one beyond `LIMIT` is no accident.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     Order = NDArray[np.int64]
 
 LIMIT = 6.0
-"""How many deviations from its mean a statistic may be."""
+"""Most deviations from its expectation that a statistic may have."""
 
 MIN_RECORDS = 1_000
-"""As few records as the normal approximations hold for."""
+"""The normal approximations need so many records."""
 
 FEW_BLOCKS = 32
 RESIDUES = 100
@@ -51,54 +51,55 @@ RESIDUE_BLOCKS = 50
 CLOSE = 10
 MIN_EXPECTED = 10
 POOL_FACTOR = 6.0
-"""Two records of the smallest group in one window are a quarter of a deviation, or less."""
+"""Keeps the weight of two records of the smallest group in one window at a quarter of a deviation or less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What one statistic says of an order."""
+    """One statistic of an order."""
 
     name: str
     statistic: float
     expectation: float
     deviation: float
-    """The standard deviation of the statistic in uniformly random orders."""
+    """Standard deviation in uniformly random orders."""
     higher: str
-    """A sentence: what it means when the statistic is far too high."""
+    """What a far too high statistic means, as a sentence."""
     lower: str
+    """What a far too low statistic means."""
 
     @property
     def z(self) -> float:
-        """How many deviations the statistic is above its mean."""
+        """Deviations above the expectation; negative below it."""
         return (self.statistic - self.expectation) / self.deviation
 
     @property
     def is_flagged(self) -> bool:
-        """Whether a uniformly random order would hardly ever score so."""
+        """Whether the order is not uniformly random by this statistic."""
         return abs(self.z) > LIMIT
 
     @property
     def meaning(self) -> str:
-        """What it means when this is too far from the mean, on the side where it is."""
+        """What the statistic means if it is flagged."""
         return self.higher if self.z > 0 else self.lower
 
 
 def run_battery(p: Order, file_sizes: Sequence[int], group: str = "file") -> list[Score]:
-    """Return the score of every statistic that says something about so many records and files.
+    """Return the scores of an order, of all statistics that its number of records and files allows.
 
     Parameters
     ----------
     p
-        Permutation of ``0 .. n - 1``: the origin index of each output.
+        Permutation of ``0 .. n - 1``: the input index of each record of the output.
     file_sizes
-        Records of each input file, in the order of origin indices; they add up to n.
+        Number of records in each input file, in the order of input indices; their sum is n.
     group
-        What a file is called, where it is something else that origins begin with.
+        What names and sentences call a file: ``label`` if files stand for groups of equal values.
 
     Raises
     ------
     UsageError
-        There are fewer than `MIN_RECORDS` records.
+        When there are fewer than `MIN_RECORDS` records.
     """
     if p.size < MIN_RECORDS:
         raise UsageError(f"{p.size} records are too few to test their order: it takes {MIN_RECORDS}")
@@ -116,10 +117,7 @@ def run_battery(p: Order, file_sizes: Sequence[int], group: str = "file") -> lis
 
 
 def combine_scores(batteries: Sequence[Sequence[Score]]) -> list[Score]:
-    """Return the scores of several seeds' orders of the same records as one.
-
-    Statistics add up, so that a small bias of every seed shows in the end.
-    """
+    """Return the scores of orders of the same records, one for each seed, as one: statistics and variances add up."""
     return [
         Score(
             scores[0].name,
@@ -134,7 +132,7 @@ def combine_scores(batteries: Sequence[Sequence[Score]]) -> list[Score]:
 
 
 def measure_files(p: Order, file_sizes: Order) -> dict[str, Measure]:
-    """Return the measures that compare files, none if all records count as one file."""
+    """Return the measures that compare files; none if all files are pooled into one group."""
     window = int(np.count_nonzero(file_sizes))
     groups = pool_files(file_sizes)
     if groups.max() == 0:
@@ -149,10 +147,10 @@ def measure_files(p: Order, file_sizes: Order) -> dict[str, Measure]:
 
 
 def pool_files(file_sizes: Order) -> Order:
-    """Return a group for each file: its own, or that of all small files, numbered without a gap.
+    """Return the group of each file, numbered from 0: one for each large file, one for all small files together.
 
-    Files of so few records that two of them in one window would be a large deviation count as one; what that is depends
-    on how many groups there are. If all small files together are still too few, they count to the largest file.
+    A file is small if two of its records in one window would be a large deviation, which depends on the number of
+    groups. If the group of small files is small as well, it joins the largest file.
 
     >>> pool_files(np.array([900, 40, 800, 35, 30])).tolist()
     [1, 0, 2, 0, 0]
@@ -190,7 +188,7 @@ ORDER_MEASURES: Mapping[str, Callable[[Order], Measure]] = {
 }
 
 BUFFER_MEANING = "Neighbours stay together, as after a shuffle buffer that holds about {share} of the data."
-"""Why steps are short, where they are those of a buffer."""
+"""The meaning of short steps whose distribution is that of a shuffle buffer."""
 
 MEANINGS: Mapping[str, tuple[str, str]] = {
     "blocks": (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.audit.order.battery import MIN_RECORDS, Score, combine_scores, run_battery
-from recshuf.audit.order.sampling import SEED, match_by_content, match_by_provenance, sample_column
+from recshuf.audit.order.sampling import SEED, match_output, sample_column
 from recshuf.audit.order.value_ranks import order_by_value
 from recshuf.errors import UsageError
 
@@ -68,43 +68,28 @@ class CheckReport:
         return {"uniform": self.is_uniform} | asdict(self) | {"scores": scores}
 
 
-def check_against(jobs: Sequence[Job], progress: Progress, id_column: str | None = None) -> CheckReport:
-    """Test the order of jobs' outputs by the positions of their records in the inputs, matched by content.
+def check_outputs(jobs: Sequence[Job], progress: Progress, id_column: str | None = None) -> CheckReport:
+    """Test the order of outputs by the positions of their records in the inputs.
 
     Parameters
     ----------
     jobs
-        Shuffles of the same inputs with different seeds. They are tested together, so that small biases add up.
+        As for `match_output`: shuffles of the same inputs with different seeds. They are tested together, so that small
+        biases add up.
     id_column
         A column whose values identify records. None: the whole record does.
 
     Raises
     ------
     UsageError
-        When there are too few records, or no such column.
+        When there are too few records, or columns are missing.
     InputError
         When files cannot be read, have changed meanwhile, or cannot be compared.
     """
     started = time.perf_counter()
     # Written so that one matching is in memory at a time.
-    reports = [score_matching(match_by_content(job, progress, id_column), started) for job in jobs]
+    reports = [score_matching(match_output(job, progress, id_column), started) for job in jobs]
     return combine_reports(reports, started)
-
-
-def check_provenance(jobs: Sequence[Job], progress: Progress) -> CheckReport:
-    """Test the order of jobs' inputs, each the output of a run, by their columns of provenance.
-
-    Raises
-    ------
-    UsageError
-        When there are too few records, or no columns of provenance.
-    InputError
-        When two records have the same provenance, or files cannot be read, or have changed meanwhile.
-    """
-    started = time.perf_counter()
-    return combine_reports(
-        [score_matching(match_by_provenance(job, progress), started) for job in jobs], started
-    )
 
 
 def check_values(job: Job, progress: Progress, column: str) -> CheckReport:

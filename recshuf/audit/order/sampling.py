@@ -14,9 +14,10 @@ from recshuf.audit.order.matching import Matching, match_records
 from recshuf.audit.order.provenance_columns import ProvenanceReader
 from recshuf.audit.order.sample import BottomKSample
 from recshuf.audit.order.value_ranks import find_value
-from recshuf.audit.verify.hashing import HashKey, hash_rows
+from recshuf.audit.verify.hashing import hash_rows
 from recshuf.audit.verify.record_readers import RecordReader, open_comparison, open_tables
 from recshuf.audit.verify.record_sets import read_manifest
+from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.records.keys import draw_keys
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
@@ -33,29 +34,37 @@ SEED = 0
 """Seed of priorities and of the order among equal records: checks of the same files give the same result."""
 
 
-def match_by_content(job: Job, progress: Progress, id_column: str | None = None) -> Matching:
-    """Match the records of a job's output with those of its inputs by content.
+def match_output(job: Job, progress: Progress, id_column: str | None = None) -> Matching:
+    """Match the records of an output with those of its inputs.
 
     Parameters
     ----------
+    job
+        Its output and inputs are matched by content. If it has no output, its inputs are the output of a run, matched by
+        their columns of provenance.
     id_column
         A column whose values identify records. None: the whole record does.
 
     Raises
     ------
     UsageError
-        When there is no such column, or whole records cannot be compared.
+        When a column is missing, or whole records cannot be compared.
     InputError
-        When files cannot be read, or have changed meanwhile.
+        When two records have the same provenance, or files cannot be read, or have changed meanwhile.
     """
-    if job.output is None or not job.inputs or "-" in (*job.inputs, job.output):
-        raise _unreadable()
-    manifest = read_manifest(job.output)
+    _check_readable(job)
+    if job.output is None:
+        return _match_by_provenance(job, progress)
+    return _match_by_content(job, job.output, progress, id_column)
+
+
+def _match_by_content(job: Job, output: str, progress: Progress, id_column: str | None) -> Matching:
+    manifest = read_manifest(output)
     comparison = open_comparison(
-        _read_only(job, id_column), job.output, manifest, progress, as_tables=id_column is not None
+        _read_only(job, id_column), output, manifest, progress, as_tables=id_column is not None
     )
     if comparison.output is None:
-        raise InputError(job.output, "holds none of the files that its manifest names")
+        raise InputError(output, "holds none of the files that its manifest names")
     if id_column is not None:
         for reader in comparison.readers:
             reader.infer_schema()
@@ -68,17 +77,8 @@ def match_by_content(job: Job, progress: Progress, id_column: str | None = None)
     return match_records(given, made, file_count, np.random.default_rng(SEED))
 
 
-def match_by_provenance(job: Job, progress: Progress) -> Matching:
-    """Match the records of a job's inputs, the output of a run, with those of the run by the columns of provenance.
-
-    Raises
-    ------
-    UsageError
-        When the columns are missing, or do not hold what a run writes.
-    InputError
-        When two records have the same provenance, or files cannot be read, or have changed meanwhile.
-    """
-    reader = _open_tables(job, progress, (FILE_COLUMN, ROW_COLUMN))
+def _match_by_provenance(job: Job, progress: Progress) -> Matching:
+    reader = open_tables(job, progress, (FILE_COLUMN, ROW_COLUMN))
     sample, provenance = BottomKSample.within(job.memory_bytes), ProvenanceReader()
 
     def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
@@ -102,7 +102,8 @@ def sample_column(job: Job, progress: Progress, column: str, sample_count: int =
     MemoryLimitError
         When too few of the values fit the limit to test their order.
     """
-    reader = _open_tables(_read_only(job, column), progress)
+    _check_readable(job)
+    reader = open_tables(_read_only(job, column), progress)
     sample = BottomKSample.within(job.memory_bytes, sample_count)
 
     def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
@@ -119,17 +120,9 @@ def sample_column(job: Job, progress: Progress, column: str, sample_count: int =
     return sample
 
 
-def _open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> RecordReader:
-    """Open a job's inputs as tables whose schema is known."""
-    if not job.inputs or "-" in job.inputs:
-        raise _unreadable()
-    reader = open_tables(job, progress, wanted)
-    reader.infer_schema()
-    return reader
-
-
-def _unreadable() -> UsageError:
-    return UsageError("files are read more than once here; name files, and no -")
+def _check_readable(job: Job) -> None:
+    if not job.inputs or "-" in (*job.inputs, job.output):
+        raise UsageError("files are read more than once here; name files, and no -")
 
 
 def _read_only(job: Job, path: str | None) -> Job:

@@ -1,4 +1,4 @@
-"""Buffers and swaps: the order in which records leave a buffer that gives out a random one."""
+"""The order in which records leave a shuffle buffer."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ if TYPE_CHECKING:
 
 
 def pass_buffer(rng: np.random.Generator, n: int, size: int) -> NDArray[np.int64]:
-    """Return the order in which n records leave a buffer that holds `size` of them.
+    """Return the order in which n records leave a buffer of `size` records.
 
-    A buffer that gives out a random record and takes in the next one is the loop of Fisher and Yates with swaps that
-    reach no further than the records it holds::
+    A buffer that yields a random record and then reads the next one is a Fisher-Yates shuffle whose swaps reach only
+    as far as the buffer::
 
-        given out | in the buffer           | not yet read
+        yielded   | in the buffer           | not yet read
         ..... i-1 | i   i+1  ...  i+size-1  | i+size ...
-                    ^---- j: one of these is given out, record i takes its place
+                    ^---- j: one of these is yielded, record i moves to its index
     """
-    places = np.arange(n)
-    return apply_swaps(rng.integers(places, np.minimum(places + size, n)))
+    indices = np.arange(n)
+    return apply_swaps(rng.integers(indices, np.minimum(indices + size, n)))
 
 
 def apply_swaps(targets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return ``0 .. n - 1`` after each place in turn was swapped with its target.
+    """Return ``0 .. n - 1`` after index i was swapped with index ``targets[i]`` for each i in turn.
 
-    No target lies before its place, so that a place is settled once its turn is over. What it then holds was put into
-    the target by the last earlier swap with it, if there was one: records are followed back through these.
+    Since ``targets[i] >= i``, index i is final after its swap. It then holds what the last earlier swap with its target
+    put there, or the target itself if there was none. Records are followed back through these swaps.
 
     >>> apply_swaps(np.array([2, 2, 2])).tolist()
     [2, 0, 1]
     """
-    places = np.arange(targets.size)
-    held = places.copy()
-    held[targets] = places  # of several that were put there, the last
+    indices = np.arange(targets.size)
+    held = indices.copy()
+    held[targets] = indices  # of several swaps with a target, the last
     while not np.array_equal(held, further := held[held]):
         held = further
     previous = find_previous(targets)
@@ -43,7 +43,7 @@ def apply_swaps(targets: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def find_previous(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for each place the nearest earlier one that has the same value, or -1.
+    """Return for each index the nearest earlier one with the same value, or -1.
 
     >>> find_previous(np.array([5, 7, 5, 5])).tolist()
     [-1, -1, 0, 2]

@@ -1,9 +1,8 @@
 """How other shufflers order records: each method as an index array, for pictures and tests.
 
-Every function takes the number of records `n`, a seed and its own settings, and returns ``p`` of type int64:
-``p[k]`` is the origin index of output ``k``. The draws and what is done with them are those of the method, without
-its files; the default settings show what it does at any n. All but `merge_runs` with records of fixed width return a
-permutation of ``0 .. n - 1``.
+Every function takes the number of records `n`, a seed and settings, and returns ``p`` of type int64: ``p[k]`` is the
+input index of output ``k``. It draws what the method draws, without files. All return a permutation of ``0 .. n - 1``,
+but for `merge_runs` with records of fixed width.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ if TYPE_CHECKING:
     Order = NDArray[np.int64]
 
 MAX_CHUNK_BUCKETS = 512
-"""As many bucket files as Expanda opens at most."""
+"""Most bucket files that Expanda opens."""
 
 FIXED_SHARE = 0.75
-"""The share of a shard that jitter leaves alone."""
+"""Share of an even shard that every uneven shard has."""
 
 
 def swap_all(n: int, seed: int) -> Order:
-    """Return the order after each place in turn was swapped with itself or a later one (Fisher-Yates)."""
+    """Return the order of a Fisher-Yates shuffle: each index in turn is swapped with itself or a later one."""
     return pass_buffer(np.random.default_rng(seed), n, n)
 
 
@@ -40,12 +39,12 @@ def swap_all(n: int, seed: int) -> Order:
 
 
 def use_buffer(n: int, seed: int, ratio: float = 0.01) -> Order:
-    """Return the order after one buffer that holds the share `ratio` of the records, and one more."""
+    """Return the order after one buffer of a share `ratio` of the records, plus one."""
     return pass_buffer(np.random.default_rng(seed), n, int(n * ratio) + 1)
 
 
 def chain_buffers(n: int, seed: int, ratio: float = 0.01, buffer_count: int = 4) -> Order:
-    """Return the order after several buffers, one behind the other, which share the memory of one."""
+    """Return the order after several buffers in a row that share the memory of one."""
     rng = np.random.default_rng(seed)
     order = np.arange(n)
     for _ in range(buffer_count):
@@ -54,14 +53,14 @@ def chain_buffers(n: int, seed: int, ratio: float = 0.01, buffer_count: int = 4)
 
 
 def order_shards(n: int, seed: int, ratio: float = 0.01, shard_count: int = 8) -> Order:
-    """Return the order after shards were read one after another in random order, through a buffer."""
+    """Return the order after shards were read one by one in random order through a buffer."""
     return interleave_shards(n, seed, shard_count, 1, ratio)
 
 
 def interleave_shards(
     n: int, seed: int, shard_count: int = 8, parallel_reads: int = 8, ratio: float = 0.01
 ) -> Order:
-    """Return the order after shards were read in turn, a record of each of `parallel_reads`, through a buffer."""
+    """Return the order after `parallel_reads` shards at a time were read record by record in turn through a buffer."""
     rng = np.random.default_rng(seed)
     return read_shards(rng, np.split(np.arange(n), cut_evenly(n, shard_count)), parallel_reads, ratio, n)
 
@@ -69,7 +68,7 @@ def interleave_shards(
 def interleave_uneven_shards(
     n: int, seed: int, shard_count: int = 8, parallel_reads: int = 8, ratio: float = 0.01
 ) -> Order:
-    """Return the order of `interleave_shards` for shards whose sizes vary at random, by about a quarter."""
+    """Return the order of `interleave_shards` for shards of random sizes that vary by about a quarter."""
     rng = np.random.default_rng(seed)
     return read_shards(
         rng, np.split(np.arange(n), cut_unevenly(rng, n, shard_count)), parallel_reads, ratio, n
@@ -79,7 +78,7 @@ def interleave_uneven_shards(
 def shuffle_in_two_stages(
     n: int, seed: int, shard_count: int = 8, parallel_reads: int = 8, ratio: float = 0.01
 ) -> Order:
-    """Return the order after each shard was cut into shards and interleaved, and then the results of that were."""
+    """Return the order after each shard was cut into parts that were interleaved, and the results interleaved."""
     rng = np.random.default_rng(seed)
     shards = []
     for shard in np.split(np.arange(n), cut_evenly(n, shard_count)):
@@ -89,12 +88,12 @@ def shuffle_in_two_stages(
 
 
 def cut_evenly(n: int, shard_count: int) -> Order:
-    """Return where the shards after the first one start, all of nearly one size."""
+    """Return the first index of each shard but the first, for shards of nearly equal size."""
     return np.arange(1, shard_count) * n // shard_count
 
 
 def cut_unevenly(rng: np.random.Generator, n: int, shard_count: int) -> Order:
-    """Return where the shards after the first one start: a share of each is fixed, random cuts divide the rest."""
+    """Return the first index of each shard but the first: random cuts divide all but `FIXED_SHARE` of the records."""
     fixed = int(n * FIXED_SHARE)
     cuts: Order = np.sort(rng.integers(0, n - fixed, shard_count - 1, endpoint=True))
     return cuts + np.arange(1, shard_count) * fixed // shard_count
@@ -103,40 +102,39 @@ def cut_unevenly(rng: np.random.Generator, n: int, shard_count: int) -> Order:
 def read_shards(
     rng: np.random.Generator, shards: Sequence[Order], parallel_reads: int, ratio: float, n: int
 ) -> Order:
-    """Return the records of shards, read in turn in random order through a buffer for the share `ratio` of n."""
+    """Return the records of shards, interleaved in random order through a buffer of a share `ratio` of n."""
     ordered = [shards[shard] for shard in rng.permutation(len(shards))]
     read = np.concatenate(ordered)[take_turns([shard.size for shard in ordered], parallel_reads)]
     return read[pass_buffer(rng, read.size, int(n * ratio) + 1)]
 
 
 def take_turns(sizes: Sequence[int], parallel_reads: int) -> Order:
-    """Return the index array that reads concatenated shards, a record of each open one a round.
+    """Return the index array that reads concatenated shards, one record of each open shard per round.
 
-    A shard is found to be at its end in the round after its last record; the next one is opened in its place one round
-    later, as `tf.data` does it.
+    As in `tf.data`, the round after its last record finds a shard at its end, and the round after that opens the next
+    shard in its slot.
 
     >>> take_turns([1, 3, 2], 2).tolist()
     [0, 1, 2, 4, 3, 5]
     """
-    openings = [(0, place) for place in range(parallel_reads)]
+    openings = [(0, slot) for slot in range(parallel_reads)]
     opened = []
     for size in sizes:
         opened.append(openings[0])
-        first_round, place = openings[0]
-        heapq.heapreplace(openings, (first_round + size + 1, place))
-    first_rounds, places = np.repeat(np.array(opened, np.int64), sizes, axis=0).T
-    rows = np.arange(places.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.argsort((first_rounds + rows) * parallel_reads + places)
+        first_round, slot = openings[0]
+        heapq.heapreplace(openings, (first_round + size + 1, slot))
+    first_rounds, slots = np.repeat(np.array(opened, np.int64), sizes, axis=0).T
+    rows = np.arange(slots.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.argsort((first_rounds + rows) * parallel_reads + slots)
 
 
 # Files of shuffled lines
 
 
 def shuffle_columns_and_rows(n: int, seed: int, file_count: float = 9.5) -> Order:
-    """Return the order after files were shuffled, and then their first lines, their second lines, and so on.
+    """Return the order after files were shuffled, then their first lines, their second lines, and so on.
 
-    The records fill that many files: 9.5 leaves the last of ten half full, so that it is at its end after half of the
-    rows.
+    A `file_count` of 9.5 makes ten files of which the last is half as long: it ends after half of the rows.
     """
     rng = np.random.default_rng(seed)
     columns = shuffle_files(rng, n, file_count)
@@ -144,9 +142,9 @@ def shuffle_columns_and_rows(n: int, seed: int, file_count: float = 9.5) -> Orde
 
 
 def shuffle_columns_and_rows_by_rejection(n: int, seed: int, file_count: float = 9.5) -> Order:
-    """Return the order of `shuffle_columns_and_rows` with a last file that lasts as long as the others.
+    """Return the order of `shuffle_columns_and_rows` with a short last file that is spread over all rows.
 
-    A row takes a line of it with the probability that leaves none over on average. Those that are left over come last.
+    A row takes a line of that file with the probability that uses it up on average. Lines left over come last.
     """
     rng = np.random.default_rng(seed)
     columns = shuffle_files(rng, n, file_count)
@@ -159,7 +157,7 @@ def shuffle_columns_and_rows_by_rejection(n: int, seed: int, file_count: float =
 
 
 def shuffle_files(rng: np.random.Generator, n: int, file_count: float) -> Order:
-    """Return a row of shuffled records for each file, the last one filled up with -1."""
+    """Return the shuffled records of each file, shape ``(files, lines)``, padded with -1."""
     lines = max(1, math.ceil(n / file_count))
     columns = np.full((max(1, -(-n // lines)), lines), -1)
     columns.ravel()[:n] = np.arange(n)
@@ -170,16 +168,16 @@ def shuffle_files(rng: np.random.Generator, n: int, file_count: float) -> Order:
 
 
 def deal_rows(rng: np.random.Generator, columns: Order) -> Order:
-    """Return the records row by row, each row in random order, without the -1 among them."""
+    """Return the records row by row, each row in random order, without padding."""
     dealt: Order = rng.permuted(columns.T, axis=1).ravel()
     return dealt[dealt >= 0]
 
 
 def scatter_chunks(n: int, seed: int, stride: int = 100) -> Order:
-    """Return the order after chunks of `stride` lines, in random order, were dealt to random buckets line by line.
+    """Return the order after chunks of `stride` lines, in random order, were dealt line by line to random buckets.
 
-    There are twice as many buckets, 512 at most; nothing is shuffled in them. The stride is 1 up to 200,000 lines,
-    10 for a million, 100 for ten million.
+    There are twice as many buckets as lines in a chunk, at most 512, and they are not shuffled. The stride is 1 up to
+    200,000 lines, 10 for a million, 100 for ten million.
     """
     rng = np.random.default_rng(seed)
     starts = rng.permutation(np.arange(0, n, stride))
@@ -189,16 +187,16 @@ def scatter_chunks(n: int, seed: int, stride: int = 100) -> Order:
 
 
 def merge_runs(n: int, seed: int, run_records: int = 10_000, is_fixed_width: bool = False) -> Order:
-    """Return the order after runs were shuffled, and merged by drawing a run in proportion to its lines left.
+    """Return the order after runs were shuffled, then merged by drawing runs in proportion to their lines left.
 
-    Records of a fixed width can end where the buffer for a run does; the last run is then there twice, as it is in the
-    output of terashuf.
+    If records of fixed width end exactly where the buffer for a run does, the last run is there twice, as in the output
+    of terashuf.
     """
     rng = np.random.default_rng(seed)
     runs = [rng.permutation(run) for run in np.split(np.arange(n), range(run_records, n, run_records))]
     if is_fixed_width and n and n % run_records == 0:
         runs.append(rng.permutation(runs[-1]))
-    # A random order of all lines' runs is what drawing them one by one amounts to.
+    # Drawing the runs one by one amounts to a random order of the runs of all lines.
     drawn = rng.permutation(np.repeat(np.arange(len(runs)), [run.size for run in runs]))
     merged = np.empty(drawn.size, np.int64)
     merged[np.argsort(drawn, kind="stable")] = np.concatenate(runs)
@@ -206,7 +204,7 @@ def merge_runs(n: int, seed: int, run_records: int = 10_000, is_fixed_width: boo
 
 
 def shuffle_in_two_passes(n: int, seed: int, pile_count: int = 100) -> Order:
-    """Return the order after each record was thrown on a random pile, and each pile was shuffled."""
+    """Return the order after records were scattered to random piles and each pile was shuffled."""
     rng = np.random.default_rng(seed)
     piles = rng.integers(0, pile_count, n)
     bounds = np.cumsum(np.bincount(piles, minlength=pile_count))[:-1]
@@ -220,16 +218,16 @@ def shuffle_in_two_passes(n: int, seed: int, pile_count: int = 100) -> Order:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A way to shuffle, and what to say of it."""
+    """A method of shuffling and its description."""
 
     shuffle: Callable[..., Order]
     """Called with n, a seed, and settings by name."""
     sentence: str
     source: str
     axes: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """Settings to compare, by name: the rows of a table, then its columns."""
+    """Values of settings to compare, by name: for the rows of a table, then for its columns."""
     is_exact: bool = False
-    """Whether every order is equally likely under the default settings."""
+    """Whether the default settings make every order equally likely."""
 
 
 TENSORFLOW = "How to shuffle in TensorFlow, moderndescartes.com"
@@ -241,19 +239,19 @@ PARALLEL = {"shard_count": SHARDS, "parallel_reads": SHARDS}
 METHODS: Mapping[str, Method] = {
     "Fisher-Yates": Method(
         swap_all,
-        "Each place in turn is swapped with itself or a later one: exact, but all records must be in memory.",
+        "Each record in turn is swapped with itself or a later one: exact, but all records must be in memory.",
         "How to shuffle a big dataset, Jane Street",
         is_exact=True,
     ),
     "one buffer": Method(
         use_buffer,
-        "A buffer gives out a random record and takes in the next: what lies further apart than it is long stays apart.",
+        "A buffer yields a random record and reads the next: records farther apart than its length stay apart.",
         TENSORFLOW,
         {"ratio": (*RATIOS, 1)},
     ),
     "chained buffers": Method(
         chain_buffers,
-        "Several small buffers, one behind the other, mix over shorter distances than one of all their memory.",
+        "Several small buffers in a row mix over shorter distances than one buffer of the same memory.",
         TENSORFLOW,
         {"ratio": RATIOS, "buffer_count": (1, 2, 4)},
     ),
@@ -271,7 +269,7 @@ METHODS: Mapping[str, Method] = {
     ),
     "parallel interleave, uneven shards": Method(
         interleave_uneven_shards,
-        "The same with shards of different sizes, of which the longest are left alone at the end.",
+        "The same with shards of different sizes: at the end only the longest are left.",
         TENSORFLOW,
         PARALLEL,
     ),
@@ -289,13 +287,13 @@ METHODS: Mapping[str, Method] = {
     ),
     "columns and rows, by rejection": Method(
         shuffle_columns_and_rows_by_rejection,
-        "The same with a last file that is passed over at random, so that it lasts as long as the others: still too even.",
+        "The same with a last file that is skipped at random, so that it lasts as long as the others: still too even.",
         BOJONE,
         {"file_count": (9.5, 10, 100)},
     ),
     "strided chunks into buckets": Method(
         scatter_chunks,
-        "Chunks of lines go to buckets that nobody shuffles, so that lines of a chunk stay neighbours, in their old order.",
+        "Chunks of lines go to buckets that are not shuffled, so that lines of a chunk stay neighbours in their old order.",
         "expanda.shuffling 1.3.1",
         {"stride": (1, 10, 100)},
     ),

@@ -1,6 +1,6 @@
-"""Statistics of a permutation whose mean and deviation are known when every order is equally likely.
+"""Statistics of a permutation whose expectation and deviation are known if every order is equally likely.
 
-A permutation `p` is an integer array of shape ``(n,)``: ``p[k]`` is the origin index of output ``k``. `files` has the same
+A permutation `p` is an integer array of shape ``(n,)``: ``p[k]`` is the input index of output ``k``. `files` has the same
 shape and holds the input file of each output.
 """
 
@@ -17,31 +17,30 @@ if TYPE_CHECKING:
     Order = NDArray[np.int64]
 
 MAX_BUFFER_SHARE = 0.2
-"""Of longer buffers the steps look more and more like those of a uniformly random order."""
+"""Steps of longer buffers look more and more like those of a uniformly random order."""
 
 MIN_BUFFER = 20
-"""Records; of shorter buffers the quartiles of the steps are too coarse to tell the law."""
+"""In records. The quartiles of the steps of shorter buffers are too coarse to identify their distribution."""
 
 LAW_TOLERANCE = 0.06
-"""How far quartiles may be off: those of a buffer of a fifth of the data are by 0.04, of two in a row by 0.08."""
+"""Tolerance of quartiles: those of a buffer of a fifth of the data are off by 0.04, of two buffers in a row by 0.08."""
 
 
 class Measure(NamedTuple):
-    """A statistic beside what is expected of it."""
+    """A statistic with its expectation and standard deviation in uniformly random orders."""
 
     statistic: float
     expectation: float
     deviation: float
-    """The standard deviation that goes with the expectation."""
 
 
 # Tables of counts
 
 
 def measure_table(rows: Order, columns: Order) -> Measure:
-    """Return the chi-square of a table of counts; `rows` and `columns` give each record's place in it.
+    """Return the chi-square of a contingency table; `rows` and `columns` are each record's row and column.
 
-    Mean and deviation are exact for records that are dealt to the columns in random order, however uneven the margins.
+    Expectation and deviation are exact for records dealt to the columns at random, whatever the margins.
     """
     counts = count_table(rows, columns)
     row_share, row_spread = share_margin(counts.sum(axis=1))
@@ -54,49 +53,49 @@ def measure_table(rows: Order, columns: Order) -> Measure:
 
 
 def count_table(rows: Order, columns: Order) -> Order:
-    """Return how many records fall into each cell."""
+    """Return the number of records in each cell."""
     shape = int(rows.max()) + 1, int(columns.max()) + 1
     return np.bincount(rows * shape[1] + columns, minlength=math.prod(shape)).reshape(shape)
 
 
 def sum_squares(counts: Order) -> float:
-    """Return the chi-square of a table, none of whose margins is 0."""
+    """Return the chi-square of a table without zero margins."""
     expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / counts.sum()
     return float(((counts - expected) ** 2 / expected).sum())
 
 
 def share_margin(sums: Order) -> tuple[float, float]:
-    """Return what a margin adds to the variance of chi-square: for its number of cells, and for their unevenness."""
+    """Return the terms of a margin in the variance of chi-square: of its number of cells, and of their unevenness."""
     n, cells = int(sums.sum()), sums.size
     share = (n - cells) * (cells - 1) / (n - 1)
     return share, float((n * (1 / sums).sum() - cells * cells) / (n - 2))
 
 
-def find_blocks(places: Order, n: int, block_count: int) -> Order:
-    """Return the block of each place when ``0 .. n - 1`` is cut into blocks of nearly one size."""
-    return places * block_count // n
+def find_blocks(indices: Order, n: int, block_count: int) -> Order:
+    """Return the block of each index when ``0 .. n - 1`` is cut into blocks of nearly equal size."""
+    return indices * block_count // n
 
 
 def measure_blocks(p: Order, block_count: int) -> Measure:
-    """Origin block against output block."""
-    origins, places = (find_blocks(each, p.size, block_count) for each in (p, np.arange(p.size)))
-    return measure_table(origins, places)
+    """Return chi-square of input block against output block."""
+    n = p.size
+    return measure_table(find_blocks(p, n, block_count), find_blocks(np.arange(n), n, block_count))
 
 
 def measure_residues(p: Order, modulus: int, block_count: int) -> Measure:
-    """Origin index modulo `modulus` against output block."""
+    """Return chi-square of input index modulo `modulus` against output block."""
     return measure_table(p % modulus, find_blocks(np.arange(p.size), p.size, block_count))
 
 
 def measure_windows(files: Order, window: int) -> Measure:
-    """Source file against windows of that many records."""
+    """Return chi-square of input file against output windows of `window` records."""
     used = files.size // window * window
     _, present = np.unique(files[:used], return_inverse=True)
     return measure_table(present, np.arange(used) // window)
 
 
 def measure_pairs(p: Order, block_count: int) -> Measure:
-    """Origin block against that of the next record."""
+    """Return chi-square of each record's input block against that of the next record."""
     blocks = find_blocks(p, p.size, block_count)
     freedom = (block_count - 1) ** 2
     statistic = sum_squares(count_table(blocks[:-1], blocks[1:]))
@@ -107,13 +106,13 @@ def measure_pairs(p: Order, block_count: int) -> Measure:
 
 
 def measure_near(p: Order, distance: int) -> Measure:
-    """How many neighbours in the output were at most `distance` apart before."""
+    """Return how many neighbours in the output are at most `distance` apart in the input."""
     expected = (2 * distance * p.size - distance * (distance + 1)) / p.size
     return Measure(int(np.count_nonzero(np.abs(np.diff(p)) <= distance)), expected, math.sqrt(expected))
 
 
 def measure_same_file(files: Order) -> Measure:
-    """How many neighbours in the output come from one file."""
+    """Return how many neighbours in the output are from one file."""
     n = files.size
     sizes = np.bincount(files).astype(float)
     squares, cubes = float((sizes**2).sum()), float((sizes**3).sum())
@@ -122,19 +121,19 @@ def measure_same_file(files: Order) -> Measure:
 
 
 def measure_steps(p: Order) -> Measure:
-    """Mean distance between the origins of neighbours."""
+    """Return the mean distance in the input between neighbours in the output."""
     return Measure(float(np.abs(np.diff(p)).mean()), (p.size + 1) / 3, math.sqrt(2 * p.size / 45))
 
 
 def estimate_buffer(p: Order) -> float | None:
-    """Return the share of all records that a shuffle buffer held, if steps follow the law of one, else None.
+    """Return the size of the shuffle buffer that made an order, as a share of all records; None if none did.
 
-    A record waits in a buffer of b records, which gives out a random one each time, for about b times a standard
-    exponential time. So the origins of two records given out in a row differ by the difference of two such times, whose
-    size is exponential with mean b: its quartiles are b times log(4/3), log 2 and log 4, and it is as often positive as
-    negative. Sampling every record with the same chance changes nothing in that. Neither a uniformly random order nor pieces
-    shuffled each by itself have such quartiles, nor several buffers in a row. For a tenth of the data the start, where the
-    buffer holds the first records only, makes the estimate 7 % too small, for a fifth 13 %.
+    A record stays in a buffer of b records, which yields a random one at each step, for about b times a standard
+    exponential time. The input indices of two consecutive outputs thus differ by the difference of two such times. Its
+    absolute value is exponential with mean b, with quartiles b log(4/3), b log 2 and b log 4, and its signs are balanced.
+    Sampling records with equal probability keeps this. Uniformly random orders, pieces that are shuffled one by one and
+    several buffers in a row have other quartiles. Since the buffer holds only the first records at the start, the
+    estimate is 7 % too small for a tenth of the data, and 13 % for a fifth.
 
     >>> estimate_buffer(np.arange(1000)) is None
     True
@@ -153,19 +152,19 @@ def estimate_buffer(p: Order) -> float | None:
 
 
 def measure_serial(p: Order) -> Measure:
-    """Correlation of each origin with the next one."""
+    """Return the correlation of each input index with the next one."""
     n = p.size
     return Measure(correlate(p[:-1], p[1:], n), -1 / n, 1 / math.sqrt(n))
 
 
 def correlate(one: Order, other: Order, n: int) -> float:
-    """Return the correlation of values that are all, or nearly all, of ``0 .. n - 1``."""
+    """Return the correlation of two orders of all, or nearly all, of ``0 .. n - 1``."""
     mean, variance = (n - 1) / 2, (n * n - 1) / 12
     return float(((one - mean) * (other - mean)).sum() / (n * variance))
 
 
 def measure_descents(p: Order) -> Measure:
-    """How often an origin is smaller than the one before."""
+    """Return how often an input index is smaller than the one before."""
     return Measure(int(np.count_nonzero(np.diff(p) < 0)), (p.size - 1) / 2, math.sqrt((p.size + 1) / 12))
 
 
@@ -173,21 +172,20 @@ def measure_descents(p: Order) -> Measure:
 
 
 def measure_spearman(p: Order) -> Measure:
-    """Correlation of origin and place."""
+    """Return the correlation of input and output index."""
     return Measure(correlate(p, np.arange(p.size), p.size), 0, 1 / math.sqrt(p.size - 1))
 
 
 def measure_inversions(p: Order) -> Measure:
-    """How many pairs changed their order."""
+    """Return how many pairs of records changed their order."""
     n = p.size
     return Measure(count_inversions(p), n * (n - 1) / 4, math.sqrt(n * (n - 1) * (2 * n + 5) / 72))
 
 
 def count_inversions(p: Order) -> int:
-    """Return the number of pairs in descending order, found bit by bit from the highest.
+    """Return the number of pairs in descending order, counted bit by bit from the highest.
 
-    Among values that agree in all higher bits, a pair is in descending order because of this bit where a one
-    stands before a zero.
+    Of values that agree in all higher bits, a pair is in descending order by this bit if a one precedes a zero.
 
     >>> count_inversions(np.array([3, 1, 0, 2]))
     4
@@ -205,17 +203,17 @@ def count_inversions(p: Order) -> int:
 
 
 def measure_footrule(p: Order) -> Measure:
-    """How far records moved in total."""
+    """Return how far records moved in total."""
     n = p.size
     moved = int(np.abs(p - np.arange(n)).sum())
     return Measure(moved, (n * n - 1) / 3, math.sqrt((n + 1) * (2 * n * n + 7) / 45))
 
 
-# Cycles and records, which follow one law
+# Cycles and left-to-right maxima, which have one distribution
 
 
 def count_cycles(p: Order) -> int:
-    """Return the number of cycles: each index learns the least index of its cycle by doubling its steps.
+    """Return the number of cycles; each index finds the least index of its cycle in steps of doubled length.
 
     >>> count_cycles(np.array([1, 0, 2]))
     2
@@ -229,17 +227,17 @@ def count_cycles(p: Order) -> int:
 
 
 def measure_cycles(p: Order) -> Measure:
-    """Return the number of cycles, beside its law."""
+    """Return the number of cycles."""
     return measure_harmonic(count_cycles(p), p.size)
 
 
 def measure_maxima(p: Order) -> Measure:
-    """How many origins are later than all before them."""
+    """Return how many input indices are higher than all before them."""
     highest = np.maximum.accumulate(p)
     return measure_harmonic(1 + int(np.count_nonzero(np.diff(highest))), p.size)
 
 
 def measure_harmonic(count: int, n: int) -> Measure:
-    """Return a number of cycles, or of left-to-right maxima, beside the mean and deviation that both have."""
+    """Return a number of cycles or left-to-right maxima with the expectation and deviation that both have."""
     inverse = 1 / np.arange(1, n + 1)
     return Measure(count, float(inverse.sum()), math.sqrt(inverse.sum() - (inverse**2).sum()))

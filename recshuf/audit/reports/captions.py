@@ -1,4 +1,4 @@
-"""The text around the panels of a picture: strips of full width, one for each part, to be put below each other."""
+"""The text around the panels of a picture, drawn as strips of full width to be stacked."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def load_pillow() -> Any:
     Raises
     ------
     UsageError
-        Pillow is not installed.
+        When Pillow is not installed.
     """
     try:
         from PIL import Image
@@ -50,14 +50,14 @@ def load_pillow() -> Any:
 
 
 def load_font(size: int) -> Font:
-    """Return Pillow's own font, which is the same on every system and knows ASCII."""
+    """Return Pillow's own font: the same on every system, ASCII only."""
     from PIL import ImageFont
 
     return ImageFont.load_default(size)
 
 
 def spell(text: str) -> str:
-    r"""Return a line of text in the letters that the font has.
+    r"""Return text as one line of ASCII.
 
     >>> spell("Café\n№ 5 中")
     'Cafe No 5 ?'
@@ -70,17 +70,17 @@ def spell(text: str) -> str:
 
 
 def mix(paper: tuple[int, int, int], ink: tuple[int, int, int], step_count: int) -> Pixels:
-    """Return colours in even steps from paper to ink."""
+    """Return `step_count` colours in even steps from paper to ink."""
     return np.rint(np.linspace(paper, ink, step_count)).astype(np.uint8)
 
 
 def blank(height: int, width: int) -> Pixels:
-    """Return bare paper."""
+    """Return a strip of paper."""
     return np.full((height, width, 3), PAPER, np.uint8)
 
 
 def widen(pixels: Pixels, width: int) -> Pixels:
-    """Return pixels with paper to their right up to a width, or what of them lies within it."""
+    """Return pixels padded with paper, or cut, at the right to a width."""
     return np.concatenate((pixels, blank(len(pixels), max(0, width - pixels.shape[1]))), axis=1)[:, :width]
 
 
@@ -91,7 +91,7 @@ def join(patches: Sequence[Pixels], gap: int) -> Pixels:
 
 
 def flow(patches: Iterable[Pixels], gap: int, width: int) -> Pixels:
-    """Return patches of one height laid out like words: from left to right, line below line."""
+    """Return patches of one height laid out like words in lines of a width."""
     lines: list[Pixels] = []
     for patch in patches:
         if lines and lines[-1].shape[1] + gap + patch.shape[1] <= width:
@@ -102,9 +102,14 @@ def flow(patches: Iterable[Pixels], gap: int, width: int) -> Pixels:
 
 
 class Style:
-    """The measures of a picture with so many panels side by side, and what draws its strips.
+    """Draws the strips of a picture with panels side by side.
 
-    A strip is as wide as the panels with the gaps between them; `frame` adds the margin all around.
+    A strip is as wide as all panels and the gaps between them. `frame` adds the margin.
+
+    Parameters
+    ----------
+    side
+        Side of a panel in pixels.
     """
 
     def __init__(self, panel_count: int, side: int) -> None:
@@ -115,15 +120,15 @@ class Style:
         self.text_size = max(MIN_TEXT, self.width // TEXT_SHARE)
 
     def draw_title(self, title: str) -> Pixels:
-        """Return the heading of the picture."""
+        """Return the title of the picture."""
         return np.concatenate((self._wrap(title, round(self.text_size * TITLE_SCALE), INK), self._room()))
 
     def draw_headings(self, titles: Sequence[str]) -> Pixels:
-        """Return the title of each panel, in a row, each on one line."""
+        """Return the titles of the panels in a row, one line each."""
         return np.concatenate((self._write_each(titles, INK), blank(self.text_size // 4, self.width)))
 
     def join_panels(self, squares: Sequence[Pixels], notes: Sequence[str]) -> Pixels:
-        """Return the panels side by side, below each its note if there are any."""
+        """Return the panels side by side, with a note below each if there are any."""
         row = join(squares, self.margin)
         if any(notes):
             row = np.concatenate(
@@ -132,17 +137,17 @@ class Style:
         return np.concatenate((row, self._room()))
 
     def draw_legend(self, subject: str, entries: Sequence[Entry]) -> Pixels:
-        """Return what the colours stand for, on as many lines as it takes."""
+        """Return the legend of the colours."""
         chips = [self._write(f"{subject}:", self.text_size, INK, self.width)]
         chips += [self._draw_chip(entry) for entry in entries]
         return np.concatenate((flow(chips, self.text_size, self.width), self._room()))
 
     def draw_caption(self, caption: str) -> Pixels:
-        """Return the caption, paler than the rest."""
+        """Return the caption in pale ink."""
         return self._wrap(caption, self.text_size, PALE_INK)
 
     def frame(self, strip: Pixels) -> Pixels:
-        """Return a strip with the margin and a thin border around it."""
+        """Return a strip with a margin and a thin border."""
         height, width, _ = strip.shape
         picture = np.full((height + 2 * self.margin, width + 2 * self.margin, 3), BORDER, np.uint8)
         picture[1:-1, 1:-1] = PAPER
@@ -150,7 +155,7 @@ class Style:
         return picture
 
     def _draw_chip(self, entry: Entry) -> Pixels:
-        """Return a name behind its colour, or the steps of a ramp between the names of its ends."""
+        """Return a colour and its name, or a ramp between the names of its ends."""
         gap = self.text_size // 2
         names = [self._write(name, self.text_size, INK, self.width // 3) for name in entry.ends]
         colours = entry.colours.repeat(self.text_size, axis=0)
@@ -165,17 +170,17 @@ class Style:
         return join([*names[:-1], patch, names[-1]], gap)
 
     def _write_each(self, texts: Sequence[str], ink: tuple[int, int, int]) -> Pixels:
-        """Return a text for each panel, in a row."""
+        """Return one text below each panel."""
         patches = [self._write(text, self.text_size, ink, self.side) for text in texts]
         return join([widen(patch, self.side) for patch in patches], self.margin)
 
     def _wrap(self, text: str, size: int, ink: tuple[int, int, int]) -> Pixels:
-        """Return text on as many lines as it takes."""
+        """Return text wrapped to lines."""
         words = [self._write(word, size, ink, self.width) for word in text.split()]
         return flow(words, max(4, size // 4), self.width)
 
     def _write(self, text: str, size: int, ink: tuple[int, int, int], max_width: int) -> Pixels:
-        """Return one line of text, cut short where it is longer than allowed."""
+        """Return one line of text, cut to a width in pixels."""
         from PIL import ImageDraw
 
         font = load_font(size)
@@ -186,15 +191,15 @@ class Style:
             shown = f"{plain}..."
         image = self._pillow.new("L", (math.ceil(font.getlength(shown)), self._line(size)))
         ImageDraw.Draw(image).text((0, self._line(size) // 2), shown, 255, font, "lm")
-        # A few greys are enough, and leave room in a palette for the colours of the panels.
+        # Few greys leave room in the palette for the colours of the panels.
         greys = mix(PAPER, ink, TEXT_GREYS)
         patch: Pixels = greys[np.asarray(image) // (256 // TEXT_GREYS)]
         return patch
 
     def _line(self, size: int) -> int:
-        """Return the height of a line of text of a size."""
+        """Return the height of a line of text."""
         return round(size * LINE_SCALE)
 
     def _room(self) -> Pixels:
-        """Return what lies between two parts of a picture."""
+        """Return the gap between two strips."""
         return blank(self.text_size // 2, self.width)

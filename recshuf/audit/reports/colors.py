@@ -1,9 +1,9 @@
-"""What the colours of a picture stand for: a place on a ramp, or a label."""
+"""Colours of a picture: a ramp for numbers, or one colour per label."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,7 +38,7 @@ RAMP_STOPS = np.array(
         [0.94, 0.15, 105],
     ]
 )
-"""Lightness, chroma and hue in degrees: ever lighter, so that the order shows without hues as well."""
+"""Lightness, chroma and hue in degrees: ever lighter, so that the order shows without hues."""
 
 RAMP_STEPS = 128
 
@@ -55,42 +55,24 @@ LABEL_COLOURS = np.array(
     ],
     np.uint8,
 )
-"""The colours of Okabe and Ito, which all readers can tell apart; the first two differ most."""
+"""The palette of Okabe and Ito, safe for colour-blind readers; the first two differ most."""
 
 GREY = np.array([216, 216, 216], np.uint8)
-"""Stands for values that are missing and labels that have no colour of their own: a darker one would be mistaken for
-the purple by those who do not see green."""
+"""For missing values and labels without a colour. Readers who do not see green would take a darker one for the purple."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a legend says of some colours."""
+    """An entry of a legend."""
 
     colours: Colours
-    """One row a colour; several are the steps of a ramp."""
+    """Shape ``(n, 3)``: one colour, or the steps of a ramp."""
     ends: tuple[str, ...]
-    """The name of the one colour, or those of both ends of the ramp."""
-
-
-class Key(Protocol):
-    """Gives values their colours, and says what the colours stand for."""
-
-    @property
-    def subject(self) -> str:
-        """What the colours tell of a record, such as ``"place in the input"``."""
-        ...
-
-    def paint(self, values: Values) -> Colours:
-        """Return the colour of each value, as a row of red, green and blue."""
-        ...
-
-    def list_entries(self, panels: Sequence[Values]) -> list[Entry]:
-        """Return the legend for a picture whose panels show these values."""
-        ...
+    """The name of the colour, or of both ends of the ramp."""
 
 
 def convert_oklab(lab: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sRGB values, 0 to 1 where the screen can show them, of rows of OKLab coordinates.
+    """Return the sRGB values of rows of OKLab coordinates; those that a screen can show are from 0 to 1.
 
     >>> convert_oklab(np.array([[1.0, 0.0, 0.0]])).round(3).tolist()
     [[1.0, 1.0, 1.0]]
@@ -102,13 +84,13 @@ def convert_oklab(lab: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def trace_ramp(step_count: int) -> NDArray[np.float64]:
-    """Return OKLab coordinates at even distances along the lines between the stops."""
+    """Return OKLab coordinates at even distances along the ramp."""
     lightness, chroma, hue = RAMP_STOPS.T
     stops = np.column_stack((lightness, chroma * np.cos(np.radians(hue)), chroma * np.sin(np.radians(hue))))
     lengths = np.linalg.norm(np.diff(stops, axis=0), axis=1)
     marks = np.concatenate(([0], np.cumsum(lengths)))
-    places = np.linspace(0, marks[-1], step_count)
-    return np.column_stack([np.interp(places, marks, axis) for axis in stops.T])
+    distances = np.linspace(0, marks[-1], step_count)
+    return np.column_stack([np.interp(distances, marks, axis) for axis in stops.T])
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +100,12 @@ class Ramp:
     Parameters
     ----------
     subject
-        What a value tells of a record.
+        What a value shows of a record.
     first, last
-        What 0 and 1 stand for.
+        Names of 0 and 1.
     """
 
-    subject: str = "place in the input"
+    subject: str = "position in the input"
     first: str = "first"
     last: str = "last"
 
@@ -133,7 +115,7 @@ class Ramp:
         Raises
         ------
         UsageError
-            A value is below 0 or above 1.
+            When a value is below 0 or above 1.
         """
         if values.size and not (np.nanmin(values, initial=0) >= 0 and np.nanmax(values, initial=0) <= 1):
             raise UsageError("values for a picture must be fractions from 0 to 1")
@@ -144,35 +126,35 @@ class Ramp:
         return colours
 
     def list_entries(self, panels: Sequence[Values]) -> list[Entry]:
-        """Return the ramp, and what grey stands for where a value is missing."""
+        """Return the ramp, and grey if a value is missing."""
         is_missing = any(np.isnan(values).any() for values in panels)
         missing = [Entry(GREY[np.newaxis], ("no value",))] if is_missing else []
         return [Entry(make_ramp(), (self.first, self.last)), *missing]
 
 
 def make_ramp() -> Colours:
-    """Return the colours of the ramp, from first to last."""
+    """Return the colours of the ramp, shape ``(RAMP_STEPS, 3)``."""
     return np.rint(np.clip(convert_oklab(trace_ramp(RAMP_STEPS)), 0, 1) * 255).astype(np.uint8)
 
 
 class Labels:
-    """Colours for label codes: the most frequent labels have one each, the others are grey.
+    """Colours for label codes: one for each of the most frequent labels, grey for the others.
 
     Parameters
     ----------
     names
         The name of each code.
     counts
-        Records of each code, in the whole of the data.
+        Number of records with each code.
     subject
-        What a label tells of a record.
+        What a label shows of a record.
     """
 
     def __init__(self, names: Sequence[str], counts: Sequence[int], subject: str = "label") -> None:
         self.names = names
         self.subject = subject
         frequent = np.argsort(-np.asarray(counts), kind="stable")[: len(LABEL_COLOURS)]
-        # In the order of their codes, so that colours say nothing of frequency.
+        # In the order of codes, so that colours do not depend on small differences of frequency.
         self._coloured = np.sort(frequent)
         self._colours = np.tile(GREY, (len(names), 1))
         self._colours[self._coloured] = LABEL_COLOURS[: frequent.size]
@@ -183,7 +165,7 @@ class Labels:
         Raises
         ------
         UsageError
-            A code has no name.
+            When a code has no name.
         """
         codes = values.astype(np.int64)
         if codes.size and not 0 <= codes.min() <= codes.max() < len(self.names):
@@ -191,9 +173,13 @@ class Labels:
         return self._colours[codes]
 
     def list_entries(self, panels: Sequence[Values]) -> list[Entry]:  # noqa: ARG002 - all labels, shown or not
-        """Return the labels with colours of their own, then how many others there are."""
+        """Return the labels that have colours, then the number of others."""
         entries = [Entry(self._colours[[code]], (self.names[code],)) for code in self._coloured]
         other_count = len(self.names) - len(entries)
         if other_count:
             entries.append(Entry(GREY[np.newaxis], (f"{other_count:,} other{'s' * (other_count > 1)}",)))
         return entries
+
+
+Key = Ramp | Labels
+"""What maps values to colours and describes the colours in a legend."""

@@ -1,4 +1,4 @@
-"""How other shufflers order records: their pictures and scores side by side, on one page."""
+"""A page of how other shufflers order records: pictures and scores side by side."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from recshuf.audit.order.battery import LIMIT, run_battery
 from recshuf.audit.order.shufflers import METHODS
+from recshuf.audit.reports.colors import Ramp
 from recshuf.audit.reports.html import (
     Cell,
     Column,
@@ -21,7 +22,7 @@ from recshuf.audit.reports.html import (
     render_page,
     show_deviations,
 )
-from recshuf.audit.reports.picture import Panel, Ramp, draw_picture, encode_png
+from recshuf.audit.reports.picture import Panel, draw_picture, encode_png
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,26 +44,26 @@ ROW: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "two-stage sharding": ("two-stage sharding", {"shard_count": 8, "parallel_reads": 8}),
     "exact: two passes": ("two passes", {}),
 }
-"""By title: the methods, with settings, that tell most side by side."""
+"""The methods of `draw_row` and their settings, by title."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A method's order under some settings, and what the battery says of it."""
+    """A method's order under some settings, and its scores."""
 
     name: str
-    """The settings."""
+    """The settings in words."""
     order: NDArray[np.int64]
     scores: Sequence[Score]
 
     @property
     def flagged_count(self) -> int:
-        """How many statistics speak against the order."""
+        """Number of statistics that speak against the order."""
         return sum(score.is_flagged for score in self.scores)
 
     @property
     def farthest(self) -> Score:
-        """The statistic that is farthest away from its mean."""
+        """The score with the most deviations."""
         return max(self.scores, key=lambda score: abs(score.z))
 
     def make_panel(self, title: str = "", note: str = "") -> Panel:
@@ -71,12 +72,17 @@ class Drawing:
 
 
 def render_gallery(say: Callable[[str], object], count: int = COUNT) -> str:
-    """Return the page; `say` hears of each method as it is drawn.
+    """Return the page.
+
+    Parameters
+    ----------
+    say
+        Called with the name of each method before it is drawn.
 
     Raises
     ------
     UsageError
-        Pillow or Jinja is not installed.
+        When Pillow or Jinja is not installed.
     """
     grids = []
     for name, method in METHODS.items():
@@ -102,7 +108,7 @@ def draw_row(count: int = COUNT) -> bytes:
     Raises
     ------
     UsageError
-        Pillow is not installed.
+        When Pillow is not installed.
     """
     panels = []
     for title, (name, settings) in ROW.items():
@@ -114,7 +120,7 @@ def draw_row(count: int = COUNT) -> bytes:
 
 
 def draw_method(name: str, method: Method, count: int) -> Grid:
-    """Return the pictures of a method, under all settings that it is compared under."""
+    """Return the pictures of a method under all settings to compare."""
     rows, columns = [("", [None]), ("", [None]), *method.axes.items()][-2:]
     drawings = {
         (row, column): apply_method(method, choose_settings((rows[0], row), (columns[0], column)), count)
@@ -134,7 +140,7 @@ def draw_method(name: str, method: Method, count: int) -> Grid:
 
 
 def apply_method(method: Method, settings: Mapping[str, float], count: int) -> Drawing:
-    """Return what a method does to so many records."""
+    """Return the order of `count` records by a method."""
     order = method.shuffle(count, SEED, **settings)
     sizes = np.bincount(np.arange(count) * FILE_COUNT // count).tolist()
     name = ", ".join(name_setting(*setting) for setting in settings.items())
@@ -142,7 +148,7 @@ def apply_method(method: Method, settings: Mapping[str, float], count: int) -> D
 
 
 def draw_cell(drawing: Drawing) -> Cell:
-    """Return a drawing with what is said of it."""
+    """Return a drawing with its scores."""
     count = drawing.flagged_count
     lines = [f"{count or 'none'} of {len(drawing.scores)}"]
     lines += [drawing.farthest.name, show_deviations(drawing.farthest.z)] if count else []
@@ -152,7 +158,7 @@ def draw_cell(drawing: Drawing) -> Cell:
 
 
 def list_scores(heading: str, drawings: Sequence[Drawing]) -> Table:
-    """Return the scores of all drawings, in words that wrap on a narrow page."""
+    """Return the scores of all drawings as text that wraps on a narrow page."""
     rows = []
     for drawing in drawings:
         shown = (f"{score.name}\N{NO-BREAK SPACE}{show_deviations(score.z)}" for score in drawing.scores)
@@ -162,7 +168,7 @@ def list_scores(heading: str, drawings: Sequence[Drawing]) -> Table:
 
 
 def name_setting(axis: str, value: float | None) -> str:
-    """Return a setting for people, nothing where there is none.
+    """Return a setting in words; an empty text without one.
 
     >>> name_setting("shard_count", 8)
     'shard count 8'
@@ -171,7 +177,7 @@ def name_setting(axis: str, value: float | None) -> str:
 
 
 def choose_settings(*chosen: tuple[str, float | None]) -> dict[str, float]:
-    """Return the settings that have a name.
+    """Return the settings that have a name and a value.
 
     >>> choose_settings(("ratio", 0.5), ("", None))
     {'ratio': 0.5}

@@ -1,4 +1,4 @@
-"""The Hilbert curve: a path through every cell of a square on which near places are near cells."""
+"""The Hilbert curve: a path through all cells of a square whose near steps are near cells."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ if TYPE_CHECKING:
 
 
 def trace_curve(level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows and the columns of the cells of a square of side ``2 ** level``, in the order of the curve.
+    """Return rows and columns of the cells of a square of side ``2 ** level``, in the order of the curve.
 
-    The curve starts in the top left corner and ends in the top right one. Each level is four smaller curves, of which
-    the first and the last are mirrored at a diagonal, so that they begin and end beside the others::
+    The curve starts in the top left corner (row 0) and ends in the top right one. Each level consists of four smaller
+    curves, the first and last mirrored at a diagonal so that their ends meet::
 
-        1 2
         0 3
-
-    seen from below: row 0 is the top row.
+        1 2
 
     >>> rows, columns = trace_curve(1)
     >>> list(zip(rows.tolist(), columns.tolist()))

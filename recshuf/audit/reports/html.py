@@ -1,4 +1,4 @@
-"""A page of what was found: words, pictures, tables and bars, in one HTML file that loads nothing."""
+"""A page of text, pictures, tables and bars as one HTML file that loads nothing."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from recshuf.audit.reports.picture import SIDE, describe_panels, encode_png, paint_panel, sample_places
+from recshuf.audit.reports.picture import SIDE, describe_panels, encode_png, paint_panel, sample_rows
 from recshuf.errors import UsageError
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recshuf.audit.reports.picture import Key, Panel
+    from recshuf.audit.reports.colors import Key
+    from recshuf.audit.reports.picture import Panel
 
 
 _MANY_DEVIATIONS = 100
-"""From there on fractions of a deviation say nothing."""
+"""From here fractions of a deviation are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A square of a picture, as base64 of a PNG."""
+    """A picture as base64 of a PNG."""
 
     png: str
     name: str
@@ -31,7 +32,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    """A colour, or the colours from a first to a last one, as CSS has them."""
+    """A colour, or a ramp of colours, in CSS."""
 
     colours: tuple[str, ...]
     first: str
@@ -46,7 +47,7 @@ class Pictures:
     heading: str
     pictures: tuple[Picture, ...]
     subject: str
-    """What the colours tell of a record."""
+    """What the colours show of a record."""
     legend: tuple[LegendEntry, ...]
     caption: str
 
@@ -58,7 +59,7 @@ class Column:
     name: str
     is_number: bool = False
     is_path: bool = False
-    """Whether names may be broken at any letter."""
+    """Whether lines may break at any letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,45 +69,45 @@ class Row:
     cells: tuple[str, ...]
     is_flagged: bool = False
     note: str = ""
-    """What is to be said of the row, below its cells."""
+    """A sentence below its cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; one wider than the page scrolls by itself."""
+    """A table; it scrolls if it is wider than the page."""
 
     kind: ClassVar[str] = "table"
     heading: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     summary: str = ""
-    """What stands for the table until it is asked for; nothing shows it at once."""
+    """The text of a folded table. Empty: the table is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar with its figure in words."""
+    """A bar with its figure."""
 
     name: str
     text: str
     share: float
-    """Of the longest bar possible, 0 to 1."""
+    """Length as a share of the longest possible bar, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """A chart of bars, one below the other."""
+    """A chart of horizontal bars."""
 
     kind: ClassVar[str] = "bars"
     heading: str
     columns: tuple[str, str]
-    """What names and figures are."""
+    """Headings of names and figures."""
     bars: tuple[Bar, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Long text as it stands, shown when asked for."""
+    """Long preformatted text, folded."""
 
     kind: ClassVar[str] = "text"
     heading: str
@@ -116,7 +117,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A small picture with what is said of it."""
+    """A small picture with lines of text."""
 
     picture: Picture
     lines: tuple[str, ...]
@@ -132,11 +133,11 @@ class Grid:
     text: str
     source: str
     columns: tuple[str, ...]
-    """Their names, empty where there is only one."""
+    """Their names; one empty name for a single column."""
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
-    """The name of each, as for columns, and its cells."""
+    """The name of each row, as for columns, and its cells."""
     figures: Table | None = None
-    """What the pictures show, in figures."""
+    """The figures behind the pictures."""
 
 
 Part = Pictures | Table | Bars | Text | Grid
@@ -144,12 +145,12 @@ Part = Pictures | Table | Bars | Text | Grid
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """All of a page."""
+    """The content of a page."""
 
     title: str
     verdict: str
     mood: str
-    """``good``, ``bad`` or nothing: how the verdict looks."""
+    """``good``, ``bad`` or empty: the colour of the verdict."""
     notes: tuple[str, ...]
     parts: tuple[Part, ...]
 
@@ -160,7 +161,7 @@ def render_page(page: Page) -> str:
     Raises
     ------
     UsageError
-        Jinja is not installed.
+        When Jinja is not installed.
     """
     try:
         from jinja2 import Environment, PackageLoader
@@ -170,12 +171,12 @@ def render_page(page: Page) -> str:
         loader=PackageLoader("recshuf.audit.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     html: str = environment.get_template("page.html").render(page=page, version=__version__)
-    # File names that are no UTF-8 have no place in a page.
+    # A page cannot hold file names that are not UTF-8.
     return html.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def show_deviations(z: float) -> str:
-    """Return a score in few letters.
+    """Return a number of deviations in few letters.
 
     >>> show_deviations(-1.26), show_deviations(87205.4)
     ('-1.3', '+87,205')
@@ -189,10 +190,10 @@ def draw_panels(heading: str, panels: Sequence[Panel], key: Key) -> Pictures:
     Raises
     ------
     UsageError
-        Pillow is not installed.
+        When Pillow is not installed.
     """
     caption = describe_panels(panels)
-    shown = [panel.values[sample_places(panel.values.size)] for panel in panels]
+    shown = [panel.values[sample_rows(panel.values.size)] for panel in panels]
     pictures = tuple(
         draw_square(
             panel, key, f"{panel.title or heading}: {key.subject} of each record, as a colour. {caption}"
@@ -209,12 +210,12 @@ def draw_panels(heading: str, panels: Sequence[Panel], key: Key) -> Pictures:
 
 
 def draw_square(panel: Panel, key: Key, alt: str, side: int = SIDE) -> Picture:
-    """Return a panel as a picture; `alt` says in words what it shows.
+    """Return a panel as a picture; `alt` is its alternative text.
 
     Raises
     ------
     UsageError
-        Pillow is not installed.
+        When Pillow is not installed.
     """
     png = base64.b64encode(encode_png(paint_panel(panel, key, side))).decode()
     return Picture(png, panel.title, alt)

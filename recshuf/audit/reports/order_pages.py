@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from recshuf.audit.order.battery import LIMIT
 from recshuf.audit.order.check import CheckReport, combine_reports, score_matching, score_values
-from recshuf.audit.order.sampling import match_by_content, match_by_provenance, sample_column
+from recshuf.audit.order.sampling import match_output, sample_column
+from recshuf.audit.reports.colors import Ramp
 from recshuf.audit.reports.html import (
     Bar,
     Bars,
@@ -25,7 +26,6 @@ from recshuf.audit.reports.html import (
     show_deviations,
 )
 from recshuf.audit.reports.order_pictures import draw_matching, draw_values
-from recshuf.audit.reports.picture import Ramp
 from recshuf.audit.reports.text import check_notes, check_verdict, count_of, duration, plan_lines
 from recshuf.errors import UsageError
 from recshuf.output.manifest import MANIFEST_NAME
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from recshuf.audit.reports.html import Part
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
-    from recshuf.job.report import ShuffleReport
+    from recshuf.job.report import FileReport, ShuffleReport
 
 _SCORE_COLUMNS = (
     Column("statistic"),
@@ -61,28 +61,24 @@ def report_check(
     column: str | None,
     id_column: str | None,
     names: Sequence[str],
-    *,
-    by_provenance: bool = False,
 ) -> tuple[CheckReport, str]:
     """Test an order as `recshuf.audit.order.check` does; return the result and a page about it.
 
     Parameters
     ----------
     jobs
-        As for `check_against`; with a column one job, whose inputs are tested.
+        As for `check_outputs`; with a column one job, whose inputs are tested.
     column
         The column to test the order by. None: outputs are matched with inputs. The page shows the first output.
     names
         Names of the data that are tested.
-    by_provenance
-        Whether jobs are as for `check_provenance`.
 
     Raises
     ------
     RecshufError
         As the check does, and when Jinja or Pillow is not installed.
     """
-    found, pictures = _examine(jobs, progress, column, id_column, by_provenance=by_provenance)
+    found, pictures = _examine(jobs, progress, column, id_column)
     page = Page(
         title=f"Order of {names[0] if len(names) == 1 else count_of(len(names), 'path')}",
         verdict=check_verdict(found, names),
@@ -128,8 +124,8 @@ def report_run(done: ShuffleReport, job: Job, progress: Progress) -> str:
             _tabulate_run(done),
             _chart_passes(done),
             _tabulate_plan(done),
-            _tabulate_files("Inputs", done, are_inputs=True),
-            _tabulate_files("Shards", done, are_inputs=False),
+            _tabulate_files("Inputs", done.inputs),
+            _tabulate_files("Shards", done.shards),
             *_quote_manifest(job),
             Text("Everything", "the report as JSON", json.dumps(done.to_json(), indent=2)),
         ),
@@ -138,22 +134,12 @@ def report_run(done: ShuffleReport, job: Job, progress: Progress) -> str:
 
 
 def _examine(
-    jobs: Sequence[Job],
-    progress: Progress,
-    column: str | None,
-    id_column: str | None,
-    *,
-    by_provenance: bool = False,
+    jobs: Sequence[Job], progress: Progress, column: str | None, id_column: str | None
 ) -> tuple[CheckReport, Pictures]:
     """Read the files once; return the result of the check and pictures."""
     started = time.perf_counter()
     if column is None:
-        matchings = (  # one in memory at a time
-            match_by_provenance(job, progress)
-            if by_provenance
-            else match_by_content(job, progress, id_column)
-            for job in jobs
-        )
+        matchings = (match_output(job, progress, id_column) for job in jobs)  # one in memory at a time
         first = next(matchings)
         reports = [score_matching(first, started)]
         pictures = draw_panels("Before and after", draw_matching(first), Ramp())
@@ -248,8 +234,7 @@ def _quote_manifest(job: Job) -> Iterator[Text]:
         )
 
 
-def _tabulate_files(heading: str, done: ShuffleReport, *, are_inputs: bool) -> Table:
-    files = done.inputs if are_inputs else done.shards
+def _tabulate_files(heading: str, files: Sequence[FileReport]) -> Table:
     rows = tuple(
         Row((one.name, f"{one.records:,}", "" if one.file_bytes is None else format_size(one.file_bytes)))
         for one in files

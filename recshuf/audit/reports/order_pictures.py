@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.audit.order.sampling import match_by_content, match_by_provenance, sample_column
+from recshuf.audit.order.sampling import match_output, sample_column
 from recshuf.audit.order.value_ranks import MOST_LABELS, name_codes, rank_densely
-from recshuf.audit.reports.picture import Key, Labels, Panel, Ramp, draw_picture, encode_png
+from recshuf.audit.reports.colors import Labels, Ramp
+from recshuf.audit.reports.picture import Panel, draw_picture, encode_png
 from recshuf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from recshuf.audit.order.matching import Matching
     from recshuf.audit.order.sample import BottomKSample
+    from recshuf.audit.reports.colors import Key
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
 
@@ -54,25 +56,16 @@ def draw_values(samples: Sequence[BottomKSample], column: str) -> tuple[list[Pan
     return panels, key
 
 
-def picture_matching(
-    job: Job, progress: Progress, id_column: str | None, title: str, *, by_provenance: bool = False
-) -> bytes:
+def picture_matching(job: Job, progress: Progress, id_column: str | None, title: str) -> bytes:
     """Return a PNG of the records of inputs and output, coloured by their positions in the inputs.
-
-    Parameters
-    ----------
-    by_provenance
-        Whether the job's inputs are the output of a run, to be matched by their columns of provenance.
 
     Raises
     ------
     RecshufError
-        As `recshuf.audit.order.sampling.match_by_content` does, and when Pillow is not installed.
+        As `recshuf.audit.order.sampling.match_output` does, and when Pillow is not installed.
     """
-    matching = (
-        match_by_provenance(job, progress) if by_provenance else match_by_content(job, progress, id_column)
-    )
-    return encode_png(draw_picture(draw_matching(matching), Ramp(), title))
+    panels = draw_matching(match_output(job, progress, id_column))
+    return encode_png(draw_picture(panels, Ramp(), title))
 
 
 def picture_values(jobs: Sequence[Job], progress: Progress, column: str, title: str) -> bytes:

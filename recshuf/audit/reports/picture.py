@@ -1,8 +1,7 @@
-"""Pictures of an order: records laid along a Hilbert curve, coloured by where they came from or by label.
+"""Pictures of an order: records along a Hilbert curve, coloured by their position in the inputs or by label.
 
-A picture is an array of uint8 with an axis each for rows, columns, and red, green and blue. `paint_panel` and
-`encode_png` are enough for a page that has its own text; `draw_picture` adds title, legend and caption. Pillow, which
-draws the text and writes the file, is loaded when it is needed.
+A picture is an array of uint8, shape ``(rows, columns, 3)``. A page that has its own text needs `paint_panel` and
+`encode_png`; `draw_picture` adds title, legend and caption. Pillow, which draws text and writes PNG, is imported late.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.audit.reports.captions import PAPER, Style, load_pillow
-from recshuf.audit.reports.colors import Key, Labels, Ramp
 from recshuf.audit.reports.hilbert import trace_curve
 from recshuf.errors import UsageError
 
@@ -23,24 +21,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.audit.reports.colors import Values
+    from recshuf.audit.reports.colors import Key, Values
 
     Pixels = NDArray[np.uint8]
 
-__all__ = [
-    "Key",
-    "Labels",
-    "Panel",
-    "Ramp",
-    "describe_panels",
-    "draw_picture",
-    "encode_png",
-    "paint_panel",
-    "sample_places",
-]
-
 SIDE = 512
-"""Pixels of a panel's side unless told otherwise: two panels fit a page of 1,200 pixels."""
+"""Default side of a panel in pixels: two panels fit a page of 1,200 pixels."""
 
 PATH_SENTENCE = (
     "Records follow a Hilbert curve from the top left corner to the top right one, "
@@ -50,33 +36,32 @@ PATH_SENTENCE = (
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One square of a picture: the records of one file or set, in their order."""
+    """One square of a picture: the records of one data set, in their order."""
 
     title: str
     values: Values
-    """In the order of the records: fractions for `Ramp`, codes for `Labels`; of all records, or of a sample that is
-    spread over them as `sample_places` does it."""
+    """One for each record, or for each of an even sample, in order: fractions for `Ramp`, codes for `Labels`."""
     record_count: int
-    """How many records there are in all."""
+    """Number of records, sampled or not."""
     note: str = ""
-    """What stands below the square, on one line."""
+    """A line below the square."""
 
 
-def sample_places(record_count: int, side: int = SIDE) -> NDArray[np.int64]:
-    """Return the places of the records that a panel shows, ascending: all of them, or one for each pixel.
+def sample_rows(record_count: int, side: int = SIDE) -> NDArray[np.int64]:
+    """Return the row numbers of the records that a panel shows, ascending: all, or one for each pixel.
 
-    Each pixel stands for a stretch of records, all of nearly one length, and shows one that is drawn from it, the same
-    in every call. The first of each would show a file that takes turns between sources as if it held only one.
+    A pixel stands for a stretch of records, all of nearly equal length, and shows a random one, the same in every call.
+    The first of each stretch would show only one source of data whose sources take turns.
     """
     cell_count = min(record_count, side * side)
     bounds = np.arange(cell_count + 1) * record_count // max(1, cell_count)
     draws = np.random.Philox(0).random_raw(cell_count) >> np.uint64(1)
-    places: NDArray[np.int64] = bounds[:-1] + draws.astype(np.int64) % np.diff(bounds)
-    return places
+    rows: NDArray[np.int64] = bounds[:-1] + draws.astype(np.int64) % np.diff(bounds)
+    return rows
 
 
 def choose_level(value_count: int, side: int) -> int:
-    """Return the level of the smallest curve that has a cell for every value, or else for every pixel.
+    """Return the level of the smallest curve with a cell for every value, or for every pixel if values are more.
 
     >>> choose_level(100, 512), choose_level(10**9, 512)
     (4, 9)
@@ -85,19 +70,18 @@ def choose_level(value_count: int, side: int) -> int:
 
 
 def paint_panel(panel: Panel, key: Key, side: int = SIDE) -> Pixels:
-    """Return a square of `side` pixels that shows the records of a panel; without records it is blank.
+    """Return a square of `side` pixels with the records of a panel; blank without records.
 
-    A cell is a pixel, or a square of pixels where there are few records. A record fills a cell, or a few in a row
-    where there are more cells than records.
+    A cell of the curve is a pixel, or a square of pixels if there are few records. A record fills one or a few cells.
 
     Raises
     ------
     UsageError
-        `side` is not a power of two, or a value has no colour.
+        When `side` is not a power of two, or a value has no colour.
     """
     if side < 1 or side & side - 1:
         raise UsageError(f"the side of a panel must be a power of two, such as 256 or 512, not {side}")
-    values = panel.values[sample_places(panel.values.size, side)]
+    values = panel.values[sample_rows(panel.values.size, side)]
     if not values.size:
         return np.full((side, side, 3), PAPER, np.uint8)
     level = choose_level(values.size, side)
@@ -107,7 +91,7 @@ def paint_panel(panel: Panel, key: Key, side: int = SIDE) -> Pixels:
 
 
 def describe_panels(panels: Sequence[Panel], side: int = SIDE) -> str:
-    """Return the caption: how places were laid out, and how many of the records are shown.
+    """Return the caption: how records are laid out, and how many of them are shown.
 
     >>> describe_panels([Panel("before", np.zeros(9), 9), Panel("after", np.zeros(9), 9)])[-20:]
     'All 9 records shown.'
@@ -121,7 +105,7 @@ def describe_panels(panels: Sequence[Panel], side: int = SIDE) -> str:
 
 
 def describe_count(panel: Panel, side: int) -> str:
-    """Return how many of a panel's records are shown."""
+    """Return how many of a panel's records are shown, in words."""
     shown = min(panel.values.size, side * side)
     if shown == panel.record_count:
         return f"all {shown:,} records shown"
@@ -129,31 +113,26 @@ def describe_count(panel: Panel, side: int) -> str:
 
 
 def draw_picture(panels: Sequence[Panel], key: Key, title: str, side: int = SIDE) -> Pixels:
-    """Return the picture of one or more panels side by side, with title, legend and caption.
+    """Return a picture of panels side by side, with title, legend and caption.
 
-    Text is as large as the width asks for, so that a picture of two panels can be read on a narrow page. The paper is
-    light and has a border, which suits white pages and dark ones.
+    The size of text grows with the width, so that two panels can be read on a narrow page.
 
     Parameters
     ----------
     panels
-        From left to right; one or two can be read well.
-    key
-        The colours of all panels.
-    title
-        The heading of the whole picture.
+        At least one, from left to right.
     side
-        Pixels of a panel's side, a power of two.
+        Side of a panel in pixels, a power of two.
 
     Raises
     ------
     UsageError
-        A panel cannot be painted, there is none, or Pillow is not installed.
+        When a panel cannot be painted, there is none, or Pillow is not installed.
     """
     if not panels:
         raise UsageError("a picture needs at least one panel")
     squares = [paint_panel(panel, key, side) for panel in panels]
-    shown = [panel.values[sample_places(panel.values.size, side)] for panel in panels]
+    shown = [panel.values[sample_rows(panel.values.size, side)] for panel in panels]
     style = Style(len(panels), side)
     strips = [
         style.draw_title(title),
@@ -166,20 +145,20 @@ def draw_picture(panels: Sequence[Panel], key: Key, title: str, side: int = SIDE
 
 
 def encode_png(pixels: Pixels) -> bytes:
-    """Return a PNG file of the same colours: with a palette, a third of the size, where 256 are enough.
+    """Return a picture as a PNG file, with a palette, a third of the size, if 256 colours are enough.
 
     The same pixels give the same bytes with the same release of Pillow.
 
     Raises
     ------
     UsageError
-        Pillow is not installed.
+        When Pillow is not installed.
     """
     pillow = load_pillow()
     codes = pixels.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
-    palette, places = np.unique(codes, return_inverse=True)
+    palette, indices = np.unique(codes, return_inverse=True)
     if palette.size <= 1 << 8:
-        image = pillow.fromarray(places.reshape(codes.shape).astype(np.uint8))
+        image = pillow.fromarray(indices.reshape(codes.shape).astype(np.uint8))
         image.putpalette((palette[:, np.newaxis] >> np.array([16, 8, 0]) & 0xFF).astype(np.uint8).tobytes())
     else:
         image = pillow.fromarray(np.ascontiguousarray(pixels))

@@ -203,7 +203,8 @@ def check_notes(report: CheckReport) -> Iterator[str]:
     ):
         if count:
             yield f"{count_of(count, 'record')} {what}; recshuf verify names them"
+    same = "duplicates" if report.basis == "origins" else "equal values"
     if report.duplicates:
-        yield f"{report.duplicates:,} of {count_of(report.tested, 'record')} have duplicates, which were told apart at random"
+        yield f"{report.duplicates:,} of {count_of(report.tested, 'record')} have {same}, which were told apart at random"
     if not report.is_uniform:
         yield f"records moved {report.mean_move:.1%} of the data on average; 33.3% in a uniformly random order"

@@ -114,13 +114,11 @@ def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = Non
     if schema_difference:
         differences.append(f"schemas: {schema_difference}")
     else:
-        before = _count(comparison.inputs)
-        after = _count(comparison.output) if comparison.output else after
+        before, after = _count(comparison.inputs), _count(comparison.output)
         found = _find_differing(comparison, before, after, job)
         if manifest:
-            differences += manifest.compare_counts(
-                made.names if made else [], after.records, sum(before.records)
-            )
+            names = made.names if made else []
+            differences += manifest.compare_counts(names, after.records, sum(before.records))
     check_unchanged(file for reader in comparison.readers for file in reader.record_set.files)
     return VerifyReport(
         format=given.format,
@@ -139,8 +137,10 @@ def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = Non
     )
 
 
-def _count(reader: RecordReader) -> Tally:
-    """Return the tally of all records of a set."""
+def _count(reader: RecordReader | None) -> Tally:
+    """Return the tally of all records of a set; an empty one without a reader."""
+    if reader is None:
+        return Tally(0)
     tally = Tally(len(reader.record_set.files))
     lock = threading.Lock()
 

@@ -14,15 +14,13 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recshuf.audit.verify.type_classes import is_bytes, is_list, is_list_view, sorted_fields
-from recshuf.audit.verify.word_hashing import HASH_BYTES, HashKey, add_nulls, combine, hash_bytes
+from recshuf.audit.verify.word_hashing import HASH_BYTES, ByteStrings, HashKey, add_nulls, combine, hash_bytes
 from recshuf.errors import ConversionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
-
-__all__ = ["HashKey", "hash_rows"]
 
 PIECE_BYTES = 2 << 20
 _PIECE_BYTES_PER_COLUMN = 16 << 10
@@ -133,7 +131,7 @@ class _Hasher:
         starts, ends = _find_bounds(array, array.type.byte_width if _is_fixed(array.type) else None)
         data = array.buffers()[1 if _is_fixed(array.type) else 2]
         content = np.frombuffer(b"" if data is None else data, np.uint8)
-        return hash_bytes(content, starts, ends - starts, self._key, level * _DOMAINS_PER_LEVEL)
+        return hash_bytes(ByteStrings(content, starts, ends - starts), self._key, level * _DOMAINS_PER_LEVEL)
 
     def _read_struct(self, array: pa.StructArray, field: str, level: int) -> NDArray[np.uint64]:
         fields = list(array.type)
@@ -171,7 +169,7 @@ class _Hasher:
         data = np.ascontiguousarray(words).reshape(-1).view(np.uint8)
         width = words.itemsize * (1 if words.ndim == 1 else words.shape[1])
         domain = level * _DOMAINS_PER_LEVEL
-        hashes = hash_bytes(data, starts * width, (ends - starts) * width, self._key, domain)
+        hashes = hash_bytes(ByteStrings(data, starts * width, (ends - starts) * width), self._key, domain)
         if items.nulls is not None:
             self._add_nulls(hashes, items.nulls, starts, ends, domain + _HOLES)
         return hashes

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from recshuf.audit.verify.hashing import HashKey
 from recshuf.audit.verify.memory_budget import READING_SHARE
 from recshuf.audit.verify.record_sets import (
     RecordSet,
@@ -15,6 +14,7 @@ from recshuf.audit.verify.record_sets import (
     options_of_output,
 )
 from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
+from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import InputError
 from recshuf.formats import detect_format
 from recshuf.job.plan import Limits, sum_known
@@ -204,7 +204,7 @@ def _add_fields(schema: pa.Schema | None, added: tuple[str, ...]) -> pa.Schema |
 
 
 def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> RecordReader:
-    """Open the inputs of a job as tables; columns other than those `wanted` may be missing."""
+    """Open the inputs of a job as tables and infer their schema; columns other than those `wanted` may be missing."""
     files = list_files(job.inputs, job.options["format"], progress)
     name = job.options["format"] or detect_format(files)
     read = options_of_inputs(job.read, name)
@@ -212,7 +212,9 @@ def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> R
     if wanted and name == "parquet" and {*wanted} <= {*record_set.source.schema.names}:
         record_set = open_record_set("inputs", files, name, replace(read, columns=wanted))
     record_set.decoder = record_set.source.decoder()
-    return RecordReader(record_set, HashKey(), job, progress)
+    reader = RecordReader(record_set, HashKey(), job, progress)
+    reader.infer_schema()
+    return reader
 
 
 def _list_output(

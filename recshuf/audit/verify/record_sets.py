@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.types as pt
 
-from recshuf.audit.verify.hashing import HashKey, hash_rows
+from recshuf.audit.verify.hashing import hash_rows
 from recshuf.audit.verify.type_classes import is_bytes, is_list, storage_of
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats import NameRules, load_format
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from recshuf.audit.verify.word_hashing import HashKey
     from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source
     from recshuf.job.progress import Progress
 

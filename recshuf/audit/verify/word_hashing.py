@@ -11,7 +11,7 @@ with random keys of index and sum. Two different values have equal sums with pro
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -112,72 +112,64 @@ def _scramble(values: NDArray[np.uint64], factors: NDArray[np.uint64]) -> None:
     values ^= values >> _HALF
 
 
-def hash_bytes(
-    data: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    key: HashKey,
-    domain: int,
-) -> NDArray[np.uint64]:
-    """Return the hashes of n byte strings in `data`, shape ``(2, n)``.
+class ByteStrings(NamedTuple):
+    """N byte strings in one buffer."""
+
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    """Byte offset of each, shape ``(n,)``."""
+    lengths: NDArray[np.int64]
+
+    def take(self, index: NDArray[Any] | slice) -> ByteStrings:
+        """Return some of the strings, in the same buffer."""
+        return ByteStrings(self.data, self.starts[index], self.lengths[index])
+
+
+def hash_bytes(strings: ByteStrings, key: HashKey, domain: int) -> NDArray[np.uint64]:
+    """Return the hashes of n byte strings, shape ``(2, n)``.
 
     Parameters
     ----------
     domain
         Domain of the keys; long values use up to 15 domains that follow.
     """
+    lengths = strings.lengths
     if not lengths.size or int(lengths.max()) <= BLOCK_BYTES:
-        return _hash_blocks(data, starts, lengths, key, domain)
-    hashes = np.empty((2, len(starts)), np.uint64)
+        return _hash_blocks(strings, key, domain)
+    hashes = np.empty((2, len(lengths)), np.uint64)
     long = lengths > BLOCK_BYTES
-    hashes[:, ~long] = _hash_blocks(data, starts[~long], lengths[~long], key, domain)
-    hashes[:, long] = _hash_long(data, starts[long], lengths[long], key, domain)
+    hashes[:, ~long] = _hash_blocks(strings.take(~long), key, domain)
+    hashes[:, long] = _hash_long(strings.take(long), key, domain)
     return hashes
 
 
-def _hash_long(
-    data: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    key: HashKey,
-    domain: int,
-) -> NDArray[np.uint64]:
+def _hash_long(strings: ByteStrings, key: HashKey, domain: int) -> NDArray[np.uint64]:
     """Return the hashes of byte strings longer than a block."""
+    data, starts, lengths = strings
     counts = -(-lengths // BLOCK_BYTES)
     firsts = np.cumsum(counts) - counts
     offsets = (np.arange(int(counts.sum())) - np.repeat(firsts, counts)) * BLOCK_BYTES
     sizes = np.minimum(np.repeat(lengths, counts) - offsets, BLOCK_BYTES)
     offsets += np.repeat(starts, counts)
-    blocks = np.ascontiguousarray(_hash_blocks(data, offsets, sizes, key, domain).T)
-    return hash_bytes(
-        blocks.reshape(-1).view(np.uint8), firsts * HASH_BYTES, counts * HASH_BYTES, key, domain + 1
-    )
+    blocks = np.ascontiguousarray(_hash_blocks(ByteStrings(data, offsets, sizes), key, domain).T)
+    words = ByteStrings(blocks.reshape(-1).view(np.uint8), firsts * HASH_BYTES, counts * HASH_BYTES)
+    return hash_bytes(words, key, domain + 1)
 
 
-def _hash_blocks(
-    data: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    key: HashKey,
-    domain: int,
-) -> NDArray[np.uint64]:
+def _hash_blocks(strings: ByteStrings, key: HashKey, domain: int) -> NDArray[np.uint64]:
     """Return the hashes of byte strings of at most one block."""
-    hashes = np.empty((2, len(starts)), np.uint64)
-    if data.size < 8:
-        data = np.concatenate([data, np.zeros(8, np.uint8)])
-    for start in range(0, len(starts), _ROWS):
+    count = len(strings.starts)
+    hashes = np.empty((2, count), np.uint64)
+    if strings.data.size < 8:
+        strings = strings._replace(data=np.concatenate([strings.data, np.zeros(8, np.uint8)]))
+    for start in range(0, count, _ROWS):
         rows = slice(start, start + _ROWS)
-        hashes[:, rows] = _hash_some_blocks(data, starts[rows], lengths[rows], key, domain)
+        hashes[:, rows] = _hash_some_blocks(strings.take(rows), key, domain)
     return hashes
 
 
-def _hash_some_blocks(
-    data: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    key: HashKey,
-    domain: int,
-) -> NDArray[np.uint64]:
+def _hash_some_blocks(strings: ByteStrings, key: HashKey, domain: int) -> NDArray[np.uint64]:
+    data, starts, lengths = strings
     # Longest first: the values that have a word at an index are the first ones.
     words = ((lengths + 7) >> 3).astype(np.uint8)
     order = np.argsort(words, kind="stable")[::-1]

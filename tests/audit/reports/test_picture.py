@@ -20,20 +20,20 @@ from recshuf.audit.reports.colors import (
     RAMP_STEPS,
     ROOTS_TO_LINEAR,
     Entry,
+    Labels,
+    Ramp,
     convert_oklab,
     make_ramp,
     trace_ramp,
 )
 from recshuf.audit.reports.hilbert import trace_curve
 from recshuf.audit.reports.picture import (
-    Labels,
     Panel,
-    Ramp,
     describe_panels,
     draw_picture,
     encode_png,
     paint_panel,
-    sample_places,
+    sample_rows,
 )
 from recshuf.errors import UsageError
 
@@ -159,7 +159,7 @@ def test_few_records_fill_the_square_in_their_order():
 def test_every_one_of_few_records_is_shown_in_its_order(record_count):
     values = np.linspace(0, 1, record_count)
     along = paint_panel(make_panel(values), Ramp(), 16)[trace_curve(4)]
-    shown = sample_places(record_count, 16)
+    shown = sample_rows(record_count, 16)
     lightness = see(along)[:, 0]
     assert np.all(np.diff(lightness) >= 0)
     assert len(np.unique(along, axis=0)) == len(np.unique(Ramp().paint(values[shown]), axis=0))
@@ -178,7 +178,7 @@ def test_a_side_that_is_no_power_of_two_is_refused(side):
 @given(st.integers(0, 10**12), st.integers(0, 5))
 def test_samples_hold_one_record_of_each_stretch(record_count, level):
     side = 1 << level
-    places = sample_places(record_count, side)
+    places = sample_rows(record_count, side)
     assert places.size == min(record_count, side * side)
     cells = np.arange(places.size)
     if places.size:
@@ -188,13 +188,13 @@ def test_samples_hold_one_record_of_each_stretch(record_count, level):
 
 def test_a_sample_shows_as_all_records_do():
     values = np.random.default_rng(0).random(100_000)
-    sample = make_panel(values[sample_places(values.size, SIDE)], record_count=values.size)
+    sample = make_panel(values[sample_rows(values.size, SIDE)], record_count=values.size)
     assert np.array_equal(paint_panel(sample, Ramp(), SIDE), paint_panel(make_panel(values), Ramp(), SIDE))
 
 
 def test_records_that_take_turns_are_sampled_from_all_of_them():
     turns = np.arange(8 * SIDE * SIDE) % 8
-    shown = np.bincount(turns[sample_places(turns.size, SIDE)], minlength=8)
+    shown = np.bincount(turns[sample_rows(turns.size, SIDE)], minlength=8)
     assert shown.min() > 0.8 * SIDE * SIDE / 8
 
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from recshuf.audit.verify import hashing
 from recshuf.audit.verify import word_hashing as kernel
-from recshuf.audit.verify.hashing import HashKey, hash_rows
+from recshuf.audit.verify.hashing import hash_rows
+from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import ConversionError
 from tests.support.format_tools import cut_batch
 

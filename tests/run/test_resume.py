@@ -256,7 +256,7 @@ def test_an_output_replaced_in_part_is_completed(
         patch.setattr(Path, "rename", rename)
         with pytest.raises((OutputError, KeyboardInterrupt)) as caught:
             run(inputs, tmp_path / "out", **options)
-    assert "--resume goes on from there" in caught.value.__notes__[0]
+    assert "continue with the same command and --resume" in caught.value.__notes__[0]
     assert not (tmp_path / "out" / "recshuf.json").exists()
     run(inputs, tmp_path / "out", resume=True, **options)
     assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")

@@ -1,8 +1,9 @@
-"""JSON Lines: one JSON object on each line, plain or compressed. From JSONL to JSONL no line is parsed."""
+"""JSON Lines: one JSON object per line, compressed or not. From JSONL to JSONL no line is parsed."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.formats.lines.sink import Encode
     from recshuf.interfaces import Decoder, FieldAdder, InputFile, ReadOptions, WriteOptions
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -44,42 +44,6 @@ class JsonlSource(LineSource):
         return JsonFieldAdder([one.name for one in self.inputs], names)
 
 
-class JsonlTarget(LineTarget):
-    """Shards in JSON Lines.
-
-    Parameters
-    ----------
-    is_native
-        Whether batches hold lines already, and no table.
-    nan_as_null
-        Write NaN and infinities as null instead of refusing them.
-    """
-
-    def __init__(
-        self,
-        compression: str,
-        level: int | None,
-        header: bytes,
-        *,
-        is_native: bool,
-        nan_as_null: bool,
-        drop_page_cache: bool,
-    ) -> None:
-        self._is_native = is_native
-        self._nan_as_null = nan_as_null
-        super().__init__(
-            FORMAT.names.suffixes[0], compression, level, header, drop_page_cache=drop_page_cache
-        )
-
-    def encoder(self) -> Encode | None:
-        """See `LineTarget`."""
-        if self._is_native:
-            return None
-        from recshuf.formats.jsonl.encoding import encode_lines
-
-        return lambda batch: encode_lines(batch, self._nan_as_null)
-
-
 class JsonlFormat(Format):
     """JSON Lines."""
 
@@ -93,7 +57,7 @@ class JsonlFormat(Format):
         try:
             return isinstance(json.loads(line.decode()), dict)
         except RecursionError:
-            return True  # nested too deep to be checked, but nothing else begins like this
+            return True  # nested too deep to check, but no other format begins like this
         except ValueError:
             return False
 
@@ -107,21 +71,15 @@ class JsonlFormat(Format):
             raise UsageError("--header is for text; JSONL has no header lines")
         return JsonlSource(inputs, options, (*self.names.suffixes, ".json"))
 
-    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> JsonlTarget:
+    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
         """See `Format`."""
-        lines = layout if isinstance(layout, LineLayout) else None
-        if lines is None:
-            from recshuf.formats.jsonl.encoding import check_schema
+        suffix = self.names.suffixes[0]
+        if isinstance(layout, LineLayout):
+            return LineTarget(suffix, layout, options, None)
+        from recshuf.formats.jsonl.encoding import check_schema, encode_lines
 
-            check_schema(schema)
-        return JsonlTarget(
-            options.compression or (lines.compression if lines else "none"),
-            options.compression_level,
-            lines.header if lines else b"",
-            is_native=lines is not None,
-            nan_as_null=options.nan_as_null,
-            drop_page_cache=options.drop_page_cache,
-        )
+        check_schema(schema)
+        return LineTarget(suffix, None, options, partial(encode_lines, nan_as_null=options.nan_as_null))
 
 
 FORMAT = JsonlFormat()

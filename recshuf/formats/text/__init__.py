@@ -1,7 +1,8 @@
-"""Text: records are whatever bytes stand between separators, plain or compressed."""
+"""Text: records are the bytes between separators, compressed or not."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.formats.compression import COMPRESSIONS
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.formats.lines.sink import Encode
     from recshuf.interfaces import Decoder, InputFile, ReadOptions, WriteOptions
 
 
@@ -35,41 +35,8 @@ class TextSource(LineSource):
         )
 
 
-class TextTarget(LineTarget):
-    """Shards of text.
-
-    Parameters
-    ----------
-    table_separator
-        What to put behind each value of a table; None where batches hold lines.
-    """
-
-    def __init__(
-        self,
-        compression: str,
-        level: int | None,
-        header: bytes,
-        *,
-        table_separator: bytes | None,
-        drop_page_cache: bool,
-    ) -> None:
-        self._table_separator = table_separator
-        super().__init__(
-            FORMAT.names.suffixes[0], compression, level, header, drop_page_cache=drop_page_cache
-        )
-
-    def encoder(self) -> Encode | None:
-        """See `LineTarget`."""
-        separator = self._table_separator
-        if separator is None:
-            return None
-        from recshuf.formats.text.tables import encode_text
-
-        return lambda batch: encode_text(batch, separator)
-
-
 class TextFormat(Format):
-    """Text. It is the format of last resort: any bytes are text."""
+    """Text, the format of last resort: any bytes are text."""
 
     names = FormatNames("text", (".txt", ".text", ".csv", ".tsv", ".log", ".lines"), COMPRESSIONS)
 
@@ -81,20 +48,15 @@ class TextFormat(Format):
         """See `Format`."""
         return TextSource(inputs, options, (*self.names.suffixes, ".json"))
 
-    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> TextTarget:
+    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
         """See `Format`."""
-        lines = layout if isinstance(layout, LineLayout) else None
-        if lines is None:
-            from recshuf.formats.text.tables import check_text_schema
+        suffix = self.names.suffixes[0]
+        if isinstance(layout, LineLayout):
+            return LineTarget(suffix, layout, options, None)
+        from recshuf.formats.text.tables import check_text_schema, encode_text
 
-            check_text_schema(schema)
-        return TextTarget(
-            options.compression or (lines.compression if lines else "none"),
-            options.compression_level,
-            lines.header if lines else b"",
-            table_separator=None if lines else options.separator,
-            drop_page_cache=options.drop_page_cache,
-        )
+        check_text_schema(schema)
+        return LineTarget(suffix, None, options, partial(encode_text, separator=options.separator))
 
 
 FORMAT = TextFormat()

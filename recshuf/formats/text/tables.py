@@ -21,14 +21,14 @@ _LARGEST_STRING_BYTES = 2**31 - 1
 
 
 def strip_separator(lines: pa.LargeBinaryArray, separator: bytes) -> pa.LargeBinaryArray:
-    """Return the records without the separator that each ends with."""
+    """Return the records without their separators."""
     import pyarrow.compute as pc
 
     return pc.binary_slice(lines, 0, -len(separator))
 
 
 def append_separator(values: pa.LargeBinaryArray, separator: bytes) -> pa.LargeBinaryArray:
-    """Return the values with the separator behind each."""
+    """Return the values, each followed by the separator."""
     import pyarrow.compute as pc
 
     ends = pa.scalar(separator, pa.large_binary())
@@ -36,18 +36,18 @@ def append_separator(values: pa.LargeBinaryArray, separator: bytes) -> pa.LargeB
 
 
 class TextDecoder(Decoder):
-    """Turns lines into the column ``text``: UTF-8 strings, or the bytes as they are where a schema says so.
+    """Turns lines into the column ``text``: UTF-8 strings, or bytes if the schema says so.
 
     Parameters
     ----------
     names
         The inputs as messages show them.
     schema
-        The table form wanted; None for a string.
+        Schema of the table form. Default: one string column.
     max_record_bytes
-        The longest record that comes.
+        Length of the longest record.
     sets_bad_aside
-        Whether `observe` returns the lines that are not UTF-8, and does not raise.
+        Whether `observe` returns lines that are not UTF-8 instead of raising.
 
     Raises
     ------
@@ -95,31 +95,21 @@ class TextDecoder(Decoder):
         return self._schema
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
-        """See `Decoder`: what is not UTF-8 is bad."""
-        records = batch.column(0)
-        if self._takes_bytes or _is_utf8(strip_separator(records, self._separator)):
+        """See `Decoder`; lines that are not UTF-8 are bad."""
+        if self._takes_bytes:
             return None
+        texts = strip_separator(batch.column(0), self._separator)
+        if _is_utf8(texts):
+            return None
+        bad = find_invalid(texts)
         if self._sets_bad_aside:
-            bad = find_invalid(strip_separator(records, self._separator))
             return BadRecords(bad, ["is not UTF-8"] * len(bad))
-        row = first_row + self._find_invalid(records)
         raise InputError(
             self._names[input_index],
             "is not UTF-8",
-            place=f"line {row + self._header_lines + 1}",
+            place=f"line {first_row + int(bad[0]) + self._header_lines + 1}",
             remedy='give --schema with {"text": "binary"} to keep it as bytes',
         )
-
-    def _find_invalid(self, records: pa.LargeBinaryArray) -> int:
-        """Return the first record that is not UTF-8, there being one, by halving."""
-        low, high = 0, len(records)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if _is_utf8(strip_separator(records.slice(low, middle - low), self._separator)):
-                low = middle
-            else:
-                high = middle
-        return low
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """See `Decoder`."""
@@ -166,12 +156,12 @@ def check_text_schema(schema: pa.Schema) -> None:
 
 
 def encode_text(batch: pa.RecordBatch, separator: bytes) -> pa.LargeBinaryArray:
-    """Return the values of the only column of a table form as lines, the separator behind each.
+    """Return the values of a table of one column as lines, each followed by the separator.
 
     Raises
     ------
     ConversionError
-        When a value is null or would be read back as more than one record.
+        When a value is null or holds the separator.
     """
     name, column = batch.schema.names[0], batch.column(0)
     if pa.types.is_dictionary(column.type):

@@ -12,6 +12,7 @@ from h5py import h5t
 
 from recshuf.errors import ConversionError
 from recshuf.formats.hdf5.file.types import describe_type, find_dtype
+from recshuf.formats.lines.utf8 import find_invalid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -248,22 +249,4 @@ def decode_text(array: pa.LargeBinaryArray) -> pa.LargeStringArray:
     try:
         return array.cast(pa.large_string())
     except pa.ArrowInvalid as error:
-        row = _find_bad_text(array)
-        raise BadValueError(row, "the string is not UTF-8") from error
-
-
-def _find_bad_text(array: pa.LargeBinaryArray) -> int:
-    """Return the first row that is not UTF-8, by halving; there is one."""
-    start, stop = 0, len(array)
-    while stop - start > 1:
-        middle = (start + stop) // 2
-        start, stop = (start, middle) if _has_bad_text(array.slice(start, middle - start)) else (middle, stop)
-    return start
-
-
-def _has_bad_text(array: pa.LargeBinaryArray) -> bool:
-    try:
-        array.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        return True
-    return False
+        raise BadValueError(int(find_invalid(array)[0]), "the string is not UTF-8") from error

@@ -32,7 +32,7 @@ class BadValueError(ValueError):
 
 
 class Form(ABC):
-    """What values of a type of fixed size become."""
+    """Table form of values of a fixed-size type."""
 
     arrow_type: pa.DataType
     width: int
@@ -52,7 +52,7 @@ class Form(ABC):
 
 
 class _Number(Form):
-    """Numbers that NumPy has, too; `odd` if HDF5 keeps them in another way, as in fewer bits."""
+    """Numbers with a NumPy type; `odd` if HDF5 stores them differently, as in fewer bits."""
 
     def __init__(self, dtype: np.dtype[Any], odd: h5t.TypeID | None = None) -> None:
         self._dtype = dtype
@@ -138,7 +138,7 @@ class _Opaque(Form):
 
 
 class _Struct(Form):
-    """Members at byte offsets; what lies between them is padding."""
+    """Members at byte offsets, with padding between them."""
 
     def __init__(self, width: int, members: Sequence[tuple[str, int, Form]]) -> None:
         self.width = width
@@ -173,7 +173,7 @@ def find_form(tid: h5t.TypeID, field: str, shape: Sequence[int] = ()) -> Form:
     Raises
     ------
     ConversionError
-        When there is none; `field` is what the message calls it.
+        When there is none; the message names `field`.
     """
     form = _find_plain_form(tid, field)
     for length in reversed(shape):
@@ -244,7 +244,7 @@ def decode_text(array: pa.LargeBinaryArray) -> pa.LargeStringArray:
     Raises
     ------
     BadValueError
-        For the first that is not.
+        For the first one that is not.
     """
     try:
         return array.cast(pa.large_string())

@@ -36,12 +36,12 @@ def load_format(name: str) -> Format:
 
 
 class NameRules:
-    """How file names are read, and which of a folder's files are inputs: those of a format, or of any.
+    """Rules for file names: their suffixes, and which files of a folder are inputs.
 
     Parameters
     ----------
     format_name
-        None for any.
+        Only files of this format are inputs; None for files of any format.
     """
 
     def __init__(self, format_name: str | None) -> None:
@@ -58,19 +58,19 @@ class NameRules:
         Raises
         ------
         InputError
-            When it has a compression that is not read.
+            When its compression is not supported.
         """
         found = _name_format(name, suffix)
         return found is not None if self._format_name is None else found == self._format_name
 
 
 def name_by_suffix(name: str) -> str | None:
-    """Return the format that a file name's suffix stands for, compression set aside; None when unsure.
+    """Return the format of a file name by its suffix, ignoring compression; None when unsure.
 
     Raises
     ------
     InputError
-        When it has a compression that is not read.
+        When its compression is not supported.
     """
     return _name_format(name, split_suffix(name))
 
@@ -87,18 +87,18 @@ def _find_format(kind: str) -> str | None:
 
 
 def name_by_listing(file: InputFile) -> str | None:
-    """Return the format that the suffix of a listed file stands for; None when unsure.
+    """Return the format of a listed file by its suffix; None when unsure.
 
     Raises
     ------
     InputError
-        When it has a compression that is not read.
+        When its compression is not supported.
     """
     return _name_format(file.name, file.suffix)
 
 
 def detect_format(inputs: Sequence[InputFile]) -> str:
-    """Return the name of the one format that all inputs have, by suffix, else by content.
+    """Return the name of the common format of all inputs, by suffix, else by content.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
 
 
 def _check_plain(file: InputFile, name: str) -> None:
-    """Refuse a file that is named like plain lines and holds something else: its lines mean nothing."""
+    """Refuse a file whose suffix says uncompressed lines but whose content is another format."""
     if file.stamp is None or file.suffix.compression is not None:
         return
     head = _read_head(file, 16)
@@ -154,12 +154,12 @@ def _read_head(file: InputFile, size: int) -> bytes:
 
 
 def name_by_content(file: InputFile) -> str:
-    """Return the format that the first bytes of a file look like; text for a pipe, of which nothing may be taken here.
+    """Return the format of a file by its first bytes; text for a pipe, which is not read here.
 
     Raises
     ------
     InputError
-        When they look like none.
+        When no format matches.
     """
     if file.path is None or (file.path.exists() and not file.path.is_file()):
         return "text"
@@ -177,7 +177,7 @@ def name_by_content(file: InputFile) -> str:
 
 
 def suffix_compression(name: str, names: FormatNames) -> str | None:
-    """Return the compression that an output file's name asks for; None when its suffix says nothing."""
+    """Return the compression of an output file by its suffix; None when the suffix does not say."""
     suffix = split_suffix(name)
     check_suffix(name, suffix)
     if suffix.compression is not None:

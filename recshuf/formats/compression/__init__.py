@@ -1,4 +1,4 @@
-"""Compression of line files: which one a file has, and how its bytes are read and written."""
+"""Compression of line files: detection, readers and encoders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMPRESSIONS = ("none", "zstd", "gzip")
 OUTPUT_SUFFIXES = {"none": "", "zstd": ".zst", "gzip": ".gz"}
 INPUT_SUFFIXES = {".zst": "zstd", ".zstd": "zstd", ".gz": "gzip", ".gzip": "gzip"}
 HEAD_BYTES = 18
-"""How much of a file `recognise_compression` wants to see."""
+"""Bytes that `recognise_compression` needs."""
 
 _FOREIGN_SUFFIXES = {
     ".bz2": "bzip2",
@@ -41,7 +41,7 @@ def find_suffix(name: str) -> str:
 
 
 def split_suffix(name: str) -> NameSuffix:
-    """Return the suffixes of a file name, taken apart.
+    """Return the suffixes of a file name: format and compression.
 
     >>> split_suffix("a/b.jsonl.zst"), split_suffix("b.TXT")
     (NameSuffix(kind='.jsonl', compression='zstd'), NameSuffix(kind='.txt', compression=None))
@@ -52,7 +52,7 @@ def split_suffix(name: str) -> NameSuffix:
 
 
 def check_suffix(name: str, suffix: NameSuffix) -> None:
-    """Refuse a file that is named like one of a compression which is not read.
+    """Refuse a file whose suffix names an unsupported compression.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def recognise_compression(head: bytes) -> str:
 
 
 def decompress_head(head: bytes, compression: str, size: int = 1 << 16) -> bytes:
-    """Return what the beginning of a file decompresses to, at most `size` bytes; nothing if it is damaged."""
+    """Return the decompressed beginning of a file, at most `size` bytes; fewer if it is damaged."""
     import io
 
     buffer = memoryview(bytearray(size))
@@ -85,7 +85,7 @@ def decompress_head(head: bytes, compression: str, size: int = 1 << 16) -> bytes
         while filled < size and (count := reader.readinto(buffer[filled:])):
             filled += count
     except InputError:
-        pass  # a head is cut anywhere; what came before is what is asked for
+        pass  # the head may end anywhere; the bytes before it are kept
     finally:
         reader.close()
     return bytes(buffer[:filled])
@@ -114,7 +114,7 @@ def open_encoder(compression: str, level: int | None) -> PieceEncoder | None:
     Raises
     ------
     UsageError
-        When line files do not have the compression, or it does not have the level.
+        When the compression is not supported for line files, or has no such level.
     """
     if compression not in COMPRESSIONS:
         raise UsageError(

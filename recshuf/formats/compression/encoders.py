@@ -1,7 +1,7 @@
 """Encoders of compressed output. Data is cut into pieces of a fixed size, each encoded on its own.
 
-What a piece becomes depends only on it and on the bytes before it, so pieces can be encoded in parallel and the
-file is the same for any number of threads.
+The encoded piece depends only on its bytes and those before it. So pieces are encoded in parallel, and the file is
+the same for any number of threads.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _DEFLATE_MEMORY_LEVEL = 8
 class PieceEncoder(ABC):
     """Encodes one file, piece by piece.
 
-    `prepare` is called for each piece in order by one thread; what it returns is called once, in any thread.
+    One thread calls `prepare` for each piece in order; any thread calls the returned task, once.
     """
 
     piece_bytes: int
     """Size of every piece but the last."""
     piece_memory: int
-    """Most memory that one piece being encoded takes, in bytes, the piece itself included."""
+    """Peak memory of encoding one piece, in bytes, the piece included."""
 
     @abstractmethod
     def begin(self) -> bytes:
-        """Return what the file begins with, before all pieces."""
+        """Return the bytes before all pieces."""
 
     @abstractmethod
     def prepare(self, piece: memoryview) -> Callable[[], bytes]:
@@ -44,7 +44,7 @@ class PieceEncoder(ABC):
 
     @abstractmethod
     def end(self) -> bytes:
-        """Return what the file ends with, after all pieces."""
+        """Return the bytes after all pieces."""
 
 
 class ZstdEncoder(PieceEncoder):

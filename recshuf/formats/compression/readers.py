@@ -1,4 +1,4 @@
-"""Readers of compressed bytes. They hold little more than one chunk, whatever the data claims to be."""
+"""Readers of compressed bytes. Memory is bounded by about one chunk, whatever the data claims."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from recshuf.formats.compression.streams import Readable
 
 _CHUNK_BYTES = 1 << 17
-_COPIED_BYTES = 1 << 20  # what is read as bytes and then copied, so that it is not large twice
+_COPIED_BYTES = 1 << 20  # bytes read and then copied, which bounds the second copy
 _LARGEST_WINDOW_BYTES = 1 << 31
 _SKIPPABLE_HEAD_BYTES = 8
 _BLOCK_HEAD_BYTES = 3
@@ -50,7 +50,7 @@ class PlainReader:
 
 
 class _FrameInput:
-    """Zstd data as it lies in the file, of which a decompressor reads one frame and nothing behind it.
+    """Zstd data of a file; a decompressor reads one frame and no byte after it.
 
     ::
 
@@ -62,7 +62,7 @@ class _FrameInput:
         self._waiting = memoryview(b"")
         self._parts: Iterator[memoryview] = iter(())
         self.is_cut = False
-        """Whether the data has ended where there should be more."""
+        """Whether the data ended too early."""
 
     def begin_frame(self, head_bytes: int, *, has_checksum: bool) -> None:
         """Let `read` go through the next frame."""
@@ -73,7 +73,7 @@ class _FrameInput:
         return next(self._parts, b"")
 
     def skip(self, size: int) -> None:
-        """Pass over bytes."""
+        """Skip bytes."""
         while size and not self.is_cut:
             size -= len(self._take(min(size, _CHUNK_BYTES)))
 
@@ -145,7 +145,7 @@ class ZstdReader:
         self._source.close()
 
     def _begin_frame(self) -> zstandard.ZstdDecompressionReader | None:
-        """Return what reads the next frame that is not skippable; None at the end of the data."""
+        """Return a reader of the next frame that is not skippable; None at the end of the data."""
         while head := bytes(self._input.peek(HEAD_BYTES)):
             try:
                 parameters = zstandard.get_frame_parameters(head)
@@ -233,7 +233,7 @@ class GzipReader:
             self._is_input_ended = not self._input
 
     def _begin_member(self) -> bool:
-        """Pass over padding and begin a new member; False at the end of the data."""
+        """Skip padding and begin a new member; False at the end of the data."""
         while self._member_count and (stripped := self._input.lstrip(b"\0")) != self._input:
             self._input = stripped
             self._fill_input()

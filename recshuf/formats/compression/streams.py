@@ -1,4 +1,4 @@
-"""What decompression reads from, and what it gives."""
+"""Protocols of compressed and decompressed byte streams."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class ByteReader(Protocol):
 
     @property
     def window_bytes(self) -> int:
-        """Memory that the data so far needed beside a few hundred KiB."""
+        """Memory of the window of the data so far, in bytes; a few hundred KiB come on top."""
         ...
 
     def limit_window(self, max_window_bytes: int) -> None:
@@ -19,7 +19,7 @@ class ByteReader(Protocol):
         Raises
         ------
         InputError
-            When a frame has had one; from `readinto`, when one comes.
+            When a frame so far has a larger one; from `readinto`, when a later one has.
         """
         ...
 
@@ -33,7 +33,7 @@ class ByteReader(Protocol):
 
 
 class Readable(Protocol):
-    """Bytes in order, as they lie in the file."""
+    """Bytes of a file in order."""
 
     def read(self, size: int, /) -> bytes:
         """Return up to `size` bytes, none at the end."""

@@ -1,17 +1,16 @@
 """HDF5: a record is index i of every dataset that has a first axis.
 
-What is copied to every shard: all groups, named datatypes, scalar datasets, links inside the file, and the
-attributes of all of these and of the datasets of the record, as the first input has them. Dimension scales
-stay attached. Where datasets are chosen by name, other datasets with a first axis, links, and scalars and
-attributes that hold references are left out; where none are chosen, whatever cannot be moved is refused.
+Every shard gets copies from the first input: all groups, named datatypes, scalar datasets, links inside the file, and
+their attributes and those of the datasets of the record. Dimension scales stay attached. If datasets are chosen by
+name, other datasets with a first axis, links, and scalars and attributes with references are left out; if none are
+chosen, objects that cannot be copied are refused.
 
-Datasets of a shard keep type, filters, fill value and chunk shape, with these exceptions: those that were
-not chunked are chunked, since they must be able to grow; chunks whose rows have more than 64 MiB are given
-fewer rows; gzip takes the place of scale-offset, which would round values anew, and of filters that this
-installation can only undo. The first axis is unlimited.
+Datasets of a shard keep type, filters, fill value and chunk shape, with these exceptions: datasets without chunks get
+chunks, so that they can grow; chunks with more than 64 MiB of rows get fewer rows; gzip replaces scale-offset, which
+would round values again, and filters that this installation can only undo. The first axis is unlimited.
 
-In table form a group is a struct and an n-d row nested fixed-size lists; see `_hdf5_forms` for the types. The
-other way, an attribute `arrow_type` notes what HDF5 has no type for: times, dates, and binary values.
+In table form a group is a struct and an n-d row nested fixed-size lists; see `tables.forms` for the types. In
+the other direction, an attribute `arrow_type` records types that HDF5 lacks: times, dates, and binary values.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Hdf5Format(Format):
         return FormatNames("hdf5", (".h5", ".hdf5", ".hdf", ".he5"), list_compressions())
 
     def recognises(self, head: bytes) -> bool:
-        """Look for the signature where it may stand: at byte 0, 512, 1024, 2048, and so on."""
+        """Look for the signature at bytes 0, 512, 1024, 2048, and so on."""
         place = 0
         while place < len(head):
             if head.startswith(_SIGNATURE, place):
@@ -53,7 +52,7 @@ class Hdf5Format(Format):
         return False
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
-        """Look at the datasets of every input; `options.datasets` names those of the record."""
+        """Return the source of the inputs; `options.datasets` names the datasets of the record."""
         from recshuf.formats.hdf5.source import Hdf5Source
 
         if options.datasets is not None and not options.datasets:

@@ -30,32 +30,32 @@ if TYPE_CHECKING:
     from recshuf.interfaces import InputFile
 
 _MOST_BLOCKS = 4
-"""Fragments grow to this many blocks, so that they begin and end with a chunk."""
+"""Most blocks of a fragment, to let it begin and end with a chunk."""
 _VARIABLE_COPIES = 4
-"""Variable-length values exist in the library, as Python objects, in Arrow, and once more for a spike."""
+"""Copies of variable-length values: in the library, as Python objects, in Arrow, and one for peaks."""
 
 _CHUNK_COPIES = 3
-"""A chunk exists as it is stored, as pieces inflated so far, and as these are joined."""
+"""Copies of a chunk: stored, inflated in pieces, and joined."""
 
 
 class Hdf5Source(Source):
-    """Inputs that hold the same datasets, whatever their chunks.
+    """Inputs with the same datasets; chunks may differ.
 
     Parameters
     ----------
     given
         The inputs, at least one.
     datasets
-        Names of the datasets that are the record, or None for all with a first axis.
+        Names of the datasets of the record, or None for all with a first axis.
     field
-        Path of the only field that is wanted: the record is the datasets that make it up; None for all.
+        Path of the only field to read, which selects its datasets; None for all.
 
     Raises
     ------
     InputError
         When an input cannot be read, or does not fit the first.
     UsageError
-        When no dataset has to do with the field.
+        When no dataset belongs to the field.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Hdf5Source(Source):
             yield RowRange(reader, start, stop, block_bytes, max_record_bytes)
 
     def reading_bytes(self, block_bytes: int) -> int:
-        """Return the bytes of a fragment, of the chunks kept between reads, and of the one being inflated."""
+        """Return the memory of a fragment, of the chunks kept between reads, and of the chunk being inflated."""
         return max(_reading_bytes(each, block_bytes) for each in self._inventories)
 
     def decoder(self) -> Decoder:
@@ -95,7 +95,7 @@ class Hdf5Source(Source):
 def _open_first(
     given: InputFile, datasets: tuple[str, ...] | None, rows_elsewhere: int
 ) -> tuple[Inventory, Layout]:
-    """Return the inventory of the first input, and the layout that all shards take over from it."""
+    """Return the inventory of the first input, and the layout of all shards."""
     with reading(given.name), opened(given) as file:
         contents = walk_file(file, given.name)
         records = find_records(file, given.name, contents, datasets)
@@ -151,15 +151,15 @@ def _check_limits(inventory: Inventory, max_record_bytes: int) -> None:
 
 
 def _record_bytes(inventory: Inventory) -> int:
-    """Return the size of a record: the average, where it varies."""
+    """Return the size of a record, or its average if it varies."""
     return max(1, inventory.native_bytes // max(1, inventory.row_count))
 
 
 def _rows_of_fragment(inventory: Inventory, block_bytes: int) -> int:
-    """Return how many rows are read at once.
+    """Return the rows of a fragment.
 
-    Fragments end where a chunk of the heaviest dataset does, so that its chunks are inflated once; where such a
-    chunk is far larger than a block, they do not, and the chunk is kept between reads.
+    Fragments end with a chunk of the heaviest dataset, so that its chunks are inflated once. If such a chunk is far larger
+    than a block, they do not, and the chunk is kept between reads.
     """
     record_bytes = _record_bytes(inventory)
     rows = max(1, block_bytes // record_bytes)
@@ -175,7 +175,7 @@ def _heaviest_chunk_rows(inventory: Inventory) -> int:
 
 
 def _find_cached(inventory: Inventory, rows: int) -> list[bool]:
-    """Tell of which datasets a chunk is kept between reads: where fragments cut through chunks."""
+    """Tell for which datasets a chunk is kept between reads: those whose chunks span fragments."""
     variable = any(column.kind is not Kind.FIXED for column in inventory.columns)
     return [
         storage.chunk_rows is not None and (variable or rows % storage.chunk_rows > 0)

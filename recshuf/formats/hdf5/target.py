@@ -1,4 +1,4 @@
-"""How the HDF5 shards of a run are written."""
+"""HDF5 shards of a run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Hdf5Target(Target):
-    """Shards that start from one image.
+    """Shards that begin with one image.
 
     Parameters
     ----------
     layout
-        The image, and the datasets that get the records.
+        The image, and its datasets of the record.
     encoder
-        What turns table form into native batches; None if the sinks get native batches.
+        Turns table form into native batches; None if the sinks get native batches.
     """
 
     suffix = ".h5"
@@ -36,7 +36,7 @@ class Hdf5Target(Target):
         self._encoder = encoder
 
     def sink_bytes(self, threads: int) -> int:
-        """Return the bytes of the rows that wait for a full step, and of chunks on their way."""
+        """Return the memory of rows that wait for a full step, and of chunks being written."""
         return self._plan.memory_bytes(threads) + len(self._layout.image)
 
     def open(self, path: Path, threads: int) -> Sink:

@@ -1,4 +1,4 @@
-"""JSON Lines: one JSON object on each line, plain or compressed. From JSONL to JSONL no line is parsed."""
+"""JSON Lines: one JSON object per line, compressed or not. From JSONL to JSONL no line is parsed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class JsonlFormat(Format):
         try:
             return isinstance(json.loads(line.decode()), dict)
         except RecursionError:
-            return True  # nested too deep to be checked, but nothing else begins like this
+            return True  # nested too deep to check, but no other format begins like this
         except ValueError:
             return False
 
@@ -73,14 +73,13 @@ class JsonlFormat(Format):
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
         """See `Format`."""
-        lines = layout if isinstance(layout, LineLayout) else None
-        encode = None
-        if lines is None:
-            from recshuf.formats.jsonl.encoding import check_schema, encode_lines
+        suffix = self.names.suffixes[0]
+        if isinstance(layout, LineLayout):
+            return LineTarget(suffix, layout, options, None)
+        from recshuf.formats.jsonl.encoding import check_schema, encode_lines
 
-            check_schema(schema)
-            encode = partial(encode_lines, nan_as_null=options.nan_as_null)
-        return LineTarget(self.names.suffixes[0], lines, options, encode)
+        check_schema(schema)
+        return LineTarget(suffix, None, options, partial(encode_lines, nan_as_null=options.nan_as_null))
 
 
 FORMAT = JsonlFormat()

@@ -1,6 +1,6 @@
-"""Table form to JSON lines, one column at a time and never one record at a time.
+"""Table form to JSON lines, column by column.
 
-How types look in JSON, where it is not obvious:
+Types with a form in JSON that is not obvious:
 
 =====================  ==========================================================================
 float                  shortest text that reads back equal in its own width, never like an integer
@@ -124,7 +124,7 @@ def _encode_fields(
 
 
 def _encode_list(array: pa.Array, path: str, nan_as_null: bool) -> pa.Array:
-    """Encode any kind of list: the elements as one flat array, then joined list by list."""
+    """Encode lists of any kind: the elements as one flat array, then joined list by list."""
     elements = pc.fill_null(encode_values(array.flatten(), path, nan_as_null), "null")
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
     offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))

@@ -1,7 +1,7 @@
 """JSON text of the scalar values of an Arrow array, all at once.
 
 Every function takes an array of one type and returns a ``large_string`` array of the same length, null where
-the value is null, or raises `ConversionError` for a value that JSON cannot say.
+the value is null, or raises `ConversionError` for a value that JSON cannot represent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 TEXT = pa.large_string()
 _UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _SECONDS_PER_DAY = 86_400
-_FIRST_DAY = -719_528  # 0000-01-01; before it, and after 9999-12-31, ISO 8601 needs a convention of its own
+_FIRST_DAY = (
+    -719_528
+)  # 0000-01-01; earlier dates, and those after 9999-12-31, need a convention beyond ISO 8601
 _LAST_DAY = 2_932_896
 _SHORT_ESCAPES = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
 
@@ -38,11 +40,6 @@ def concat(*parts: str | pa.Array, null: str | None = None) -> pa.Array:
     if null is None:
         return pc.binary_join_element_wise(*texts)
     return pc.binary_join_element_wise(*texts, null_handling="replace", null_replacement=null)
-
-
-def encode_plain(array: pa.Array) -> pa.Array:
-    """Encode booleans, integers and decimals: Arrow writes them as JSON does, and exactly."""
-    return array.cast(TEXT)
 
 
 def encode_floats(array: pa.Array, field: str, nan_as_null: bool) -> pa.Array:
@@ -73,13 +70,13 @@ def _mark_as_floats(texts: pa.Array, finite: np.ndarray) -> pa.Array:
 
 @cache
 def _half_texts() -> pa.Array:
-    """Return the text of each of the 65536 half floats, at its bits: Arrow would write them as doubles."""
+    """Return the texts of the 65536 half floats, indexed by their bits: Arrow would write them as doubles."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     return pa.array(halves.astype(str).tolist(), TEXT)
 
 
 def encode_strings(array: pa.Array, field: str) -> pa.Array:
-    """Encode text, quoted; everything but quotes, backslashes and control characters stays as it is."""
+    """Encode text, quoted; only quotes, backslashes and control characters are escaped."""
     texts = array.cast(TEXT, safe=False)
     try:
         texts.validate(full=True)
@@ -105,7 +102,7 @@ def _escape(texts: pa.Array) -> pa.Array:
     return texts
 
 
-def encode_binary(array: pa.Array) -> pa.Array:
+def encode_binary(array: pa.Array, _: str) -> pa.Array:
     """Encode byte strings as base64 text."""
     array = array.cast(pa.large_binary())
     text, lengths = base64_text.encode(view_bytes(array), np.diff(view_offsets(array)))
@@ -146,16 +143,6 @@ def encode_times(array: pa.Array, field: str) -> pa.Array:
     return concat('"', array.cast(TEXT), '"')
 
 
-def encode_durations(array: pa.Array) -> pa.Array:
-    """Encode as the integer count of the type's unit."""
-    return array.cast(pa.int64()).cast(TEXT)
-
-
-def encode_nulls(array: pa.Array) -> pa.Array:
-    """Return nulls."""
-    return pa.nulls(len(array), TEXT)
-
-
 def _check_range(values: pa.Array, low: int, high: int, field: str) -> None:
     bounds = pc.min_max(values).as_py()
     if bounds["min"] is not None and not low <= bounds["min"] <= bounds["max"] <= high:
@@ -167,20 +154,21 @@ def _check_range(values: pa.Array, low: int, high: int, field: str) -> None:
 
 
 ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, str], pa.Array]], ...] = (
-    (pt.is_null, lambda array, _: encode_nulls(array)),
-    (pt.is_boolean, lambda array, _: encode_plain(array)),
-    (pt.is_integer, lambda array, _: encode_plain(array)),
-    (pt.is_decimal, lambda array, _: encode_plain(array)),
+    (pt.is_null, lambda array, _: pa.nulls(len(array), TEXT)),
+    # Arrow writes these three as JSON does, and exactly.
+    (pt.is_boolean, lambda array, _: array.cast(TEXT)),
+    (pt.is_integer, lambda array, _: array.cast(TEXT)),
+    (pt.is_decimal, lambda array, _: array.cast(TEXT)),
     (pt.is_string, encode_strings),
     (pt.is_large_string, encode_strings),
     (pt.is_string_view, encode_strings),
-    (pt.is_binary, lambda array, _: encode_binary(array)),
-    (pt.is_large_binary, lambda array, _: encode_binary(array)),
-    (pt.is_binary_view, lambda array, _: encode_binary(array)),
-    (pt.is_fixed_size_binary, lambda array, _: encode_binary(array)),
+    (pt.is_binary, encode_binary),
+    (pt.is_large_binary, encode_binary),
+    (pt.is_binary_view, encode_binary),
+    (pt.is_fixed_size_binary, encode_binary),
     (pt.is_timestamp, encode_timestamps),
     (pt.is_date, encode_dates),
     (pt.is_time, encode_times),
-    (pt.is_duration, lambda array, _: encode_durations(array)),
+    (pt.is_duration, lambda array, _: array.cast(pa.int64()).cast(TEXT)),
 )
-"""Which encoder takes which types; floats, which need an option more, are left to the caller."""
+"""The encoder of each type, called with the array and the name of its field; floats need an option more, see `encode_floats`."""

@@ -1,4 +1,4 @@
-"""Further fields for lines of JSON, put in front of the last brace; no line is parsed, and no byte of it changes."""
+"""Adds fields to lines of JSON before the last brace, without parsing them or changing other bytes."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ _BEGINS = rf"^{_SPACE}\{{"
 _ENDS = rf"\}}{_SPACE}$"
 _IS_EMPTY = rf"^{_SPACE}\{{{_SPACE}\}}"
 _BEFORE_NOTHING = np.frombuffer(b"{ \t\r\n", np.uint8)
-"""What may stand in front of the last brace of an object without fields."""
+"""Bytes that may precede the last brace of an object without fields."""
 _VALUE = r'(?:"(?:[^"\\]|\\.)*"|[0-9]+)'
 _SPELLED = r"\\u00(?:5[fF]|6[0-9a-fA-F]|7[0-9aA])"
-"""A small letter or a low line, written as an escape."""
+"""A lowercase letter or an underscore, written as an escape."""
 _NOTHING, _COMMA = pa.scalar(b"", pa.large_binary()), pa.scalar(b",", pa.large_binary())
 
 
 class JsonFieldAdder(FieldAdder):
-    """Puts fields behind those of an object.
+    """Appends fields to objects.
 
-    Quotes inside of strings are escaped, so that a name in bare quotes and a colon behind them are a key, of the object or
-    of one in it. A key with escaped letters may be any name.
+    Quotes inside strings are escaped, so a quoted name followed by a colon is a key of the object or of a nested one. A key
+    with escaped letters may be any name.
 
     Parameters
     ----------
     inputs
         Names of the inputs for messages, by input index.
     names
-        Of the fields: letters and low lines.
+        Names of the fields: letters and underscores.
     """
 
     def __init__(self, inputs: Sequence[str], names: Sequence[str]) -> None:
         self._inputs = inputs
         words = "|".join(map(re.escape, names))
-        # Apart from each other, since each begins in its own way, which is what a search looks for first.
+        # Two patterns, since a search first looks for the fixed text that a pattern begins with.
         self._clashes = (rf'"(?:{words})"{_SPACE}:', rf'{_SPELLED}[^"]*"{_SPACE}:')
         self._added = (
             ",?"
@@ -71,7 +71,7 @@ class JsonFieldAdder(FieldAdder):
         data, offsets = view_records(lines)
         whole = _wrap(offsets[[0, -1]], data)
         for clash in self._clashes:
-            # Few lines have what looks like a clash, and one search is faster than as many as lines.
+            # Clashes are rare, and one search of all lines is faster than one per line.
             if pc.match_substring_regex(whole, clash)[0].as_py():
                 is_free = pc.invert(pc.match_substring_regex(lines, clash))
                 problem = "may have one of these fields already, or an object inside of it has"
@@ -101,8 +101,8 @@ class JsonFieldAdder(FieldAdder):
             return batch
         data, offsets = view_records(batch.column(0))
         cuts = _find_cuts(batch.column(0), data, offsets)
-        # What lies between two insertions is one piece, the end of a line and the beginning of the next one: the joined
-        # pieces are the lines, cut in other places. Behind the last line, fields are inserted for nobody.
+        # A piece reaches from one insertion to the next: the end of a line and the beginning of the next one. The fields
+        # inserted after the last line are cut off.
         pieces = _wrap(np.concatenate(([0], cuts, offsets[-1:])), data)
         columns = pa.concat_batches([columns, columns.slice(batch.num_rows - 1)])
         parts = [_choose_commas(batch.column(0), data, cuts)]
@@ -127,13 +127,13 @@ def _encode(column: pa.Array, name: str) -> pa.Array:
 
 
 def _wrap(offsets: Positions, data: Bytes) -> pa.Array:
-    """Return what lies between the offsets, without a copy."""
+    """Return the bytes between the offsets as an array, without a copy."""
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
 def _find_cuts(lines: pa.Array, data: Bytes, offsets: Positions) -> Positions:
-    """Return where the last brace of each line is."""
+    """Return the position of the last brace of each line."""
     cuts = offsets[1:] - len(b"}\n")
     other = np.flatnonzero((data[cuts] != ord("}")) | (data[cuts + 1] != ord("\n")))
     if len(other):
@@ -143,7 +143,7 @@ def _find_cuts(lines: pa.Array, data: Bytes, offsets: Positions) -> Positions:
 
 
 def _choose_commas(lines: pa.Array, data: Bytes, cuts: Positions) -> pa.Array:
-    """Return what goes in front of the fields of each line, and of one more: nothing in an object without others."""
+    """Return, for each line and one more, the comma before the new fields; empty for an object without fields."""
     commas = np.full(len(lines) + 1, True)
     doubtful = np.flatnonzero(np.isin(data[cuts - 1], _BEFORE_NOTHING))
     if len(doubtful):

@@ -1,1 +1,1 @@
-"""Lines: what text and JSONL have in common."""
+"""Files of lines, the base of text and JSONL."""

@@ -1,6 +1,6 @@
 """Lines read from beginning to end: compressed files, streams, and separators of several bytes.
 
-Taking the next block is the serial part (and the decompression); its batches are cut in any thread.
+One thread decompresses and takes blocks in order; any thread cuts their batches.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class BlockFragment(Fragment):
 
 
 class BlockReader:
-    """Cuts what a reader gives into blocks of whole records.
+    """Cuts the bytes of a reader into blocks of whole records.
 
     Parameters
     ----------
     position
-        Where the reader stands in the (decompressed) input: at the start of a record.
+        Byte of the (decompressed) input at which the reader stands, the start of a record.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class BlockReader:
         self._is_ended = False
 
     def read_blocks(self) -> Iterator[tuple[Bytes, int]]:
-        """Yield blocks and their positions in the input. A block is longer only to hold one record."""
+        """Yield blocks and their positions in the input. Only a block of one record exceeds the block size."""
         while not self._is_ended:
             data, stop = self._read_block()
             if stop:
@@ -75,7 +75,7 @@ class BlockReader:
             self._position += stop
 
     def _read_block(self) -> tuple[Bytes, int]:
-        """Return a buffer and where its last record ends; what follows is kept for the next."""
+        """Return a buffer and the end of its last whole record; the rest is kept for the next block."""
         kept = self._rest.size
         data = np.empty(max(self._block_bytes, 2 * kept) + len(self._separator), np.uint8)
         data[:kept] = self._rest
@@ -94,7 +94,7 @@ class BlockReader:
         return data, stop
 
     def _fill(self, data: Bytes, filled: int) -> int:
-        """Read until `data` is full but for a last separator, and return how full it is."""
+        """Read until `data` has room for one separator only, and return the bytes filled."""
         room = data.size - len(self._separator)
         count = fill(self._reader, data.data[filled:room])
         self._is_ended = filled + count < room
@@ -115,7 +115,7 @@ class BlockReader:
 
 
 def skip_bytes(reader: ByteReader, count: int) -> None:
-    """Read and forget the next `count` bytes."""
+    """Read and drop the next `count` bytes."""
     view = memoryview(bytearray(min(count, 1 << 20)))
     while count and (skipped := reader.readinto(view[:count])):
         count -= skipped

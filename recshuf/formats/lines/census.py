@@ -1,4 +1,4 @@
-"""What is known of an input of lines before it is read: its header, its compression, and about how many records."""
+"""Facts about inputs of lines before they are read: header, compression, estimated number of records."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
     from recshuf.formats.compression.streams import ByteReader
     from recshuf.interfaces import InputFile, ReadOptions
 
-_MOST_SAMPLES = 256  # files looked into, of any number
+_MOST_SAMPLES = 256  # files sampled, however many there are
 
 
 class LineInput(NamedTuple):
-    """One input, looked at."""
+    """One input, as the census found it."""
 
     name: str
     compression: str
     header: bytes | None
-    """The lines that are no records, each with its separator; None for an empty input."""
+    """Header lines, each with its separator; None for an empty input."""
     data_begin: int
-    """Where the first record starts in the (decompressed) input."""
+    """Byte of the (decompressed) input at which the first record starts."""
     window_bytes: int
-    """Memory that decompression needs beside the blocks."""
+    """Memory for decompression, without the blocks."""
     summary: InputSummary
     file: LineFile | None
     """None for a stream."""
@@ -64,14 +64,14 @@ class LineInput(NamedTuple):
 
 
 class Census:
-    """Looks at inputs: at the beginning of each, or of some of very many.
+    """Reads the beginning of each input; of very many inputs, that of some.
 
     Parameters
     ----------
     suffixes
-        File name suffixes that tell a file which is not compressed.
+        File name suffixes of uncompressed files.
     sample_bytes
-        How much of each input is read to estimate its records.
+        Bytes read of each input to estimate its records.
     """
 
     def __init__(self, options: ReadOptions, suffixes: tuple[str, ...], sample_bytes: int) -> None:
@@ -80,7 +80,7 @@ class Census:
         self._sampler = Sampler(options.separator, sample_bytes)
 
     def look_at_all(self, given: Sequence[InputFile]) -> list[LineInput]:
-        """Return what is known of each input; of thousands, a part tells the sizes of the others.
+        """Return the facts of each input; of thousands, some are sampled and the others estimated from these.
 
         Raises
         ------
@@ -99,12 +99,12 @@ class Census:
         ]
 
     def look_at(self, given: InputFile, rates: Mapping[str, Rate] = MappingProxyType({})) -> LineInput:
-        """Return what is known of an input.
+        """Return the facts of one input.
 
         Parameters
         ----------
         rates
-            What files of a compression are taken to hold, which are not looked into.
+            Average contents by compression; files of these compressions are not sampled.
 
         Raises
         ------
@@ -132,7 +132,7 @@ class Census:
         return self._look_at_file(file, compression, rates.get(compression))
 
     def _judge_by_size(self, given: InputFile, rate: Rate) -> LineInput | None:
-        """Return what is known of a file without a header whose name says that it is plain, if it can be read."""
+        """Return the facts of a readable file without a header, if its suffix says that it is uncompressed."""
         name, path, stamp = given.name, given.path, given.stamp
         if (
             path is None

@@ -1,4 +1,4 @@
-"""Where records end in a buffer, and Arrow batches over that buffer without a copy.
+"""Finds the ends of records in a buffer, and makes Arrow batches over the buffer without a copy.
 
 The separators of a text are found as ``bytes.split`` finds them: leftmost first, without overlap.
 """
@@ -24,12 +24,12 @@ SCHEMA = pa.schema([pa.field("record", pa.large_binary(), nullable=False)])
 """Native form of lines: the record's bytes, its separator included."""
 
 PIECE_BYTES = 1 << 18
-"""How much is searched at once: small enough that mask and positions stay in the processor's cache."""
+"""Bytes searched at once: mask and positions stay in the processor's cache."""
 OFFSET_BYTES = 8
 
 
 def has_border(separator: bytes) -> bool:
-    """Tell whether two occurrences can overlap: whether some beginning of it is also an ending.
+    """Tell whether two occurrences of a separator can overlap: whether a proper prefix is also a suffix.
 
     >>> has_border(b"aa"), has_border(b"abca"), has_border(b"<>")
     (True, True, False)
@@ -38,7 +38,7 @@ def has_border(separator: bytes) -> bool:
 
 
 def find_first(data: Bytes, separator: bytes, begin: int) -> int:
-    """Return where the first separator at or behind `begin` starts, -1 if there is none."""
+    """Return the start of the first separator at or after `begin`, -1 if there is none."""
     for at in range(begin, data.size, PIECE_BYTES):
         piece = data[at : at + PIECE_BYTES + len(separator) - 1]
         found = piece.tobytes().find(separator)
@@ -48,7 +48,7 @@ def find_first(data: Bytes, separator: bytes, begin: int) -> int:
 
 
 def find_last_end(data: Bytes, separator: bytes) -> int:
-    """Return the position behind the last complete record, 0 if there is none. `data` begins with a record."""
+    """Return the end of the last complete record, 0 if there is none. `data` begins with a record."""
     if has_border(separator):
         return max((int(ends[-1]) for ends in find_ends(data, 0, separator) if ends.size), default=0)
     for end in range(data.size, 0, -PIECE_BYTES):
@@ -60,7 +60,7 @@ def find_last_end(data: Bytes, separator: bytes) -> int:
 
 
 def find_ends(data: Bytes, begin: int, separator: bytes) -> Iterator[Positions]:
-    """Yield the positions behind all separators at or behind `begin`, a record's start: ascending, in pieces."""
+    """Yield the ends of all separators at or after `begin`, the start of a record: ascending, in pieces."""
     if len(separator) > 1:
         yield from _find_long_ends(data, begin, separator)
         return
@@ -75,10 +75,10 @@ def find_ends(data: Bytes, begin: int, separator: bytes) -> Iterator[Positions]:
 
 
 def find_set(mask: NDArray[np.bool_]) -> Positions:
-    """Return where a mask is set, ascending; it has a multiple of eight places.
+    """Return the ascending positions at which a mask is set; its size is a multiple of eight.
 
-    Eight places are looked at as one number: where only one of them is set, eight times the places before it are the bits
-    below that bit. ``flatnonzero`` takes up to three times as long, unless records are so short that this has to be left.
+    Eight positions are read as one number. If only one of them is set, the number of bits below the set bit is eight times
+    its index. ``flatnonzero`` takes up to three times as long; it serves where more than one of eight is set.
 
     >>> find_set(np.array([0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0], np.bool_)).tolist()
     [2, 8, 9]
@@ -96,7 +96,7 @@ def find_set(mask: NDArray[np.bool_]) -> Positions:
 
 def _find_long_ends(data: Bytes, begin: int, separator: bytes) -> Iterator[Positions]:
     overlaps = has_border(separator)
-    free = begin  # the first byte that no separator has taken yet
+    free = begin  # the first byte after the separators found so far
     for at in range(begin, data.size - len(separator) + 1, PIECE_BYTES):
         stop = min(at + PIECE_BYTES, data.size - len(separator) + 1)
         starts = _match_starts(data, max(at, free), stop, separator)
@@ -109,7 +109,7 @@ def _find_long_ends(data: Bytes, begin: int, separator: bytes) -> Iterator[Posit
 
 
 def _match_starts(data: Bytes, begin: int, stop: int, separator: bytes) -> Positions:
-    """Return every place from `begin` to `stop` where the separator stands, overlapping ones too."""
+    """Return the starts of all occurrences from `begin` to `stop`, overlapping ones too."""
     if begin >= stop:
         return np.empty(0, np.int64)
     starts = np.flatnonzero(data[begin:stop] == separator[0])
@@ -142,8 +142,8 @@ def _drop_overlapping(starts: Positions, size: int) -> Positions:
 def cut_batches(data: Bytes, begin: int, separator: bytes, max_records: int) -> Iterator[pa.RecordBatch]:
     """Yield batches of the records in ``data[begin:]``, which begins and ends with whole records.
 
-    The batches share the memory of `data` and keep it alive. They hold about `max_records` or less, so that
-    offsets stay small beside very short records.
+    The batches share the memory of `data` and keep it alive. They hold about `max_records` or fewer, which
+    bounds the memory for offsets of very short records.
     """
     held: list[Positions] = [np.array([begin], np.int64)]
     count = 0

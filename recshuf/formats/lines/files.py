@@ -1,4 +1,4 @@
-"""Files of lines: opening them, and noticing when one changes between two looks at it."""
+"""Files of lines: opening them, and detecting changes between two reads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LineFile(NamedTuple):
         Raises
         ------
         InputError
-            When the file cannot be opened, or is not the one that the census saw.
+            When the file cannot be opened, or has changed since the census.
         """
         descriptor, status = open_descriptor(self.name, self.path)
         if (status.st_size, status.st_mtime_ns) != (self.size, self.modified_ns):
@@ -56,18 +56,18 @@ class LineFile(NamedTuple):
 
 
 def read_error(name: str, error: OSError) -> InputError:
-    """Return the error for an input that the system does not give."""
+    """Return the error for an input that the system cannot read."""
     return InputError(name, error.strerror or str(error))
 
 
 def close_read(descriptor: int) -> None:
-    """Close what was only read: nothing is lost if that fails."""
+    """Close a descriptor that was only read; errors are ignored, as no data is lost."""
     with suppress(OSError):
         os.close(descriptor)
 
 
 def open_descriptor(name: str, path: Path) -> tuple[int, os.stat_result]:
-    """Return a descriptor of the file or pipe at `path`, and what it is.
+    """Return a descriptor of the file or pipe at `path`, and its status.
 
     Raises
     ------
@@ -87,14 +87,14 @@ def open_descriptor(name: str, path: Path) -> tuple[int, os.stat_result]:
 
 
 class FileSource:
-    """The bytes of a `LineFile` in order; checks that there are as many as the census saw."""
+    """The bytes of a `LineFile` in order; checks that the size is the same as in the census."""
 
     def __init__(self, file: LineFile) -> None:
         self.file = file
         self._descriptor = file.open()
         self._is_open = True
         self.bytes_read = 0
-        """How far the file has been read."""
+        """Bytes read so far."""
 
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes, none at the end."""
@@ -115,7 +115,7 @@ class FileSource:
 
 
 class StreamSource:
-    """The bytes of a stream in order, after `head`, which has been read from it already.
+    """The bytes of a stream in order; `head` was read from it before and comes first.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def read_stream(name: str, stream: BinaryIO, size: int) -> bytes:
 
 
 class PrefixedReader:
-    """Bytes of a reader after `head`, which has been taken from it already."""
+    """The bytes of a reader; `head` was read from it before and comes first."""
 
     def __init__(self, head: bytes, reader: ByteReader) -> None:
         self._head = head

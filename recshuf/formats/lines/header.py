@@ -1,4 +1,4 @@
-"""The header of an input of lines: the first lines, which are no records."""
+"""The header of an input of lines: its first lines, which are not records."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Header(NamedTuple):
     lines: bytes | None
     """The lines, each with its separator; None for an empty input."""
     rest: bytes
-    """What was read behind them."""
+    """Bytes read after them."""
     end: int
-    """Where the first record starts in the (decompressed) input."""
+    """Byte of the (decompressed) input at which the first record starts."""
 
 
 def take_header(name: str, reader: ByteReader, options: ReadOptions, *, is_compressed: bool) -> Header:
-    """Return the header of an input whose reader stands at its start, and at least one byte more if there is one.
+    """Read the header from the start of an input, and at least one byte more if there is one.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def take_header(name: str, reader: ByteReader, options: ReadOptions, *, is_compr
 
 
 def _end_header(name: str, data: bytearray, end: int, found: int, options: ReadOptions) -> Header:
-    """Return the header of an input that ends within it: the last line may lack its separator."""
+    """Return the header of an input that ends within its header; the last line may lack its separator."""
     if not data:
         return Header(None, b"", 0)
     if options.header_lines - found > 1 or len(data) == end:

@@ -1,6 +1,6 @@
-"""Small plain files of lines, read one behind the other into one buffer.
+"""Small uncompressed files of lines, read into one buffer one after the other.
 
-A file costs about as much to look at as 100 kB of lines, so that of thousands the buffer is looked at as a whole.
+Searching one file costs as much as 100 kB of lines, so the buffer of thousands of files is searched as a whole.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def read_files(
     *,
     drop_page_cache: bool,
 ) -> Joined | None:
-    """Return all records of regular plain files whose separator has one byte.
+    """Return all records of uncompressed files with a separator of one byte.
 
-    None where they are more than `max_records`, or one is longer than allowed.
+    None if there are more than `max_records`, or a record is longer than allowed.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def _count_bytes(one: LineInput) -> int:
 
 
 def _read_file(one: LineInput, data: Bytes, begin: int, separator: bytes, *, drop_page_cache: bool) -> int:
-    """Put the records of a file into `data` from `begin` on, a missing last separator added; return where they end."""
+    """Read the records of a file into `data` from `begin` on, adding a missing last separator; return their end."""
     assert one.file is not None  # noqa: S101 # see above
     end = begin + _count_bytes(one)
     descriptor = one.file.open()

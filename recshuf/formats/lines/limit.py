@@ -1,4 +1,4 @@
-"""How long a record may be, and the error for a longer one."""
+"""The limit on the length of a record, and the error for a longer one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RecordLimit:
         Parameters
         ----------
         origin
-            Where the buffer of the batch begins in the input, in bytes.
+            Byte of the input at which the buffer of the batch begins.
         """
         records = batch.column(0)
         data, offsets = view_records(records)

@@ -1,14 +1,14 @@
-"""Plain files of lines, read as independent ranges of bytes by any number of threads.
+"""Uncompressed files of lines, read as independent byte ranges by any number of threads.
 
 The records of a range are those that start in it::
 
     range      |begin ............ end|
     file    ...rec1|record2|rec3|record4|...
-    read          ^-------- data --------^        one byte before, and some way on behind
+    read          ^-------- data --------^        one byte before, some more after
     records        |record2|rec3|record4|
 
-A record starts where the file does and behind every separator; the byte before `begin` tells whether one starts
-right there. Separators have one byte: with longer ones, where a record starts depends on all bytes before it.
+A record starts at the start of the file and after every separator; the byte before `begin` tells whether one starts
+at `begin`. Separators have one byte: with longer ones, the starts of records depend on all bytes before them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import ReadOptions
 
 READ_ON_BYTES = 1 << 16
-"""How far is read behind a range at once, to finish its last record."""
+"""Bytes read after a range at once, to complete its last record."""
 _SEARCH_BYTES = 1 << 20
 
 
@@ -44,9 +44,9 @@ class RangeFragment(Fragment):
     Parameters
     ----------
     begin, end
-        Bytes of the file, the first record's or later ones.
+        Byte range of the file, at or after the first record.
     max_records
-        About how many records a batch may hold.
+        Approximate limit on the records of a batch.
     """
 
     def __init__(
@@ -105,14 +105,14 @@ class RangeFragment(Fragment):
         return data[:size]
 
     def _read_long_record(self, begin: int) -> pa.RecordBatch:
-        """Return the last record of the range alone, which goes on far behind it."""
+        """Return a batch of the last record of the range, which extends far beyond the range."""
         data = self._read_terminated(begin, self._find_record_end(begin))
         batch = make_batch(data, np.array([0, data.size], np.int64))
         self._limit.check(batch, begin)
         return batch
 
     def _find_record_end(self, begin: int) -> int:
-        """Look for the end before taking memory for the record."""
+        """Return the end of a record, searched in small pieces before memory for the record is taken."""
         descriptor = self._file.open()
         try:
             for at in range(self._end, self._file.size, _SEARCH_BYTES):

@@ -1,4 +1,4 @@
-"""About how many records a file of lines holds, by a sample of it or by other files."""
+"""Estimates the records of a file of lines from a sample of it or from other files."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from recshuf.formats.compression.streams import ByteReader
     from recshuf.formats.lines.cutting import Bytes
 
-_COMPRESSED_PART = 4  # decompressed bytes looked at, in plain samples
+_COMPRESSED_PART = 4  # decompressed bytes per sample, in samples of uncompressed files
 _LARGEST_PART = 64
-_MIN_COMPRESSED_BYTES = 1 << 18  # the reader takes compressed bytes in advance: fewer would spoil the ratio
+_MIN_COMPRESSED_BYTES = 1 << 18  # the reader buffers compressed bytes: fewer would distort the ratio
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What files hold on average, for each of their bytes."""
+    """Average contents of files, per byte of file."""
 
     records: float
     native_bytes: float
 
     @classmethod
     def of(cls, files: Sequence[InputSummary]) -> Rate | None:
-        """Return the rate of files that were looked into; None where they are empty."""
+        """Return the rate of sampled files; None if all are empty."""
         size = sum(file.file_bytes or 0 for file in files)
         if not size:
             return None
@@ -39,37 +39,37 @@ class Rate:
         return cls(records / size, sum(file.native_bytes or 0 for file in files) / size)
 
     def estimate(self, file: LineFile) -> InputSummary:
-        """Return what a file is expected to hold."""
+        """Return the estimated contents of a file."""
         count = max(1, round(file.size * self.records)) if file.size else 0
         return InputSummary(file.name, file.size, count, not file.size, int(file.size * self.native_bytes))
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was counted in a part of an input."""
+    """Counts of a part of an input."""
 
     size: int
     separator_count: int
     record_count: int | None
-    """Given where the sample is all of an input."""
+    """None unless the sample is the whole input."""
 
     def join(self, other: Sample) -> Sample:
-        """Return what was counted in both."""
+        """Return the counts of both samples together."""
         return Sample(self.size + other.size, self.separator_count + other.separator_count, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Estimates files of lines by a sample from the beginning and, where they can be read there, from the middle."""
+    """Estimates files of lines from a sample of the beginning and, for uncompressed files, of the middle."""
 
     separator: bytes
     sample_bytes: int
-    """How much of each place is looked at."""
+    """Bytes read at each of these."""
 
     def estimate(
         self, source: FileSource, reader: ByteReader, data_begin: int, *, is_compressed: bool
     ) -> InputSummary:
-        """Return what a file holds, whose `reader` stands at its first record, byte `data_begin` of its data."""
+        """Return the estimated contents of a file; `reader` stands at its first record, byte `data_begin` of the data."""
         file = source.file
         sample = self._read(reader, source, is_compressed=is_compressed)
         if sample.record_count is not None:
@@ -80,7 +80,7 @@ class Sampler:
         return _scale(file, int(file.size * ratio) - data_begin, sample)
 
     def _read(self, reader: ByteReader, source: FileSource, *, is_compressed: bool) -> Sample:
-        """Count in the beginning of the records, holding a part of it at a time."""
+        """Return the counts of the beginning of the records, read part by part."""
         buffer = np.empty(self.sample_bytes * (_COMPRESSED_PART if is_compressed else 1), np.uint8)
         sample, is_whole = self._read_part(reader, buffer)
         while (
@@ -94,7 +94,7 @@ class Sampler:
         return sample
 
     def _read_part(self, reader: ByteReader, buffer: Bytes) -> tuple[Sample, bool]:
-        """Return the next part, and whether it is the last; the records are counted if it is all there is."""
+        """Return the counts of the next part, and whether it is the last one."""
         filled = fill(reader, buffer.data)
         is_whole = filled < buffer.size
         return self._count(buffer[:filled], is_whole=is_whole), is_whole

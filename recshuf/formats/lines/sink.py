@@ -1,4 +1,4 @@
-"""Shards of lines: encoded in pieces of a fixed size, however they are written."""
+"""Shards of lines, encoded in pieces of a fixed size that does not depend on the calls of `write`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _GATHERED_BYTES = 1 << 18
 _ENCODED_BYTES = 4 << 20
-_ENCODED_PART = 6  # what a table becomes as lines, and on the way there, in sizes of the table
+_ENCODED_PART = 6  # memory of encoding a table, in sizes of the table
 
 
 class FileOutput:
@@ -52,12 +52,12 @@ class FileOutput:
         self._behind.reach(self._byte_count)
 
     def check(self) -> None:
-        """Make sure that the file is as long as it must be.
+        """Check that the file has as many bytes as were written.
 
         Raises
         ------
         OSError
-            When it is not: somebody else wrote to it, or the file system lost something.
+            When it does not: another process wrote to it, or the file system lost data.
         """
         size = os.fstat(self._descriptor).st_size
         if size != self._byte_count:
@@ -81,7 +81,7 @@ class StreamOutput:
             view = view[self._stream.write(view) or 0 :]
 
     def check(self) -> None:
-        """Nothing is known of a stream's other end."""
+        """Do nothing: the other end of a stream cannot be checked."""
 
     def close(self) -> None:
         """Flush the stream."""
@@ -89,7 +89,7 @@ class StreamOutput:
 
 
 class PlainWriter:
-    """Writes bytes as they are, small ones gathered before."""
+    """Writes bytes unencoded, joining small writes."""
 
     def __init__(self, output: FileOutput | StreamOutput) -> None:
         self._output = output
@@ -110,17 +110,17 @@ class PlainWriter:
         self._output.write(memoryview(gathered))
 
     def finish(self) -> None:
-        """Write what is left."""
+        """Write the bytes not written yet."""
         self._flush()
 
     def stop(self) -> None:
-        """Give up."""
+        """Do nothing: there are no threads."""
 
 
 class EncodedWriter:
     """Cuts bytes into the encoder's pieces, encodes several at once, and writes them in order.
 
-    Memory of a piece that is written is used for another one: new memory costs as much as the copy into it.
+    The memory of a written piece is reused: new memory costs as much as the copy into it.
     """
 
     def __init__(self, output: FileOutput | StreamOutput, encoder: PieceEncoder, threads: int) -> None:
@@ -164,7 +164,7 @@ class EncodedWriter:
         self._spare.append(piece)
 
     def finish(self) -> None:
-        """Write what is left and what the file ends with."""
+        """Write the last piece and the end of the file."""
         if self._filled:
             self._encode_piece()
         while self._encoded:
@@ -173,7 +173,7 @@ class EncodedWriter:
         self.stop()
 
     def stop(self) -> None:
-        """Release the threads, without what has not been written."""
+        """Stop the threads and drop the pieces not written yet."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
@@ -184,7 +184,7 @@ class LineSink(Sink):
     Parameters
     ----------
     encode
-        What turns a batch into lines; None for native batches, which are lines already.
+        Turns a batch into lines; None for native batches, which are lines already.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class LineSink(Sink):
         if not self._is_open:
             return
         self._is_open = False
-        with suppress(OSError):  # nothing of what was written is wanted any more
+        with suppress(OSError):  # the file is discarded
             self._writer.stop()
             self._output.close()
 
@@ -253,11 +253,11 @@ class LineTarget(Target):
     suffix
         File name suffix without that of the compression.
     layout
-        Of the inputs, where batches hold their lines; None where they hold tables.
+        Header and compression of the inputs, if their format is that of the shards.
     options
-        Their compression, if they name one, is taken in place of that of the layout.
+        A compression given here replaces that of the inputs.
     encode
-        What turns a table into lines; None where batches hold lines.
+        Turns a batch into lines; None for native batches, which are lines already.
 
     Raises
     ------
@@ -268,7 +268,7 @@ class LineTarget(Target):
     def __init__(
         self, suffix: str, layout: LineLayout | None, options: WriteOptions, encode: Encode | None
     ) -> None:
-        self._forgets = options.drop_page_cache
+        self._drop_page_cache = options.drop_page_cache
         self._compression = options.compression or (layout.compression if layout else "none")
         self._level = options.compression_level
         self._header = layout.header if layout else b""
@@ -286,7 +286,7 @@ class LineTarget(Target):
 
     def open(self, path: Path, threads: int) -> LineSink:
         """See `Target`."""
-        return self._open(FileOutput(path, drop_page_cache=self._forgets), threads)
+        return self._open(FileOutput(path, drop_page_cache=self._drop_page_cache), threads)
 
     def open_stream(self, stream: BinaryIO, threads: int) -> LineSink:
         """See `SupportsStream`."""

@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 _SAMPLES_BYTES = 64 << 20
 _MIN_SAMPLE_BYTES, _MAX_SAMPLE_BYTES = 1 << 16, 1 << 20
 _MAX_BATCH_RECORDS = 1 << 20
-_BYTES_PER_OFFSET = 16  # so that the offsets of a batch take half as much as a block, or less
-_MIN_WINDOW_BYTES = 8 << 20  # what every zstd decoder is expected to accept
+_BYTES_PER_OFFSET = 16  # offsets of a batch take at most half as much as a block
+_MIN_WINDOW_BYTES = 8 << 20  # every zstd decoder is expected to accept it
 _READING_BYTES = 2 << 20  # chunks of compressed data, masks, and the like
 
 
 @dataclass(frozen=True, slots=True)
 class LineLayout:
-    """What shards of the same format take over from the inputs."""
+    """Properties of the inputs that shards of the same format keep."""
 
     separator: bytes
     header: bytes
     """The lines at the top of each shard, with their separators."""
     compression: str
-    """That of the first input."""
+    """Compression of the first input."""
 
 
 class LineSource(Source):
@@ -45,7 +45,7 @@ class LineSource(Source):
     Parameters
     ----------
     suffixes
-        File name suffixes that tell a file which is not compressed.
+        File name suffixes of uncompressed files.
     """
 
     def __init__(self, given: Sequence[InputFile], options: ReadOptions, suffixes: tuple[str, ...]) -> None:
@@ -132,7 +132,7 @@ class LineSource(Source):
 
     def reading_bytes(self, block_bytes: int) -> int:
         """See `Source`."""
-        # A block, what is kept of it for the next, and the ends of its records twice: in pieces and joined.
+        # A block, its rest for the next block, and the ends of its records twice: in pieces and joined.
         offset_bytes = 2 * OFFSET_BYTES * (_count_batch_records(block_bytes) + PIECE_BYTES)
         window_bytes = max(one.window_bytes for one in self._lines)
         return 2 * block_bytes + READ_ON_BYTES + offset_bytes + window_bytes + _READING_BYTES

@@ -1,4 +1,4 @@
-"""Which texts are UTF-8, told for whole arrays."""
+"""UTF-8 validation of whole arrays."""
 
 from __future__ import annotations
 

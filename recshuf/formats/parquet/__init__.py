@@ -1,4 +1,4 @@
-"""Parquet: columns with types, nested ones too, in row groups."""
+"""Parquet: typed and nested columns in row groups."""
 
 from __future__ import annotations
 

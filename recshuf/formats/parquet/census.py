@@ -1,4 +1,4 @@
-"""Every footer read once: one schema, counts, sizes, and how the first input is stored."""
+"""Reads every footer once: one schema, counts, sizes, and the storage of the first input."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ParquetCensus:
-    """What is known of all inputs before a record is read.
+    """Facts about all inputs before a record is read.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class ParquetCensus:
     names
         Columns to keep, in this order; None for all.
     path
-        Path of the only field that is wanted: no other column is kept; None for all.
+        Path of the only field to read: no other column is kept; None for all.
 
     Raises
     ------
@@ -77,7 +77,7 @@ class ParquetCensus:
         )
 
     def find_open_bytes(self) -> int:
-        """Return what reading a file holds beside the batch, at most: its footer, and pages of a row group."""
+        """Return the peak memory of reading a file without the batch: its footer, and pages of a row group."""
         return max(
             footer.parsed_bytes
             + footer.page_bytes([column for column in self.columns_of(index) if isinstance(column, int)])
@@ -93,7 +93,7 @@ class ParquetCensus:
         )
 
     def layout(self) -> ParquetLayout:
-        """Return what shards take over."""
+        """Return the properties that shards keep."""
         native_bytes = sum(summary.native_bytes or 0 for summary in self.summaries())
         total = sum(footer.row_count for footer in self.footers)
         scratch = max((sample.scratch_row_bytes for sample in self._samples.values()), default=0.0)
@@ -112,9 +112,9 @@ class ParquetCensus:
         )
 
     def columns_of(self, input_index: int) -> list[int | str | None]:
-        """Return where each column of the run comes from in one input.
+        """Return the origin of each column of the run in one input.
 
-        A number is a column of the file, a string the key of a partition folder, None is a column of nulls.
+        A number is a column of the file, a string the key of a partition folder, None a column of nulls.
         """
         footer = self.footers[input_index]
         columns = columns_of(self._union.schema, footer.schema, footer.name, [])
@@ -150,7 +150,7 @@ class ParquetCensus:
         return set(self._union.schema.names)
 
     def _pick(self) -> list[int | str]:
-        """Return the columns of the run, as places in the union or as partition keys."""
+        """Return the columns of the run, as indices in the union or as partition keys."""
         own = self._union.schema.names
         if self._names is None:
             return [*range(len(own)), *self._fields]
@@ -163,7 +163,7 @@ class ParquetCensus:
         return picks
 
     def _pick_wanted(self, picks: list[int | str]) -> list[int | str]:
-        """Return those of the columns that the path begins with."""
+        """Return the columns that the path begins with."""
         if self._path is None:
             return picks
         names = [pick if isinstance(pick, str) else self._union.schema.names[pick] for pick in picks]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Fragment, InputFile, Joined
 
 _LEAST_FRAGMENTS = 16
-"""What a file has at least, where its row groups allow: for all threads to have enough to do."""
+"""Least fragments of a file, if it has enough row groups: keeps all threads busy."""
 
 
 class ParquetSource(Source):
@@ -38,7 +38,7 @@ class ParquetSource(Source):
     columns
         Names of the columns to keep, in this order; None for all.
     field
-        Path of the only field that is wanted; None for all.
+        Path of the only field to read; None for all.
 
     Raises
     ------
@@ -81,7 +81,7 @@ class ParquetSource(Source):
         return read_files(chosen, self._project(first), min(block_bytes, max_record_bytes), self._turn)
 
     def _project(self, input_index: int) -> Projection:
-        """Return what is read of one input."""
+        """Return the projection of one input."""
         partitions = self._census.partitions
         columns: list[int | pa.Scalar] = []
         for field, column in zip(self.schema, self._census.columns_of(input_index), strict=True):
@@ -92,16 +92,16 @@ class ParquetSource(Source):
         return Projection(self._census.footers[input_index], self.schema, columns)
 
     def reading_bytes(self, block_bytes: int) -> int:
-        """Return a batch and what decoding adds to it, a footer, and the pages of the largest row group."""
+        """Return the memory of a batch and its decoding, a footer, and the pages of the largest row group."""
         return 5 * block_bytes // 2 + self._open_bytes
 
     def decoder(self) -> Decoder:
-        """Return the identity: native batches are tables already."""
+        """Return the identity decoder: native batches are tables."""
         return IdentityDecoder(self.schema)
 
 
 class IdentityDecoder(Decoder):
-    """Decoder of batches that are in table form already."""
+    """Decoder of batches in table form, which returns them unchanged."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema

@@ -1,4 +1,4 @@
-"""Text: records are whatever bytes stand between separators, plain or compressed."""
+"""Text: records are the bytes between separators, compressed or not."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TextSource(LineSource):
 
 
 class TextFormat(Format):
-    """Text. It is the format of last resort: any bytes are text."""
+    """Text, the format of last resort: any bytes are text."""
 
     names = FormatNames("text", (".txt", ".text", ".csv", ".tsv", ".log", ".lines"), COMPRESSIONS)
 
@@ -50,14 +50,13 @@ class TextFormat(Format):
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
         """See `Format`."""
-        lines = layout if isinstance(layout, LineLayout) else None
-        encode = None
-        if lines is None:
-            from recshuf.formats.text.tables import check_text_schema, encode_text
+        suffix = self.names.suffixes[0]
+        if isinstance(layout, LineLayout):
+            return LineTarget(suffix, layout, options, None)
+        from recshuf.formats.text.tables import check_text_schema, encode_text
 
-            check_text_schema(schema)
-            encode = partial(encode_text, separator=options.separator)
-        return LineTarget(self.names.suffixes[0], lines, options, encode)
+        check_text_schema(schema)
+        return LineTarget(suffix, None, options, partial(encode_text, separator=options.separator))
 
 
 FORMAT = TextFormat()

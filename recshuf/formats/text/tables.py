@@ -21,14 +21,14 @@ _LARGEST_STRING_BYTES = 2**31 - 1
 
 
 def strip_separator(lines: pa.LargeBinaryArray, separator: bytes) -> pa.LargeBinaryArray:
-    """Return the records without the separator that each ends with."""
+    """Return the records without their separators."""
     import pyarrow.compute as pc
 
     return pc.binary_slice(lines, 0, -len(separator))
 
 
 def append_separator(values: pa.LargeBinaryArray, separator: bytes) -> pa.LargeBinaryArray:
-    """Return the values with the separator behind each."""
+    """Return the values, each followed by the separator."""
     import pyarrow.compute as pc
 
     ends = pa.scalar(separator, pa.large_binary())
@@ -36,18 +36,18 @@ def append_separator(values: pa.LargeBinaryArray, separator: bytes) -> pa.LargeB
 
 
 class TextDecoder(Decoder):
-    """Turns lines into the column ``text``: UTF-8 strings, or the bytes as they are where a schema says so.
+    """Turns lines into the column ``text``: UTF-8 strings, or bytes if the schema says so.
 
     Parameters
     ----------
     names
         The inputs as messages show them.
     schema
-        The table form wanted; None for a string.
+        Schema of the table form. Default: one string column.
     max_record_bytes
-        The longest record that comes.
+        Length of the longest record.
     sets_bad_aside
-        Whether `observe` returns the lines that are not UTF-8, and does not raise.
+        Whether `observe` returns lines that are not UTF-8 instead of raising.
 
     Raises
     ------
@@ -95,11 +95,13 @@ class TextDecoder(Decoder):
         return self._schema
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
-        """See `Decoder`: what is not UTF-8 is bad."""
-        values = strip_separator(batch.column(0), self._separator)
-        if self._takes_bytes or _is_utf8(values):
+        """See `Decoder`; lines that are not UTF-8 are bad."""
+        if self._takes_bytes:
             return None
-        bad = find_invalid(values)
+        texts = strip_separator(batch.column(0), self._separator)
+        if _is_utf8(texts):
+            return None
+        bad = find_invalid(texts)
         if self._sets_bad_aside:
             return BadRecords(bad, ["is not UTF-8"] * len(bad))
         raise InputError(
@@ -154,12 +156,12 @@ def check_text_schema(schema: pa.Schema) -> None:
 
 
 def encode_text(batch: pa.RecordBatch, separator: bytes) -> pa.LargeBinaryArray:
-    """Return the values of the only column of a table form as lines, the separator behind each.
+    """Return the values of a table of one column as lines, each followed by the separator.
 
     Raises
     ------
     ConversionError
-        When a value is null or would be read back as more than one record.
+        When a value is null or holds the separator.
     """
     name, column = batch.schema.names[0], batch.column(0)
     if pa.types.is_dictionary(column.type):

@@ -25,19 +25,19 @@ _SCALE_BOOKKEEPING = ("DIMENSION_LIST", "REFERENCE_LIST")
 
 
 def copy_attributes(source: h5py.HLObject, target: h5py.HLObject, name: str, *, lenient: bool) -> None:
-    """Copy all attributes of an object, except the lists that tie dimension scales to their datasets.
+    """Copy all attributes of an object, except those that attach dimension scales to datasets.
 
     Parameters
     ----------
     name
-        What messages call the source's file.
+        Name of the source's file for messages.
     lenient
         Leave out attributes that hold references instead of refusing them.
 
     Raises
     ------
     InputError
-        When an attribute cannot be moved.
+        When an attribute cannot be copied.
     """
     for key in source.attrs:
         place = f"attribute {key!r} of {source.name!r}"
@@ -71,18 +71,18 @@ def _copy_attribute(source: h5a.AttrID, tid: h5t.TypeID, target: h5py.HLObject, 
 
 
 def attach_scales(source: h5py.Dataset, target: h5py.Dataset, copies: Mapping[int, h5py.Dataset]) -> None:
-    """Tie a copied dataset to the copies of its dimension scales, as far as there are any.
+    """Attach the copied dimension scales of a dataset to its copy, if there are any.
 
     Parameters
     ----------
     copies
-        Copy of the dataset at an address of the source's file.
+        Copy of each dataset, by its address in the source's file.
     """
     if not h5a.exists(source.id, _SCALES):
         return
     kind_of(
         h5a.open(source.id, _SCALES).get_type()
-    )  # what follows reads this attribute without a look at its type
+    )  # the following calls read this attribute without checking its type
     for axis in range(len(source.shape)):
         scales: list[h5d.DatasetID] = []
         if h5ds.get_num_scales(source.id, axis) > 0:
@@ -95,7 +95,7 @@ def attach_scales(source: h5py.Dataset, target: h5py.Dataset, copies: Mapping[in
 
 
 def _check_class(scale: h5d.DatasetID) -> None:
-    """Raise `ValueError` if a dataset has the mark of a scale, but with another text, at which HDF5 aborts."""
+    """Raise `ValueError` if a dataset is marked as a scale with an unknown text, on which HDF5 aborts."""
     if not h5a.exists(scale, _CLASS):
         return
     mark = h5a.open(scale, _CLASS)

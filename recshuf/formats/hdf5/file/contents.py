@@ -1,4 +1,4 @@
-"""What lies in an HDF5 file, found without ever following a link that leads out of it."""
+"""The objects of an HDF5 file, listed without following links out of it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SHOWN_LETTERS = 40
 
 @dataclass(slots=True)
 class Contents:
-    """Paths of everything in a file, without the leading slash, parents first; each object once."""
+    """Paths of all objects of a file, without the leading slash, parents first; each object once."""
 
     order: list[str] = field(default_factory=list)
-    """All of the following, in the order in which each group lists its members."""
+    """All paths, in the order in which groups list their members."""
     groups: list[str] = field(default_factory=list)
     arrays: list[str] = field(default_factory=list)
     """Datasets with a first axis."""
@@ -33,7 +33,7 @@ class Contents:
     soft_links: dict[str, str] = field(default_factory=dict)
     """Path and target of each."""
     hard_links: dict[str, str] = field(default_factory=dict)
-    """Further path of an object, and the path under which it is listed."""
+    """Other paths of objects, and the path under which each is listed."""
     external_links: list[str] = field(default_factory=list)
     addresses: dict[int, str] = field(default_factory=dict)
     """Path of the object at an address in the file."""
@@ -45,7 +45,7 @@ class Contents:
 
 
 def walk_file(file: h5py.File, name: str) -> Contents:
-    """Return what lies in a file; `name` is what messages call it.
+    """Return the contents of a file; `name` is its name for messages.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def _join_path(parent: str, child: str | bytes, name: str) -> str:
 
 
 def _visit(group: h5py.Group, child: str, path: str, contents: Contents) -> list[str]:
-    """Note down one member of a group, and return the names of its own members, if any."""
+    """Add one member of a group, and return the names of its own members, if any."""
     link = group.get(child, getlink=True)
     contents.order.append(path)
     if isinstance(link, h5py.ExternalLink):
@@ -111,21 +111,21 @@ def _datasets_like(dataset: h5py.Dataset, contents: Contents) -> list[str]:
 
 
 def address_of(found: h5py.HLObject) -> int:
-    """Return where in its file an object lies."""
+    """Return the address of an object in its file."""
     return find_address(found.id)
 
 
 def find_address(found: h5d.DatasetID | h5g.GroupID) -> int:
-    """Return where in its file an object lies, without a look at anything else that belongs to it.
+    """Return the address of an object in its file, without reading anything else of it.
 
-    What HDF5 tells of an object elsewhere includes the size of its indexes, and a damaged one ends the process.
+    Other calls of HDF5 read the size of its indexes too, and a damaged one aborts the process.
     """
     low, high = h5g.get_objinfo(found, b".").objno
     return int(low) | int(high) << 32
 
 
 def resolve_path(file: h5py.File, path: str, name: str) -> str | None:
-    """Return the path of an object without links on the way, or None if nothing is there.
+    """Return the path of an object without links, or None if there is no object.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def refuse_elsewhere(dataset: h5d.DatasetID, path: str, name: str) -> None:
 
 
 def refuse_leftovers(contents: Contents, name: str) -> None:
-    """Raise `InputError` if a file holds something that can neither be shuffled nor copied to every shard."""
+    """Raise `InputError` if a file has an object that can be neither shuffled nor copied to every shard."""
     if contents.external_links:
         raise _external_link_error(contents.external_links[0], name)
     if contents.nulls:

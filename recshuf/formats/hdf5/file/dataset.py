@@ -1,4 +1,4 @@
-"""One dataset of the record: its type in HDF5, its field in native batches, and where a file keeps it."""
+"""One dataset of the record: its HDF5 type, its field in native batches, and its storage in a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CACHE_SLOTS = 521
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A dataset of the record, as all files of a run have it."""
+    """A dataset of the record, the same in all files of a run."""
 
     name: str
     """Path in the file, without the leading slash; the name of its native field."""
@@ -25,9 +25,9 @@ class Column:
     row_shape: tuple[int, ...]
     """Shape without the first axis."""
     row_bytes: int
-    """Bytes of a row in the file; the values of a variable-length row come on top."""
+    """Bytes of a row in the file, without variable-length values."""
     arrow_type: str | None = None
-    """Arrow type that a conversion to HDF5 noted down."""
+    """Arrow type recorded by a conversion to HDF5."""
 
     @property
     def tid(self) -> h5t.TypeID:
@@ -41,42 +41,42 @@ class Column:
 
     @property
     def fixed_bytes(self) -> int:
-        """Bytes of a row that do not depend on its value: all of it, or the offset of a variable-length value."""
+        """Bytes of a row that do not depend on its value: all of them, or the offset of a variable-length value."""
         return self.native_width if self.kind is Kind.FIXED else 8
 
     @property
     def field(self) -> pa.Field:
-        """The native field, with type and row shape as metadata for the reader's eye."""
+        """The native field, with type and row shape as informative metadata."""
         metadata = {"hdf5.type": self.describe(), "hdf5.row_shape": str(self.row_shape)}
         kind = pa.binary(self.native_width) if self.kind is Kind.FIXED else pa.large_binary()
         return pa.field(self.name, kind, nullable=False, metadata=metadata)
 
     def describe(self) -> str:
-        """Return what to call the type in a message."""
+        """Return the name of the type for messages."""
         return describe_type(self.tid)
 
     def holds_same(self, other: Column) -> bool:
-        """Tell whether rows of both are interchangeable."""
+        """Tell whether the rows of both datasets are interchangeable."""
         return self.row_shape == other.row_shape and bool(self.tid.equal(other.tid))
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where and how one file keeps a column."""
+    """The storage of a column in one file."""
 
     path: str
-    """Where the dataset is found without following a link."""
+    """Path of the dataset without links."""
     row_count: int
     chunk_rows: int | None
-    """Rows of a chunk; None where there are no chunks."""
+    """Rows of a chunk; None without chunks."""
     chunk_bytes: int
-    """Size of a chunk before compression; 0 where there are no chunks."""
+    """Size of a chunk before compression; 0 without chunks."""
     stored_bytes: int
     """Size in the file, without the values of variable-length rows."""
 
 
 def read_column(dataset: h5d.DatasetID, name: str, arrow_type: str | None = None) -> Column:
-    """Return the column that a dataset with a first axis makes."""
+    """Return the column of a dataset with a first axis."""
     tid = dataset.get_type().copy()
     row_shape = tuple(dataset.shape[1:])
     row_bytes = prod(row_shape) * tid.get_size()
@@ -84,7 +84,7 @@ def read_column(dataset: h5d.DatasetID, name: str, arrow_type: str | None = None
 
 
 def read_storage(dataset: h5d.DatasetID, path: str) -> Storage:
-    """Return how a dataset with a first axis is kept."""
+    """Return the storage of a dataset with a first axis."""
     chunk = find_chunk(dataset)
     chunk_bytes = prod(chunk) * dataset.get_type().get_size() if chunk else 0
     chunk_rows = chunk[0] if chunk else None
@@ -98,7 +98,7 @@ def find_chunk(dataset: h5d.DatasetID) -> tuple[int, ...] | None:
 
 
 def access_plist(cache_bytes: int) -> h5p.PropDAID:
-    """Return how to open a dataset so that HDF5 keeps that many bytes of its chunks, full ones leaving first."""
+    """Return access properties with a chunk cache of so many bytes, which evicts fully used chunks first."""
     plist = h5p.create(h5p.DATASET_ACCESS)
     plist.set_chunk_cache(_CACHE_SLOTS, cache_bytes, 1.0)
     return plist

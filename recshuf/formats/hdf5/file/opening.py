@@ -1,4 +1,4 @@
-"""Opening HDF5 files, and turning whatever h5py raises about a bad one into an `InputError`."""
+"""Opens HDF5 files, and turns the exceptions of h5py for bad files into an `InputError`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import InputFile
 
-# HDF5 has one descriptor for all who opened a file, which only the last may give up.
+# HDF5 shares one descriptor between all openers of a file; the last one closes it.
 _OPENING = RLock()
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _FIRST_BLOCK = 512
-# What h5py raises about damaged or hostile files; which one depends on the place of the damage.
+# Exceptions of h5py for damaged or hostile files; the type depends on the place of the damage.
 _FAILURES = (
     OSError,
     RuntimeError,
@@ -41,14 +41,14 @@ _FAILURES = (
 
 
 def read_stamp(file: h5py.File) -> Stamp:
-    """Return the stamp of the open file itself, whatever has its name by now."""
+    """Return the stamp of the open file, even if another file has its name now."""
     return Stamp.of(os.fstat(file.id.get_vfd_handle()))
 
 
 def check_stamp(file: h5py.File, name: str, stamp: Stamp) -> None:
-    """Raise `InputError` if a file is not as it was when the stamp was taken.
+    """Raise `InputError` if a file has changed since the stamp was taken.
 
-    If it shrinks, HDF5 reads zeros where it ended before.
+    If it has shrunk, HDF5 reads zeros in place of the missing bytes.
     """
     if read_stamp(file) != stamp:
         raise InputError(name, "changed while it was read", remedy="run again when nobody writes to it")
@@ -56,7 +56,7 @@ def check_stamp(file: h5py.File, name: str, stamp: Stamp) -> None:
 
 @contextmanager
 def reading(name: str, place: str | None = None) -> Iterator[None]:
-    """Raise as `InputError` what goes wrong inside, naming the input and the place."""
+    """Turn errors inside the context into an `InputError` that names the input and the place."""
     try:
         yield
     except RecshufError:
@@ -68,7 +68,7 @@ def reading(name: str, place: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def opened(given: InputFile) -> Iterator[h5py.File]:
-    """Open an input for reading, as `open_file` does, and close it in the end."""
+    """Open an input as `open_file` does, and close it at the end."""
     file = open_file(given)
     try:
         yield file
@@ -77,12 +77,12 @@ def opened(given: InputFile) -> Iterator[h5py.File]:
 
 
 def open_file(given: InputFile) -> h5py.File:
-    """Return an input opened for reading, which `close_file` closes.
+    """Return an input opened for reading; `close_file` closes it.
 
     Raises
     ------
     InputError
-        When it is a stream, missing, unreadable, damaged, or no HDF5 file.
+        When it is a stream, missing, unreadable, damaged, or not an HDF5 file.
     """
     if given.path is None:
         raise InputError(given.name, "HDF5 cannot be read from a stream", remedy="save it to a file first")
@@ -100,13 +100,13 @@ def close_file(file: h5py.File) -> None:
 
 
 def _give_up_descriptor(descriptor: int) -> None:
-    """Put another file behind a descriptor: HDF5 does not survive that the system fails to close one."""
+    """Replace the file behind a descriptor: HDF5 aborts when the system fails to close one."""
     with suppress(OSError), Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), descriptor, inheritable=False)
 
 
 def _check_regular(name: str, path: Path) -> None:
-    """Raise `InputError` if a file cannot be opened, gives its bytes only once, if ever, or is no HDF5 file."""
+    """Raise `InputError` if a file cannot be opened, is not a regular file, or is not an HDF5 file."""
     try:
         mode = path.stat().st_mode
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
@@ -120,7 +120,7 @@ def _check_regular(name: str, path: Path) -> None:
 
 
 def _has_signature(file: BinaryIO) -> bool:
-    """Tell whether one of the places has the signature where HDF5 may begin: 0, 512, and each power of two from there."""
+    """Tell whether the signature is at an offset where HDF5 may begin: 0, 512, and each power of two from there."""
     size = os.fstat(file.fileno()).st_size
     place = 0
     while place < size:

@@ -1,4 +1,4 @@
-"""HDF5 datatypes: which can be moved, how wide they are, and what to call them in a message."""
+"""HDF5 datatypes: whether they are supported, their width, and their names for messages."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 _VLEN_KIND_PLACE = 3
-"""Byte of an encoded type of variable length that has its kind: 0 for arrays, 1 for strings."""
+"""Byte of an encoded variable-length type that holds its kind: 0 for arrays, 1 for strings."""
 
 
 class Kind(Enum):
-    """How the elements of a dataset travel."""
+    """Native form of the elements of a dataset."""
 
     FIXED = "fixed"
-    """As the bytes that HDF5 stores, always equally many."""
+    """The bytes that HDF5 stores, of a fixed number."""
     STRING = "string"
     """Variable-length strings: their bytes."""
     ARRAY = "array"
@@ -28,7 +28,7 @@ class Kind(Enum):
 
 
 def find_obstacle(tid: h5t.TypeID) -> str | None:
-    """Return why elements of a type cannot be moved, or None if they can."""
+    """Return the reason why a type is not supported, or None if it is."""
     if tid.detect_class(h5t.REFERENCE):
         return "holds references, which mean nothing in another file"
     kind = kind_of(tid)
@@ -44,7 +44,7 @@ def find_obstacle(tid: h5t.TypeID) -> str | None:
 def _find_element_obstacle(element: h5t.TypeID) -> str | None:
     if holds_variable_length(element):
         return "holds variable-length values inside other values"
-    # Only then does h5py hand out the very bytes of the elements.
+    # Only then does h5py return the stored bytes of the elements.
     dtype = find_dtype(element)
     if (
         dtype is None
@@ -57,7 +57,7 @@ def _find_element_obstacle(element: h5t.TypeID) -> str | None:
 
 
 def kind_of(tid: h5t.TypeID) -> Kind:
-    """Return how elements of a type travel.
+    """Return the native form of elements of a type.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def kind_of(tid: h5t.TypeID) -> Kind:
 
 
 def holds_variable_length(tid: h5t.TypeID) -> bool:
-    """Tell whether values of a type, or parts of them, differ in length."""
+    """Tell whether a type is or holds a variable-length type."""
     kind = tid.get_class()
     if kind == h5t.COMPOUND:
         return any(holds_variable_length(tid.get_member_type(i)) for i in range(tid.get_nmembers()))
@@ -80,7 +80,7 @@ def holds_variable_length(tid: h5t.TypeID) -> bool:
 
 
 def _is_array(tid: h5t.TypeID) -> bool:
-    """Tell whether a type is of variable-length arrays; an unknown kind of variable length ends the process."""
+    """Tell whether a type is of variable-length arrays; an unknown variable-length kind aborts the process."""
     if tid.get_class() != h5t.VLEN:
         return False
     if tid.encode()[_VLEN_KIND_PLACE] & 0xF != 0:
@@ -93,8 +93,8 @@ def _is_variable_string(tid: h5t.TypeID) -> bool:
 
 
 def find_dtype(tid: h5t.TypeID) -> np.dtype[Any] | None:
-    """Return the NumPy type that is laid out exactly like an HDF5 type, or None if there is none."""
-    if tid.get_class() == h5t.BITFIELD:  # h5py takes some for numbers
+    """Return the NumPy type with the layout of an HDF5 type, or None if there is none."""
+    if tid.get_class() == h5t.BITFIELD:  # h5py reads some of these as numbers
         return None
     try:
         dtype: np.dtype[Any] = tid.dtype
@@ -104,7 +104,7 @@ def find_dtype(tid: h5t.TypeID) -> np.dtype[Any] | None:
 
 
 def describe_type(tid: h5t.TypeID) -> str:
-    """Return what to call a type in a message."""
+    """Return the name of a type for messages."""
     kind = kind_of(tid)
     if kind is Kind.STRING:
         return "variable-length string"

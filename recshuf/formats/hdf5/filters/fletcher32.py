@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 CHECKSUM_BYTES = 4
 _MODULUS = 65535
 _BLOCK_WORDS = 1 << 15
-"""Words summed at once: their sums fit 64 bits, and they themselves the cache of a core."""
+"""Words summed at once: their sums fit 64 bits, and the words fit the cache of a core."""
 
 
 def make_checksum(body: Bytes) -> bytes:
-    """Return what HDF5 puts behind a chunk of these bytes."""
-    # A sum that is a multiple of the modulus comes out as the modulus, unless nothing was added to it.
+    """Return the checksum that HDF5 appends to a chunk of these bytes."""
+    # A multiple of the modulus becomes the modulus, except an empty sum.
     folded = [(total - 1) % _MODULUS + 1 if total else 0 for total in _sum_words(body)]
     return np.array(folded, "<u2").tobytes()
 
@@ -32,7 +32,7 @@ def has_right_checksum(stored: Bytes) -> bool:
 
 
 def _sum_words(body: Bytes) -> tuple[int, int]:
-    """Return the sum of all words, and that of these sums after each word."""
+    """Return the sum of all words, and the sum of all partial sums."""
     view = np.frombuffer(body, np.uint8)
     if len(view) % 2:
         view = np.append(view, np.uint8(0))
@@ -40,7 +40,7 @@ def _sum_words(body: Bytes) -> tuple[int, int]:
     total = weighted = 0
     for start in range(0, len(words), _BLOCK_WORDS):
         block = words[start : start + _BLOCK_WORDS].astype(np.uint64)
-        # A word counts as often as there are words from it on.
+        # A word counts once for itself and once for each later word.
         weights = np.arange(len(block), 0, -1, dtype=np.uint64)
         weighted += total * len(block) + int(block @ weights)
         total += int(block.sum())

@@ -1,7 +1,7 @@
-"""LZF as h5py brings it, called without the lock of HDF5.
+"""LZF of h5py, called without the lock of HDF5.
 
-h5py's own copy of LibLZF is part of its module `h5z`, which exports LibLZF's two functions. The filter around
-them tells nobody how many bytes came out.
+h5py's own copy of LibLZF is part of its module `h5z`, which exports LibLZF's two functions. The filter
+around them does not return the number of bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @cache
 def _load_library() -> ctypes.CDLL | None:
-    """Return what has ``unsigned lzf_...(const void *in, unsigned in_len, void *out, unsigned out_len)``, if any."""
+    """Return the library with ``unsigned lzf_...(const void *in, unsigned in_len, void *out, unsigned out_len)``, if any."""
     try:
         library = ctypes.CDLL(h5z.__file__, use_errno=True)
         functions = (library.lzf_compress, library.lzf_decompress)
@@ -33,17 +33,17 @@ def _load_library() -> ctypes.CDLL | None:
 
 
 def has_lzf() -> bool:
-    """Tell whether the functions here can be used."""
+    """Tell whether the functions are available."""
     return _load_library() is not None
 
 
 def compress(plain: Bytes) -> Bytes | None:
-    """Return the LZF form of some bytes; None where that would not be smaller."""
+    """Return the LZF form of bytes; None if it would not be smaller."""
     return _call("lzf_compress", plain, memoryview(plain).nbytes - 1)
 
 
 def decompress(stored: Bytes, size: int) -> Bytes | None:
-    """Return what an LZF stream holds; None if it is damaged.
+    """Return the contents of an LZF stream; None if it is damaged.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def decompress(stored: Bytes, size: int) -> Bytes | None:
 
 
 def _call(name: str, given: Bytes, most: int) -> Bytes | None:
-    """Return what a function makes of some bytes, if that is at most `most` bytes; None where it fails."""
+    """Return the result of a function for some bytes, at most `most` bytes; None if it fails."""
     if most <= 0:
         return None
     source, target = np.frombuffer(given, np.uint8), np.empty(most, np.uint8)

@@ -1,4 +1,4 @@
-"""The filters of HDF5 chunks: those a file needs, and those a shard is written with."""
+"""The filters of HDF5 chunks, for reading inputs and for writing shards."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def check_compression(options: WriteOptions) -> None:
 
 
 def set_compression(plist: h5p.PropDCID, name: str, level: int | None) -> None:
-    """Replace the compression of a dataset to be; byte shuffle and checksums stay."""
+    """Replace the compression of a new dataset; byte shuffle and checksums stay."""
     kept = [code for code in _KEPT_FILTERS if _has_filter(plist, code)]
     if plist.get_nfilters():
         plist.remove_filter(h5z.FILTER_ALL)
@@ -93,9 +93,9 @@ def _add_compression(plist: h5p.PropDCID, name: str, level: int | None) -> None:
 
 
 def replace_unusable_filters(plist: h5p.PropDCID) -> None:
-    """Put gzip in the place of filters that can only be undone here, or that lose something when applied again."""
+    """Replace by gzip the filters that can only be undone here, or that lose precision when applied again."""
     codes = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
-    # Scale-offset rounds values by those of their chunk, and a shuffle changes who shares a chunk.
+    # Scale-offset rounds values by the range of their chunk, and a shuffle changes the chunks.
     if any(code == h5z.FILTER_SCALEOFFSET or not _can_encode(code) for code in codes):
         set_compression(plist, "gzip", None)
 

@@ -1,9 +1,8 @@
-"""The filters of a dataset, where they are ones that need no help of HDF5.
+"""The filters of a dataset, applied and undone without HDF5.
 
-HDF5 does one thing at a time, whoever calls it; the functions here run in many threads. They are as HDF5's own,
-but for damage: HDF5 inflates all that a chunk's bytes hold, be it a thousand times the chunk; and where they hold
-less than the chunk, it takes whatever lies behind them in memory for data. Here a chunk is inflated up to its
-size, and must fill it.
+HDF5 serialises all calls; the functions here run in many threads. They give the same results, except for damaged
+chunks: HDF5 inflates a stream whole, even if it holds a thousand times the chunk, and if it holds less, takes the memory
+behind it for data. Here a chunk is inflated up to its size, and must fill it.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _LEVELLED = {h5z.FILTER_DEFLATE, ZSTD_FILTER}
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """How the chunks of a dataset are filtered: byte-shuffled or not, compressed or not, with checksums or not."""
+    """The filters of the chunks of a dataset: byte shuffle, compression and checksums, each optional."""
 
     codes: tuple[int, ...]
     """The filters in the order in which they are applied."""
@@ -51,7 +50,7 @@ class Pipeline:
 
     @property
     def chunk_bytes(self) -> int:
-        """Size of a chunk without filters."""
+        """Size of an unfiltered chunk."""
         return prod(self.chunk) * self.item_bytes
 
     @property
@@ -60,7 +59,7 @@ class Pipeline:
         return not _COMPRESSIONS.isdisjoint(self.codes)
 
     def encode(self, chunk: NDArray[np.uint8]) -> tuple[int, Bytes]:
-        """Return the mask of a whole chunk and what the file holds of it.
+        """Return the filter mask and the stored bytes of a whole chunk.
 
         Parameters
         ----------
@@ -69,7 +68,7 @@ class Pipeline:
 
         Returns
         -------
-            Bit i of the mask says that filter i was not applied, since it did not help.
+            Bit i of the mask says that filter i was not applied, as it would not make the chunk smaller.
         """
         mask = 0
         stored: Bytes = chunk.data
@@ -85,7 +84,7 @@ class Pipeline:
         return mask, stored
 
     def _apply(self, plain: Bytes, code: int) -> Bytes | None:
-        """Return what a filter makes of a chunk; None where it is left out."""
+        """Return the result of a filter for a chunk; None if it is left out."""
         if code == h5z.FILTER_DEFLATE:
             return _deflate(plain, self.level)
         if code == h5z.FILTER_LZF:
@@ -95,7 +94,7 @@ class Pipeline:
         return b"".join((plain, make_checksum(plain)))
 
     def decode(self, stored: Bytes, mask: int) -> NDArray[np.uint8] | None:
-        """Return a chunk as an array of its shape, bytes on the last axis; None if HDF5 shall say what is wrong.
+        """Return a chunk as an array of its shape, bytes on the last axis; None if HDF5 should report the error.
 
         Parameters
         ----------
@@ -134,7 +133,7 @@ class Pipeline:
 
 
 def find_pipeline(dataset: h5d.DatasetID, item_bytes: int) -> Pipeline | None:
-    """Return the filters of a chunked dataset; None if there are other ones, or in another way than usual."""
+    """Return the filters of a chunked dataset; None if any filter or its order is not supported here."""
     chunk = find_chunk(dataset)
     if chunk is None:
         return None
@@ -154,7 +153,7 @@ def find_pipeline(dataset: h5d.DatasetID, item_bytes: int) -> Pipeline | None:
 
 
 def _is_usual(code: int, values: tuple[int, ...], item_bytes: int) -> bool:
-    """Tell whether a filter is one of those here, with parameters that HDF5 accepts."""
+    """Tell whether a filter is supported here, with parameters that HDF5 accepts."""
     if code == h5z.FILTER_SHUFFLE:
         return values == (item_bytes,)
     if code == h5z.FILTER_DEFLATE:
@@ -171,7 +170,7 @@ def _find_level(values: tuple[int, ...]) -> int:
 
 
 def _deflate(plain: Bytes, level: int) -> Bytes:
-    """Return a stream of about the size that zlib makes at a level, or smaller."""
+    """Return a stream about as small as that of zlib at a level, or smaller."""
     # At 1 it can be larger by a tenth; 2 takes the same time.
     return deflate.zlib_compress(plain, max(level, 2) if level else 0)
 
@@ -195,7 +194,7 @@ def _inflate_part(stored: Bytes, size: int) -> bytes | None:
 
 
 def _unpack(stored: Bytes, size: int) -> bytes | None:
-    """Return what a frame holds; None if it is damaged, or does not say how much that is."""
+    """Return the contents of a frame; None if it is damaged or does not state its size."""
     try:
         held = zstandard.get_frame_parameters(stored).content_size
         if held > size:

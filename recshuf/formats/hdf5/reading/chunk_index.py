@@ -1,6 +1,6 @@
-"""The chunks of a dataset as its index lists them, checked before anything is read.
+"""Checks the chunks that the index of a dataset lists, before any is read.
 
-HDF5 trusts its index: a chunk too short for its checksum or for its rows makes it read beyond its buffers.
+HDF5 trusts the index: for a chunk too short for its checksum or rows, it reads beyond its buffers.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from h5py import h5d
 
 _SIZE_KEEPING_FILTERS = {h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
-# No filter makes a chunk that much larger, and what reads a chunk has all of it in memory.
+# No filter enlarges a chunk that much, and a reader holds the whole chunk in memory.
 _MOST_GROWTH = 2
 _MOST_EXTRA_BYTES = 64 << 10
 
 
 def check_chunks(dataset: h5d.DatasetID, item_bytes: int, path: str, name: str, file_bytes: int) -> None:
-    """Raise `InputError` if a chunk of a dataset cannot be what the index says.
+    """Raise `InputError` if the index of a dataset lists an impossible chunk.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def check_chunks(dataset: h5d.DatasetID, item_bytes: int, path: str, name: str, 
         Size of an element in the file.
     """
     chunk = find_chunk(dataset)
-    # Only the oldest libraries that h5py can be built with cannot list chunks.
+    # The oldest HDF5 libraries cannot list chunks.
     if chunk is None or not hasattr(dataset, "chunk_iter"):
         return
     found: list[str] = []
@@ -64,7 +64,7 @@ class _ChunkChecker:
         self._sizes: dict[int, int | None] = {}
 
     def find_problem(self, info: h5d.StoreInfo) -> str | None:
-        """Return what is wrong with a chunk, or None."""
+        """Return the problem of a chunk, or None."""
         if info.byte_offset + info.size > self._file_bytes:
             return f"ends at byte {info.byte_offset + info.size}, beyond the end of the file"
         mask = info.filter_mask
@@ -78,14 +78,14 @@ class _ChunkChecker:
         return f"has {info.size} bytes instead of {expected}"
 
     def _find_size(self, mask: int) -> int | None:
-        """Return how many bytes a chunk has to which those filters were not applied; None if that varies."""
+        """Return the size of a chunk to which these filters were not applied; None if it varies."""
         codes = [code for index, code in enumerate(self._codes) if not mask >> index & 1]
         if not _SIZE_KEEPING_FILTERS.issuperset(codes):
             return None
         return self._chunk_bytes + CHECKSUM_BYTES * codes.count(h5z.FILTER_FLETCHER32)
 
     def _is_cut(self, offset: tuple[int, ...]) -> bool:
-        """Tell whether a chunk reaches over the edge: HDF5 can be told not to filter those."""
+        """Tell whether a chunk extends over the edge: HDF5 can leave such chunks unfiltered."""
         return any(
             start + width > end for start, width, end in zip(offset, self._chunk, self._shape, strict=True)
         )

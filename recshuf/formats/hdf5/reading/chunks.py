@@ -1,4 +1,4 @@
-"""Reading chunks without HDF5's own filters, in many threads."""
+"""Reads chunks without HDF5's own filters, in many threads."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     _Offset = tuple[int, ...]
 
 REFERENCE_BYTES = 16
-"""Of a length of 4 bytes, an address of 8, and an index of 4."""
+"""Bytes of a reference: a length of 4, an address of 8, and an index of 4."""
 
 
 def make_inflater(dataset: h5d.DatasetID, *, keeps: bool) -> ChunkReader | None:
-    """Return what reads a dataset of compressed chunks, or None where HDF5 has to.
+    """Return a reader of a dataset of compressed chunks, or None if HDF5 has to read it.
 
     Parameters
     ----------
@@ -40,16 +40,16 @@ def make_inflater(dataset: h5d.DatasetID, *, keeps: bool) -> ChunkReader | None:
 
 
 def make_reference_reader(dataset: h5d.DatasetID) -> ChunkReader | None:
-    """Return what reads the references to the values of a chunked dataset of variable length, if possible.
+    """Return a reader of the references of a chunked variable-length dataset, if possible.
 
-    References come as zeros where they cannot be read.
+    References that cannot be read are zeros.
     """
     pipeline = find_pipeline(dataset, REFERENCE_BYTES)
     return None if pipeline is None else ChunkReader(dataset, pipeline, keeps=True)
 
 
 class ChunkReader:
-    """Reads rows of a dataset whose filters are undone here.
+    """Reads rows of a dataset, undoing its filters without HDF5.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class ChunkReader:
         return rows.reshape(-1)
 
     def _list_offsets(self, start: int, stop: int) -> Iterator[_Offset]:
-        """Yield where each chunk begins that has some of these rows."""
+        """Yield the offset of each chunk that has some of these rows."""
         first = start - start % self._chunk[0]
         others = (range(0, width, step) for width, step in zip(self._shape[1:], self._chunk[1:], strict=True))
         return product(range(first, stop, self._chunk[0]), *others)
@@ -109,14 +109,14 @@ class ChunkReader:
             target[..., index] = taken[..., index]
 
     def _load(self, offset: _Offset) -> NDArray[np.uint8] | None:
-        """Return a chunk, its bytes on the last axis; None where only HDF5 knows what to make of it."""
+        """Return a chunk, its bytes on the last axis; None if only HDF5 can read it."""
         kept = self._kept
         if kept is not None and kept[0] == offset:
             return kept[1]
         try:
-            with phil:  # which h5py takes everywhere, but not here before 3.16
+            with phil:  # h5py before 3.16 does not accept it here
                 mask, stored = self._dataset.read_direct_chunk(offset)
-        except (RuntimeError, OSError, ValueError):  # never written, so all fill value, or out of reach
+        except (RuntimeError, OSError, ValueError):  # never written, so all fill value, or out of range
             return None
         chunk = self._pipeline.decode(stored, mask)
         if self._keeps and chunk is not None:

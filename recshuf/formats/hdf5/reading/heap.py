@@ -1,9 +1,9 @@
-r"""Global heaps: where variable-length values lie, checked before HDF5 follows a reference to one.
+r"""Checks of global heaps, which hold variable-length values, before HDF5 follows references to them.
 
-HDF5 walks through a heap, object by object, when it loads one, and without end where zeros took the place of its
-contents, as after a lost sector; no signal stops it then.
+HDF5 walks through the objects of a heap when it loads one. If zeros replaced its contents, as after a lost sector, the
+walk does not end, and no signal stops it.
 
-A heap begins with its signature and size. Of its objects, that with index 0 is the free space up to the end::
+A heap begins with its signature and size. The object with index 0 is the free space up to the end::
 
     GCOL\1\0\0\0 | size || index, count, 0 | size | value, up to 8 bytes || ... || 0, 0, 0 | size | anything
 """
@@ -29,25 +29,25 @@ _WORD = 8
 _HEADER_WORDS = 2
 _SMALLEST_BYTES = 4096
 SMALL_FILE_BYTES = 4 << 20
-"""Up to this size, all heaps of a file are checked when it is opened."""
+"""Largest file whose heaps are all checked when it is opened."""
 _WINDOW_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class HeapValues:
-    """Variable-length values, by place of their heap, and by index in it."""
+    """Variable-length values, as addresses of heaps and indices in them."""
 
     places: _Numbers
-    """Where in the file the heap of each begins."""
+    """Address of the heap of each value in the file."""
     indexes: _Numbers
     sizes: _Numbers
-    """Bytes of each."""
+    """Bytes of each value."""
 
     def __getitem__(self, part: slice) -> HeapValues:
         return HeapValues(self.places[part], self.indexes[part], self.sizes[part])
 
     def sorted(self) -> HeapValues:
-        """Return the same in order."""
+        """Return the values sorted by heap and index."""
         rises = np.diff(self.places)
         if ((rises > 0) | ((rises == 0) & (np.diff(self.indexes) > 0))).all():
             return self
@@ -55,7 +55,7 @@ class HeapValues:
         return HeapValues(self.places[order], self.indexes[order], self.sizes[order])
 
     def windows(self) -> Iterator[HeapValues]:
-        """Yield those of heaps that begin close together."""
+        """Yield the values in groups whose heaps are close together."""
         cuts = np.flatnonzero(np.diff(self.places // _WINDOW_BYTES)) + 1
         bounds = [0, *cuts.tolist(), len(self.places)]
         for start, stop in pairwise(bounds):
@@ -63,9 +63,9 @@ class HeapValues:
 
 
 def check_small_file(descriptor: int, file_bytes: int) -> None:
-    """Check all heaps of a file that is small enough for a look at all of it.
+    """Check all heaps of a small file.
 
-    It is the only way to check those of attributes: HDF5 shows no references of theirs.
+    This is the only way to check heaps of attributes: HDF5 does not expose their references.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def check_small_file(descriptor: int, file_bytes: int) -> None:
 
 
 def check_heaps(descriptor: int, values: HeapValues, file_bytes: int, most_bytes: int) -> None:
-    """Check the heaps that hold some values.
+    """Check the heaps of some values.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def check_heaps(descriptor: int, values: HeapValues, file_bytes: int, most_bytes
     Raises
     ------
     ValueError
-        When there is none, or it is damaged, or does not fit.
+        When a heap is missing, is damaged, or does not fit.
     """
     if len(values.places) == 0:
         return
@@ -140,9 +140,9 @@ def _read_sizes(content: NDArray[np.uint8], starts: _Numbers, origin: int) -> _N
 def _find_proven(
     content: NDArray[np.uint8], values: HeapValues, firsts: _Numbers, starts: _Numbers, stops: _Numbers
 ) -> NDArray[np.bool_]:
-    """Tell which heaps hold just these values, one behind the other: then a walk meets them, and ends.
+    """Tell which heaps hold exactly these values in order, so that a walk ends.
 
-    If not, a heap may hold others, or in another order.
+    Other heaps may hold more values, or in another order.
     """
     words = content[: len(content) // _WORD * _WORD].view("<u8")
     counts = np.diff(firsts, append=len(values.places))
@@ -163,7 +163,7 @@ def _find_proven(
 
 
 def _is_tail(words: NDArray[np.uint64], places: _Numbers, ends: _Numbers) -> NDArray[np.bool_]:
-    """Tell where the rest of a heap is free space, or too small for a header."""
+    """Tell for which heaps the rest is free space or too small for a header."""
     rest = ends - places
     at = np.minimum(places, len(words) - _HEADER_WORDS)
     is_free = (words[at] & 0xFFFF == 0) & (words[at + 1] == (np.maximum(rest, 0) * _WORD).view(np.uint64))
@@ -172,13 +172,13 @@ def _is_tail(words: NDArray[np.uint64], places: _Numbers, ends: _Numbers) -> NDA
 
 
 def _walk(heap: NDArray[np.uint8], place: int) -> None:
-    """Raise `ValueError` if a walk through the objects of a heap does not come to its end."""
+    """Raise `ValueError` if a walk through the objects of a heap does not end."""
     words = heap[: len(heap) // _WORD * _WORD].view("<u8").tolist()
     end, at = len(words) - 1, _HEADER_WORDS
     while at < end:
         size = words[at + 1]
         step = -(-size // _WORD) + (_HEADER_WORDS if words[at] & 0xFFFF else 0)
-        strays = size % _WORD > 0 and not words[at] & 0xFFFF  # free space is passed over byte by byte
+        strays = size % _WORD > 0 and not words[at] & 0xFFFF  # HDF5 skips free space byte by byte
         if strays or step == 0 or at + step > len(words):
             raise _damage(place)
         at += step

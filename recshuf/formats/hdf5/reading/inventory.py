@@ -1,4 +1,4 @@
-"""What one HDF5 input holds: its datasets of the record, checked, and how they are kept."""
+"""Inventory of one HDF5 input: its datasets of the record, checked, and their storage."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import InputFile, Stamp
 
-# A file may declare far more than it stores, and make us write it: refused where even zeros deflated to the
-# utmost (1,032 to 1) would take more room. Small files of fill values stay below the first number.
+# A file may declare far more data than it stores, which shards would then hold. Refused if even zeros deflated at the
+# best ratio (1,032 to 1) would take more space. Small files of fill values stay below the first number.
 _MOST_UNSTORED_BYTES = 4 << 30
 _MOST_SHRINKAGE = 1100
 _WIDEST_ROW_BYTES = 2**31 - 1
@@ -46,7 +46,7 @@ class Inventory:
     row_count: int
     columns: tuple[Column, ...]
     storages: tuple[Storage, ...]
-    """How each column is kept."""
+    """Storage of each column."""
 
     @property
     def file_bytes(self) -> int:
@@ -55,13 +55,13 @@ class Inventory:
 
     @property
     def native_bytes(self) -> int:
-        """Estimated size of all records as native batches: exact, if all have a fixed length."""
+        """Estimated size of all records as native batches; exact if all have a fixed length."""
         fixed = sum(column.fixed_bytes for column in self.columns) * self.row_count
         return fixed + self.variable_bytes
 
     @property
     def variable_bytes(self) -> int:
-        """Estimated size of the values of all variable-length columns: what else lies in the file."""
+        """Estimated size of the values of all variable-length columns: the rest of the file."""
         if all(column.kind is Kind.FIXED for column in self.columns):
             return 0
         return max(0, self.file_bytes - sum(storage.stored_bytes for storage in self.storages))
@@ -70,12 +70,12 @@ class Inventory:
 def find_records(
     file: h5py.File, name: str, contents: Contents, datasets: tuple[str, ...] | None
 ) -> dict[str, str]:
-    """Return the path of each dataset of the record by its name: the chosen ones, or all with a first axis.
+    """Return the path of each dataset of the record by name: the chosen ones, or all with a first axis.
 
     Raises
     ------
     InputError
-        When a chosen dataset does not exist, or nothing is chosen and there is none, or something in the file
+        When a chosen dataset does not exist, or nothing is chosen and there is none, or an object of the file
         can be neither shuffled nor copied.
     """
     if datasets is not None:
@@ -96,7 +96,7 @@ def _find_chosen(file: h5py.File, name: str, contents: Contents, path: str) -> s
 
 
 def choose_datasets(given: InputFile, datasets: tuple[str, ...] | None, field: str) -> tuple[str, ...]:
-    """Return those of the datasets, of the record or with a first axis, that hold a field or are part of it.
+    """Return the datasets, of the record or with a first axis, that hold a field or are part of it.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def choose_datasets(given: InputFile, datasets: tuple[str, ...] | None, field: s
 
 
 def take_inventory(given: InputFile, datasets: tuple[str, ...] | None) -> Inventory:
-    """Look at one input.
+    """Return the inventory of one input.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def read_inventory(file: h5py.File, given: InputFile, records: dict[str, str]) -
 
 
 def drop_scalars(file: h5py.File, contents: Contents) -> None:
-    """Forget the datasets without a first axis that cannot be copied."""
+    """Drop the datasets without a first axis that cannot be copied."""
     contents.scalars = [path for path in contents.scalars if _find_scalar_obstacle(file[path]) is None]
 
 
@@ -208,7 +208,7 @@ def _check_column(column: Column, storage: Storage, name: str) -> None:
 
 
 def _find_item_bytes(file: h5py.File, column: Column) -> int:
-    """Return the size of an element in the file: for a variable-length one, of its length, address and index."""
+    """Return the size of an element in the file; of a variable-length one, that of its length, address and index."""
     if column.kind is Kind.FIXED:
         return int(column.tid.get_size())
     address_bytes, _ = file.id.get_create_plist().get_sizes()

@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 _ADDRESS_BYTES = 8
 _STEP_ROWS = 1 << 16
 _HEAP_EXTRA_BYTES = 1 << 20
-"""How much larger a heap may be than the largest value in it."""
+"""Most bytes of a heap beyond its largest value."""
 
 
 class ValueGuard:
     """Checks the variable-length values of a dataset.
 
-    Nothing is checked where references cannot be seen: in datasets with other filters than HDF5's own, or inside
-    the header of the dataset, and in files with unusual addresses.
+    References that cannot be read are not checked: in datasets with filters other than HDF5's own, in dataset headers, and
+    in files with unusual address sizes.
 
     Parameters
     ----------
     name
-        What messages call the file.
+        Name of the file for messages.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ValueGuard:
         sizes: NDArray[np.int64],
         most_bytes: int,
     ) -> None:
-        """Check the heaps of some values, except that of the last ones checked before."""
+        """Check the heaps of some values, except the last one checked before."""
         unseen = (addresses != 0) & (addresses != self._checked)
         values = HeapValues(addresses[unseen] + self._base, indexes[unseen], sizes[unseen])
         check_heaps(self._descriptor, values.sorted(), self._file_bytes, most_bytes + _HEAP_EXTRA_BYTES)

@@ -1,4 +1,4 @@
-"""Reading rows of the datasets of one input as native batches."""
+"""Reads rows of the datasets of one input as native batches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RowReader:
     Parameters
     ----------
     inventory
-        The input.
+        Inventory of the input.
     schema
         Native schema of the batches.
     cached
@@ -66,7 +66,7 @@ class RowReader:
         Raises
         ------
         InputError
-            When one is longer than `most_bytes`, or where they lie is damaged.
+            When one is longer than `most_bytes`, or its heap is damaged.
         """
         for column, guard in zip(self.columns, self._guards, strict=True):
             if guard is not None:
@@ -96,7 +96,7 @@ class RowReader:
 def _read_fixed(
     dataset: h5d.DatasetID, inflater: ChunkReader | None, column: Column, start: int, stop: int
 ) -> pa.Array:
-    """Return the very bytes that HDF5 stores: read as the file's own type, nothing is converted."""
+    """Return the stored bytes: reading in the file's own type converts nothing."""
     count, width = stop - start, column.native_width
     if column.row_bytes == 0:
         raw = np.zeros(count * width, np.uint8)
@@ -120,10 +120,10 @@ def _read_variable(dataset: h5d.DatasetID, column: Column, start: int, stop: int
 
 
 def _join_arrays(values: np.ndarray, item_bytes: int) -> pa.Array:
-    """Return the bytes of each of many NumPy arrays."""
+    """Return the bytes of NumPy arrays."""
     offsets = np.zeros(len(values) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, values), np.int64, len(values)) * item_bytes, out=offsets[1:])
-    # The byte order h5py states may be wrong, the bytes themselves are those of the file. Without its dtype,
+    # The byte order stated by h5py may be wrong, but the bytes are those of the file. Without its dtype,
     # concatenate would swap the bytes of members.
     data = (
         np.concatenate(values, dtype=values[0].dtype).view(np.uint8) if offsets[-1] else np.empty(0, np.uint8)
@@ -138,7 +138,7 @@ class RowRange(Fragment):
     Parameters
     ----------
     batch_bytes
-        Most bytes of a batch, where a record is not larger.
+        Most bytes of a batch of several records.
     max_record_bytes
         Longest variable-length value accepted.
     """
@@ -166,7 +166,7 @@ class RowRange(Fragment):
             yield batch.slice(start, rows)
 
     def _read_steps(self) -> Iterator[pa.RecordBatch]:
-        """Read few rows first, then as many as would fill a batch if they were like those."""
+        """Read few rows first, then as many as fill a batch by the size of those."""
         self._reader.check_values(self._start, self._stop, self._max_record_bytes)
         start, rows = self._start, _FIRST_ROWS
         while start < self._stop:
@@ -178,7 +178,7 @@ class RowRange(Fragment):
             yield from self._cut(batch)
 
     def _cut(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield a batch whole, or in halves of halves until each is small enough."""
+        """Yield a batch, halved until each part is small enough."""
         if batch.num_rows <= 1 or batch.nbytes <= self._batch_bytes:
             yield batch
         else:

@@ -1,4 +1,4 @@
-"""Arrow types that HDF5 does not have, noted down in an attribute of the dataset that holds their numbers."""
+"""Arrow types that HDF5 lacks: stored as integers, with the type in an attribute of the dataset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def find_stand_in(kind: pa.DataType) -> pa.DataType | None:
 
 
 def parse_temporal(name: str | None) -> pa.DataType | None:
-    """Return the temporal type that ``str`` gave this name, or None if there is none.
+    """Return the temporal type of this name, as ``str`` writes it, or None if there is none.
 
     >>> parse_temporal("timestamp[us, tz=Europe/Berlin]")
     TimestampType(timestamp[us, tz=Europe/Berlin])

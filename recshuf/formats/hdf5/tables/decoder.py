@@ -25,7 +25,7 @@ _Tree = dict[str, "int | _Tree"]
 
 
 class _Leaf(ABC):
-    """What the rows of one dataset become."""
+    """Decodes the rows of one dataset."""
 
     arrow_type: pa.DataType
     can_fail: bool
@@ -92,7 +92,7 @@ class TableDecoder(Decoder):
     columns
         The datasets, in the order of the native fields.
     names
-        What messages call the inputs.
+        Names of the inputs for messages.
 
     Raises
     ------
@@ -150,7 +150,7 @@ def _find_leaf(column: Column) -> _Leaf:
 
 
 def _grow_tree(columns: Sequence[Column]) -> _Tree:
-    """Return the groups as nested dictionaries, whose leaves are the indices of the columns."""
+    """Return the groups as nested dictionaries with column indices as leaves."""
     tree: _Tree = {}
     for index, column in enumerate(columns):
         node = tree

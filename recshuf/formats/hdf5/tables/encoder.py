@@ -22,7 +22,7 @@ _REMEDY_FOR_NULLS = "HDF5 has no nulls: fill or drop them first"
 
 
 class LeafEncoder(ABC):
-    """What a column without structs becomes: one dataset.
+    """Encodes a column without structs as one dataset.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class LeafEncoder(ABC):
     tid: h5t.TypeID
     row_shape: tuple[int, ...] = ()
     noted_type: str | None = None
-    """What the attribute says that a reader must know."""
+    """Type recorded in the attribute of the dataset; None if it needs none."""
     is_variable = False
 
     def __init__(self, path: tuple[str, ...]) -> None:
@@ -41,12 +41,12 @@ class LeafEncoder(ABC):
 
     @property
     def field(self) -> str:
-        """The column as messages call it."""
+        """Name of the column for messages."""
         return ".".join(self.path)
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row, variable-length values not counted."""
+        """Bytes of a row, without variable-length values."""
         return prod(self.row_shape) * int(self.tid.get_size())
 
     @abstractmethod
@@ -56,7 +56,7 @@ class LeafEncoder(ABC):
         Raises
         ------
         ConversionError
-            When a value is null or cannot be held.
+            When a value is null or cannot be represented.
         """
 
 
@@ -135,7 +135,7 @@ class _ListEncoder(LeafEncoder):
 
 
 def find_encoders(fields: pa.Schema | pa.StructType, path: tuple[str, ...] = ()) -> list[LeafEncoder]:
-    """Return an encoder for each dataset that fields become, depth first.
+    """Return the encoders of the datasets of fields, depth first.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def _find_item_type(kind: pa.DataType, field: str) -> h5t.TypeID:
         raise ConversionError(
             field, f"HDF5 cannot hold {kind}", remedy="cast the column to another type first"
         )
-    # Not `to_pandas_dtype`, which takes pandas in some versions.
+    # Not `to_pandas_dtype`, which needs pandas in some versions.
     return h5t.py_create(pa.array([], kind).to_numpy(zero_copy_only=False).dtype, logical=True)
 
 
@@ -195,7 +195,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _plain_array(array: pa.Array) -> pa.Array:
-    """Return an array without the clothes of extension and dictionary types."""
+    """Return an array without extension and dictionary types."""
     if isinstance(array, pa.ExtensionArray):
         return _plain_array(array.storage)
     return _plain_array(array.dictionary_decode()) if pa.types.is_dictionary(array.type) else array

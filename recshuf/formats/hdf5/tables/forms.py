@@ -12,6 +12,7 @@ from h5py import h5t
 
 from recshuf.errors import ConversionError
 from recshuf.formats.hdf5.file.types import describe_type, find_dtype
+from recshuf.formats.lines.utf8 import find_invalid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +32,7 @@ class BadValueError(ValueError):
 
 
 class Form(ABC):
-    """What values of a type of fixed size become."""
+    """Table form of values of a fixed-size type."""
 
     arrow_type: pa.DataType
     width: int
@@ -51,7 +52,7 @@ class Form(ABC):
 
 
 class _Number(Form):
-    """Numbers that NumPy has, too; `odd` if HDF5 keeps them in another way, as in fewer bits."""
+    """Numbers with a NumPy type; `odd` if HDF5 stores them differently, as in fewer bits."""
 
     def __init__(self, dtype: np.dtype[Any], odd: h5t.TypeID | None = None) -> None:
         self._dtype = dtype
@@ -137,7 +138,7 @@ class _Opaque(Form):
 
 
 class _Struct(Form):
-    """Members at byte offsets; what lies between them is padding."""
+    """Members at byte offsets, with padding between them."""
 
     def __init__(self, width: int, members: Sequence[tuple[str, int, Form]]) -> None:
         self.width = width
@@ -172,7 +173,7 @@ def find_form(tid: h5t.TypeID, field: str, shape: Sequence[int] = ()) -> Form:
     Raises
     ------
     ConversionError
-        When there is none; `field` is what the message calls it.
+        When there is none; the message names `field`.
     """
     form = _find_plain_form(tid, field)
     for length in reversed(shape):
@@ -243,27 +244,9 @@ def decode_text(array: pa.LargeBinaryArray) -> pa.LargeStringArray:
     Raises
     ------
     BadValueError
-        For the first that is not.
+        For the first one that is not.
     """
     try:
         return array.cast(pa.large_string())
     except pa.ArrowInvalid as error:
-        row = _find_bad_text(array)
-        raise BadValueError(row, "the string is not UTF-8") from error
-
-
-def _find_bad_text(array: pa.LargeBinaryArray) -> int:
-    """Return the first row that is not UTF-8, by halving; there is one."""
-    start, stop = 0, len(array)
-    while stop - start > 1:
-        middle = (start + stop) // 2
-        start, stop = (start, middle) if _has_bad_text(array.slice(start, middle - start)) else (middle, stop)
-    return start
-
-
-def _has_bad_text(array: pa.LargeBinaryArray) -> bool:
-    try:
-        array.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        return True
-    return False
+        raise BadValueError(int(find_invalid(array)[0]), "the string is not UTF-8") from error

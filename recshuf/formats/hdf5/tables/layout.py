@@ -1,4 +1,4 @@
-"""HDF5 shards of a conversion: the image made from a schema, and the records turned into native batches."""
+"""HDF5 shards of a conversion: their image from a schema, and the conversion of records to native batches."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 _MOST_CHUNKS_BYTES = 8 << 20
 _VARIABLE_BYTES = 64
-"""What a variable-length value is taken to have, for want of knowledge."""
+"""Assumed bytes of a variable-length value."""
 _DEFAULT_COMPRESSION = "gzip"
 
 
 class TableEncoder:
-    """Turns batches of a schema into native batches of the shards made for it.
+    """Turns batches of a schema into native batches.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class TableEncoder:
         Raises
         ------
         ConversionError
-            When a value is null or cannot be held.
+            When a value is null or cannot be represented.
         """
         if not self.leaves and batch.num_rows:
             raise ConversionError("", "records without a single field have no place in HDF5")
@@ -58,7 +58,7 @@ class TableEncoder:
 
 
 def make_layout(leaves: list[LeafEncoder], options: WriteOptions) -> Layout:
-    """Return the layout of shards with one dataset for each encoder: chunked, and compressed unless refused."""
+    """Return the layout of shards with one dataset per encoder, chunked and by default compressed."""
     chunk_rows = _find_chunk_rows(leaves)
     with new_image() as (file, result):
         for leaf in leaves:
@@ -67,7 +67,7 @@ def make_layout(leaves: list[LeafEncoder], options: WriteOptions) -> Layout:
 
 
 def _find_chunk_rows(leaves: list[LeafEncoder]) -> int:
-    """Return rows of all chunks alike, so that chunks are whole at the end of every step."""
+    """Return the same rows for all chunks, so that every step ends with whole chunks."""
     sizes = [_VARIABLE_BYTES if leaf.is_variable else max(1, leaf.row_bytes) for leaf in leaves] or [1]
     return max(1, min(CHUNK_BYTES // max(sizes), _MOST_CHUNKS_BYTES // sum(sizes)))
 

@@ -1,4 +1,4 @@
-"""How the datasets of a shard are written: a pure function of its image."""
+"""Plan for writing the datasets of a shard, a pure function of its image."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _VARIABLE_COPIES = 4
 
 @dataclass(frozen=True, slots=True)
 class DatasetPlan:
-    """How one dataset of a shard is written."""
+    """Plan for one dataset of a shard."""
 
     column: Column
     chunk_rows: int
     pipeline: Pipeline | None
-    """How its chunks are filtered outside of HDF5; None if that is left to HDF5."""
+    """Filters applied outside of HDF5; None if HDF5 applies them."""
     fill: bytes
     """An element that was never written; used with a pipeline only."""
 
     @property
     def band_bytes(self) -> int:
-        """Bytes of all chunks that share their rows."""
+        """Bytes of all chunks of the same rows."""
         return self.column.native_width * self.chunk_rows
 
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """How all datasets of a shard are written."""
+    """Plan for all datasets of a shard."""
 
     datasets: tuple[DatasetPlan, ...]
 
@@ -64,36 +64,36 @@ class ShardPlan:
         return any(each.column.kind is not Kind.FIXED for each in self.datasets)
 
     def waiting_bytes(self, dataset: DatasetPlan) -> int:
-        """Return the bytes of chunks of a dataset that are not full yet at the end of a step."""
+        """Return the bytes of partial chunks of a dataset at the end of a step."""
         is_cut = self.has_variable or self.step_rows % dataset.chunk_rows > 0
         return dataset.band_bytes * is_cut
 
     def cache_bytes(self, dataset: DatasetPlan) -> int:
-        """Return how much HDF5 may keep of chunks of a dataset that are not full yet."""
+        """Return the HDF5 cache bytes for partial chunks of a dataset."""
         return 0 if dataset.pipeline else self.waiting_bytes(dataset)
 
     def memory_bytes(self, threads: int) -> int:
-        """Return the most memory of a sink: the rows waiting, twice while they are joined, and chunks."""
+        """Return the peak memory of a sink: waiting rows, twice while they are joined, and chunks."""
         step = self.step_rows * sum(each.column.fixed_bytes for each in self.datasets)
         variable = _VARIABLE_COPIES * VARIABLE_STEP_BYTES if self.has_variable else 0
         return 2 * step + variable + self._library_bytes() + self._chunk_bytes(threads)
 
     def _library_bytes(self) -> int:
-        """Return what HDF5 keeps, and the bands that it filters."""
+        """Return the memory of HDF5's caches and of the bands that it filters."""
         left = [each for each in self.datasets if each.pipeline is None]
         largest = max((each.band_bytes for each in left), default=0)
         return sum(map(self.waiting_bytes, left)) + 2 * largest
 
     def _chunk_bytes(self, threads: int) -> int:
-        """Return what chunks take that are filtered outside of HDF5."""
+        """Return the memory of chunks filtered outside of HDF5."""
         own = [each for each in self.datasets if each.pipeline is not None]
         sizes = [each.pipeline.chunk_bytes for each in own if each.pipeline]
         return task_bytes(sum(map(self.waiting_bytes, own)), max(sizes), threads) if sizes else 0
 
 
 def plan_shard(layout: Layout) -> ShardPlan:
-    """Return how shards of a layout are written."""
-    # Writable, since only of a dataset with a row can the fill value be read as it is.
+    """Return the plan for shards of a layout."""
+    # Writable, since the stored fill value can only be read from a dataset with a row.
     with h5py.File(io.BytesIO(layout.image), "r+") as file:
         return ShardPlan(tuple(_plan_dataset(file[name].id, name) for name in layout.names))
 

@@ -1,4 +1,4 @@
-"""The file under an HDF5 shard: HDF5 writes it through Python, so that a full disk stays an ordinary error."""
+"""The file of an HDF5 shard. HDF5 writes it through Python, so that a full disk is an ordinary error."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class ShardFile:
-    """A new file that remembers the first write that failed, and from then on only pretends to write.
+    """A new file that records the first failed write and ignores later writes.
 
-    HDF5 cannot close a file that it cannot write, and complains until the interpreter ends. So it never learns
-    of a failure; whoever called HDF5 looks at `error` afterwards.
+    HDF5 cannot close a file that it cannot write, and reports errors until the interpreter ends. So failures are hidden
+    from HDF5, and its callers check for the error afterwards.
 
     Parameters
     ----------
     path
         The file, which must not exist.
     image
-        What it begins with.
+        Bytes that it begins with.
 
     Raises
     ------
@@ -54,23 +54,23 @@ class ShardFile:
             raise self.error
 
     def pretend(self) -> None:
-        """Write nothing from now on."""
+        """Ignore all later writes."""
         self._pretends = True
 
     def close(self) -> None:
-        """Close the file; should HDF5 not be done with it, it goes on with an empty one in memory."""
+        """Close the file; HDF5 continues with an empty file in memory if it still uses it."""
         self._file.close()
         self._file = io.BytesIO()
         self._pretends = True
 
     @contextmanager
     def holding(self, data: bytes | bytearray | memoryview) -> Iterator[None]:
-        """Hold back a buffer that HDF5 writes inside, and write it there in the end, when another thread may be in HDF5.
+        """Postpone the write of a buffer by HDF5 to the end of the context, when another thread may be in HDF5.
 
         Parameters
         ----------
         data
-            Contiguous. Should HDF5 write a copy of it, that is written inside.
+            Contiguous buffer. If HDF5 writes a copy of it, the copy is written at once.
         """
         view = memoryview(data).cast("B")
         self._held, self._held_place = view, None
@@ -82,14 +82,14 @@ class ShardFile:
             self.seek(self._held_place)
             self.write(view)
 
-    # What h5py calls, from inside the HDF5 library; nothing here may raise.
+    # h5py calls these methods from inside the HDF5 library; they must not raise.
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place in bytes."""
+        """Set the position in bytes."""
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """Return the place in bytes."""
+        """Return the position in bytes."""
         return self._file.tell()
 
     def read(self, size: int = -1) -> bytes:
@@ -97,7 +97,7 @@ class ShardFile:
         return self._file.read(size)
 
     def readinto(self, buffer: bytes | memoryview) -> int:
-        """Fill a buffer, with zeros where bytes were only pretended to be written."""
+        """Fill a buffer, with zeros for bytes whose write was ignored."""
         view = memoryview(buffer).cast("B")
         done = 0
         while done < len(view):
@@ -109,7 +109,7 @@ class ShardFile:
         return len(view)
 
     def write(self, buffer: bytes | memoryview) -> int:
-        """Write all of a buffer, or note down why not."""
+        """Write a buffer, or record the error."""
         view = memoryview(buffer).cast("B")
         if self._held is not None and _are_same(view, self._held):
             self._held_place = self.tell()
@@ -123,7 +123,7 @@ class ShardFile:
         return len(view)
 
     def truncate(self, size: int) -> int:
-        """Set the length of the file, or note down why not."""
+        """Set the length of the file, or record the error."""
         if not self._pretends:
             try:
                 self._file.truncate(size)
@@ -141,7 +141,7 @@ class ShardFile:
 
 
 def _are_same(first: memoryview, second: memoryview) -> bool:
-    """Tell whether two views are of the same bytes in memory."""
+    """Tell whether two views share the same memory."""
     return len(first) == len(second) and _address_of(first) == _address_of(second)
 
 

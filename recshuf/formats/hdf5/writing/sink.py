@@ -1,4 +1,4 @@
-"""Appending native batches to the datasets of a shard."""
+"""Appends native batches to the datasets of a shard."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class _StepCutter:
-    """Cuts a stream of batches where the rows so far are a multiple of a number, or enough variable bytes wait.
+    """Cuts a stream of batches at multiples of a number of rows, or when enough variable bytes wait.
 
-    Where it cuts depends on the records alone.
+    The cuts depend on the records alone.
     """
 
     def __init__(self, schema: pa.Schema, rows: int, variable_bytes: int) -> None:
@@ -68,7 +68,7 @@ class _StepCutter:
         return ends
 
     def _find_cut(self, ends: np.ndarray | None, start: int) -> int:
-        """Return the row before which the present step ends, if there were rows without end."""
+        """Return the row before which the present step ends, if there are enough rows."""
         by_rows = start + self._rows_left
         if ends is None:
             return by_rows
@@ -94,7 +94,7 @@ class Hdf5Sink(Sink):
     plan
         How its datasets are written.
     threads
-        How many threads may filter chunks.
+        Number of threads that filter chunks.
 
     Raises
     ------
@@ -142,7 +142,7 @@ class Hdf5Sink(Sink):
             self._write_step(pieces)
 
     def close(self) -> None:
-        """Write what waits, and complete the file."""
+        """Write the waiting rows, and complete the file."""
         if self._shard is None or self._file is None:
             return
         try:
@@ -186,7 +186,7 @@ class Hdf5Sink(Sink):
 
 @contextmanager
 def _writing(shard: ShardFile, path: Path) -> Iterator[None]:
-    """Raise the first error of the file, whatever HDF5 made of it."""
+    """Raise the first error of the file in place of that of HDF5."""
     try:
         yield
     except (RuntimeError, ValueError, KeyError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The image of an HDF5 file without records: what every shard of a run starts from, byte for byte.
+"""The image of an HDF5 file without records, with which every shard of a run begins.
 
 It has all groups, attributes, scalars, named types and links of the first input, and the datasets of the
 record with their types, filters and fill values, but no rows. A sink writes it to disk and appends rows.
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from recshuf.formats.hdf5.file.contents import Contents
 
 CHUNK_BYTES = 256 * 1024
-"""Size of the chunks of datasets that had none."""
+"""Chunk size of datasets without chunks."""
 MAX_CHUNK_ROW_BYTES = 64 << 20
-"""Most bytes of all chunks that share their rows."""
+"""Most bytes of all chunks of the same rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What shards take over from the inputs: an image, and the datasets in it that get the records."""
+    """An image made from the inputs, and its datasets of the record."""
 
     image: bytes
     names: tuple[str, ...]
@@ -42,7 +42,7 @@ class Layout:
 
 @contextmanager
 def new_image(*, track_order: bool = False) -> Iterator[tuple[h5py.File, list[bytes]]]:
-    """Give an HDF5 file in memory, and a list that holds its bytes afterwards."""
+    """Provide an HDF5 file in memory, and a list that receives its bytes at the end."""
     result: list[bytes] = []
     with h5py.File("image", "w", driver="core", backing_store=False, track_order=track_order) as file:
         yield file, result
@@ -57,18 +57,18 @@ def open_image(image: bytes) -> h5py.File:
 
 @dataclass(slots=True)
 class ImageCopier:
-    """Makes the image of an open file."""
+    """Makes an image from an open file."""
 
     source: h5py.File
     """The file, open for reading."""
     name: str
-    """What messages call it."""
+    """Name of the file for messages."""
     contents: Contents
-    """What lies in it."""
+    """Contents of the file."""
     records: Mapping[str, str]
     """Path in the source of each dataset of the record, by its name."""
     row_count: int
-    """Records in all inputs; datasets without chunks get none larger than that."""
+    """Records in all inputs, which limits the chunks of datasets without chunks."""
     lenient: bool = False
     """Leave out links, and attributes that hold references."""
     compression: tuple[str, int | None] | None = None
@@ -80,7 +80,7 @@ class ImageCopier:
         Raises
         ------
         InputError
-            When an attribute cannot be moved.
+            When an attribute cannot be copied.
         """
         ways = self._find_ways()
         with new_image(track_order=_tracks_order(self.source["/"])) as (target, result):
@@ -95,7 +95,7 @@ class ImageCopier:
         return result[0]
 
     def _find_ways(self) -> dict[str, Callable[[str, h5py.File], None]]:
-        """Return by its path how each object is copied; the datasets of the record last, as they may be links."""
+        """Return the copying function of each object by path; datasets of the record come last, as they may be links."""
         ways = dict.fromkeys(self.contents.groups, self._copy_group)
         ways |= dict.fromkeys(self.contents.types, self._copy_type)
         ways |= dict.fromkeys(self.contents.scalars, self._copy_scalar)
@@ -143,7 +143,7 @@ class ImageCopier:
 
 
 def recompress_image(layout: Layout, compression: str, level: int | None) -> Layout:
-    """Return a layout whose datasets of the record are compressed otherwise."""
+    """Return a layout with another compression of the datasets of the record."""
     with open_image(layout.image) as source:
         records = {name: name for name in layout.names}
         contents = walk_file(source, "image")
@@ -154,7 +154,7 @@ def recompress_image(layout: Layout, compression: str, level: int | None) -> Lay
 def _shard_plist(
     dataset: h5d.DatasetID, row_count: int, compression: tuple[str, int | None] | None
 ) -> h5p.PropDCID:
-    """Return how a dataset of a shard is created, given the one it is modelled on."""
+    """Return the creation properties of a dataset of a shard, given its model."""
     plist = dataset.get_create_plist().copy()
     plist.set_chunk(_shard_chunk(dataset, row_count))
     plist.set_alloc_time(h5d.ALLOC_TIME_INCR)
@@ -177,7 +177,7 @@ def _shard_chunk(dataset: h5d.DatasetID, row_count: int) -> tuple[int, ...]:
 
 
 def _find_most(dataset: h5d.DatasetID) -> tuple[int, ...]:
-    """Return the largest shape of a dataset of a shard: any number of rows, and chunks without bytes fit, too."""
+    """Return the largest shape of a dataset of a shard: unlimited rows, and room for chunks without bytes."""
     _, *widths = dataset.get_space().get_simple_extent_dims(maxdims=True)
     return (h5s.UNLIMITED, *(width or h5s.UNLIMITED for width in widths))
 
@@ -187,7 +187,7 @@ def _tracks_order(group: h5py.Group) -> bool:
 
 
 def link_plist() -> h5p.PropLCID:
-    """Return how an object is linked: under a UTF-8 name, its groups made on the way."""
+    """Return link properties: UTF-8 names, and missing groups are created."""
     plist = h5p.create(h5p.LINK_CREATE)
     plist.set_create_intermediate_group(True)
     plist.set_char_encoding(h5t.CSET_UTF8)

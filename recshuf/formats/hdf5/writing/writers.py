@@ -1,4 +1,4 @@
-"""Appending rows to one dataset of a shard: by HDF5, or as chunks that are filtered here, in threads."""
+"""Writers that append rows to one dataset of a shard: by HDF5, or as chunks filtered in threads."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 _TASK_BYTES = 256 << 10
 """Chunks smaller than this are filtered several at a time."""
 _HELD_BYTES = 64 << 10
-"""Chunks smaller than this in the file are written faster than HDF5 can be left for it."""
+"""Chunks smaller than this in the file are written directly: leaving HDF5 would take longer."""
 _COPIES = 3
-"""A chunk exists as a block of its own, shuffled, and compressed; and as rows that wait for a thread."""
+"""Copies of a chunk: its block, shuffled, compressed, and rows that wait for a thread."""
 
 
 class TaskQueue:
-    """Does work in threads, and what follows from each piece of it in the thread of the caller, in order.
+    """Runs work in threads, and uses the results in order in the caller's thread.
 
     Parameters
     ----------
     threads
-        With one, all is done at once and by the caller.
+        With 1, the caller's thread does all work at once.
     """
 
     def __init__(self, threads: int) -> None:
@@ -56,7 +56,7 @@ class TaskQueue:
         self._waiting: deque[tuple[Future[list[_Chunk]], Callable[[list[_Chunk]], None]]] = deque()
 
     def put(self, work: Callable[[], list[_Chunk]], use: Callable[[list[_Chunk]], None]) -> None:
-        """Have some work done, and its result used after all before it; wait where too much is under way."""
+        """Submit work whose result is used in order; wait if too much is in progress."""
         if self._pool is None:
             use(work())
             return
@@ -65,17 +65,17 @@ class TaskQueue:
         self._waiting.append((self._pool.submit(work), use))
 
     def do(self, work: Callable[[], list[_Chunk]], use: Callable[[list[_Chunk]], None]) -> None:
-        """Do some work at once, and use its result, after all before it."""
+        """Do work at once, after all earlier results are used."""
         self.drain()
         use(work())
 
     def drain(self) -> None:
-        """Wait until everything is done."""
+        """Wait until all work is done and used."""
         while self._waiting:
             self._use_first()
 
     def close(self) -> None:
-        """Give up what is not done. Idempotent."""
+        """Cancel pending work. Idempotent."""
         self._waiting.clear()
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
@@ -86,7 +86,7 @@ class TaskQueue:
 
 
 def task_bytes(band_bytes: int, chunk_bytes: int, threads: int) -> int:
-    """Return the most memory that chunks take while they are filtered.
+    """Return the peak memory of chunks while they are filtered.
 
     Parameters
     ----------
@@ -104,15 +104,15 @@ class RowWriter(ABC):
 
     @abstractmethod
     def append(self, pieces: Sequence[pa.Array]) -> None:
-        """Take some rows, at least one piece, which may reach the dataset later."""
+        """Append rows, given in at least one piece; they may reach the dataset later."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Write what still waits, once no more rows will come."""
+        """Write the waiting rows at the end."""
 
 
 class LibraryWriter(RowWriter):
-    """Has HDF5 do everything."""
+    """Appends rows by HDF5."""
 
     def __init__(self, dataset: h5d.DatasetID, column: Column, tasks: TaskQueue) -> None:
         self._dataset = dataset
@@ -121,7 +121,7 @@ class LibraryWriter(RowWriter):
         self._row_count = 0
 
     def append(self, pieces: Sequence[pa.Array]) -> None:
-        """Write some rows, after all chunks before them."""
+        """Write rows, after all earlier chunks."""
         rows = _join(pieces)
         self._tasks.drain()
         start, self._row_count = self._row_count, self._row_count + len(rows)
@@ -140,13 +140,13 @@ class LibraryWriter(RowWriter):
             self._dataset.write(in_memory, in_file, values, h5t.py_create(self._dataset.dtype))
 
     def finish(self) -> None:
-        """Do nothing: no rows wait."""
+        """Do nothing, as no rows wait."""
 
 
 class ChunkWriter(RowWriter):
-    """Filters chunks in threads, if there are filters, and leaves only their place in the file to HDF5.
+    """Filters chunks in threads, if there are filters, and lets HDF5 store them.
 
-    Chunks that share their rows are a band. Rows wait until a band is full::
+    A band is the chunks of the same rows. Rows wait until a band is full::
 
         rows:  [. . . . . . . . . . .]     chunks of 4 rows and half a row's width:
         bands: |       |       |          6 chunks, the last 2 filled up with the fill value
@@ -184,13 +184,13 @@ class ChunkWriter(RowWriter):
         self._row_count = 0
         """Rows in tasks so far."""
         self._extent = 0
-        """Rows that the dataset has room for."""
+        """Rows of the present extent of the dataset."""
         self._waiting: NDArray[np.uint8] | None = None
         self._waiting_count = 0
 
     def append(self, pieces: Sequence[pa.Array]) -> None:
         """Write all bands that are full."""
-        # Joined, what waits for a thread is not all of the piles that the rows are from.
+        # Joined rows, waiting for a thread, do not keep whole piles in memory.
         for rows in [_join(pieces)] if self._pipeline.codes else pieces:
             self._append(rows)
 
@@ -211,7 +211,7 @@ class ChunkWriter(RowWriter):
             self._waiting_count = 0
 
     def _wait(self, values: NDArray[np.uint8]) -> int:
-        """Keep as many rows as the band that waits has room for; write it if it is full. Returns the number."""
+        """Add rows to the waiting band, write it if it is full, and return the number of rows added."""
         if self._waiting is None:
             self._waiting = np.empty((self._band_rows, self._row_bytes), np.uint8)
         start = self._waiting_count
@@ -224,7 +224,7 @@ class ChunkWriter(RowWriter):
         return taken
 
     def _put(self, values: NDArray[np.uint8]) -> None:
-        """Have the chunks of bands filtered, and write them; only the last rows of all may be part of a band."""
+        """Filter and write the chunks of bands; only the last band of all may be partial."""
         rows = values.reshape(len(values), *self._shape)
         places = list(product(range(0, len(rows), self._band_rows), self._inner))
         put = self._tasks.put if self._pipeline.codes else self._tasks.do
@@ -238,7 +238,7 @@ class ChunkWriter(RowWriter):
         return [self._pipeline.encode(self._cut(rows, (row, *inner))) for row, inner in places]
 
     def _cut(self, rows: NDArray[np.uint8], offset: _Offset) -> NDArray[np.uint8]:
-        """Return a chunk of rows, contiguous, and filled up where it reaches over an edge."""
+        """Return a chunk of rows, contiguous, padded with the fill value over the edge."""
         chunk = self._pipeline.chunk
         part = rows[tuple(slice(low, low + width) for low, width in zip(offset, chunk, strict=True))]
         if part.shape[:-1] == chunk:

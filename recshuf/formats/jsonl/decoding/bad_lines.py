@@ -1,4 +1,4 @@
-"""Lines that are no JSON objects, found by checks of whole arrays: parsing stops at the first of them."""
+"""Finds lines that are not JSON objects by checks of whole arrays; parsing would stop at the first one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def find_malformed(lines: pa.Array) -> LineErrors:
-    """Return the errors of lines that are no JSON, or none that can be parsed without risk."""
+    """Return the errors of lines that are not JSON or cannot be parsed safely, by index."""
     errors, rows = LineErrors(), np.arange(len(lines))
     for find, explain in _CHECKS:
         bad = find(lines)
@@ -50,7 +50,7 @@ _CHECKS: tuple[
     tuple[Callable[[pa.Array], NDArray[np.int64]], Callable[[pa.Array, int], BadRecord]],
     ...,
 ] = (
-    # Each relies on those before it.
+    # Each check relies on the earlier ones.
     (_find_not_utf8, lambda _, __: encoding_error()),
     (lambda lines: find_bare(lines, view_offsets(lines)), explain_bare),
     (lambda lines: find_deep(lines, view_offsets(lines)), lambda _, __: too_deep_error()),

@@ -1,4 +1,4 @@
-"""Arrow types that `pyarrow.json` cannot read: which type it reads instead, and the way from there.
+"""Arrow types that `pyarrow.json` cannot read: the type read instead, and the cast from it.
 
 Values of type null are rebuilt as well: inside lists pyarrow gives them the wrong length.
 """
@@ -76,7 +76,7 @@ def cast_column(read: pa.Array, field: pa.Field, rows: int, path: Path) -> pa.Ar
 
 
 def _is_exact(field: pa.Field) -> bool:
-    """Tell whether what pyarrow reads for this field is the result already."""
+    """Tell whether pyarrow reads this field in its own type, so that no cast is needed."""
     kind = field.type
     if pt.is_struct(kind):
         return all(child.nullable and _is_exact(child) for child in kind)
@@ -114,7 +114,7 @@ def _check_lengths(lists: pa.Array, size: int, path: Path) -> None:
 
 
 def check_nulls(values: pa.Array, field: pa.Field, parent: pa.Array | None, path: Path) -> None:
-    """Raise `BadRecord` where a field that may not be null is so in a parent that is there."""
+    """Raise `BadRecord` if a required field is null in a parent that is not."""
     if field.nullable or not values.null_count:
         return
     missing = values.is_null() if parent is None else pc.and_(values.is_null(), parent.is_valid())
@@ -130,18 +130,10 @@ def _cast_scalars(read: pa.Array, kind: pa.DataType, path: Path) -> pa.Array:
         raise BadRecord(f"cannot be read as {kind} ({detail})", path=path) from error
 
 
-def _cast_plainly(read: pa.Array, kind: pa.DataType) -> pa.Array:
-    return read.cast(kind)
-
-
 def _cast_half(read: pa.Array, kind: pa.DataType) -> pa.Array:
-    with np.errstate(over="ignore"):  # what becomes infinite is found with all other such numbers
+    with np.errstate(over="ignore"):  # `check_floats` finds infinite values
         halves = pc.fill_null(read, 0).to_numpy(zero_copy_only=False).astype(np.float16)
     return pa.Array.from_buffers(kind, len(read), [read.buffers()[0], pa.py_buffer(halves)])
-
-
-def _cast_date64(read: pa.Array, kind: pa.DataType) -> pa.Array:
-    return read.cast(pa.date32()).cast(kind)
 
 
 def _cast_time(read: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -175,18 +167,18 @@ _CASTS: tuple[
     tuple[Callable[[pa.DataType], bool], pa.DataType, Callable[[pa.Array, pa.DataType], pa.Array]], ...
 ] = (
     (pt.is_float16, pa.float64(), _cast_half),
-    (pt.is_timestamp, pa.string(), _cast_plainly),
-    (pt.is_date32, pa.string(), _cast_plainly),
-    (pt.is_date64, pa.string(), _cast_date64),
+    (pt.is_timestamp, pa.string(), pa.Array.cast),
+    (pt.is_date32, pa.string(), pa.Array.cast),
+    (pt.is_date64, pa.string(), lambda read, kind: read.cast(pa.date32()).cast(kind)),
     (pt.is_time, pa.string(), _cast_time),
-    (pt.is_duration, pa.int64(), _cast_plainly),
+    (pt.is_duration, pa.int64(), pa.Array.cast),
     (pt.is_binary, pa.string(), _cast_base64),
     (pt.is_large_binary, pa.string(), _cast_base64),
 )
 
 
 def text_only_names(schema: pa.Schema) -> list[str]:
-    """Return the names that stand for text wherever the schema uses them."""
+    """Return the names of fields that are text everywhere in the schema."""
     names: dict[str, bool] = {}
     _collect_names(schema, names)
     return [name for name, is_text in names.items() if is_text]
@@ -204,9 +196,9 @@ def _collect_names(fields: Iterable[pa.Field], names: dict[str, bool]) -> None:
 
 
 def quote_literals(lines: pa.Array, names: list[str]) -> pa.Array:
-    r"""Return lines in which numbers and booleans of the named fields are quoted, digits unchanged.
+    r"""Return lines with the numbers and booleans of the named fields quoted, digits unchanged.
 
-    In valid JSON a name between unescaped quotes with a colon behind it can only be a key.
+    In valid JSON, a name in unescaped quotes followed by a colon is a key.
 
     >>> line = pa.array(['{"id": 1.50, "n": 2}'], pa.large_string())
     >>> quote_literals(line, ["id"]).to_pylist()

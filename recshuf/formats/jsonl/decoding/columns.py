@@ -1,4 +1,4 @@
-"""Nested columns as flat ones that know which row each value belongs to."""
+"""Nested columns flattened, with the row of each value."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Column:
 
 
 def walk_columns(columns: list[pa.Array], names: list[str]) -> Iterator[Column]:
-    """Yield every column and all that is nested in it, parents first; parts of type null are left out."""
+    """Yield every column and its nested columns, parents first, without those of type null."""
     for name, column in zip(names, columns, strict=True):
         yield from _walk((name,), column, lambda positions: positions)
 

@@ -1,4 +1,4 @@
-"""JSON lines to table form: types from all the records, or from a schema."""
+"""JSON lines to table form, with types inferred from the records or given by a schema."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from recshuf.formats.jsonl.decoding.parser import Parser
 
-_MAX_BATCH_BYTES = (1 << 31) - 1  # what the offsets of a string column can count
+_MAX_BATCH_BYTES = (1 << 31) - 1  # limit of the offsets of a string column
 
 
 class JsonDecoder(Decoder):
@@ -33,13 +33,13 @@ class JsonDecoder(Decoder):
     names
         Names of the inputs for messages, by input index.
     schema
-        Table form, where the types are not to be inferred. Fields that it lacks are errors.
+        Schema of the table form; other fields are errors. Default: inferred from the records.
     header_lines
-        Lines of each input that come before its row 0.
+        Lines of each input before its row 0.
     field
-        Path of the only field that is wanted: as soon as its type is known, no other column is parsed.
+        Path of the only field to decode: once its type is known, no other column is parsed.
     sets_bad_aside
-        Whether `observe` returns the lines that are no records, and does not raise.
+        Whether `observe` returns bad lines instead of raising.
 
     Raises
     ------
@@ -79,14 +79,14 @@ class JsonDecoder(Decoder):
         return self._final_parser.schema if self._final_parser else None
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
-        """Learn the types of some records, and make sure that they can be decoded.
+        """Learn the types of records, and check that they can be decoded.
 
         Raises
         ------
         InputError
             Naming input, line and field, when a line is not a JSON object, when its types do not fit those of
-            other lines or the schema, or when a number would be altered. If the bad are set aside: when lines
-            that are records by themselves do not fit together.
+            other lines or the schema, or when a number would be altered. If bad lines are set aside: only when
+            good lines have conflicting types.
         """
         records = as_lines(batch.column(0))
         rows = Rows(input_index, np.arange(first_row, first_row + len(records)))
@@ -102,7 +102,7 @@ class JsonDecoder(Decoder):
         Raises
         ------
         UsageError
-            When the field that is wanted is none of them.
+            When the field to decode is none of them.
         """
         return self._finish_parser().schema
 
@@ -116,7 +116,7 @@ class JsonDecoder(Decoder):
         SchemaMismatch
             When a record does not fit the schema inferred from the first ones.
         InputError
-            When another one does not, which only happens if it was not observed.
+            When a record does not fit because it was not observed.
         """
         parser, lines = self._finish_parser(), as_lines(batch.column(0))
         if batch.nbytes > _MAX_BATCH_BYTES:
@@ -132,7 +132,7 @@ class JsonDecoder(Decoder):
         return self._final_parser
 
     def _narrow(self, parser: Parser) -> Parser:
-        """Return a parser of no more than the field that is wanted."""
+        """Return a parser of the field to decode only."""
         return parser if self._field is None else parser.narrow(self._field)
 
 

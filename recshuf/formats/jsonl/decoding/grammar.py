@@ -1,8 +1,8 @@
-"""The grammar of JSON, checked for whole arrays of lines by rewriting them.
+"""Checks the JSON grammar of whole arrays of lines by rewriting them.
 
-Strings become one sign, all other scalars another, and then, from the inside out, objects and arrays of such signs become
-the second sign, until nothing changes any more. Of a line that is one JSON object, this leaves one sign.
-Numbers may be NaN and infinities, as for `pyarrow.json`; what numbers and escapes mean is not looked at.
+Strings become one token and all other scalars a second one. Then, from the inside out, objects and arrays of tokens
+become the second token, until nothing changes. A line that is one JSON object ends as one token.
+NaN and infinities are numbers, as for `pyarrow.json`. The values of numbers and escapes are not checked.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_ROUNDS = 130  # objects and arrays that nest deeper are refused for that
-_CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"  # allowed nowhere, and so free to be signs
+_ROUNDS = 130  # deeper nesting is refused elsewhere
+_CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"  # not allowed in JSON, so free for tokens
 _REWRITES = (
     (r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"', "\x01"),
     (

@@ -1,4 +1,4 @@
-"""Where the types of JSON records come from: a schema given, or all the records. Both safe to use from many threads."""
+"""Types of JSON records, given by a schema or inferred from all records. Thread-safe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Found = tuple[list[Column], Shape | None]
 
 MAX_FIELDS = 16_384
-"""How many fields are inferred at most: every one takes memory for every record."""
+"""Most fields that are inferred: each takes memory for every record."""
 
 
 class GivenTypes:
@@ -33,7 +33,7 @@ class GivenTypes:
     Parameters
     ----------
     others
-        What to do with fields that the schema lacks, as `Parser` has it.
+        See `Parser`.
 
     Raises
     ------
@@ -45,12 +45,12 @@ class GivenTypes:
         self.parser = Parser(schema, lenient=True, others=others)
 
     def learn(self, lines: pa.Array, rows: Rows) -> None:  # noqa: ARG002 - the same for both
-        """Make sure that lines fit.
+        """Check that lines fit the schema.
 
         Raises
         ------
         BadRecord
-            Otherwise, naming the field if there is a single line.
+            When one does not; of a single line, it names the field.
         """
         check_lines(lines)
         try:
@@ -62,20 +62,20 @@ class GivenTypes:
         check_floats(columns, lines, as_given=True)
 
     def find_error(self, lines: pa.Array) -> BadRecord | None:
-        """Return what is wrong with lines; None if they fit."""
+        """Return the error of lines; None if they fit."""
         return _find_error(self, lines)
 
 
 class InferredTypes:
     """Types that hold all records seen so far.
 
-    Once some lines are known, others are parsed by the types so far, which finds what is new by failing. Only
-    lines before the first appearance of a field are always inferred: they may put it earlier.
+    Later lines are parsed by the types so far, and types are inferred again when that fails. Lines before the
+    latest first appearance of a field are always inferred, since fields may appear earlier in them.
 
     Parameters
     ----------
     field
-        Path of the only field whose type is wanted: as soon as it is known, lines are parsed for it alone.
+        Path of the only field to decode: once its type is known, no other column is parsed.
     """
 
     def __init__(self, field: str | None = None) -> None:
@@ -97,10 +97,10 @@ class InferredTypes:
         Raises
         ------
         BadRecord
-            When a line is not a JSON object, or a number cannot be held; then nothing was learned, unless the
-            fields have become too many.
+            When a line is not a JSON object, or a number cannot be represented. Then nothing is learned, except
+            when there are too many fields.
         Conflict
-            When the types do not fit those seen before.
+            When types conflict with earlier ones.
         """
         check_lines(lines)
         columns, shape = self._read(lines, rows)
@@ -114,11 +114,11 @@ class InferredTypes:
                     self._note_inexact(column.path, rows.position(row))
 
     def find_error(self, lines: pa.Array) -> BadRecord | None:
-        """Return what is wrong with lines, whatever has been learned; None if they are records."""
+        """Return the error of lines by themselves, ignoring the types so far; None if they are good."""
         return _find_error(InferredTypes(), lines)
 
     def _read(self, lines: pa.Array, rows: Rows) -> Found:
-        """Return the columns of lines, and their shape if it had to be inferred."""
+        """Return the columns of lines, and their shape if it was inferred."""
         columns = self._parse_as_known(lines, rows.position(0))
         return self._infer(lines, rows) if columns is None else (columns, None)
 
@@ -129,7 +129,7 @@ class InferredTypes:
             return None
         try:
             return list(walk_columns(parser.parse(lines), parser.schema.names))
-        except BadRecord:  # a new field, another type, or an error that inference will tell
+        except BadRecord:  # a new field, another type, or an error that inference reports
             return None
 
     def _infer(self, lines: pa.Array, rows: Rows) -> Found:
@@ -154,7 +154,7 @@ class InferredTypes:
                 raise _too_many_fields()
             self._parser = self._probe = Parser(pa.schema(self._root.to_fields()))
             if self._field is not None:
-                with suppress(UsageError):  # it has not come yet
+                with suppress(UsageError):  # not seen yet
                     self._probe = self._parser.narrow(self._field)
             self._last_appearance = self._root.last_appearance()
 

@@ -1,9 +1,8 @@
-"""Lines that should be JSON objects: what is wrong with them before and without parsing their values.
+"""Checks of lines before their values are parsed: each must be one JSON object.
 
-`pyarrow.json` reads a run of values and does not care which line they are on. What `check_lines` makes sure of
-(every line begins with ``{`` and ends with ``}``) closes that gap: a ``}`` followed by a ``{`` is valid JSON
-only between top-level values, so every line break is such a place, every line holds at least one whole object,
-and as many rows as lines means exactly one in each.
+`pyarrow.json` reads a sequence of values and ignores line breaks. `check_lines` checks that every line begins with
+``{`` and ends with ``}``. In valid JSON, ``}`` is followed by ``{`` only between top-level values, so every line holds
+at least one whole object. If there are as many rows as lines, every line holds exactly one.
 """
 
 from __future__ import annotations
@@ -22,25 +21,25 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Path = tuple[str | None, ...]
-"""Way to a nested value: field names from the outside in, None for "each element"."""
+"""Path of a nested value: field names from the outside in, None for "each element"."""
 
 MAX_DEPTH = 128
-"""How deep objects and arrays may nest, as Arrow's own code recurses over types."""
+"""Most levels of objects and arrays: Arrow recurses over types."""
 PIECE_BYTES = 512 << 10
-"""How much is parsed at once only to be looked at: its memory stays with the allocator from piece to piece."""
+"""Bytes parsed at once for observing: the allocator reuses the memory for the next piece."""
 KEPT_PIECE_BYTES = 8 << 20
-"""How much is parsed at once where the columns are kept: mostly all of them, so that none are joined."""
+"""Bytes parsed at once for decoding: most batches are one piece, so no columns are joined."""
 _PIECE_ROWS = 4096
 _PIECE_CELLS = 1 << 26  # values of all columns of a piece, nulls where an object lacks a field included
-_SEARCH_BYTES = 1 << 16  # masks this small stay with the allocator
-_UNSAFE_BRACKETS = 2048  # far less than the 10,000 levels that were seen to overflow the stack
+_SEARCH_BYTES = 1 << 16  # the allocator reuses masks this small
+_UNSAFE_BRACKETS = 2048  # some 10,000 levels overflow the stack
 _MAX_DETAIL = 160
 _SPACE = " \t\r\n"
 _QUOTED = r'"(?s:[^"\\]|\\.)*"'
 
 
 class BadRecord(Exception):  # noqa: N818 - becomes an InputError as soon as file and line are known
-    """Something wrong within some lines.
+    """An error in one of some lines.
 
     Parameters
     ----------
@@ -49,9 +48,9 @@ class BadRecord(Exception):  # noqa: N818 - becomes an InputError as soon as fil
     path
         The field concerned; None for the record as a whole.
     row
-        Index of the line; None when any of the lines may be the one.
+        Index of the line; None when not known.
     suspect
-        Index of the line that is probably the one, where `row` is not known.
+        Index of the probable line, if `row` is not known.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class BadRecord(Exception):  # noqa: N818 - becomes an InputError as soon as fil
         self.row = row
         self.suspect = suspect
         self.line_errors: LineErrors = {}
-        """Every line that is bad in the same way and whatever the other lines are; empty where not known."""
+        """Errors of all lines that are bad in this way by themselves; empty if not known."""
         super().__init__(problem)
 
     @property
@@ -79,7 +78,7 @@ class BadRecord(Exception):  # noqa: N818 - becomes an InputError as soon as fil
 
 
 LineErrors = dict[int, BadRecord]
-"""What is wrong with each of the bad ones of some lines, by the index of the line."""
+"""Errors of bad lines, by the index or row of the line."""
 
 
 def name_path(path: Path) -> str:
@@ -92,30 +91,30 @@ def name_path(path: Path) -> str:
 
 
 def shorten(text: str) -> str:
-    """Return what a library says as part of a one-line message: values in it may be long and hold line breaks."""
+    """Return the message of a library for use in a one-line message: it may be long and hold line breaks."""
     text = " ".join(text.split())
     return text if len(text) <= _MAX_DETAIL else f"{text[:_MAX_DETAIL]}..."
 
 
 def as_lines(records: pa.Array) -> pa.Array:
-    """Return a large_binary array as large_string, without a copy and without looking at it."""
+    """Return a large_binary array as large_string, without a copy or validation."""
     return pa.Array.from_buffers(pa.large_string(), len(records), records.buffers(), offset=records.offset)
 
 
 def cut_pieces(lines: pa.Array) -> Iterator[tuple[int, pa.Array]]:
-    """Yield pieces of lines whose fields are not known, each with the index of its first line."""
+    """Yield pieces of lines with unknown fields, each with the index of its first line."""
 
     def bound_cells(data: NDArray[np.uint8], rows: int) -> int:
-        return rows * _count_byte(data, ord(":"))  # were every colon behind a field of its own
+        return rows * _count_byte(data, ord(":"))  # as if every colon belonged to another field
 
     return _cut(lines, PIECE_BYTES, _PIECE_ROWS, bound_cells)
 
 
 def cut_kept_pieces(lines: pa.Array, field_count: int) -> Iterator[pa.Array]:
-    """Yield pieces of lines that have `field_count` fields at all levels, large ones."""
+    """Yield large pieces of lines that have `field_count` fields at all levels."""
 
     def bound_cells(data: NDArray[np.uint8], rows: int) -> int:
-        # Every object, and every null that may stand for one, has a value in each column at most.
+        # Every object, or null in its place, has at most one value in each column.
         roughly = (rows + data.size) * field_count
         if roughly <= _PIECE_CELLS:
             return roughly
@@ -149,12 +148,12 @@ def _count_byte(data: NDArray[np.uint8], byte: int) -> int:
 
 
 def check_lines(lines: pa.Array) -> None:
-    """Make sure that lines (at least one) are UTF-8, begin and end like objects, and can be parsed without risk.
+    """Check that lines (at least one) are UTF-8, begin and end like objects, and can be parsed safely.
 
     Raises
     ------
     BadRecord
-        Otherwise.
+        When one is not or cannot.
     """
     try:
         lines.validate(full=True)
@@ -177,7 +176,7 @@ def encoding_error(row: int | None = None) -> BadRecord:
 
 
 def find_bare(lines: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the lines that do not begin and end like objects."""
+    """Return the indices of lines that do not begin and end like objects."""
     data = view_data(lines)
     plain = np.diff(offsets) > 2
     starts, ends = offsets[:-1][plain], offsets[1:][plain]
@@ -206,7 +205,7 @@ def explain_bare(lines: pa.Array, row: int) -> BadRecord:
 
 
 def find_deep(lines: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the lines that nest dangerously deep; `MAX_DEPTH` itself is checked on the parsed types."""
+    """Return the indices of lines whose nesting may overflow the stack; types are checked against `MAX_DEPTH` later."""
     rows = np.flatnonzero(np.diff(offsets) > 2 * _UNSAFE_BRACKETS)
     rows = rows[_count_brackets(lines, offsets, rows) > _UNSAFE_BRACKETS] if len(rows) else rows
     if not len(rows):
@@ -218,7 +217,7 @@ def find_deep(lines: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
 def _count_brackets(
     lines: pa.Array, offsets: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return how many brackets and braces open in each of these lines, in strings too."""
+    """Return the number of opening brackets and braces in each of these lines, including those in strings."""
     data = view_data(lines)
     first, last = int(offsets[rows[0]]), int(offsets[rows[-1] + 1])
     found = [
@@ -233,7 +232,7 @@ def _count_brackets(
 
 
 def _depths(bare: pa.Array) -> NDArray[np.int32]:
-    """Return the greatest nesting depth of each line; strings are left out of the lines already."""
+    """Return the greatest nesting depth of each line; the lines have no strings."""
     offsets = view_offsets(bare)
     data = view_bytes(bare)
     steps = ((data | 32) == ord("{")).astype(np.int8) - ((data | 32) == ord("}")).astype(np.int8)

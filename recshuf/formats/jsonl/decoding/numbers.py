@@ -1,4 +1,4 @@
-"""Numbers that a column's type would alter: found on whole columns, confirmed on the text of the few suspects."""
+"""Finds numbers that a column's type would alter: suspects in whole columns, confirmed in the text of their lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TYPE_REMEDY = "give the field a type with --schema, such as string, uint64 or de
 
 
 def check_floats(columns: Sequence[Column], lines: pa.Array, *, as_given: bool) -> None:
-    """Make sure that every float of these columns is a number, and that no integer among them lost digits.
+    """Check that every float of these columns is finite, and that no integer among them lost digits.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def check_floats(columns: Sequence[Column], lines: pa.Array, *, as_given: bool) 
     Raises
     ------
     BadRecord
-        Otherwise, with the row, and with the errors of lines that are bad whatever the others are.
+        For the first such line, with its row and `line_errors`.
     """
     floats = [column for column in columns if pt.is_floating(column.values.type)]
     suspects = [(column, *_find_suspects(column)) for column in floats]
@@ -59,7 +59,7 @@ def check_floats(columns: Sequence[Column], lines: pa.Array, *, as_given: bool) 
 
 
 def _find_suspects(column: Column) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the positions of numbers that are none or may have lost digits, and these numbers."""
+    """Return the positions and values of floats that are not finite or may have lost digits."""
     values = _numbers(column.values).astype(np.float64, copy=False)
     suspects = np.flatnonzero(~(np.abs(values) < _EXACT))
     return suspects, values[suspects]
@@ -81,7 +81,7 @@ def _collect_inexact(
     *,
     as_given: bool,
 ) -> None:
-    """Compare large floats with their text: integers of 16 digits and more that are no double are errors."""
+    """Compare large floats with their text: integers of 16 or more digits that float64 cannot hold are errors."""
     rows = np.unique(column.rows(suspects))
     texts = lines.take(pa.array(rows))
     is_long = pc.match_substring_regex(texts, _LONG_INTEGER).to_numpy(zero_copy_only=False)

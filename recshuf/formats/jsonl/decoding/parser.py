@@ -1,4 +1,4 @@
-"""JSON lines to Arrow arrays: every call of `pyarrow.json`, and what its complaints mean."""
+"""JSON lines to Arrow arrays by `pyarrow.json`, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NOISE = re.compile(rf"^{_PARSE_ERROR}|\.? in row \d+$")
 def infer_schema(lines: pa.Array) -> pa.Schema:
     """Return the types pyarrow finds in lines that `check_lines` accepts, fields in order of appearance.
 
-    Only the types are to be trusted: of lists that begin with nulls pyarrow loses elements.
+    Only the types are correct: pyarrow loses elements of lists that begin with nulls.
 
     Raises
     ------
@@ -49,11 +49,11 @@ class Parser:
     Parameters
     ----------
     schema
-        Of the columns to return.
+        Schema of the columns to return.
     lenient
-        Take numbers and booleans, as they are written, for texts where the schema says so.
+        Accept numbers and booleans, as they are written, for fields that are text in the schema.
     others
-        What to do with fields that the schema lacks: ``error`` or ``ignore``.
+        Treatment of fields that the schema lacks: ``error`` or ``ignore``.
 
     Raises
     ------
@@ -77,7 +77,7 @@ class Parser:
         return self._others == "error"
 
     def narrow(self, path: str) -> Parser:
-        """Return a parser that leaves out all but the column in which a field is.
+        """Return a parser of the one column that holds a field.
 
         Raises
         ------
@@ -121,7 +121,7 @@ def _count_fields(kind: pa.DataType) -> int:
 
 
 def explain_misfit(line: pa.Array, parser: Parser, error: BadRecord) -> BadRecord:
-    """Return an error that names the field because of which a parser does not accept a single line."""
+    """Return the error of a single line that a parser refuses, naming the field if possible."""
     if error.path is not None:
         return error
     try:
@@ -156,7 +156,7 @@ def _surplus_paths(found: list[pa.Field], wanted: list[pa.Field], path: Path) ->
 
 
 def _single_fields(fields: list[pa.Field], path: Path) -> Iterator[tuple[Path, pa.Field]]:
-    """Yield, for each field without structs inside, its path and a field that leads there and nowhere else."""
+    """Yield, for each field without structs inside, its path and a top-level field that holds it alone."""
     for field in fields:
         if not pt.is_struct(field.type) or not field.type.num_fields:
             yield (*path, field.name), field

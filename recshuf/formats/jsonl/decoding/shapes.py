@@ -1,4 +1,4 @@
-"""What types the fields of JSON records have, merged over all the records whatever the order they are seen in."""
+"""Types of the fields of JSON records, merged over all records in any order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Position(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Which records some lines are: their input, and the ascending row of each line."""
+    """Input of some lines, and their ascending rows."""
 
     input_index: int
     numbers: NDArray[np.int64]
@@ -42,10 +42,10 @@ class Rows(NamedTuple):
 
 
 class Appearance(NamedTuple):
-    """Where a field was first seen: the first record of the lines parsed together, then the index of the field there.
+    """First appearance of a field: the first record of the lines parsed together, and the field's index there.
 
-    The smallest over all lines parsed gives the order of first appearance, however the lines were cut: of two
-    fields that first appear in different cuts the record decides, of two in the same cut the index.
+    The minimum over all lines orders fields by first appearance, however the lines were cut: the record decides between
+    cuts, the index within one.
     """
 
     position: Position
@@ -53,7 +53,7 @@ class Appearance(NamedTuple):
 
 
 class Conflict(Exception):  # noqa: N818 - becomes an InputError in the decoder, which knows the names of inputs
-    """Two types of one field that no type holds both of, or integers and floats that float64 does not."""
+    """Two types of one field that no type can hold, or integers and floats that float64 cannot."""
 
     def __init__(self, path: Path, one: Shape, other: Shape) -> None:
         self.path = path
@@ -64,7 +64,7 @@ class Conflict(Exception):  # noqa: N818 - becomes an InputError in the decoder,
 
 @dataclass(slots=True)
 class Shape:
-    """The type of one field as far as it has been seen."""
+    """The type of one field in the records so far."""
 
     kind: str
     """null, boolean, integer, float, string, object or array."""
@@ -74,9 +74,9 @@ class Shape:
     inexact: Position | None = None
     """A record in which the field is an integer that float64 cannot hold exactly."""
     fields: dict[str, Shape] = field(default_factory=dict)
-    """Of an object."""
+    """Fields of an object."""
     element: Shape | None = None
-    """Of an array."""
+    """Type of the elements of an array."""
 
     def find(self, path: Path) -> Shape | None:
         """Return the shape at a path below this one."""
@@ -101,7 +101,7 @@ class Shape:
         return [pa.field(name, shape.to_type()) for name, shape in ordered]
 
     def last_appearance(self) -> Position:
-        """Return the latest position at which any field below was first seen."""
+        """Return the latest first appearance of this field and all nested ones."""
         children = [*self.fields.values(), *([self.element] if self.element else [])]
         return max([self.first.position, *(child.last_appearance() for child in children)])
 
@@ -145,7 +145,7 @@ def _shape_of_type(kind: pa.DataType, first: Appearance, depth: int) -> Shape:
         return _shape_of_fields(list(kind), first, depth)
     if pt.is_list(kind):
         return Shape("array", first, element=_shape_of_type(kind.value_type, first, depth + 1))
-    if pt.is_timestamp(kind):  # pyarrow guesses times from texts; a text stays as it was written
+    if pt.is_timestamp(kind):  # pyarrow infers times from texts; texts stay as written
         return Shape("string", first)
     return Shape(next(name for name, arrow_type in _ARROW_TYPES.items() if arrow_type == kind), first)
 

@@ -1,1 +1,1 @@
-"""What a Parquet file says of itself: footer, page headers, schema elements."""
+"""Metadata of Parquet files: footer, page headers, schema elements."""

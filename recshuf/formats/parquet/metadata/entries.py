@@ -1,7 +1,7 @@
-"""Entries of decoded rows, counted to be held against the footer.
+"""Counts the entries of decoded rows, to be compared with the footer.
 
-A column chunk holds one entry for each value, null and empty list, and only their repetition levels tell which row they
-belong to. Rows that have moved from one row group into another have the wrong number of them.
+A column chunk holds one entry for each value, null and empty list; only repetition levels assign them to rows. If rows
+moved from one row group into another, the numbers of entries differ.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class EntryCount:
 
 
 def _count_flat(kind: pa.DataType, rows: Sequence[int]) -> list[Any]:
-    """Return the entries of each Parquet column that the type alone tells; nothing for one that has to be counted."""
+    """Return the entries of each Parquet column if the type determines them; empty if they have to be counted."""
     if not is_countable(kind):
         return [None for _ in leaf_types(kind)]
     storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind

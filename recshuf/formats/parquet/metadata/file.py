@@ -1,4 +1,4 @@
-"""One Parquet file opened for reading, and what its failures mean."""
+"""One Parquet file opened for reading, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _KEYLESS = "is encrypted, and recshuf has no keys"
 
 
 def path_of(file: InputFile) -> Path:
-    """Return where an input lies.
+    """Return the path of an input.
 
     Raises
     ------
     UsageError
         When it is a stream: the index of a Parquet file is at its end.
     InputError
-        When it is a pipe or a device, which is one as well; opening it could block for ever.
+        When it is a pipe or a device; opening it could block forever.
     """
     if file.path is None:
         raise UsageError(f"{file.name}: Parquet cannot be read from a stream; give the path of a file")
@@ -55,7 +55,7 @@ def path_of(file: InputFile) -> Path:
 
 @contextmanager
 def explained(name: str, place: str | None = None) -> Iterator[None]:
-    """Turn whatever a library raises over a bad file into an `InputError` that names it."""
+    """Turn the exceptions of libraries for a bad file into an `InputError` that names it."""
     try:
         yield
     except InputError:
@@ -65,7 +65,7 @@ def explained(name: str, place: str | None = None) -> Iterator[None]:
 
 
 def explain(error: BaseException, name: str, place: str | None = None) -> InputError:
-    """Return the `InputError` that says what an exception of the Parquet reader means."""
+    """Return the `InputError` for an exception of the Parquet reader."""
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError):
         return InputError(
@@ -111,10 +111,10 @@ def check_magic(name: str, stream: BinaryIO) -> int:
 
 
 class FooterBin:
-    """Has the memory of footers given back in time.
+    """Frees the memory of footers in time.
 
-    A footer and its Parquet schema refer to each other inside pyarrow, so that once that schema has been asked for, only
-    the collector of such cycles frees them. It counts objects, and these are two, of 50 MB in a file of 10,000 row groups.
+    A footer and its Parquet schema refer to each other inside pyarrow, so after access to the schema only the garbage
+    collector frees them. It counts objects: these are two, of 50 MB for a file of 10,000 row groups.
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class FooterBin:
         self._held_bytes = 0
 
     def add(self, footer_bytes: int) -> None:
-        """Hear that a footer that takes so many bytes in its file will soon be without use."""
+        """Count a footer of so many bytes in its file, which will soon be unused."""
         with self._lock:
             self._held_bytes += footer_bytes
             is_full = self._held_bytes > _BIN_BYTES
@@ -133,7 +133,7 @@ class FooterBin:
 
 
 BIN = FooterBin()
-"""Of all footers of the process."""
+"""Bin of all footers of the process."""
 
 
 class OpenFile:
@@ -144,9 +144,9 @@ class OpenFile:
     name
         The input as messages show it.
     path
-        Where it lies.
+        Path of the file.
     metadata
-        Its footer, where that has been read already.
+        Its footer, if already read.
     int96_unit
         Unit of time stamps stored as INT96.
     """
@@ -199,20 +199,20 @@ class OpenFile:
 
     @cached_property
     def columns(self) -> pq.ParquetSchema:
-        """The Parquet schema. To ask for it costs a collection of garbage every few thousand files; see `FooterBin`."""
+        """The Parquet schema. Access costs a garbage collection every few thousand files; see `FooterBin`."""
         BIN.add(self.metadata.serialized_size)
         return self.parquet.schema
 
     def read_at(self, place: int, most_bytes: int) -> bytes:
-        """Return the bytes from a place on, fewer at the end of the file."""
+        """Return the bytes from an offset on, fewer at the end of the file."""
         content: bytes = self._handle.read_at(most_bytes, place)
         return content
 
     def batches(self, groups: Sequence[int], leaves: Sequence[int], rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the columns with these leaf indices of row groups that follow each other, `rows` rows at a time.
 
-        Over several, pyarrow takes what a column lacks in one from the next, and leaves what it has too much for the next,
-        so that rows come apart without an error. `set_batch_rows` changes the number for the batches after the next
+        Over several row groups, pyarrow fills up a column that is too short from the next group, and leaves surplus values
+        to the next group, so rows can be torn apart without an error. `set_batch_rows` takes effect after the next
         ``next``.
         """
         iterator = self.parquet.reader.iter_batches(
@@ -232,7 +232,7 @@ class OpenFile:
 
 
 def name_groups(groups: Sequence[int]) -> str:
-    """Return row groups that follow each other in words.
+    """Return consecutive row groups in words.
 
     >>> name_groups([3]), name_groups([3, 4, 6])
     ('row group 3', 'row groups 3 to 6')

@@ -1,4 +1,4 @@
-"""What is kept of the footer of one Parquet file."""
+"""The footer of one Parquet file, reduced to the facts in use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PARSED = 6
 """Memory of a footer, as a multiple of its bytes in the file: 9 MB for 10,000 row groups took 47 to 62."""
 _PAGE_BYTES = 1 << 20
 _PAGE_VALUES = 1024
-_MOST_COLUMNS = 100_000  # each takes some 0.3 ms and 10 KB: a file of a few MB could claim any number
+_MOST_COLUMNS = 100_000  # each takes some 0.3 ms and 10 KB, and a file of a few MB could claim any number
 _MOST_ROWS = 1 << 56
 
 
@@ -44,9 +44,9 @@ class Footer:
     int96_unit: str
     """Unit in which those are read."""
     is_paged: bool
-    """Whether it is from a writer whose pages are small."""
+    """Whether its writer makes small pages."""
     parsed_bytes: int
-    """Memory that it takes while the file is open, about."""
+    """Estimated memory of the footer while the file is open."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -55,7 +55,7 @@ class Footer:
 
     @property
     def row_count(self) -> int:
-        """Rows of the file, from the row groups: the count for the whole file is wrong in some."""
+        """Rows of the file, summed over row groups: the count for the file is wrong in some files."""
         return sum(self.group_rows)
 
     @property
@@ -69,26 +69,26 @@ class Footer:
         return [leaf for column in sorted(columns) for leaf in range(starts[column], starts[column + 1])]
 
     def page_bytes(self, columns: Sequence[int]) -> int:
-        """Return what pages, dictionaries and read buffers of these columns hold at once, at most.
+        """Return the peak memory of pages, dictionaries and read buffers of these columns.
 
-        That is some MiB for each Parquet column, or the largest row group where pages may be huge.
+        This is some MiB for each Parquet column, or the largest row group if pages may be huge.
         """
         group_bytes = max(self.group_bytes, default=0)
         leaf_count = len(self.leaves(columns))
         whole = 2 * group_bytes
-        # Writers look at a page's size once in so many values, so that pages of long values are large.
+        # Writers check the size of a page every `_PAGE_VALUES` values, so pages of long values are large.
         long_pages = 2 * _PAGE_VALUES * group_bytes // max((1, *self.group_rows))
         pages = min(whole, 3 * _PAGE_BYTES * leaf_count + long_pages) if self.is_paged else whole
         return pages + min(group_bytes, BUFFER_BYTES * leaf_count)
 
 
 def open_footer(name: str, path: Path, schemas: DeclaredSchemas) -> tuple[OpenFile, Footer]:
-    """Open a file and read what is needed of its footer; the caller closes the file.
+    """Open a file and read its footer; the caller closes the file.
 
     Raises
     ------
     InputError
-        When it cannot be read, or is none that holds records.
+        When it cannot be read or holds no records.
     """
     with explained(name), path.open("rb", buffering=0) as stream:
         file_bytes = check_magic(name, stream)
@@ -121,7 +121,7 @@ def _read_footer(file: OpenFile, path: Path, file_bytes: int, schemas: DeclaredS
     rows = tuple(group.num_rows for group in groups)
     _check_holds_records(file.name, path, rows, metadata.num_columns)
     int96 = _find_int96(file, declared)
-    # Spark counts microseconds, and its times may lie outside the range of nanoseconds; others store these.
+    # Spark counts microseconds, and its times may exceed the range of nanoseconds; other writers store nanoseconds.
     unit = "us" if int96 and b"org.apache.spark.version" in (metadata.metadata or {}) else "ns"
     sizes = tuple(group.total_byte_size for group in groups)
     is_paged = str(metadata.created_by).startswith(_PAGED_WRITERS)
@@ -130,7 +130,7 @@ def _read_footer(file: OpenFile, path: Path, file_bytes: int, schemas: DeclaredS
 
 
 def _find_int96(file: OpenFile, declared: Declared) -> tuple[int, ...]:
-    """Return the Arrow columns that hold INT96, which the library always makes time stamps of."""
+    """Return the Arrow columns that hold INT96, which pyarrow reads as time stamps."""
     starts = declared.leaf_starts
     return tuple(
         index

@@ -1,7 +1,7 @@
-"""How deep the schema of a Parquet file nests, found before the library builds it: some versions do that recursively.
+"""Nesting depth of the schema of a Parquet file, checked before the library builds it: some versions do so recursively.
 
-The schema is the list in field 2 of the footer, the groups and columns in order, and a group tells in its field 5 how
-many of those behind it are its own.
+The schema is the list in field 2 of the footer: groups and columns in order. Field 5 of a group is the number of its
+children, which follow it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 _MOST_LEVELS = 100
 _FEW_ELEMENTS = 1000
-"""A schema of so few elements cannot nest deep enough to matter."""
+"""A schema of at most so many elements is not checked."""
 _HEAD_BYTES = 32
 _SCHEMA, _CHILDREN = 2, 5
 
 
 def check_nesting(name: str, stream: BinaryIO, file_bytes: int) -> None:
-    """Refuse a file whose schema nests too deep; what cannot be followed is left to the library to refuse.
+    """Refuse a file whose schema nests too deep; a footer that cannot be parsed is left to the library.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def check_nesting(name: str, stream: BinaryIO, file_bytes: int) -> None:
 
 
 def _find_schema(footer: ThriftReader) -> int:
-    """Go to the first element of the schema and return how many there are; 0 where there is no schema."""
+    """Go to the first element of the schema and return their number; 0 without a schema."""
     field, kind = footer.read_field(0)
     while kind and (field, kind) != (_SCHEMA, LIST):
         footer.skip(kind)
@@ -53,7 +53,7 @@ def _find_schema(footer: ThriftReader) -> int:
 
 
 def _find_depth(footer: ThriftReader) -> int:
-    """Return how many levels there are, or one more than allowed."""
+    """Return the number of levels, at most one more than allowed."""
     open_groups: list[int] = []  # how many elements each group still lacks
     deepest = 0
     for _ in range(_find_schema(footer)):

@@ -1,8 +1,8 @@
-"""Values that page headers claim, held against the decoded rows: no checksum covers a header, and pyarrow believes it.
+"""Compares the value counts of page headers with the decoded rows: no checksum covers headers, and pyarrow trusts them.
 
-Where a page claims more values than it has, padding is read as some, and all values of the pages behind it move along,
-without an error. Nothing else of a header is compared with the footer: footers of sound files list encodings that no page
-has and lack some that pages have, or count values without nulls, and pages may hold levels that their column does not need.
+If a page claims more values than it has, padding is read as values, and the values of later pages move, without an error.
+Other fields of headers are not compared with the footer: even sound files disagree in encodings, in whether counts
+include nulls, and in levels that a column does not need.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from recshuf.formats.parquet.metadata.thrift import Struct
 
 _WINDOW_BYTES = (1 << 13, 1 << 16, 1 << 24)
-"""What is read from the beginning of a header, until it is whole: its statistics may hold long values."""
-# Numbers of fields in parquet.thrift: in a page header its size in the file and the header of a data page, of both versions,
-# and in that one its number of values.
+"""Bytes read for a header, in turn until it is complete: its statistics may hold long values."""
+# Field numbers in parquet.thrift: in a page header, the size in the file and the headers of data pages of both versions; in
+# these, the number of values.
 _STORED_BYTES = 3
 _DATA_PAGES = (5, 8)
 _VALUES = 1
@@ -34,14 +34,14 @@ _VALUES = 1
 def check_pages(file: OpenFile, groups: Sequence[int], leaves: Sequence[int], entries: EntryCount) -> None:
     """Check that the pages of row groups claim as many values as their rows have entries.
 
-    The rows must have been read before: pyarrow ends the process over metadata that it cannot parse.
+    The rows must have been read before: pyarrow aborts the process on column metadata that it cannot parse.
 
     Parameters
     ----------
     leaves
         Indices of the Parquet columns.
     entries
-        Of the row groups in these columns.
+        Entries of the row groups in these columns.
 
     Raises
     ------
@@ -63,8 +63,8 @@ def _check_chunk(headers: _Headers, group: int, chunk: pq.ColumnChunkMetaData, c
     except (IndexError, RecursionError):
         problem = "the header of a page cannot be read"
     else:
-        # Of lists, pages that claim too few values make rows shorter, so that both agree. Where footers are wrong, they
-        # leave out nulls, and so have too few as well.
+        # Pages of lists that claim too few values make rows shorter, so pages and rows agree; the footer then has more.
+        # Wrong footers leave out nulls, and so have fewer.
         if claimed == count and (claimed >= chunk.num_values or "." not in chunk.path_in_schema):
             return
         problem = (
@@ -76,7 +76,7 @@ def _check_chunk(headers: _Headers, group: int, chunk: pq.ColumnChunkMetaData, c
 
 
 class _Headers:
-    """The page headers of a file; what is read for one serves for those that lie near."""
+    """The page headers of a file; one read serves for all headers near it."""
 
     def __init__(self, file: OpenFile) -> None:
         self.file = file
@@ -84,7 +84,7 @@ class _Headers:
         self._start = 0
 
     def count_values(self, chunk: pq.ColumnChunkMetaData) -> int:
-        """Return how many values the data pages claim, up to where pyarrow stops reading.
+        """Return the values that the data pages claim, up to the page at which pyarrow stops.
 
         Raises `IndexError` or `RecursionError` where there is no header.
         """
@@ -104,7 +104,7 @@ class _Headers:
         return values
 
     def _read(self, place: int) -> tuple[Struct, int]:
-        """Return the header at a place, and where it ends."""
+        """Return the header at an offset, and its end."""
         for size in (0, *_WINDOW_BYTES):
             if size:
                 self._window, self._start = self.file.read_at(place, size), place

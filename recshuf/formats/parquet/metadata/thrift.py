@@ -1,8 +1,8 @@
-"""Thrift in the compact protocol, which footers and page headers of Parquet are written in.
+"""The Thrift compact protocol, the encoding of Parquet footers and page headers.
 
-A struct is its fields and a zero byte. A field is a byte, the step from the number of the field before above and its
-type below, then its value; a number is a varint of seven bits a byte, zigzag; a list is a byte, its length above and
-the type of its items below, then these (https://github.com/apache/thrift, doc/specs/thrift-compact-protocol.md).
+A struct is its fields and a zero byte. A field is a byte and its value; the high half of the byte is the difference to
+the number of the field before, the low half the type. A number is a zigzag varint of seven bits per byte. A list is a
+byte, with its length in the high half and the type of its items in the low half, and the items (https://github.com/apache/thrift, doc/specs/thrift-compact-protocol.md).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ TRUE, FALSE, BYTE, INT16, INT32, INT64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT =
 
 
 class Struct:
-    """What is of use of a struct, by the number of the field."""
+    """The numbers and structs in a struct, by field number."""
 
     __slots__ = ("numbers", "structs")
 
@@ -21,22 +21,22 @@ class Struct:
 
 
 class ThriftReader:
-    """Bytes in the compact protocol, and how far they have been read.
+    """Reads bytes in the compact protocol.
 
-    Every method raises `IndexError` where the bytes end too early or a type is unknown, and `RecursionError` where they
-    nest too deep.
+    Every method raises `IndexError` if the bytes end too early or a type is unknown, and `RecursionError` if structs nest
+    too deep.
     """
 
     def __init__(self, data: bytes, place: int = 0) -> None:
         self._data = data
         self.place = place
-        """Of the next byte."""
+        """Offset of the next byte."""
 
     def read_struct(self) -> Struct:
         """Read the fields of a struct up to its end."""
         found = Struct()
         field = 0
-        # As `read_field`, without its calls: there is a header for each page, and row groups may be tiny.
+        # `read_field` inlined for speed: every page has a header.
         while kind := (head := self._data[self.place]) & 15:
             self.place += 1
             field = field + (head >> 4) if head > 15 else self.read_number()
@@ -64,7 +64,7 @@ class ThriftReader:
         return (self._read_varint() if count == 15 else count), head & 15
 
     def read_number(self) -> int:
-        """Read the value of a field that is a whole number."""
+        """Read an integer."""
         byte = self._data[self.place]
         if byte < 0x80:
             self.place += 1
@@ -74,7 +74,7 @@ class ThriftReader:
         return number >> 1 ^ -(number & 1)
 
     def skip(self, kind: int) -> None:
-        """Go past the value of a field of that type."""
+        """Skip the value of a field of this type."""
         if INT16 <= kind <= INT64:
             self._read_varint()
         elif kind == BYTE:
@@ -103,7 +103,7 @@ class ThriftReader:
             self._skip_item(kinds & 15)
 
     def _skip_item(self, kind: int) -> None:
-        # Truth values are part of the head of a field, but bytes of their own in a list.
+        # Booleans are part of the head of a field, but separate bytes in a list.
         if kind in (TRUE, FALSE):
             self._read_byte()
         else:
@@ -127,7 +127,7 @@ class ThriftReader:
 
 
 def encode_number(number: int) -> bytes:
-    r"""Return the value of a field that is a whole number.
+    r"""Return an encoded integer.
 
     >>> encode_number(-1), encode_number(150)
     (b'\x01', b'\xac\x02')
@@ -136,7 +136,7 @@ def encode_number(number: int) -> bytes:
 
 
 def encode_list(count: int, kind: int) -> bytes:
-    r"""Return what the items of a list come behind.
+    r"""Return the head of a list, which precedes its items.
 
     >>> encode_list(2, STRUCT), encode_list(15, STRUCT)
     (b',', b'\xfc\x0f')
@@ -145,7 +145,7 @@ def encode_list(count: int, kind: int) -> bytes:
 
 
 def _encode_varint(number: int) -> bytes:
-    """Return a number that is not negative, seven bits a byte, the lowest first."""
+    """Return a non-negative number, seven bits per byte, lowest first."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)

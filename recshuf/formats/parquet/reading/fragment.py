@@ -1,4 +1,4 @@
-"""Row groups that follow each other in a file, read in batches of bounded size."""
+"""Consecutive row groups of a file, read in batches of bounded size."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     from recshuf.formats.parquet.reading.projection import Projection
 
 _JOINED_BYTES = 4 << 20
-"""What row groups that are read together hold before compression, at most; more would not be faster."""
+"""Most bytes before compression of row groups that are read together; more would not be faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large a batch and a record may be, in bytes."""
+    """Limits on batches and records, in bytes."""
 
     block_bytes: int
     max_record_bytes: int
 
 
 class Pace:
-    """How many rows to read at once: what fits a block, but never suddenly many more.
+    """Chooses the rows of each batch: as many as fit a block, growing slowly.
 
     Parameters
     ----------
     group
-        Where reading begins.
+        The first row group to read.
     """
 
     def __init__(self, group: Group, block_bytes: int) -> None:
@@ -53,21 +53,20 @@ class Pace:
         self._most = 0
 
     def learn(self, rows: int, size: int) -> None:
-        """Hear of the bytes that so many rows took."""
+        """Adapt to the size of so many rows."""
         self._most = max(self._most, rows)
         self.rows = max(1, min(self._room * rows // max(1, size), GROWTH * self._most))
 
 
 class RunReader:
-    """Reads row groups of a file together, and makes sure that each has the rows that are its own.
+    """Reads row groups of a file together, and checks that each has its own rows.
 
     Parameters
     ----------
     file
         The file, open.
     run
-        The row groups, which follow each other; of several, `Projection.is_countable` must be true, and the file have
-        no INT96 times.
+        Consecutive row groups; several only if `Projection.is_countable` is true and the file has no INT96 times.
     """
 
     def __init__(self, file: OpenFile, run: list[Group], columns: Projection, pace: Pace) -> None:
@@ -80,7 +79,7 @@ class RunReader:
         self._entries = EntryCount(self._rows, columns.kinds)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield what is stored, each batch of as many rows as `Pace` then says."""
+        """Yield stored batches, each of the rows that `Pace` chooses."""
         pace, done = self._pace, 0
         with Int96Watch(self._run[0], self._columns.columns, pace.rows) as watch:
             for stored in self._file.batches(self._indices, self._columns.leaves, pace.rows):
@@ -92,12 +91,12 @@ class RunReader:
                 watch.set_batch_rows(pace.rows)
 
     def check(self) -> None:
-        """Check what has been read when there is no more.
+        """Check all that was read, at the end.
 
         Raises
         ------
         InputError
-            When it is not what the file says.
+            When it does not match the metadata of the file.
         """
         done, rows = self._entries.rows, sum(self._rows)
         if done != rows:
@@ -108,14 +107,14 @@ class RunReader:
 
 
 class ParquetFragment(Fragment):
-    """Row groups that follow each other.
+    """Consecutive row groups.
 
     Parameters
     ----------
     groups
-        Where they lie, at least one.
+        The row groups, at least one.
     projection
-        Of their file.
+        Projection of their file.
     limits
         Sizes of batches and records.
     """
@@ -142,7 +141,7 @@ class ParquetFragment(Fragment):
             done += batch.num_rows
 
     def _read(self, pace: Pace) -> Iterator[pa.RecordBatch]:
-        """Yield what is stored, small row groups together where that can be seen to keep them apart."""
+        """Yield stored batches; small row groups are read together if a check can tell their rows apart."""
         is_safe = self._projection.is_countable and not self._footer.int96_columns
         with self._groups[0].opener.open() as file:
             for run in join_groups(self._groups, _JOINED_BYTES if is_safe else 0):
@@ -150,7 +149,7 @@ class ParquetFragment(Fragment):
                     yield from self._read_run(file, run, pace)
                 except InputError:
                     if len(run) > 1:
-                        # One by one, to name the row group.
+                        # One by one, so that the error names the row group.
                         for group in run:
                             deque(self._read_run(file, [group], pace), maxlen=0)
                     raise
@@ -162,12 +161,12 @@ class ParquetFragment(Fragment):
         reader.check()
 
     def _place(self, row: int) -> str:
-        """Return where a row of the fragment is."""
+        """Return the position of a row of the fragment in words."""
         index = bisect_right(self._starts, row) - 1
         return self._groups[index].place(row - self._starts[index])
 
     def _cut(self, batch: pa.RecordBatch, size: int, first_row: int) -> Iterator[pa.RecordBatch]:
-        """Yield a batch of `size` bytes in slices that fit a block, down to single records."""
+        """Yield a batch of `size` bytes in slices that fit a block, at least one record each."""
         if size > self._limits.block_bytes and batch.num_rows > 1:
             half = batch.num_rows // 2
             for part, row in ((batch.slice(0, half), first_row), (batch.slice(half), first_row + half)):

@@ -1,4 +1,4 @@
-"""Row groups of a Parquet file, and runs of them that are read in one go."""
+"""Row groups of a Parquet file, and runs of them that are read together."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class Opener:
-    """Opens one file, in any thread: its footer is read and looked at the first time, and serves for the others.
+    """Opens one file, in any thread. Its footer is read and checked the first time, and then reused.
 
     Parameters
     ----------
     footer
-        What the census found.
+        The footer that the census read.
     """
 
     def __init__(self, footer: Footer) -> None:
@@ -37,7 +37,7 @@ class Opener:
         Raises
         ------
         InputError
-            When it cannot be read, or its footer is not what the census found.
+            When it cannot be read, or its footer has changed since the census.
         """
         with self._lock:
             if self._metadata is None:
@@ -75,10 +75,10 @@ class Group:
     """One row group of one file."""
 
     opener: Opener
-    """Of its file."""
+    """Opener of its file."""
     index: int
     first_row: int
-    """Row of the file that is the first in here."""
+    """Row of the file that is the first of the group."""
     rows: int
     stored_bytes: int
     """Bytes before compression, every column."""
@@ -89,7 +89,7 @@ class Group:
         return self.opener.footer
 
     def place(self, row: int) -> str:
-        """Return in words where a row of the group is."""
+        """Return the position of a row of the group in words."""
         return f"row group {self.index}, row {self.first_row + row}"
 
 
@@ -104,7 +104,7 @@ def list_groups(opener: Opener) -> Iterator[Group]:
 
 
 def join_groups(groups: Iterable[Group], most_bytes: int) -> Iterator[list[Group]]:
-    """Yield runs of row groups that have no more bytes before compression than that, or are one."""
+    """Yield runs of row groups, each of one group or of at most so many bytes before compression."""
     run: list[Group] = []
     run_bytes = 0
     for group in groups:

@@ -1,4 +1,4 @@
-"""Times stored as INT96, and those among them that no 64-bit count holds."""
+"""Detects INT96 times outside the range of 64 bits."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 class Int96Watch:
     """Reads time stamps stored as INT96 a second time, in milliseconds, to find those that wrapped around.
 
-    INT96 reaches farther than any 64-bit count of nanoseconds or microseconds, and the reader drops the upper
-    bits of what does not fit in silence. Milliseconds hold all of it.
+    INT96 exceeds the range of a 64-bit count of nanoseconds or microseconds, and pyarrow silently drops the upper bits of
+    times that do not fit. Milliseconds hold every INT96 time.
 
     Parameters
     ----------
     group
-        The row group that is read.
+        The row group to read.
     stored
-        The Arrow columns that are read of it, in the order of the batches.
+        The Arrow columns read, in the order of the batches.
     rows
         Rows of the first batch.
     """
@@ -51,7 +51,7 @@ class Int96Watch:
             self._file.close()
 
     def set_batch_rows(self, rows: int) -> None:
-        """Follow a change of the batch size."""
+        """Change the rows of the following batches."""
         if self._file is not None:
             self._file.set_batch_rows(rows)
 

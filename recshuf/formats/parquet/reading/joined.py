@@ -1,4 +1,4 @@
-"""Small Parquet files, read one behind the other into one batch: to pass on each would take longer than to decode it."""
+"""Small Parquet files, read one after the other into one batch: handling each alone would take longer than decoding it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 def read_files(footers: Sequence[Footer], columns: Projection, block_bytes: int, turn: Lock) -> Joined | None:
-    """Return the records of the first files, as many as fit a block and are read without an error; None for none.
+    """Return the records of the first files, as many as fit a block and are read without error; None if there are none.
 
-    It ends before one that holds INT96 times, which `ParquetFragment` reads twice.
+    It stops before a file with INT96 times, which `ParquetFragment` reads twice.
 
     Parameters
     ----------
     footers
-        What the census found in each file, all with the same schema.
+        Footers of the files, all with the same schema.
     turn
-        Held while a file is opened or checked, in many short calls between which threads would wake each other for the
+        Lock held while a file is opened or checked: many short calls, between which threads would contend for the
         interpreter.
     """
     if not columns.is_countable:
@@ -50,7 +50,7 @@ def read_files(footers: Sequence[Footer], columns: Projection, block_bytes: int,
 
 
 class _FileReader:
-    """Reads files one after the other, no more of all together than fits a block."""
+    """Reads files one after the other, at most a block in total."""
 
     def __init__(self, columns: Projection, block_bytes: int, turn: Lock) -> None:
         self._columns = columns
@@ -59,7 +59,7 @@ class _FileReader:
         self._pace: Pace | None = None
 
     def read(self, footer: Footer) -> list[pa.RecordBatch] | None:
-        """Return the rows of a file; None where they do not fit.
+        """Return the rows of a file; None if they do not fit.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Which columns of files of one schema are read, and the batches that are made of them."""
+"""Selects the columns of files of one schema, and makes batches of them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class Projection:
-    """Columns of a file, and of all others with an equal schema.
+    """Columns to read of a file, and of all files with an equal schema.
 
     Parameters
     ----------
     footer
-        Of the file.
+        Footer of the file.
     schema
         Schema of the batches.
     columns
-        For each column of `schema` its place in the file, or the value that it has in every record.
+        For each column of `schema`, its index in the file, or its constant value.
     """
 
     def __init__(self, footer: Footer, schema: pa.Schema, columns: Sequence[int | pa.Scalar]) -> None:
@@ -35,7 +35,7 @@ class Projection:
         stored = sorted({column for column in columns if isinstance(column, int)})
         self._places = {column: index for index, column in enumerate(stored)}
         self.columns = stored
-        """Places in the file of the columns that are read, ascending."""
+        """Indices in the file of the columns to read, ascending."""
         self.leaves = footer.leaves(stored)
         """Indices of the Parquet columns below them."""
         self.kinds = [footer.schema.field(column).type for column in stored]
@@ -47,7 +47,7 @@ class Projection:
         return all(map(is_countable, self.kinds))
 
     def conform(self, stored: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what was read of the columns as a batch of the schema.
+        """Return the columns read as a batch of the schema.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""The first rows of one row group: what its columns take in memory, and how they are stored."""
+"""Samples the first rows of one row group: the memory of its columns, and their storage."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from recshuf.formats.parquet.metadata.footer import Footer
 
 GROWTH = 16
-"""How many times as many rows may be read at once as were read before."""
+"""Largest growth of the rows of one batch over the one before."""
 
 _BLIND_ROWS = 1024
 _SAMPLE_ROWS = 1024
 _SAMPLE_BYTES = 1 << 23
 _WIDTHS = {"BOOLEAN": 0.125, "INT32": 4.0, "INT64": 8.0, "INT96": 12.0, "FLOAT": 4.0, "DOUBLE": 8.0}
-# Below this share of its plain size a column chunk owes its size to its dictionary; a writer that has given
-# its dictionary up stores the dictionary and nearly all values plain.
+# Below this share of its plain size, a column chunk is small because of its dictionary. A writer that gave up the
+# dictionary stores it and nearly all values plain.
 _DICTIONARY_GAIN = 0.8
 
 
 def first_batch_rows(footer: Footer, group: int, budget: int) -> int:
-    """Return how many rows of a row group may be read into `budget` bytes before the size of any is known.
+    """Return the rows of a row group to read first within `budget` bytes, while their size is unknown.
 
     A value in a dictionary takes its full size in every row: a few KB of file can hold 1 GiB a row.
     """
@@ -42,9 +42,9 @@ class LeafStorage:
     """How one Parquet column is stored."""
 
     codec: str
-    """As metadata spells it: ``SNAPPY``, ``UNCOMPRESSED``..."""
+    """Spelled as in metadata: ``SNAPPY``, ``UNCOMPRESSED``..."""
     has_dictionary: bool
-    """Whether a dictionary makes it smaller; false where the writer had to give it up."""
+    """Whether a dictionary makes it smaller; False if the writer gave it up."""
 
 
 @dataclass(slots=True)
@@ -68,17 +68,17 @@ class _ColumnSample:
 
 
 class GroupSample:
-    """The first row group with rows of a file, of which some rows have been read.
+    """A sample of the first row group with rows of a file.
 
-    Metadata of a column chunk is not looked at before rows of that chunk have been read: pyarrow ends the
-    process over what it cannot parse there, but reports it as an error on reading.
+    Rows of a column chunk are read before its metadata: pyarrow aborts the process on metadata that it cannot parse, but
+    raises an error on reading rows.
 
     Parameters
     ----------
     file, footer
         A file that has rows.
     columns
-        The Arrow columns that count.
+        The Arrow columns to sample.
 
     Raises
     ------
@@ -98,7 +98,7 @@ class GroupSample:
             self._chunks = {leaf: group.column(leaf) for leaf in footer.leaves(self._columns)}
             self._lengths = {leaf: file.columns.column(leaf).length for leaf in self._chunks}
             self.scratch_row_bytes = scratch_row_bytes(self._chunks.values(), self._rows)
-            """What writing a row takes beside the row itself."""
+            """Memory of writing a row, without the row itself."""
             widths = [_fixed_bytes(footer.schema.field(column).type) for column in self._columns]
             self._fixed = sum(width for width in widths if width is not None)
             varying = [column for column, width in zip(self._columns, widths, strict=True) if width is None]
@@ -126,7 +126,7 @@ class GroupSample:
     def native_bytes(self, footer: Footer) -> int:
         """Estimate the size of all records, as dense Arrow data, of a file with the same schema.
 
-        Columns of fixed width are exact; the others are taken to be to the stored bytes as they are here.
+        Columns of fixed width are exact; others are scaled by the ratio of memory to stored bytes in this row group.
         """
         here = self._footer.group_bytes[self._group]
         if here <= 0:
@@ -161,13 +161,13 @@ class GroupSample:
         return max(self._samples[column].row_bytes * self._rows, float(stored))
 
     def _width(self, leaf: int) -> float:
-        """Return the plain bytes of a value, 0 where they vary."""
+        """Return the plain bytes of a value, 0 if they vary."""
         physical = self._chunks[leaf].physical_type
         return float(self._lengths[leaf] if physical == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS.get(physical, 0))
 
 
 def _fixed_bytes(kind: pa.DataType) -> float | None:
-    """Return the bytes of a value with its validity bit; None where they vary."""
+    """Return the bytes of a value with its validity bit; None if they vary."""
     try:
         return float(dense_type(kind).bit_width + 1) / 8
     except ValueError:
@@ -175,12 +175,12 @@ def _fixed_bytes(kind: pa.DataType) -> float | None:
 
 
 def _expands(chunk: pq.ColumnChunkMetaData) -> bool:
-    """Tell whether values share bytes in the file that they do not share in memory."""
+    """Tell whether values share bytes in the file but not in memory."""
     return bool(chunk.has_dictionary_page or "DELTA_BYTE_ARRAY" in chunk.encodings)
 
 
 def scratch_row_bytes(chunks: Iterable[pq.ColumnChunkMetaData], rows: int) -> float:
-    """Return the scratch space that a row takes in the most demanding of these column chunks of `rows` rows."""
+    """Return the scratch bytes per row of the largest of these column chunks of `rows` rows."""
     return max((_scratch_bytes(chunk) for chunk in chunks), default=0) / max(1, rows)
 
 

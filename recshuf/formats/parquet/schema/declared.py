@@ -1,4 +1,4 @@
-"""Schemas that files declare, each kept and looked at once: of thousands of files, most have the same."""
+"""Schemas that files declare, each stored and analysed once: of thousands of files, most share one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Declared:
-    """A schema, and what it says of the Parquet columns."""
+    """A schema, with facts about its Parquet columns."""
 
     schema: pa.Schema
     leaf_starts: tuple[int, ...]
@@ -22,7 +22,7 @@ class Declared:
     time_columns: tuple[int, ...]
     """Arrow columns with time stamps in them."""
     ordered_columns: tuple[int, ...]
-    """Arrow columns that are dictionaries whose order of values means something."""
+    """Arrow columns of ordered dictionaries."""
 
 
 class DeclaredSchemas:
@@ -32,7 +32,7 @@ class DeclaredSchemas:
         self._known: list[Declared] = []
 
     def find(self, schema: pa.Schema) -> Declared:
-        """Return what is known of a schema, the same object for all that are equal."""
+        """Return the facts of a schema, the same object for equal schemas."""
         for known in self._known:
             if known.schema.equals(schema, check_metadata=True):
                 return known

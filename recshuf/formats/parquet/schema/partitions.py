@@ -20,7 +20,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 class PartitionColumns:
-    """The columns that the folders of the inputs give, each constant within one input.
+    """Columns from the partition folders of the inputs, each constant within one input.
 
     A column is int64 if every value of every input is an integer, else string.
 
@@ -29,7 +29,7 @@ class PartitionColumns:
     inputs
         Every input of the run.
     own
-        Names of the columns of the files, which go before folders of the same name.
+        Names of the columns of the files, which take precedence over folders of the same name.
 
     Raises
     ------

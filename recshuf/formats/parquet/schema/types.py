@@ -1,4 +1,4 @@
-"""Dense types: what travels through the passes, and how arrays of a file are brought to it."""
+"""Dense types, the native form of Parquet columns, and the conversion of arrays to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recshuf.records.arrow_views import is_any_list, is_list_view, is_variable_l
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Arrays of these types share values between records, so that a slice of a few would drag along all of them.
+# Arrays of these types share values between records, so a slice of a few records would keep all values.
 _DENSE = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
 
 
@@ -29,7 +29,7 @@ def is_time_stamp(kind: pa.DataType) -> bool:
 
 
 def is_ordered(kind: pa.DataType) -> bool:
-    """Tell whether a type is a dictionary whose order of values means something."""
+    """Tell whether a type is an ordered dictionary."""
     return bool(pa.types.is_dictionary(kind) and kind.ordered)
 
 
@@ -92,7 +92,7 @@ def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return the same values as an array of type `kind`, which the unification of schemas has found to hold them.
+    """Return the same values as an array of type `kind`, a type that unification found to hold them.
 
     Fields of structs are found by name; those that are missing become null. Nothing is copied where types agree.
 
@@ -119,7 +119,7 @@ def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _view_as_list(array: pa.Array) -> pa.Array:
-    """Return the same lists with offsets, which `cast` cannot do where a null stands last."""
+    """Return the same lists with offsets; `cast` fails if the last one is null."""
     nulls = array.is_null()
     sizes = np.where(nulls, 0, array.sizes.to_numpy(zero_copy_only=False))
     offsets = pa.array(np.concatenate(([0], np.cumsum(sizes))), array.sizes.type)

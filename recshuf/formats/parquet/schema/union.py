@@ -1,4 +1,4 @@
-"""One schema for files whose schemas differ, as far as no value is lost."""
+"""One schema for files with different schemas, without loss of values."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class FieldClash(Exception):  # noqa: N818 - never leaves the adapter: `SchemaUn
 class SchemaUnion:
     """The schema that holds the records of every file added so far.
 
-    Columns stand in the order of the file that first had them. A column that some file lacks is nullable, and
-    null there. Metadata, of the file as of the fields, is that of the first file that has the column.
+    Columns are in the order of the file that first had them. A column that some file lacks is nullable, and null there.
+    Metadata comes from the first file; that of a field from the first file that has the column.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class SchemaUnion:
         return self._schema
 
     def add(self, schema: pa.Schema, name: str) -> None:
-        """Take in the schema of the file called `name`.
+        """Add the schema of the file `name`.
 
         Raises
         ------
@@ -172,7 +172,7 @@ def unify_types(left: pa.DataType, right: pa.DataType, path: str = "") -> pa.Dat
 
 
 def _surface(kind: pa.DataType) -> pa.DataType:
-    """Return the type without a dictionary or view at its top; what is below is compared in its turn."""
+    """Return the type without a dictionary or view at the top level; nested types are unified later."""
     if pa.types.is_nested(kind) and not str(kind).startswith(("list_view", "large_list_view")):
         return kind
     return dense_type(kind)
@@ -265,7 +265,7 @@ def _unify_structs(left: pa.StructType, right: pa.StructType, path: str) -> pa.D
     ours, theirs = {f.name: f for f in left}, {f.name: f for f in right}
     if len(ours) < left.num_fields or len(theirs) < right.num_fields:
         raise FieldClash(path, left, right)
-    unify: Callable[[str], pa.Field] = lambda name: (  # noqa: E731 - shorter than a closure with a name
+    unify: Callable[[str], pa.Field] = lambda name: (  # noqa: E731 - shorter than a named closure
         unify_fields(ours[name], theirs[name], f"{path}.{name}")
         if name in theirs
         else ours[name].with_nullable(True)

@@ -1,8 +1,8 @@
-"""Row groups that are encoded apart, by any number of threads, and the file that they make together.
+"""Row groups encoded separately, by any number of threads, and assembled into one file.
 
-Each is encoded as a file of its own: ``PAR1 | column chunks | footer | size of the footer (4) | PAR1``. Nothing in a column
-chunk depends on where it lies, and of its part of the footer only the places do. The file has the same bytes as if one
-writer had written all row groups.
+Each is encoded as a file: ``PAR1 | column chunks | footer | size of the footer (4) | PAR1``. Column chunks do not depend
+on their offset in the file; in the footer, only offsets do. The assembled file has the same bytes as if one writer had
+written all row groups.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
-# Numbers of fields in parquet.thrift.
+# Field numbers in parquet.thrift.
 _ROWS, _GROUPS = 3, 4
 _PLACES: Fields = {1: {3: {9: None, 11: None}}, 5: None}
-"""The places in a row group that pyarrow writes: of data and dictionary of each column chunk, and its own."""
+"""The offsets in a row group that pyarrow writes: of data and dictionary of each column chunk, and of the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class EncodedGroup:
     chunks: list[bytes]
     """The column chunks, cut anywhere."""
     footer: bytes
-    """Of a file that has nothing else, and begins with `_MAGIC`."""
+    """Footer of a file of this row group only, which begins with `_MAGIC`."""
 
 
 class _Parts(io.RawIOBase):
-    """Keeps what is written as it comes: one growing buffer would be copied again and again."""
+    """Keeps written pieces in a list: one growing buffer would be copied again and again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,12 +66,12 @@ def encode_group(open_writer: Callable[[BinaryIO], pq.ParquetWriter], table: pa.
     Parameters
     ----------
     open_writer
-        Opens a writer of no page index and no Bloom filters, which lie behind the column chunks.
+        Opens a writer without page index and Bloom filters, which would follow the column chunks.
 
     Raises
     ------
     pyarrow.ArrowException
-        When that cannot be done.
+        When the table cannot be encoded.
     """
     stream = _Parts()
     with open_writer(cast("BinaryIO", stream)) as writer:
@@ -88,7 +88,7 @@ class Assembly:
     Parameters
     ----------
     stream
-        Where to; it belongs to the caller.
+        The file; the caller closes it.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -120,7 +120,7 @@ class Assembly:
             self._place += len(part)
 
     def finish(self) -> None:
-        """Write the footer behind one row group at least.
+        """Write the footer, after at least one row group.
 
         Raises
         ------
@@ -134,12 +134,12 @@ class Assembly:
 
 
 class _FooterCopy:
-    """The footer of a single row group, taken apart.
+    """The footer of a single row group, parsed.
 
     Parameters
     ----------
     shift
-        How much further behind the row group lies in the file that it becomes a part of.
+        Offset of the row group in the assembled file, less that in its own file.
     """
 
     def __init__(self, footer: bytes, shift: int) -> None:
@@ -150,9 +150,9 @@ class _FooterCopy:
         self._copied = 0
         self.rows = 0
         self.group = b""
-        """The row group, as the footer of the whole file has it."""
+        """The row group as in the footer of the assembled file."""
         self.around = (b"", b"", b"")
-        """What comes before the number of rows, between that and the list of row groups, and behind them."""
+        """Bytes before the number of rows, between it and the list of row groups, and after the list."""
         self._take_apart()
 
     def _take_apart(self) -> None:
@@ -191,7 +191,7 @@ class _FooterCopy:
                     self._shift_places(inner)
             elif field in places:
                 self._copy_to(reader.place)
-                # Where nothing is, as in a row group without rows, the place is 0.
+                # The offset is 0 if there is nothing, as in a row group without rows.
                 place = reader.read_number()
                 self._pieces.append(encode_number(place + self._shift if place else 0))
                 self._copied = reader.place

@@ -1,4 +1,4 @@
-"""What the shards take over from Parquet inputs: codecs, dictionaries, row-group size, the declared schema."""
+"""Properties of Parquet inputs that shards keep: codecs, dictionaries, row-group size, declared schema."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 ROW_GROUP_BYTES = 1 << 26
 """Most Arrow data in a row group."""
 LEAST_GROUP_BYTES = 1 << 20
-"""Least Arrow data in a row group: a smaller one takes longer to open than to read, and has as much in the footer."""
+"""Least Arrow data in a row group: a smaller one takes longer to open than to read, and its footer entry is as large."""
 ROW_GROUP_ROWS = 1 << 20
 """Most rows in a row group, unless the inputs have more."""
 SINK_BYTES = 5 * ROW_GROUP_BYTES // 2
-"""Most that writing a row group takes."""
+"""Most memory of writing a row group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ParquetLayout:
     row_group_rows: int
     """Rows of each row group but the last of a shard."""
     sink_bytes: int
-    """What collecting and writing such a row group takes."""
+    """Memory of collecting and writing such a row group."""
     categories: dict[int, pa.Array]
     """For each column of an ordered dictionary type its values, in their order."""
 
@@ -45,8 +45,7 @@ class ParquetLayout:
 def choose_row_group_rows(footers: Sequence[Footer], least: int, most: int) -> int:
     """Return the rows of a row group of the shards, from `least` to `most`.
 
-    The largest row group of the inputs counts where some input has several: only then is its size a choice
-    and not the end of the data.
+    The largest row group counts only if some input has several: otherwise its size is that of the data.
     """
     chosen = [max(footer.group_rows) for footer in footers if len(footer.group_rows) > 1]
     if chosen:
@@ -57,10 +56,10 @@ def choose_row_group_rows(footers: Sequence[Footer], least: int, most: int) -> i
 
 @dataclass(frozen=True, slots=True)
 class RowCost:
-    """What a row costs, in bytes of memory, until it is written.
+    """Memory of a row until it is written, in bytes.
 
-    A row group is held twice while its columns are made contiguous, and the writer adds scratch space for the
-    column that it is at: levels for each value, and values of another width than Arrow's.
+    A row group is held twice while its columns are made contiguous. The writer adds scratch space for one column: levels
+    for each value, and values of another width than in Arrow.
     """
 
     row_bytes: float
@@ -68,15 +67,15 @@ class RowCost:
 
     @property
     def sink_bytes(self) -> float:
-        """All that a row takes at its worst."""
+        """Peak memory of a row."""
         return 2 * self.row_bytes + self.scratch_bytes
 
     def least_rows(self) -> int:
-        """Return how many rows make `LEAST_GROUP_BYTES`."""
+        """Return the rows of `LEAST_GROUP_BYTES`."""
         return math.ceil(LEAST_GROUP_BYTES / max(1, self.row_bytes))
 
     def most_rows(self) -> int:
-        """Return how many rows fit into a row group, within `ROW_GROUP_BYTES` and `SINK_BYTES`."""
+        """Return the rows of a row group within `ROW_GROUP_BYTES` and `SINK_BYTES`."""
         return max(
             1, int(min(ROW_GROUP_BYTES / max(1, self.row_bytes), SINK_BYTES / max(1, self.sink_bytes)))
         )
@@ -94,7 +93,7 @@ class CategoryOrder:
         return self._values
 
     def add(self, file: OpenFile, footer: Footer, column: int) -> None:
-        """Take in the dictionaries of one column of a file: each row group has its own."""
+        """Add the dictionaries of one column of a file, one per row group."""
         for group, rows in enumerate(footer.group_rows):
             if rows:
                 batch = next(file.batches([group], footer.leaves([column]), 1))

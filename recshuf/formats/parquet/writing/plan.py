@@ -1,4 +1,4 @@
-"""How the shards of one run are written: decided from the inputs, the options, or the first rows."""
+"""Plan for writing the shards of one run, from the inputs, the options, or the first rows."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _FIRST_ROWS = 64
 _SAMPLE_ROWS = 1 << 14
 _SAMPLE_BYTES = 1 << 22
 _DICTIONARY_GAIN = 0.8
-_ADDED_BYTES = 8  # of a row in a column that the inputs lack: a number, or its place in a dictionary
+_ADDED_BYTES = 8  # per row of a column that the inputs lack: a number or a dictionary index
 
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """Everything that determines the bytes of a shard, beside its records."""
+    """Everything besides the records that determines the bytes of a shard."""
 
     declared: pa.Schema
-    """What the shard says its schema is."""
+    """Schema that the shard declares."""
     native: pa.Schema
-    """What is written: `declared` made dense, but for ordered dictionaries whose order is known."""
+    """Schema written: `declared` made dense, except ordered dictionaries with a known order."""
     codecs: str | dict[str, str]
     """One codec for all, or one for each Parquet column by its path."""
     level: int | None
@@ -47,14 +47,14 @@ class WritePlan:
     row_group_rows: int | None
     """None if the first rows of each shard decide."""
     sink_bytes: int
-    """What collecting and writing a row group takes."""
+    """Memory of collecting and writing a row group."""
     categories: dict[int, pa.Array]
     """Values of the ordered dictionaries of `native`, by column."""
     keeps_list_names: bool
-    """Whether the values of lists keep the name that the inputs give them; else they become ``element``."""
+    """Whether list values keep their names of the inputs; else they are named ``element``."""
 
     def open_writer(self, stream: BinaryIO, dictionaries: list[str] | bool) -> pq.ParquetWriter:
-        """Return a writer of this plan, with these dictionary columns and without page index."""
+        """Return a writer by this plan, with these dictionary columns and without a page index."""
         options: dict[str, Any] = {
             "compression": self.codecs,
             "compression_level": self.level,
@@ -86,7 +86,7 @@ def make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOpt
     _check_codec(options)
     declared, native = schema, dense_schema(schema)
     if layout is not None:
-        # Columns that the inputs lack stand behind theirs, and are written as they come, dictionaries and all.
+        # Columns that the inputs lack come last, and are written as they are, dictionaries included.
         added = list(schema)[len(layout.schema) :]
         declared = pa.schema([*layout.schema, *added], layout.schema.metadata)
         native = pa.schema([*dense_schema(layout.schema), *added], layout.schema.metadata)
@@ -118,7 +118,7 @@ def _with_layout(plan: WritePlan, layout: ParquetLayout, options: WriteOptions) 
         for index, path in enumerate(leaves):
             leaf = storage[index] if len(storage) == len(leaves) else None
             codecs[path] = _codec_name(leaf.codec if leaf else usual)
-            # The order of categories is nowhere but in the dictionary.
+            # Only the dictionary holds the order of categories.
             if leaf is None or leaf.has_dictionary or column in plan.categories:
                 dictionaries.append(path)
     for leaves, kind in zip(paths[known:], plan.native.types[known:], strict=True):
@@ -139,7 +139,7 @@ def _codec_name(name: str) -> str:
 
 
 def _with_categories(plan: WritePlan, categories: dict[int, pa.Array]) -> WritePlan:
-    """Write ordered dictionaries as such, with an index type that their number of values fits."""
+    """Keep ordered dictionaries, with an index type that fits their number of values."""
     native, declared = plan.native, plan.declared
     for index, values in categories.items():
         kind = declared.field(index).type
@@ -151,7 +151,7 @@ def _with_categories(plan: WritePlan, categories: dict[int, pa.Array]) -> WriteP
 
 
 def _leaf_paths(plan: WritePlan) -> list[list[str]]:
-    """Return the paths of the Parquet columns that each column is written to."""
+    """Return the paths of the Parquet columns of each column."""
     stream = pa.BufferOutputStream()
     with plan.open_writer(stream, dictionaries=False):
         pass
@@ -175,8 +175,8 @@ def trial(table: pa.Table, *, use_dictionary: bool = False) -> pq.FileMetaData:
 class FirstRows:
     """Finds row-group size and dictionary columns from the first rows of a shard alone.
 
-    The size of a few rows in Parquet tells how many to look at; those tell the rest. Sizes come from writing
-    them, which depends on their values and not on how they arrived.
+    The Parquet size of a few rows determines the sample, and the sample the rest. Sizes come from writing rows to memory,
+    so they depend on values and not on batches.
     """
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ class FirstRows:
     """Rows that the first call of `learn` should get."""
 
     def learn(self, table: pa.Table) -> int:
-        """Return how many rows to wait for, given the first ones of the shard in one chunk, those included."""
+        """Return the rows to wait for, given the first rows of the shard in one chunk, which are included."""
         self._steps += 1
         plain, shorter = _chunks(trial(table)), _chunks(trial(table, use_dictionary=True))
         self.dictionaries = [
@@ -205,7 +205,7 @@ class FirstRows:
 
     @property
     def is_done(self) -> bool:
-        """Whether the number returned last was the row group's."""
+        """Whether the last number returned is the row-group size."""
         return self._steps > 1
 
 

@@ -50,13 +50,13 @@ class RowBuffer:
         self._append(batch.slice(start))
 
     def rest(self) -> pa.Table:
-        """Hand out the rows held, fewer than `rows` or none, and forget them."""
+        """Hand out and drop the rows held, fewer than `rows` or none."""
         table = pa.Table.from_batches(self._older + self._latest, schema=self.schema)
         self._older, self._latest, self._held_rows = [], [], 0
         return table
 
     def take_back(self, table: pa.Table, rows: int) -> None:
-        """Hold the rows of the table handed out last again, and wait for `rows` rows, no fewer than it has."""
+        """Take back the table handed out last, and wait for `rows` rows, at least as many as it has."""
         if len(self) or rows < table.num_rows:
             raise ValueError(f"{len(self)} rows held and {table.num_rows} taken back do not wait for {rows}")
         self.rows = rows

@@ -52,14 +52,14 @@ class ParquetTarget(Target):
         self._drop_page_cache = drop_page_cache
 
     def sink_bytes(self, threads: int) -> int:
-        """Return what the row groups take before and while they are written."""
-        # Each encoder beside the first counts twice, as its allocator keeps something of what it has freed: with one for
-        # each, 1 GB of incompressible rows at 300 MB and two workers peaked at 465 to 532 MB.
+        """Return the memory of row groups before and while they are written."""
+        # Each further encoder counts twice, as the allocator keeps freed memory: counted once, 1 GB of incompressible rows
+        # at 300 MB and two workers peaked at 465 to 532 MB.
         groups = 2 * _count_encoders(threads) - 1
         return groups * self._plan.sink_bytes + 2 * _FILE_BUFFER_BYTES
 
     def open(self, path: Path, threads: int) -> Sink:
-        """Create the file; a link in its place is refused like a file."""
+        """Create the file; an existing file or link is refused."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = BehindFile(os.open(path, flags, 0o666), "wb", drop_page_cache=self._drop_page_cache)
         stream = io.BufferedWriter(file, _FILE_BUFFER_BYTES)
@@ -67,7 +67,7 @@ class ParquetTarget(Target):
 
 
 def _count_encoders(threads: int) -> int:
-    """Return how many of the threads encode: it takes about half of the time, and each holds a row group."""
+    """Return the number of encoding threads: encoding takes half of the time, and each thread holds a row group."""
     return 1 + threads // 2
 
 
@@ -77,13 +77,13 @@ class ParquetSink(Sink):
     Parameters
     ----------
     stream
-        Where to; closed by the sink.
+        The file; the sink closes it.
     schema
         Schema of the batches.
     plan
         How to write them.
     encoders
-        How many row groups are encoded at once, each by a thread of its own.
+        Row groups encoded at once, each by its own thread.
     """
 
     def __init__(self, stream: BinaryIO, schema: pa.Schema, plan: WritePlan, encoders: int) -> None:
@@ -126,7 +126,7 @@ class ParquetSink(Sink):
             rest = self._buffer.rest()
             if self._is_learning:
                 self._learn(rest.columns)
-            # A file without any row group is more than some readers can bear.
+            # Some readers fail on a file without row groups.
             if rest.num_rows or not (self._encoded or len(self._assembly)):
                 self._write_group(rest.columns)
             self._write_encoded(0)
@@ -156,16 +156,16 @@ class ParquetSink(Sink):
         return self._plan.open_writer(stream, learned if known is None else known)
 
     def _write_group(self, columns: list[pa.ChunkedArray]) -> None:
-        """Have a row group encoded, and write those that are; the list is used up."""
+        """Start encoding a row group, and write finished ones; the list is emptied."""
         if self._pool is None:
             self._assembly.append(self._encode(columns))
             return
         self._encoded.append(self._pool.submit(self._encode, columns))
-        # The next is collected meanwhile, and takes as much.
+        # The next one is collected meanwhile and takes as much memory.
         self._write_encoded(self._encoders - 1)
 
     def _write_encoded(self, left: int) -> None:
-        """Write row groups in their order, until so many are left."""
+        """Write row groups in order, until so many are left."""
         while len(self._encoded) > left:
             self._assembly.append(self._encoded.popleft().result())
 
@@ -177,9 +177,9 @@ class ParquetSink(Sink):
             raise ConversionError("", f"a row group cannot be written as Parquet: {error}") from error
 
     def _prepared_table(self, columns: list[pa.ChunkedArray]) -> pa.Table:
-        """Return a table of these columns, each in one chunk: chunks would show in the pages.
+        """Return a table of these columns, each in one chunk: pages depend on chunks.
 
-        The list is used up, so that a column is freed as soon as it has been copied.
+        The list is emptied, which frees each column once it is copied.
         """
         for index in range(len(columns)):
             columns[index] = self._prepared(columns[index], index)
@@ -194,7 +194,7 @@ class ParquetSink(Sink):
 
 
 def _encode_ordered(array: pa.Array, categories: pa.Array, kind: pa.DictionaryType) -> pa.Array:
-    """Return the array with a dictionary that begins with `categories`; others follow as they appear."""
+    """Return the array with a dictionary of `categories`, followed by other values in order of appearance."""
     import pyarrow.compute as pc
 
     dense = conform(array, kind.value_type)

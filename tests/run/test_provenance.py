@@ -1,4 +1,4 @@
-"""Provenance: the columns that say where each record was read, in every format, and the check that goes by them alone."""
+"""Provenance: each record says where it was read, in every format; a run without room for that is refused."""
 
 from __future__ import annotations
 
@@ -9,20 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import h5py
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import recshuf
 import recshuf.run.decoding as decoding
 import recshuf.run.resolve as resolve
-from recshuf.api import write_check
-from recshuf.errors import InputError, RecshufError, UsageError
-from recshuf.formats.jsonl.splicing import JsonFieldAdder
-from recshuf.formats.lines.cutting import SCHEMA
+from recshuf.errors import RecshufError, UsageError
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, InputSummary, ReadOptions, WriteOptions
 from recshuf.job.plan import Costs
@@ -257,58 +251,6 @@ def test_columns_cost_memory_until_a_row_group_is_written(tmp_path: Path):
     assert found >= without + 2 * 12 * source.layout.row_group_rows
 
 
-# Lines of JSON
-
-space = st.text(" \t", max_size=2)
-texts = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(
-    ['"source_file":1', '"source_row"', "}", "{", "\\", '{"source_file":', "source_row"]
-)
-values = st.recursive(
-    st.none() | st.integers() | texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-    max_leaves=6,
-)
-
-
-def make_adder() -> JsonFieldAdder:
-    return JsonFieldAdder(["in.jsonl"], NAMES)
-
-
-def to_batch(lines: list[bytes]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array(lines, pa.large_binary())], schema=SCHEMA)
-
-
-@given(
-    st.lists(st.tuples(st.dictionaries(texts, values, max_size=3), space, space), min_size=1), st.booleans()
-)
-def test_lines_get_fields_and_keep_their_bytes(given: list[tuple[dict[str, Any], str, str]], is_ascii: bool):
-    objects = [record for record, _, _ in given]
-    lines = [
-        (before + json.dumps(record, ensure_ascii=is_ascii) + after + "\n").encode()
-        for record, before, after in given
-    ]
-    adder, batch = make_adder(), to_batch(lines)
-    has_name = [any(f'"{name}":' in line.decode().replace(" ", "") for name in NAMES) for line in lines]
-    try:
-        adder.observe(batch, 0, 0)
-    except InputError:
-        assert any(has_name) or any("\\u00" in line.decode() for line in lines)
-        return
-    columns = pa.record_batch({"source_file": ['a"\\\n.é'] * len(lines), "source_row": range(len(lines))})
-    made = adder.add_fields(batch.slice(0), columns)
-    for row, (line, record) in enumerate(zip(made.column(0).to_pylist(), objects, strict=True)):
-        assert json.loads(line) == record | {"source_file": 'a"\\\n.é', "source_row": row}
-        assert line.startswith(lines[row].rpartition(b"}")[0])
-        assert line.endswith(lines[row].rpartition(b"}")[2])
-    assert adder.remove_fields(made).equals(batch)
-    assert adder.add_fields(batch.slice(1), columns.slice(1)).equals(made.slice(1))
-
-
-def test_lines_that_no_run_has_given_fields_stay_as_they_are():
-    batch = to_batch([b'{"a":1}\n', b'{"source_file":"x"}\n', b'"source_file":"x","source_row":1\n', b"\n"])
-    assert make_adder().remove_fields(batch).equals(batch)
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -407,98 +349,3 @@ def test_a_comparison_that_was_not_told_says_what_is_up(tmp_path: Path):
     [difference] = recshuf.verify(inputs, tmp_path / "out.parquet").differences
     assert "'source_file'" in difference
     assert "give --provenance" in difference
-
-
-# The check
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return make_inputs(tmp_path_factory.mktemp("inputs"), "parquet", [2000, 6000])
-
-
-@pytest.mark.parametrize("to", ["parquet", "jsonl", "hdf5"])
-def test_the_columns_tell_what_a_comparison_with_the_inputs_tells(
-    tmp_path: Path, inputs: list[Path], to: str
-):
-    recshuf.shuffle(inputs, f"{tmp_path}/out/", to=to, shards=3, seed=4, provenance=True)
-    found = recshuf.check(tmp_path / "out", provenance=True)
-    against = recshuf.check(tmp_path / "out", against=inputs)
-    assert found.is_uniform
-    assert found.records == found.tested == 8000
-    assert [(one.name, one.z) for one in found.scores] == [(one.name, one.z) for one in against.scores]
-
-
-def test_an_order_that_is_none_is_found_out(tmp_path: Path, inputs: list[Path], run: Run):
-    recshuf.shuffle(inputs, tmp_path / "good.parquet", seed=4, provenance=True)
-    table = pq.read_table(tmp_path / "good.parquet")
-    pq.write_table(table.sort_by("id"), tmp_path / "sorted.parquet")
-    codes = {
-        name: run("check", "--provenance", tmp_path / f"{name}.parquet").returncode
-        for name in ("good", "sorted")
-    }
-    assert codes == {"good": 0, "sorted": 3}
-
-
-def test_several_shuffles_are_tested_together(tmp_path: Path, inputs: list[Path]):
-    """Each is taken by itself, so that no place is there twice."""
-    outputs = [tmp_path / f"{seed}.parquet" for seed in range(3)]
-    for seed, output in enumerate(outputs):
-        recshuf.shuffle(inputs, output, seed=seed, provenance=True)
-    found = recshuf.check(outputs, provenance=True)
-    assert found.is_uniform
-    assert found.records == 24_000
-
-
-def test_a_sample_of_places_does_not_depend_on_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Of two outputs of the same records the same ones are looked at, in whatever order the files are met."""
-    monkeypatch.setattr("recshuf.audit.order.sample.MOST_SAMPLED", 3000)
-    table = pa.table({"source_file": ["b"] * 5000 + ["a"] * 5000, "source_row": range(10_000)})
-    kept = []
-    for name, order in (("x", np.arange(10_000)), ("y", np.arange(10_000)[::-1])):
-        pq.write_table(table.take(order), tmp_path / f"{name}.parquet")
-        found = recshuf.check(tmp_path / f"{name}.parquet", provenance=True)
-        assert found.share == 0.25
-        kept.append(found.tested)
-    assert kept[0] == kept[1]
-    assert 2300 < kept[0] < 2700
-
-
-@pytest.mark.parametrize(
-    ("columns", "error", "word"),
-    [
-        ({"n": [1]}, UsageError, "no column 'source_file'; it takes an output written with --provenance"),
-        ({"source_file": ["a"]}, UsageError, "no column 'source_row'"),
-        ({"source_file": [1], "source_row": [1]}, UsageError, "must hold file names and row numbers"),
-        ({"source_file": ["a"], "source_row": ["1"]}, UsageError, "must hold file names and row numbers"),
-        ({"source_file": ["a", None], "source_row": [1, 2]}, UsageError, "must hold file names and row numbers"),
-        ({"source_file": ["a"], "source_row": [-1]}, UsageError, "a value that is not a row number"),
-        ({"source_file": ["a"], "source_row": [1 << 42]}, UsageError, "a value that is not a row number"),
-        ({"source_file": ["a", "b", "a"], "source_row": [7, 7, 7]}, InputError, "row 7 of a is there more than once"),
-        ({"source_file": ["a", "b"], "source_row": [7, 7]}, UsageError, "2 records are too few"),
-    ],
-)  # fmt: skip
-def test_what_says_nothing_is_refused(
-    tmp_path: Path, columns: dict[str, Any], error: type[Exception], word: str
-):
-    pq.write_table(pa.table(columns), tmp_path / "in.parquet")
-    with pytest.raises(error, match=word):
-        recshuf.check(tmp_path / "in.parquet", provenance=True)
-
-
-@pytest.mark.parametrize("more", [{"against": "in"}, {"column": "id"}])
-def test_one_way_of_testing_is_chosen(tmp_path: Path, more: dict[str, str]):
-    with pytest.raises(UsageError, match="give either"):
-        recshuf.check(tmp_path, provenance=True, **more)
-
-
-def test_a_page_and_a_picture_go_by_the_columns(tmp_path: Path, inputs: list[Path]):
-    pytest.importorskip("PIL")
-    pytest.importorskip("jinja2")
-    recshuf.shuffle(inputs, tmp_path / "out.parquet", seed=4, provenance=True)
-    assert recshuf.picture(tmp_path / "out.parquet", provenance=True) == recshuf.picture(
-        tmp_path / "out.parquet", against=inputs, id_column="id"
-    )
-    found, page = write_check(tmp_path / "out.parquet", provenance=True)
-    assert found.is_uniform
-    assert "data:image/png" in page

@@ -1,13 +1,10 @@
-"""Verification: equal multisets pass, in any order, cut and format; every kind of damage is found and named."""
+"""Verification: equal multisets pass, in any order, cut and format; every kind of damaged record is found and named."""
 
 from __future__ import annotations
 
 import collections
 import json
-import os
 import random
-import shutil
-import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -19,13 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf.audit.verify import mismatches, record_readers
-from recshuf.audit.verify.mismatches import INPUTS, Mismatch
-from recshuf.errors import InputError, UsageError
-from recshuf.piles.scratch import Scratch
-from recshuf.records.reader import InputReader
-from tests.run.test_conversions import PAIRS, WRITERS, choose_schema, make_columns
-from tests.support.format_tools import decompress_file
+from tests.support.conversion_data import PAIRS, WRITERS, choose_schema, make_columns
+from tests.support.line_comparisons import LINES, append, compare_lines, write_lines
 from tests.support.numbered_files import SUFFIXES
 
 if TYPE_CHECKING:
@@ -35,17 +27,6 @@ if TYPE_CHECKING:
     from recshuf import VerifyReport
 
 COUNT = 700
-
-
-def write_lines(path: Path, lines: list[bytes]) -> Path:
-    path.write_bytes(b"".join(line + b"\n" for line in lines))
-    return path
-
-
-def compare_lines(folder: Path, given: list[bytes], made: list[bytes], **options: Any) -> VerifyReport:
-    return recshuf.verify(
-        write_lines(folder / "in.txt", given), write_lines(folder / "out.txt", made), **options
-    )
 
 
 def compare_tables(folder: Path, given: pa.Table, made: pa.Table) -> VerifyReport:
@@ -233,10 +214,6 @@ def test_a_sample_holds_n_records_of_the_inputs_and_nothing_else(tmp_path: Path)
     assert recshuf.verify(path, path, head_count=10**6).is_equal
 
 
-# Damage to records
-
-
-LINES = [f"record {number:03} of some".encode() for number in range(300)]
 DAMAGES: dict[str, tuple[Callable[[list[bytes]], object], int, int]] = {
     "dropped": (lambda lines: lines.pop(7), 1, 0),
     "doubled": (lambda lines: lines.append(lines[7]), 0, 1),
@@ -349,218 +326,3 @@ def test_types_that_cannot_be_compared_across_formats_are_named(
     pq.write_table(pa.table(made), tmp_path / "out.parquet")
     report = recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out.parquet")
     assert words in report.differences[0]
-
-
-# Damage to files
-
-
-def make_output(folder: Path, **options: Any) -> tuple[Path, Path]:
-    """Return inputs and a directory of three shards made of them."""
-    path = write_lines(folder / "in.txt", LINES)
-    recshuf.shuffle(path, f"{folder}/out/", shards=3, seed=3, **options)
-    return path, folder / "out"
-
-
-def edit_manifest(output: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    content = json.loads((output / "recshuf.json").read_text())
-    change(content)
-    (output / "recshuf.json").write_text(json.dumps(content))
-
-
-def append(path: Path, data: bytes) -> None:
-    path.write_bytes(path.read_bytes() + data)
-
-
-FILE_DAMAGES: dict[str, tuple[Callable[[Path], object], str, int, int]] = {
-    "missing": (lambda out: (out / "shard-00001.txt").unlink(), "shard-00001.txt: is missing", 100, 0),
-    "all-missing": (lambda out: [one.unlink() for one in out.glob("*.txt")], "shard-00000.txt: is missing", 300, 0),
-    "extra": (lambda out: write_lines(out / "more.txt", [b"x"]), "more.txt: is not named", 0, 0),
-    "renamed": (lambda out: (out / "shard-00002.txt").rename(out / "shard-00003.txt"), "shard-00003.txt: is not named", 100, 0),
-    "swapped": (lambda out: shutil.copy(out / "shard-00000.txt", out / "shard-00001.txt"), "", 100, 100),
-    "longer": (lambda out: append(out / "shard-00000.txt", b"x\n"), "101 records, and 100", 0, 1),
-    "count": (lambda out: edit_manifest(out, lambda it: it["shards"][0].update(records=99)), "100 records, and 99", 0, 0),
-    "size": (lambda out: edit_manifest(out, lambda it: it["shards"][0].update(bytes=99)), "and 99 in the manifest", 0, 0),
-    "inputs": (lambda out: edit_manifest(out, lambda it: it["inputs"][0].update(records=9)), "names inputs of 9 records", 0, 0),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("damage", FILE_DAMAGES)
-def test_files_that_differ_from_the_manifest_are_named(tmp_path: Path, damage: str):
-    path, output = make_output(tmp_path)
-    harm, words, missing, extra = FILE_DAMAGES[damage]
-    harm(output)
-    report = recshuf.verify(path, output)
-    assert not report.is_equal
-    assert (report.missing, report.extra) == (missing, extra)
-    assert words in " ".join(report.differences)
-
-
-def test_hidden_files_and_files_of_no_format_are_not_records(tmp_path: Path):
-    path, output = make_output(tmp_path)
-    (tmp_path / ".out.recshuf").mkdir()
-    (output / ".hidden.txt").write_text("x\n")
-    (output / "README.md").write_text("x\n")
-    assert recshuf.verify(path, output).is_equal
-
-
-def test_a_directory_without_manifest_is_compared_by_its_files(tmp_path: Path):
-    path, output = make_output(tmp_path)
-    (output / "recshuf.json").unlink()
-    assert recshuf.verify(path, output).is_equal
-    write_lines(output / "more.txt", [b"x"])
-    assert recshuf.verify(path, output).extra_places[0].name == str(output / "more.txt")
-
-
-def test_a_manifest_may_name_inputs_that_are_no_utf8(tmp_path: Path):
-    path = write_lines(tmp_path / os.fsdecode(b"\xff.txt"), LINES)
-    for seed in (1, 2):
-        recshuf.shuffle(path, f"{tmp_path}/out/", seed=seed, overwrite=True)
-    assert recshuf.verify(path, tmp_path / "out").is_equal
-
-
-def test_an_output_among_the_inputs_is_not_an_input(tmp_path: Path):
-    (tmp_path / "data").mkdir()
-    _, output = make_output(tmp_path / "data")
-    assert recshuf.verify(tmp_path / "data", output).is_equal
-    assert recshuf.verify(output, output).is_equal
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": "text", "to": "text", "inputs": [], "shards": [{"name": "../in.txt", "records": 1, "bytes": 1}]}']
-)  # fmt: skip
-def test_a_manifest_that_is_none_is_named(tmp_path: Path, text: str):
-    path, output = make_output(tmp_path)
-    (output / "recshuf.json").write_text(text)
-    with pytest.raises(InputError, match=r"recshuf\.json: is not a manifest"):
-        recshuf.verify(path, output)
-
-
-@pytest.mark.parametrize("suffix", [".jsonl.zst", ".jsonl.gz", ".parquet", ".h5"])
-def test_an_output_that_cannot_be_read_is_named(tmp_path: Path, suffix: str):
-    columns = {"id": list(range(5000))}
-    (tmp_path / "in.jsonl").write_text("".join(f'{{"id": {number}}}\n' for number in columns["id"]))
-    output = tmp_path / f"out{suffix}"
-    recshuf.shuffle(tmp_path / "in.jsonl", output, seed=1)
-    os.truncate(output, output.stat().st_size // 2)
-    with pytest.raises(InputError, match=rf"out\{suffix}"):
-        recshuf.verify(tmp_path / "in.jsonl", output)
-    output.unlink()
-    with pytest.raises(InputError, match=rf"out\{suffix}"):
-        recshuf.verify(tmp_path / "in.jsonl", output)
-
-
-def test_a_line_that_does_not_parse_is_named_with_its_line(tmp_path: Path):
-    pq.write_table(pa.table({"a": range(100)}), tmp_path / "in.parquet")
-    (tmp_path / "out.jsonl").write_text("".join(f'{{"a": {number}}}\n' for number in range(99)) + '{"a": 9\n')
-    with pytest.raises(InputError, match=r"out\.jsonl: line 100"):
-        recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.jsonl")
-
-
-@pytest.mark.parametrize("arguments", [("-", "x"), ("x", "-"), ((), "x")])
-def test_streams_are_refused(arguments: tuple[Any, str]):
-    with pytest.raises(UsageError, match="name files"):
-        recshuf.verify(*arguments)
-
-
-def test_pipes_are_refused_before_anybody_waits_for_them(tmp_path: Path):
-    os.mkfifo(tmp_path / "pipe")
-    write_lines(tmp_path / "in.txt", LINES)
-    for arguments in ((tmp_path / "in.txt", tmp_path / "pipe"), (tmp_path / "pipe", tmp_path / "in.txt")):
-        with pytest.raises(UsageError, match="pipe: verify reads files"):
-            recshuf.verify(*arguments)
-
-
-def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    path, output = make_output(tmp_path)
-    read = InputReader.run
-
-    def read_and_write(*arguments: Any) -> None:
-        read(*arguments)
-        os.utime(path, ns=(1, 1))
-
-    monkeypatch.setattr(InputReader, "run", read_and_write)
-    with pytest.raises(InputError, match=r"in\.txt.*change"):
-        recshuf.verify(path, output)
-
-
-# Large numbers
-
-
-def test_one_of_a_million_equal_records_is_missed(tmp_path: Path):
-    (tmp_path / "in.txt").write_bytes(b"same\n" * 1_000_000 + b"other\n")
-    (tmp_path / "out.txt").write_bytes(b"other\n" + b"same\n" * 999_999)
-    report = recshuf.verify(tmp_path / "in.txt", tmp_path / "out.txt", memory="64MB", workers=2)
-    assert (report.missing, report.extra) == (1, 0)
-    assert (report.missing_places[0].index, report.missing_places[0].copies) == (0, 1)
-
-
-def test_equal_records_take_the_memory_of_one(tmp_path: Path):
-    hashes = np.repeat(np.array([[5, 6]], np.uint64), 200_000, axis=0)
-    wanted = np.ones(mismatches.BUCKETS, np.bool_)
-    search = mismatches.Search(wanted, len(hashes) * 20, Scratch(tmp_path), 64 << 20)
-    search.add(INPUTS, hashes, 0, 0)
-    tracemalloc.start()
-    for round_number in range(1, 20):
-        search.add(INPUTS, hashes, 0, round_number * len(hashes))
-    assert tracemalloc.get_traced_memory()[0] < 1 << 20
-    tracemalloc.stop()
-    found = search.run()
-    search.close()
-    assert found.missing == 4_000_000
-    assert found.first_missing == (Mismatch(file=0, row=0, copies=4_000_000),)
-
-
-def test_a_search_that_spills_finds_the_same(tmp_path: Path):
-    random_hashes = np.random.default_rng(0).integers(0, 2**64, (2, 60_000, 2), np.uint64)
-    random_hashes[1, :59_000] = random_hashes[0, 1000:]
-    found = []
-    for memory_bytes in (1 << 16, 1 << 30):
-        wanted = np.ones(mismatches.BUCKETS, np.bool_)
-        search = mismatches.Search(wanted, 3000, Scratch(tmp_path), memory_bytes)
-        for set_index, hashes in enumerate(random_hashes):
-            for start in range(0, len(hashes), 7000):
-                search.add(set_index, hashes[start : start + 7000], 3, start)
-        found.append(search.run())
-        search.close()
-    assert found[0] == found[1]
-    assert (found[0].missing, found[0].extra) == (1000, 1000)
-    assert found[0].first_missing == tuple(Mismatch(3, row, 1) for row in range(10))
-    assert found[0].first_extra == tuple(Mismatch(3, row, 1) for row in range(59_000, 59_010))
-
-
-@given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=50), st.integers(1, 7))
-def test_tallies_are_sums_modulo_2_to_the_64_of_each_bucket(values: list[int], rows: int):
-    hashes = np.array(values, np.uint64)[:, None] + np.array([0, 1], np.uint64)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mismatches, "_SUMMED_AT_ONCE", rows)
-        tally = mismatches.Tally(2)
-        tally.add(hashes, 1)
-    assert tally.records == [0, len(values)]
-    for bucket in {value >> 52 for value in values}:
-        own = [value for value in values if value >> 52 == bucket]
-        assert tally.counts[bucket] == len(own)
-        assert tally.sums[0, bucket] == sum(own) % 2**64
-        assert tally.sums[1, bucket] == sum(value + 1 for value in own) % 2**64
-
-
-def test_rows_are_numbered_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(record_readers, "BLOCKS", [4096])
-    lines = [b"%08d" % number for number in range(20_000)]
-    for suffix in ("", ".gz"):
-        path = tmp_path / f"in.txt{suffix}"
-        write_lines(tmp_path / "in.txt", lines)
-        if suffix:
-            recshuf.shuffle(tmp_path / "in.txt", path, seed=1)
-        made = write_lines(tmp_path / "out.txt", lines[:12_345] + lines[12_346:])
-        report = recshuf.verify(path, made, workers=4)
-        assert report.missing == 1
-        assert decompress_file(path).split(b"\n")[report.missing_places[0].index] == lines[12_345]
-
-
-def test_rows_are_numbered_across_the_batches_of_a_fragment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(record_readers, "BLOCKS", [4096])
-    table = pa.table({"n": np.arange(20_000)})
-    pq.write_table(table, tmp_path / "in.parquet", row_group_size=10_000)
-    pq.write_table(table.filter(np.arange(20_000) != 12_345), tmp_path / "out.parquet")
-    report = recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.parquet", workers=3)
-    assert [record.index for record in report.missing_places] == [12_345]

@@ -1,9 +1,9 @@
-"""Measures recshuf against others that do the same jobs, in turn and in one run, and saves tables and a chart.
+"""Measures recshuf and other tools at the same jobs, and writes tables and a chart.
 
     python -m benchmarks [FOLDER] [--size 1GB] [--rounds 5] [--case NAME]... [--rival NAME]...
 
-makes the data in FOLDER where it is missing. Rivals from Python come with `pip install -e '.[bench]'`; terashuf is used if
-it is on the PATH.
+makes missing data in FOLDER. `pip install -e '.[bench]'` installs the Python rivals. GNU shuf and terashuf take part if
+they are on the PATH.
 """
 
 from __future__ import annotations
@@ -32,23 +32,37 @@ RIVALS = sorted({contender.name for case in CASES for contender in case.contende
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("folder", type=click.Path(path_type=Path), default=Path("build/benchmarks"))
 @click.option(
-    "--size", type=parse_size, default="1GB", show_default=True, help="Of data, before compression."
+    "--size", type=parse_size, default="1GB", show_default=True, help="Data per case, before compression."
 )
-@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
-@click.option("--case", "cases", type=click.Choice(list(NAMES)), multiple=True, help="Only these.")
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Rounds per case.")
 @click.option(
-    "--rival", "rivals", type=click.Choice(RIVALS), multiple=True, help="Only these, and the floor."
+    "--case",
+    "cases",
+    type=click.Choice(list(NAMES)),
+    multiple=True,
+    help="Run this case only; repeatable. Default: all.",
 )
-@click.option("--memory", type=parse_size, help="Limit of the cases that have one, in place of theirs.")
-@click.option("--limit", default=900.0, show_default=True, help="Seconds after which a run is ended.")
-@click.option("--patience", default=60.0, show_default=True, help="Who takes longer runs one round only.")
+@click.option(
+    "--rival",
+    "rivals",
+    type=click.Choice(RIVALS),
+    multiple=True,
+    help="Run this tool only, beside recshuf and the floor; repeatable. Default: all.",
+)
+@click.option(
+    "--memory", type=parse_size, help="Memory limit of the cases that have one. Default: that of the case."
+)
+@click.option("--limit", default=900.0, show_default=True, help="Seconds after which a run is killed.")
+@click.option(
+    "--patience", default=60.0, show_default=True, help="Seconds after which a tool runs one round only."
+)
 @click.option(
     "--touch",
     type=parse_size,
     default="0",
-    help="Memory to touch and give back before each run: a host takes what is free from a virtual machine.",
+    help="Memory to touch and free before each run, on a virtual machine whose host reclaims free memory. Default: none.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Where the results go; else into FOLDER.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the results. Default: FOLDER.")
 def main(
     folder: Path,
     size: int,
@@ -61,7 +75,7 @@ def main(
     touch: int,
     out: Path | None,
 ) -> None:
-    """Run the cases and save what was found after each."""
+    """Run the cases, and save the results after each."""
     workers = len(os.sched_getaffinity(0))
     settings = Settings(folder.resolve(), size, rounds, limit, patience, workers, touch)
     found = []
@@ -69,28 +83,29 @@ def main(
         case = limit_memory(NAMES[name], memory)
         found.append(run_case(case, settings, say, choose(case.contenders, rivals)))
         report = make_report(found, describe_command(), size)
-        save_report(report, format_report(report), "benchmarks", out or folder, say)
+        save_report(report, "benchmarks", out or folder, say)
+        Path(out or folder, "benchmarks.md").write_text(format_report(report))
     click.echo(format_report(make_report(found, describe_command(), size)))
 
 
 def say(line: str) -> None:
-    """Show how far the run is."""
+    """Print a line about progress."""
     click.echo(line, err=True)
 
 
 def describe_command() -> str:
-    """Return the command as one types it, the folder left out."""
+    """Return the command line without folders."""
     options = [part for part in sys.argv[1:] if "/" not in part]
     return " ".join(["python -m benchmarks", *options])
 
 
 def limit_memory(case: Case, memory: int | None) -> Case:
-    """Return the case with another limit, if it has one."""
+    """Return the case with another memory limit, if it has one."""
     return replace(case, memory=memory) if memory and case.memory else case
 
 
 def choose(contenders: tuple[Contender, ...], rivals: tuple[str, ...]) -> tuple[Contender, ...]:
-    """Return recshuf, the floor and the rivals that are asked for, all of them if none is."""
+    """Return recshuf, the floor and the chosen rivals; without a choice, all rivals."""
     chosen = {OURSELVES, FLOOR, *(rivals or RIVALS)}
     return tuple(contender for contender in contenders if contender.name in chosen)
 

@@ -1,9 +1,9 @@
-"""Measures how recshuf grows with data, with cores, and with files, shards, piles and row groups; saves tables and a chart.
+"""Measures recshuf over data sizes, cores, and numbers of files, shards, piles and row groups; writes a table and a chart.
 
     python -m benchmarks.growth [FOLDER] [--most 16GB] [--size 1GB] [--rounds 3] [--part NAME]...
 
-makes the data in FOLDER, which takes up to four times the largest size, and removes them. All figures are medians, in
-seconds per GB of data before compression; shapes of one format, and numbers of cores, are measured in turn.
+makes the data in FOLDER, which needs up to four times the largest size, and removes it afterwards. Figures are medians, in
+seconds per GB of data before compression. It writes growth.json, growth.png and growth-figures.md.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Step:
     series: str
     name: str
     place: float
-    """Where the point lies on its axis: bytes or cores."""
+    """Position on the axis: bytes or cores."""
     case: Case
     contenders: tuple[Contender, ...]
     size: int
@@ -74,7 +74,7 @@ class Step:
 
 
 def plan_sizes(series: str, case: Case, contenders: tuple[Contender, ...], most: int) -> Iterator[Step]:
-    """Yield a step for each size, with memory in proportion as far as the least that recshuf takes."""
+    """Yield a step for each size; memory is a fixed share of it, but at least `LEAST_MEMORY`."""
     for size in (size for size in SIZES if size <= most):
         memory = max(LEAST_MEMORY, size // DATA_TO_MEMORY)
         limited = replace(case, memory=memory)
@@ -90,7 +90,7 @@ def plan_cores(size: int) -> Iterator[Step]:
 
 
 def plan_shapes(size: int, groups: int) -> Iterator[Step]:
-    """Yield a step for each shape of input, output and plan; the first of a series is what it is compared with."""
+    """Yield a step for each shape of input, output and plan; the first of a series is its reference."""
     cores = len(os.sched_getaffinity(0))
     small_files = ("--file-bytes", str(size // FILES))
     files = Data(LINES.kind, options=small_files)
@@ -133,7 +133,7 @@ def plan(parts: tuple[str, ...], most: int, size: int, groups: int) -> list[Step
 
 
 def group_steps(steps: list[Step]) -> Iterator[list[Step]]:
-    """Yield steps that are measured in turn: series of one size, which the hour of the machine must not divide."""
+    """Yield groups of steps to measure in turn: a series of one size is a group, so that drift hits all its steps alike."""
     for _, alike in groupby(steps, key=lambda step: (step.part, step.series)):
         group = list(alike)
         is_of_one_size = len({step.size for step in group}) == 1
@@ -141,7 +141,7 @@ def group_steps(steps: list[Step]) -> Iterator[list[Step]]:
 
 
 def measure_steps(steps: list[Step], folder: Path, rounds: int, limit: float) -> list[dict[str, Any]]:
-    """Return what was found at points, in turn, on data that are made for them and removed."""
+    """Measure steps in turn on temporary data, and return the points."""
     with tempfile.TemporaryDirectory(prefix="growth-", dir=folder) as work:
         trials = [
             Trial(
@@ -157,7 +157,7 @@ def measure_steps(steps: list[Step], folder: Path, rounds: int, limit: float) ->
 
 
 def make_point(step: Step, found: CaseResult) -> dict[str, Any]:
-    """Return a point as it is saved."""
+    """Return a point as JSON types."""
     return {
         "part": step.part,
         "series": step.series,
@@ -171,24 +171,34 @@ def make_point(step: Step, found: CaseResult) -> dict[str, Any]:
 
 
 def say_of(step: Step, line: str) -> None:
-    """Show what was found at a step."""
+    """Print a line about a step."""
     say(f"{step.part}, {step.name}: {line}")
 
 
 def say(line: str) -> None:
-    """Show how far the run is."""
+    """Print a line about progress."""
     click.echo(line, err=True)
 
 
 def format_growth(report: dict[str, Any]) -> str:
     """Return the report as Markdown."""
-    heads = ("what", "how much", "who", "s per GB", "of the first", "CPU s per GB", "peak MB", "limit MB")
+    heads = (
+        "series",
+        "point",
+        "tool",
+        "s per GB",
+        "times the reference",
+        "CPU s per GB",
+        "peak MB",
+        "limit MB",
+    )
     rows = [row for point in report["points"] for row in format_point(report, point)]
-    return f"# Growth\n\n{format_circumstances(report)}\n\n{format_table(heads, rows)}\n"
+    notes = "The reference of a series is its point at 1 GB, else its first point."
+    return f"# Growth: figures\n\n{format_circumstances(report)}\n\n{notes}\n\n{format_table(heads, rows)}\n"
 
 
 def format_point(report: dict[str, Any], point: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for everybody at a point."""
+    """Yield a row for each tool at a point."""
     for contender in point["contenders"]:
         who = (f"{point['part']}: {point['series']}", point["name"], contender["name"])
         median = contender["median"]
@@ -209,7 +219,7 @@ def format_point(report: dict[str, Any], point: dict[str, Any]) -> Iterator[tupl
 
 
 def find_first(report: dict[str, Any], point: dict[str, Any], name: str) -> float | None:
-    """Return the seconds per GB that a point is compared with: its series' first, or 1 GB."""
+    """Return the seconds per GB of a tool at the reference of a series: the point at 1 GB, else the first."""
     alike = [
         each
         for each in report["points"]
@@ -224,15 +234,27 @@ def find_first(report: dict[str, Any], point: dict[str, Any], name: str) -> floa
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("folder", type=click.Path(path_type=Path), default=Path("build/benchmarks"))
-@click.option("--most", type=parse_size, default="16GB", show_default=True, help="The largest size.")
+@click.option("--most", type=parse_size, default="16GB", show_default=True, help="Largest data size.")
 @click.option(
-    "--size", type=parse_size, default="1GB", show_default=True, help="Of data for cores and shapes."
+    "--size", type=parse_size, default="1GB", show_default=True, help="Data size for cores and shapes."
 )
-@click.option("--groups", type=click.IntRange(1), default=10_000, show_default=True, help="Row groups.")
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
-@click.option("--part", "parts", type=click.Choice(["lines", "tables", "cores", "shapes"]), multiple=True)
-@click.option("--limit", default=1800.0, show_default=True, help="Seconds after which a run is ended.")
-@click.option("--out", type=click.Path(path_type=Path), help="Where the results go; else into FOLDER.")
+@click.option(
+    "--groups",
+    type=click.IntRange(1),
+    default=10_000,
+    show_default=True,
+    help="Number of row groups in the case of many.",
+)
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Rounds per point.")
+@click.option(
+    "--part",
+    "parts",
+    type=click.Choice(["lines", "tables", "cores", "shapes"]),
+    multiple=True,
+    help="Run this part only; repeatable. Default: all.",
+)
+@click.option("--limit", default=1800.0, show_default=True, help="Seconds after which a run is killed.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the results. Default: FOLDER.")
 def main(
     folder: Path,
     most: int,
@@ -243,7 +265,7 @@ def main(
     limit: float,
     out: Path | None,
 ) -> None:
-    """Run the steps and save what was found after each."""
+    """Run the steps, and save the results after each group."""
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     command = f"python -m benchmarks.growth --most {most / 1e9:g}GB --size {size / 1e9:g}GB --rounds {rounds}"
@@ -252,7 +274,9 @@ def main(
         say(f"{steps[0].part}: {steps[0].series}, {', '.join(step.name for step in steps)}")
         points += measure_steps(steps, folder, rounds, limit)
         report = make_head(command, size) | {"points": points}
-        save_report(report, format_growth(report), "growth", out or folder, say)
+        save_report(report, "growth", out or folder, say)
+        # Not growth.md: that is the name of a page in docs/.
+        Path(out or folder, "growth-figures.md").write_text(format_growth(report))
     click.echo(format_growth(make_head(command, size) | {"points": points}))
 
 

@@ -17,9 +17,9 @@ OVERVIEW_HEADS = (
     "CPU s",
     "peak MB",
     "limit MB",
-    "of the floor",
-    "seconds of rivals / recshuf",
-    "until on disk",
+    "times the floor",
+    "others' seconds / recshuf's",
+    "the same, until on disk",
 )
 CASE_HEADS = (
     "",
@@ -31,18 +31,20 @@ CASE_HEADS = (
     "GB read",
     "GB written",
     "GB out",
-    "times recshuf",
-    "until on disk",
-    "CPU",
+    "seconds / recshuf's",
+    "the same, until on disk",
+    "CPU s / recshuf's",
 )
 NOTES = """\
-Each run is a process of its own, from start to end, into a new file; rounds alternate the order. Seconds, CPU seconds
-(user and system, children included) and bytes are medians, the peak is the highest resident memory of any of its
-processes in any round. Bytes are those of read and write calls: what is mapped is not in them, nor in CPU seconds and
-bytes what processes took that a rival does not wait for (Ray's workers). "times recshuf" is seconds divided by recshuf's,
-"CPU" the same for CPU seconds. The output of everybody's first round was compared with the input before a figure counted.
-recshuf's output is on the disk when it ends; that of others mostly lies in memory still. "sync s" is what it takes from there to
-the disk, and "until on disk" the ratio of seconds with it.
+- Each run is a separate process, from start to exit, that writes a new output. Every other round runs in reverse order.
+- Seconds, CPU seconds (user and system, with children) and bytes are medians. Peak MB is the highest resident memory of
+  any process in any round.
+- GB read and written count read and write calls; mapped files are not included. Processes that a tool does not wait for,
+  such as Ray's workers, are missing from CPU seconds and bytes.
+- The output of each tool's first round was compared with the input. Wrong outputs have no figures.
+- recshuf syncs its output to disk before it exits. Most other tools leave it in the page cache. "sync s" is the time to
+  sync the output afterwards; "the same, until on disk" includes it.
+- The floor is a copy without a shuffle.
 """
 DIGITS_UP_TO = 10
 
@@ -54,14 +56,13 @@ def format_report(report: dict[str, Any]) -> str:
         format_circumstances(report),
         NOTES.rstrip(),
         format_overview(report["cases"]),
-        format_promises(report["promises"]),
         *map(format_case, report["cases"]),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def format_circumstances(report: dict[str, Any]) -> str:
-    """Return a sentence on what the figures depend on."""
+    """Return a paragraph with command, data, machine and versions."""
     machine = report["machine"]
     size = f"{report['size_bytes'] / 1e9:g} GB of data before compression"
     computer = (
@@ -107,23 +108,8 @@ def format_ours(case: dict[str, Any]) -> tuple[str, ...]:
 
 
 def format_ratio(ratio: float) -> str:
-    """Return a ratio with as many digits as mean something."""
+    """Return a ratio, with two decimals if it is small."""
     return f"{ratio:.2f} x" if ratio < DIGITS_UP_TO else f"{ratio:.0f} x"
-
-
-def format_promises(promises: list[dict[str, Any]]) -> str:
-    """Return a table with a row for each promise."""
-    rows = [
-        (
-            each["case"],
-            each["what"],
-            f"{each['bound']} {each['promised']:.4g}",
-            f"{each['found']:.4g}",
-            "yes" if each["is_kept"] else "no",
-        )
-        for each in promises
-    ]
-    return format_table(("case", "what", "promised", "found", "kept"), rows)
 
 
 def format_case(case: dict[str, Any]) -> str:
@@ -138,7 +124,7 @@ def format_case(case: dict[str, Any]) -> str:
 
 
 def format_contender(contender: dict[str, Any], ratios: dict[str, dict[str, float]]) -> tuple[str, ...]:
-    """Return the figures of a contender, or why there are none."""
+    """Return the figures of a contender, or the problem."""
     median = contender["median"]
     if median is None:
         return (contender["problem"],)

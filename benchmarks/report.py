@@ -1,4 +1,4 @@
-"""The results as one report, of types that JSON knows."""
+"""The results as one report of JSON types."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PACKAGES = (
 
 
 def find_ratios(found: CaseResult) -> dict[str, dict[str, float]]:
-    """Return seconds, with and without those until the output is on disk, and CPU seconds of others by recshuf's."""
+    """Return seconds, seconds until the output is on disk, and CPU seconds of each other tool, divided by recshuf's."""
     ours = next((result for result in found.results if result.name == OURSELVES and result.counts), None)
     if ours is None:
         return {}
@@ -54,7 +54,7 @@ def find_ratios(found: CaseResult) -> dict[str, dict[str, float]]:
 
 
 def find_promises(found: CaseResult) -> list[dict[str, Any]]:
-    """Return what is promised of a case, what was found, and whether the promise is kept."""
+    """Return the promises of a case with the figures found."""
     ours = next((result for result in found.results if result.name == OURSELVES and result.counts), None)
     if ours is None:
         return []
@@ -82,7 +82,7 @@ def make_promise(
 
 
 def find_machine() -> dict[str, Any]:
-    """Return what the figures depend on beside the programs."""
+    """Return processor, cores, memory, system and Python version."""
     processor = [
         line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")
     ]
@@ -96,7 +96,7 @@ def find_machine() -> dict[str, Any]:
 
 
 def find_versions() -> dict[str, str]:
-    """Return the versions of those packages that are installed."""
+    """Return the versions of the installed packages."""
     versions = {}
     for name in PACKAGES:
         try:
@@ -110,7 +110,7 @@ def find_versions() -> dict[str, str]:
 
 
 def make_report(cases: list[CaseResult], command: str, size: int) -> dict[str, Any]:
-    """Return all results and what they depend on, of types that JSON knows."""
+    """Return all results, with command, machine and versions, as JSON types."""
     return make_head(command, size) | {
         "cases": [make_case(found) for found in cases],
         "promises": [promise for found in cases for promise in find_promises(found)],
@@ -118,7 +118,7 @@ def make_report(cases: list[CaseResult], command: str, size: int) -> dict[str, A
 
 
 def make_head(command: str, size: int) -> dict[str, Any]:
-    """Return what the results depend on."""
+    """Return command, date, machine, versions and size."""
     return {
         "command": command,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -152,26 +152,21 @@ def make_contender(result: Result) -> dict[str, Any]:
     }
 
 
-def save_report(
-    report: dict[str, Any], text: str, name: str, out: Path, say: Callable[[str], object]
-) -> None:
-    """Write a report as JSON, as Markdown, and as a chart if matplotlib is there.
+def save_report(report: dict[str, Any], name: str, out: Path, say: Callable[[str], object]) -> None:
+    """Write a report as JSON, and as a chart if matplotlib is installed.
 
     Parameters
     ----------
-    text
-        The report as Markdown.
     name
-        Of the files, and of its chart in `benchmarks.charts`.
+        Stem of the file names, and key in `benchmarks.charts.CHARTS`.
     say
-        Hears that there is no chart.
+        Called with a line if there is no chart.
     """
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
-    (out / f"{name}.md").write_text(text)
     if importlib.util.find_spec("matplotlib"):
         from benchmarks.charts import CHARTS
 
         CHARTS[name](report, out / f"{name}.png")
     else:
-        say("no chart: matplotlib is missing, which the extra `bench` installs")
+        say("no chart: matplotlib is missing; pip install 'recshuf[bench]'")

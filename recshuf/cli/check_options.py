@@ -1,4 +1,4 @@
-"""The options of ``recshuf check`` and ``recshuf picture``, which look at the order of records."""
+"""Command-line options of ``recshuf check`` and ``recshuf picture``."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 _HEADINGS = {"Input": "Data", "Output": "Data"}
 _GENERAL = ("quiet", "verbose")
 _HELP = {
-    "format": "Format of the files, with --against of the INPUTs; else from suffix or content.",
-    "to": "With --against, format of DATA; else what its manifest says, its suffix or its content.",
-    "quiet": "Print nothing but errors; the exit code tells.",
-    "verbose": "Print the traceback of an error.",
+    "format": "Format of DATA, or with --against of the INPUTs. Default: from suffix, else from content.",
+    "to": "With --against: format of DATA. Default: from its manifest, suffix or content.",
+    "quiet": "Print errors only; the exit code is the result.",
+    "verbose": "Print tracebacks of errors.",
 }
 _CHECK = Wording(
     description="""
 Test whether records are in a uniformly random order.
 
-With --against, each DATA is the output of a shuffle of the INPUTs, by whatever program: where each record comes from
-is found by its content; with --provenance, by the columns source_file and source_row, and no input is read. Several
-are shuffles with different seeds, tested together. Without, DATA is what is only said to be shuffled, and the order of a column's values is
-tested. More than a million records are sampled. Exit code 0: nothing speaks against it; 3: it is not uniformly
-random; 1: a file cannot be read; 2: wrong usage.
+With --against, each DATA is a shuffle of the INPUTs by any program; records are matched by content. With
+--provenance, the columns source_file and source_row give the input row of each record, and no input is read.
+Several DATA are shuffles with different seeds and are tested together. With --column, the order of one column's
+values is tested, without the inputs. More than a million records are sampled. Exit code 0: no evidence against a
+uniformly random order; 3: not uniformly random; 1: a file cannot be read; 2: wrong usage.
 """,
     usage=["DATA...", "[--against INPUT... | --column NAME | --provenance]"],
     example="""\
@@ -40,15 +40,16 @@ Examples:
     shared=CheckOptions,
     headings=_HEADINGS,
     general=_GENERAL,
-    help=_HELP | {"verbose": "Print all statistics, and the traceback of an error."},
+    help=_HELP | {"verbose": "Print all statistics, and tracebacks of errors."},
 )
 _PICTURE = Wording(
     description="""
-Draw the order of records: each is a point on a Hilbert curve, neighbours close together.
+Draw the order of records as points along a Hilbert curve, which keeps neighbours close together.
 
-Colours tell the value of a column, or with --against where in the INPUTs a record comes from, found by its content,
-or with --provenance by its columns source_file and source_row; then INPUTs and DATA stand side by side. More records than points are sampled. The picture is a PNG, and takes
-Pillow: pip install "recshuf[report]".
+With --column, the colour of a point is the value of a column. With --against, it is the record's position in the
+INPUTs, matched by content; with --provenance, the position that the columns source_file and source_row give. INPUTs
+and DATA are drawn side by side. If there are more records than points, they are sampled. The picture is a PNG. It
+needs Pillow: pip install "recshuf[report]".
 """,
     usage=["DATA...", "[--against INPUT...]", "[--column NAME]", "[--provenance]", "-o PICTURE.png"],
     example="""\
@@ -64,36 +65,36 @@ Examples:
 
 
 def _make_options() -> dict[str, list[click.Option]]:
-    """Return the options that both commands have, by heading."""
+    """Return the options of both commands by heading."""
     return {
         "Order": [
             click.Option(
                 ["--against"],
                 multiple=True,
                 metavar="INPUT...",
-                help="What DATA was made from: all words up to the next option.",
+                help="Inputs that DATA was shuffled from. Takes all words up to the next option.",
             ),
             click.Option(
                 ["--id", "id_column"],
                 metavar="NAME",
-                help="With --against: a column or field that tells records apart; else their whole content does.",
+                help="With --against: column or field that identifies a record. Default: its whole content.",
             ),
             click.Option(
                 ["--column", "--field"],
                 metavar="NAME",
-                help="Column, dataset or field (a.b) whose values tell the order; nothing else is read. A single name in --datasets or --columns does the same.",
+                help="Column, dataset or field (a.b) to test or draw; nothing else is read. Default: the name in --datasets or --columns, if it is a single one.",
             ),
             click.Option(
                 ["--provenance"],
                 is_flag=True,
-                help="Where a record comes from is what its columns say that a run with --provenance has added.",
+                help="Use the columns source_file and source_row that recshuf --provenance added.",
             ),
         ]
     }
 
 
 class OrderCommand(SiblingCommand):
-    """A command that looks at the order of its ``inputs``, the data."""
+    """A command about the order of its ``inputs``, the data."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line, ``--against a b`` like ``--against a --against b``."""
@@ -110,24 +111,31 @@ class OrderCommand(SiblingCommand):
 
 
 def make_check_command(callback: Callable[..., None]) -> OrderCommand:
-    """Return the check as a command, which calls back with the values of all options by name."""
+    """Return the check command; `callback` gets ``inputs`` and all options as keyword arguments."""
     own = _make_options()
     own["Order"] += [
-        click.Option(["--json", "as_json"], is_flag=True, help="Print the findings as JSON."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON."),
         click.Option(
-            ["--html"], type=click.Path(), metavar="FILE", help="Write a page with pictures and the findings."
+            ["--html"],
+            type=click.Path(),
+            metavar="FILE",
+            help="Write a page with pictures and the result. Needs recshuf[report].",
         ),
     ]
     return OrderCommand("check", callback, _CHECK, own)
 
 
 def make_picture_command(callback: Callable[..., None]) -> OrderCommand:
-    """Return the drawing as a command, which calls back with the values of all options by name."""
+    """Return the picture command; `callback` gets ``inputs`` and all options as keyword arguments."""
     own = _make_options() | {
         "Output": [
-            click.Option(["-o", "--output"], required=True, metavar="PNG", help="Where the picture goes."),
-            click.Option(["--title"], metavar="TEXT", help="The heading; else the names of the data."),
-            click.Option(["--overwrite"], is_flag=True, help="Replace a picture that is there."),
+            click.Option(["-o", "--output"], required=True, metavar="PNG", help="File of the picture."),
+            click.Option(
+                ["--title"], metavar="TEXT", help="Heading of the picture. Default: names of the data."
+            ),
+            click.Option(
+                ["--overwrite"], is_flag=True, help="Replace an existing picture. Default: it is an error."
+            ),
         ]
     }
     return OrderCommand("picture", callback, _PICTURE, own)

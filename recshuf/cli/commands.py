@@ -1,4 +1,4 @@
-"""What each command does with its options, and the group of all commands."""
+"""The commands, and the group that holds them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from click.exceptions import Exit
 from recshuf.cli.check_options import make_check_command, make_picture_command
 from recshuf.cli.result_files import (
     check_html,
-    check_place,
     check_quarantine,
     check_report,
     check_spared,
+    check_writable,
     write_json,
     write_whole,
 )
@@ -37,7 +37,7 @@ NOT_UNIFORM = 3
 
 
 class DefaultGroup(click.Group):
-    """A group of commands; a command line whose first word names none of them is for the default one."""
+    """A group of commands with a default, which runs if the first word is not the name of a command."""
 
     def __init__(self, default: click.Command) -> None:
         super().__init__("recshuf")
@@ -46,13 +46,13 @@ class DefaultGroup(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Return the parsed command line, of this group or of the default command."""
+        """Parse a command line of this group or of the default command."""
         if args and args[0] in self.commands:
             return super().make_context(info_name, args, parent, **extra)
         return self.default.make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run what the command line asks for."""
+        """Run the command."""
         return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
 
 
@@ -74,8 +74,8 @@ def _run_shuffle(
         check_report(report, output, plan)
     if html:
         check_html(html, output, plan)
-    for told in filter(None, (report, html)):
-        check_spared(told, [*inputs, options["schema"]])
+    for name in filter(None, (report, html)):
+        check_spared(name, [*inputs, options["schema"]])
     check_quarantine(options["on_bad_record"], [report, html, options["schema"]])
     if plan:
         _print_plan(inputs, output, report, options)
@@ -94,15 +94,15 @@ def _run_shuffle(
     if not quiet:
         say(summary(done, output))
     if report:
-        _tell(report, "report", lambda: write_json(report, done.to_json()))
+        _write_result(report, "report", lambda: write_json(report, done.to_json()))
     if html:
         path = real_path(html)
         write = partial(api.write_run, done, inputs, output, progress=progress, **options)
-        _tell(html, "page", lambda: write_whole(path, write().encode()))
+        _write_result(html, "page", lambda: write_whole(path, write().encode()))
 
 
-def _tell(name: str, what: str, write: Callable[[], None]) -> None:
-    """Write what tells of a run that is over."""
+def _write_result(name: str, what: str, write: Callable[[], None]) -> None:
+    """Write a file about a finished run."""
     try:
         write()
     except OSError as error:
@@ -119,7 +119,7 @@ def _run_verify(
     if quiet and verbose:
         raise UsageError("-q and -v contradict each other; give one of them")
     if len(inputs) < 2:
-        raise UsageError("verify compares two sides; usage: recshuf verify [OPTIONS] INPUT... OUTPUT")
+        raise UsageError("verify needs inputs and an output; usage: recshuf verify [OPTIONS] INPUT... OUTPUT")
     *given, output = inputs
     if report:
         check_report(report, output, True)
@@ -147,17 +147,17 @@ def _run_check(
 ) -> None:
     """Test the order of `inputs`; `options` are arguments of `recshuf.check`."""
     if quiet and (verbose or as_json):
-        raise UsageError("-q and what prints more contradict each other; give one of them")
+        raise UsageError("-q contradicts -v and --json; give one of them")
     if not inputs:
         raise UsageError(
-            "check what? usage: recshuf check [OPTIONS] DATA... [--against INPUT... | --column NAME | --provenance]"
+            "no data; usage: recshuf check [OPTIONS] DATA... [--against INPUT... | --column NAME | --provenance]"
         )
     from recshuf import api
     from recshuf.audit.reports.text import check_lines, one_line
 
     progress = _choose_progress(quiet)
     if html:
-        check_place("--html", html, None)
+        check_writable("--html", html, None)
         check_spared(html, [*inputs, *options["against"], options["schema"]])
         done, page = api.write_check(inputs, progress=progress, **options)
         write_whole(real_path(html), page.encode())
@@ -179,7 +179,7 @@ def _run_picture(
     if quiet and verbose:
         raise UsageError("-q and -v contradict each other; give one of them")
     if not inputs:
-        raise UsageError("a picture of what? usage: recshuf picture [OPTIONS] DATA... -o PICTURE.png")
+        raise UsageError("no data; usage: recshuf picture [OPTIONS] DATA... -o PICTURE.png")
     path = real_path(output)
     if not path.parent.is_dir():
         raise OutputError(f"{output}: folder {path.parent} does not exist; create it first")
@@ -192,11 +192,11 @@ def _run_picture(
     write_whole(path, picture)
 
 
-def _run_gallery(output: str, verbose: bool) -> None:  # noqa: ARG001 - `main` looks at it
-    """Write a page about other shufflers into a new folder."""
+def _run_gallery(output: str, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
+    """Draw other shufflers in a new folder."""
     folder = Path(output)
     if folder.exists():
-        raise OutputError(f"{output}: exists; name a folder that does not")
+        raise OutputError(f"{output}: exists; name a new folder")
     from recshuf.audit.reports.gallery import draw_row, render_gallery
     from recshuf.cli.terminal import say
 
@@ -211,10 +211,10 @@ def _run_gallery(output: str, verbose: bool) -> None:  # noqa: ARG001 - `main` l
     click.echo(folder / "index.html")
 
 
-def _run_demo(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `main` looks at it
-    """Show what recshuf does, in a new folder."""
+def _run_demo(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
+    """Run the demo in a new folder."""
     if output is not None and Path(output).exists():
-        raise OutputError(f"{output}: exists; name a folder that does not")
+        raise OutputError(f"{output}: exists; name a new folder")
     import tempfile
 
     from recshuf.cli.demo import run_demo
@@ -225,9 +225,7 @@ def _run_demo(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `mai
 
 def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:
     if not inputs and (sys.stdin is None or sys.stdin.isatty()):
-        raise UsageError(
-            "no input; usage: recshuf [OPTIONS] INPUT... -o OUTPUT, and recshuf --help tells more"
-        )
+        raise UsageError("no input; usage: recshuf [OPTIONS] INPUT... -o OUTPUT; see recshuf --help")
     if "-" in inputs and sys.stdin is None:
         raise UsageError("standard input is closed; name files instead")
     if output in (None, "-") and sys.stdout is None:
@@ -235,7 +233,7 @@ def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:
 
 
 def _choose_progress(quiet: bool, *, writes_records: bool = False) -> Progress:
-    """Return what hears of progress; `writes_records` tells whether records go to standard output meanwhile."""
+    """Return the display of progress; `writes_records` says whether records go to standard output."""
     from recshuf.cli.terminal import TerminalProgress, Warnings
     from recshuf.job.progress import SilentProgress
 
@@ -265,22 +263,22 @@ _gallery = click.Command(
     callback=_run_gallery,
     params=[
         click.Option(
-            ["-o", "--output"], required=True, metavar="DIR", help="A new folder, for index.html and row.png."
+            ["-o", "--output"], required=True, metavar="DIR", help="New folder for index.html and row.png."
         ),
-        click.Option(["-v", "--verbose"], is_flag=True, help="Print the traceback of an error."),
+        click.Option(["-v", "--verbose"], is_flag=True, help="Print tracebacks of errors."),
     ],
-    help="Draw how other shufflers order records, with scores: a page for a browser, and its most telling row as a picture.",
+    help="Draw the orders of other shufflers, with scores: a page of all, and a picture of four.",
 )
 _demo = click.Command(
     "demo",
     callback=_run_demo,
     params=[
         click.Option(
-            ["-o", "--output"], metavar="DIR", help="A new folder; else one among the temporary ones."
+            ["-o", "--output"], metavar="DIR", help="New folder for the files. Default: a temporary one."
         ),
-        click.Option(["-v", "--verbose"], is_flag=True, help="Print the traceback of an error."),
+        click.Option(["-v", "--verbose"], is_flag=True, help="Print tracebacks of errors."),
     ],
-    help="Make 100,000 cats and then 100,000 dogs, shuffle them in 64 MB, verify, check and draw the order.",
+    help="Write 100,000 records labelled cat and 100,000 labelled dog, shuffle them in 64 MB, verify, check and draw them.",
 )
 commands = DefaultGroup(ShuffleCommand(_run_shuffle))
 commands.add_command(make_verify_command(_run_verify))

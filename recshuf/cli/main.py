@@ -182,11 +182,11 @@ def _explain_kind(error: BaseException, verbose: bool) -> int:
             say(f"error: {_describe_os_error(error)}")
         case _:
             hint = "" if verbose else "; run again with -v for the traceback"
-            say(f"internal error: {type(error).__name__}: {error} ({_find_place(error)}){hint}")
+            say(f"internal error: {type(error).__name__}: {error} ({_find_origin(error)}){hint}")
     return FAILED
 
 
-def _find_place(error: BaseException) -> str:
+def _find_origin(error: BaseException) -> str:
     """Return where an error was raised: one that does not come again leaves nothing else to go by."""
     frames = traceback.extract_tb(error.__traceback__)
     return ", ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[:-3:-1]) or "nowhere"

@@ -29,17 +29,17 @@ def check_report(report: str, output: str | None, plan: bool) -> None:
         if sys.stdout is None:
             raise UsageError("--report -: standard output is closed; name a file")
         return
-    check_place("--report", report, output)
+    check_writable("--report", report, output)
 
 
 def check_html(html: str, output: str | None, plan: bool) -> None:
     """Find out before the run that its page cannot be written after it."""
     if plan:
         raise UsageError("--html tells of a run, and --plan makes none; give one of them")
-    check_place("--html", html, output)
+    check_writable("--html", html, output)
 
 
-def check_place(option: str, name: str, output: str | None) -> None:
+def check_writable(option: str, name: str, output: str | None) -> None:
     """Find out before the run that a file beside the output cannot be written after it."""
     path, target = real_path(name), None if output is None else real_path(output)
     # The output's own folder may be made only by the run.

@@ -1,4 +1,4 @@
-"""The options of the shuffle as those of a command: how their values are read, and how ``--help`` shows them."""
+"""Command-line options of the shuffle: parsing and ``--help``."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
 _HEADINGS = ("Input", "Output", "Order", "Resources", "General")
 
 _DESCRIPTION = """
-Shuffle records, exactly uniformly, in bounded memory.
+Shuffle records exactly uniformly, within a memory limit.
 
-INPUT is files, directories and globs, or - or nothing for standard input (text and JSONL). OUTPUT is a
-directory for shards (a name that ends in /, exists as one, or is asked for shards), a file, or - or nothing
-for standard output (text and JSONL). A SIZE is written 300MB, 2GiB or 1500000000. A file named like a command
-is given as ./NAME.
+INPUT is files, directories and globs; - or none means standard input (text and JSONL). OUTPUT is a directory of
+shards if its name ends in /, if it is an existing directory, or if an option asks for shards. Otherwise it is one
+file; - or none means standard output (text and JSONL). A SIZE is written 300MB, 2GiB or 1500000000. Write ./NAME
+for a file that has the name of a command.
 """
 _EXAMPLES = """\
 Other commands, each with --help:
-  recshuf verify INPUT... OUTPUT           prove that nothing is lost
+  recshuf verify INPUT... OUTPUT           check that no record is lost
   recshuf check DATA --against INPUT...    test whether an order is uniformly random
-  recshuf picture DATA... -o PICTURE.png   draw an order
-  recshuf gallery -o DIR                   draw what other shufflers do
-  recshuf demo                             see all of it on made-up data
+  recshuf picture DATA... -o PICTURE.png   draw the order of records
+  recshuf gallery -o DIR                   draw the orders of other shufflers
+  recshuf demo                             try it on generated data
 
 Examples:
   recshuf data/ -o shuffled/ --shards 64 --memory 4GB
   zstdcat big.jsonl.zst | recshuf --format jsonl --seed 42 > shuffled.jsonl
 
-Shell completion: eval "$(_RECSHUF_COMPLETE=bash_source recshuf)", also zsh_source and fish_source.
+Shell completion: eval "$(_RECSHUF_COMPLETE=bash_source recshuf)"; for other shells: zsh_source, fish_source.
 """
 
 
 def _parsed_by(
     parse: Callable[[str], object],
 ) -> Callable[[click.Context, click.Parameter, str | None], object]:
-    """Return an option's callback that parses its value and lets a complaint name the option."""
+    """Return a click callback that parses a value; its errors name the option."""
 
     def parse_value(_: click.Context, __: click.Parameter, value: str | None) -> object:
         try:
@@ -63,13 +63,13 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
 
 
 def _as_click(name: str, option: Option) -> click.Option:
-    """Return an option of the functions as one of the command."""
+    """Return the click option for a declared option."""
     flags = [*filter(None, [option.short]), flag_of(name)]
     if option.metavar is None:
         return click.Option(flags, is_flag=True, help=option.help)
     settings: dict[str, Any] = {"metavar": option.metavar, "help": option.help}
     if option.default is not None:
-        settings |= {"default": option.default, "show_default": option.shows_default}
+        settings["default"] = option.default
     if option.choices:
         settings["type"] = click.Choice(option.choices)
     elif option.is_path:
@@ -82,36 +82,36 @@ def _as_click(name: str, option: Option) -> click.Option:
 
 
 def _make_options() -> dict[str, list[click.Option]]:
-    """Return new options, by the heading that ``--help`` puts them under."""
+    """Return new options by heading."""
     made: dict[str, list[click.Option]] = {heading: [] for heading in _HEADINGS}
     made["Output"].append(
         click.Option(
             ["-o", "--output"],
             type=click.Path(),
             metavar="OUTPUT",
-            help="Where the shuffled records go.",
+            help="Output file or directory. Default: standard output.",
         )
     )
     for name, option in OPTIONS.items():
         made[option.group].append(_as_click(name, option))
     made["General"] += [
-        click.Option(["--plan"], is_flag=True, help="Print the plan (piles, memory, disk, descriptors, shards) and stop."),
-        click.Option(["--report"], type=click.Path(), metavar="FILE", help="Write the figures of the run, or with --plan the plan, as JSON; - is standard output."),
-        click.Option(["--html"], type=click.Path(), metavar="FILE", help="Read the files again, test the order, and write a page with pictures and figures."),
-        click.Option(["-q", "--quiet"], is_flag=True, help="Print nothing but errors."),
-        click.Option(["-v", "--verbose"], is_flag=True, help="Print more, and the traceback of an error."),
+        click.Option(["--plan"], is_flag=True, help="Print the plan (piles, memory, disk, file descriptors, shards) and stop."),
+        click.Option(["--report"], type=click.Path(), metavar="FILE", help="Write the figures of the run as JSON, with --plan those of the plan; - is standard output."),
+        click.Option(["--html"], type=click.Path(), metavar="FILE", help="Write a page with pictures and figures, after a test of the order. Needs recshuf[report]."),
+        click.Option(["-q", "--quiet"], is_flag=True, help="Print errors only."),
+        click.Option(["-v", "--verbose"], is_flag=True, help="Print details, and tracebacks of errors."),
         click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Print the version."),
     ]  # fmt: skip
     return made
 
 
 class ShuffleCommand(click.Command):
-    """The shuffle as a command, whose help is grouped.
+    """The shuffle command; its help groups the options.
 
     Parameters
     ----------
     callback
-        Called with the values of all options and ``inputs``, by name.
+        Called with ``inputs`` and all options as keyword arguments.
     """
 
     def __init__(self, callback: Callable[..., None]) -> None:
@@ -122,7 +122,7 @@ class ShuffleCommand(click.Command):
         super().__init__("shuffle", names, callback, [inputs, *options], help=_DESCRIPTION, hidden=True)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the usage line's words."""
+        """Return the words of the usage line."""
         return ["[OPTIONS]", "INPUT...", "-o OUTPUT"]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -135,36 +135,36 @@ class ShuffleCommand(click.Command):
                 formatter.write_dl([record for record in own if record])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
-        """Write the examples as they stand."""
+        """Write the examples unwrapped."""
         formatter.write_paragraph()
         formatter.write(_EXAMPLES)
 
 
 class Wording(NamedTuple):
-    """What another command than the shuffle says of itself."""
+    """Help texts of a command other than the shuffle."""
 
     description: str
     usage: list[str]
     example: str
     shared: type
-    """The kind of its options; those of the shuffle that are among them are its own, too."""
+    """Its option class; it has the shuffle options of these names."""
     headings: dict[str, str]
-    """Headings that it puts them under, by those of the shuffle, where they are not the same."""
+    """Its headings by those of the shuffle, where they differ."""
     general: tuple[str, ...]
-    """What it has besides from the shuffle."""
+    """Names of further shuffle options, under General."""
     help: dict[str, str]
-    """What it says of some of them in other words."""
+    """Its own help for some shuffle options, by name."""
 
 
 class SiblingCommand(ShuffleCommand):
-    """A command with options of the shuffle, under the same names and headings.
+    """A command that shares options with the shuffle.
 
     Parameters
     ----------
     callback
-        Called with the values of all options and ``inputs``, by name.
+        Called with ``inputs`` and all options as keyword arguments.
     own
-        Options of its own, by heading; those come first.
+        Further options by heading; they come first.
     """
 
     def __init__(
@@ -188,10 +188,10 @@ class SiblingCommand(ShuffleCommand):
         self.params = [*arguments, *(option for group in self.headings.values() for option in group)]
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the usage line's words."""
+        """Return the words of the usage line."""
         return ["[OPTIONS]", *self._wording.usage]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
-        """Write the example as it stands."""
+        """Write the examples unwrapped."""
         formatter.write_paragraph()
         formatter.write(self._wording.example)

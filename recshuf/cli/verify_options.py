@@ -1,4 +1,4 @@
-"""The options of ``recshuf verify``: those of the shuffle that say what a record is, under the same names."""
+"""Command-line options of ``recshuf verify``, which are options of the shuffle."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 _WORDING = Wording(
     description="""
-Prove from the files alone that OUTPUT holds the same records as the INPUTs, in whatever order.
+Check that OUTPUT holds the same records as the INPUTs, in any order.
 
-INPUT is files, directories and globs; OUTPUT is the file or directory that recshuf wrote, which may be of another
-format. Options that say what a record is are those of the shuffle. Exit code 0: equal; 1: different, or a file
+INPUT is files, directories and globs; OUTPUT is the file or directory that recshuf wrote, in the same or another
+format. Only the files are read. Give the options of the shuffle again. Exit code 0: equal; 1: different, or a file
 cannot be read; 2: wrong usage.
 """,
     usage=["INPUT...", "OUTPUT"],
@@ -27,17 +27,17 @@ Example:
     headings={"Order": "Output"},
     general=("report", "quiet", "verbose"),
     help={
-        "to": "Format of OUTPUT; else what its manifest says, its suffix or its content.",
-        "head_count": "OUTPUT is a sample of N records.",
-        "provenance": "OUTPUT has the columns source_file and source_row, which are not compared; a manifest says so.",
-        "temp_dir": "Where hashes spill if many records differ; else $TMPDIR or /var/tmp.",
-        "report": "Write the findings as JSON; - is standard output.",
-        "quiet": "Print nothing but errors; the exit code tells.",
-        "verbose": "Print the traceback of an error.",
+        "to": "Format of OUTPUT. Default: from its manifest, suffix or content.",
+        "head_count": "Size of the sample that OUTPUT is. Default: it is no sample.",
+        "provenance": "Ignore the columns source_file and source_row of OUTPUT. Default: as in its manifest.",
+        "temp_dir": "Folder for hashes that do not fit in memory. Default: $TMPDIR, else /var/tmp.",
+        "report": "Write the result as JSON; - is standard output.",
+        "quiet": "Print errors only; the exit code is the result.",
+        "verbose": "Print tracebacks of errors.",
     },
 )
 
 
 def make_verify_command(callback: Callable[..., None]) -> SiblingCommand:
-    """Return the comparison as a command; the output is the last of ``inputs``."""
+    """Return the verify command; the last of its ``inputs`` is the output."""
     return SiblingCommand("verify", callback, _WORDING)

@@ -1,6 +1,6 @@
-"""What every option is, said once: commands, functions, checks and ``--resume`` all go by these declarations.
+"""All options, declared once, for the command line, the Python functions, the checks and ``--resume``.
 
-Annotations are evaluated here, so that the declarations can be read from them.
+This module evaluates its annotations, because `OPTIONS` is read from them.
 """
 
 import os
@@ -24,28 +24,28 @@ _ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 
 
 class Option(NamedTuple):
-    """What an option is beside its name and its Python type."""
+    """An option, apart from its name and Python type."""
 
     group: str
-    """Heading that ``--help`` puts it under."""
+    """Its heading in ``--help``."""
     metavar: str | None
-    """What ``--help`` calls its value; None for a flag."""
+    """Name of its value in ``--help``; None for a flag."""
     help: str
     short: str | None = None
     default: object = None
-    shows_default: bool = False
     parse: Callable[[str], object] = str
-    """Turns a word of the command line into a value."""
+    """Parses its value from the command line."""
     choices: tuple[str, ...] = ()
     is_path: bool = False
     side: Literal["records", "inputs", "output"] | None = None
-    """What it concerns, if that must be of one of `formats`; ``records`` are inputs and output. None if it fits all."""
+    """What must have one of `formats`; ``records`` means inputs or output. None for an option of all formats."""
     formats: tuple[str, ...] = ()
     flags: str | None = None
-    """What a refusal calls the option; None for its own flag."""
+    """Its name in error messages. Default: its own flag."""
     identity: "Callable[[Job], object] | None" = None
-    """Its value in the journal, which ``--resume`` compares; None if the output does not depend on it. The default of a new
-    option must give None, since journals that lack it are taken to say that."""
+    """Its value in the journal, which ``--resume`` compares; None if the output does not depend on it.
+
+    Must be None for the default of a new option, because older journals lack the option."""
 
 
 def parse_seed(text: str) -> int:
@@ -61,7 +61,7 @@ def parse_seed(text: str) -> int:
 
 
 def parse_separator(text: str) -> bytes:
-    r"""Return the bytes of a command line argument, its escapes replaced.
+    r"""Return the bytes of a command-line argument, with escapes replaced.
 
     >>> parse_separator(r"\t\x1f|")
     b'\t\x1f|'
@@ -80,93 +80,93 @@ def parse_separator(text: str) -> bytes:
 
 # fmt: off
 class CheckOptions(TypedDict, total=False):
-    """Options of `check`, and of all other functions: what the records are, and what may be used."""
+    """Options of `check` and `picture`, and of all other functions."""
 
-    format: Annotated[str | None, Option("Input", "NAME", f"Format of the inputs: {', '.join(FORMATS)}; else from suffix or content.", choices=FORMATS)]
-    """Format of the inputs: ``jsonl``, ``text``, ``parquet`` or ``hdf5``; None to detect it."""
-    to: Annotated[str | None, Option("Output", "NAME", "Format of the output; else from the suffix of OUTPUT, else that of the inputs.", choices=FORMATS)]
-    """Format of the output; None for that of the output's suffix, else of the inputs."""
-    header: Annotated[int, Option("Input", "N", "The first N lines of each text input are a header, kept at the top of each shard.",
+    format: Annotated[str | None, Option("Input", "NAME", f"Format of the inputs: {', '.join(FORMATS)}. Default: from suffix, else from content.", choices=FORMATS)]
+    """Format of the inputs: ``jsonl``, ``text``, ``parquet`` or ``hdf5``. Default: from suffix, else from content."""
+    to: Annotated[str | None, Option("Output", "NAME", "Output format. Default: from the suffix of OUTPUT, else that of the inputs.", choices=FORMATS)]
+    """Output format. Default: from the suffix of the output, else that of the inputs."""
+    header: Annotated[int, Option("Input", "N", "Text: number of header lines of each input, written once at the top of each shard. Default: 0.",
         parse=int, default=0, side="inputs", formats=("text",), identity=lambda job: job.read.header_lines)]
-    """Lines at the top of each text input that are kept once, at the top of each shard."""
-    zero_terminated: Annotated[bool, Option("Input", None, "Text records end in a NUL byte.", default=False, short="-z")]
-    """Text records end with a zero byte."""
-    separator: Annotated[str | bytes | None, Option("Input", "STR", r"What text records end in; \n, \t, \r, \0, \xHH and \\ are escapes.",
+    """Number of header lines of each text input, written once at the top of each shard. Default: 0."""
+    zero_terminated: Annotated[bool, Option("Input", None, "Text: records end in a NUL byte.", default=False, short="-z")]
+    """Text records end in a NUL byte. Default: False."""
+    separator: Annotated[str | bytes | None, Option("Input", "STR", r"Text: string that ends a record, with the escapes \n, \t, \r, \0, \xHH and \\. Default: \n.",
         parse=parse_separator, side="records", formats=("text",), flags="--separator and -z", identity=lambda job: job.read.separator.hex())]
-    """What ends a text record; None for a newline."""
-    max_record_bytes: Annotated[Size, Option("Input", "SIZE", "Longest record accepted; a longer one is an error.",
-        parse=parse_size, default="1GiB", shows_default=True)]
-    """Longest text record accepted, by default 1 GiB."""
-    datasets: Annotated[Names | None, Option("Input", "A,B", "HDF5 datasets that are the record; else all with a first axis.",
+    """String or bytes that end a text record. Default: a newline."""
+    max_record_bytes: Annotated[Size, Option("Input", "SIZE", "Longest record accepted. A longer one is an error. Default: 1GiB.",
+        parse=parse_size, default="1GiB")]
+    """Longest record accepted. Default: 1 GiB."""
+    datasets: Annotated[Names | None, Option("Input", "A,B", "HDF5: datasets to read. Default: all that have a first axis.",
         side="inputs", formats=("hdf5",), identity=lambda job: job.read.datasets and list(job.read.datasets))]
-    """HDF5 datasets that are the record; a string is split at commas."""
-    columns: Annotated[Names | None, Option("Input", "A,B", "Parquet columns to keep; else all.",
+    """HDF5 datasets to read; a string is split at commas. Default: all that have a first axis."""
+    columns: Annotated[Names | None, Option("Input", "A,B", "Parquet: columns to keep. Default: all.",
         side="inputs", formats=("parquet",), identity=lambda job: job.read.columns and list(job.read.columns))]
-    """Parquet columns to keep; a string is split at commas."""
-    schema: Annotated["pa.Schema | str | os.PathLike[str] | None", Option("Input", "FILE", "Types for a conversion from JSONL, where inference is not enough.",
+    """Parquet columns to keep; a string is split at commas. Default: all."""
+    schema: Annotated["pa.Schema | str | os.PathLike[str] | None", Option("Input", "FILE", "Schema file for a conversion from JSONL or text. Default: inferred types.",
         is_path=True, side="inputs", formats=("jsonl", "text"), identity=lambda job: job.read.schema and str(job.read.schema))]
-    """Types for a conversion from JSONL or text: a schema, or the path of a schema file."""
-    memory: Annotated[Size | None, Option("Resources", "SIZE", "Limit of what the run holds in memory, beside 150 MB for the interpreter and its libraries; else half of what is available.", parse=parse_size)]
-    """Limit of what the run holds beside the interpreter and its libraries; None for half of what is free."""
-    workers: Annotated[int | None, Option("Resources", "N", "Threads; else the usable cores.", parse=int)]
-    """Threads; None for the usable cores. The output does not depend on it."""
+    """Schema, or path of a schema file, for a conversion from JSONL or text. Default: inferred types."""
+    memory: Annotated[Size | None, Option("Resources", "SIZE", "Memory limit, excluding about 150 MB for Python and libraries. Default: half of available memory.", parse=parse_size)]
+    """Memory limit, excluding about 150 MB for Python and libraries. Default: half of available memory."""
+    workers: Annotated[int | None, Option("Resources", "N", "Number of threads. Default: usable cores.", parse=int)]
+    """Number of threads. Does not change the output. Default: usable cores."""
 
 
 class VerifyOptions(CheckOptions, total=False):
-    """Options of `verify`: those of the `shuffle` that wrote the output, as far as they say what its records are."""
+    """Options of `verify`: give those that `shuffle` got."""
 
     head_count: int | None
-    """Of how many records the output is a sample."""
+    """Size of the sample that the output is. Default: it is no sample."""
     provenance: bool
-    """The output has the columns ``source_file`` and ``source_row``, which are not compared; its manifest says so, too."""
+    """Ignore the columns ``source_file`` and ``source_row`` of the output. Default: as in its manifest."""
     temp_dir: str | os.PathLike[str] | None
-    """Where hashes spill if much differs; None for `$TMPDIR`, else /var/tmp."""
+    """Folder for hashes that do not fit in memory. Default: ``$TMPDIR``, else ``/var/tmp``."""
 
 
 class Options(CheckOptions, total=False):
-    """Options of `shuffle` and `plan`, named like those of the command; a size is a number or ``"300MB"``."""
+    """Options of `shuffle` and `plan`, with the names of the command line. A size is a number or ``"300MB"``."""
 
-    compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "none, zstd, gzip, snappy or lz4, as the format allows; else that of the inputs.")]
-    """Of the output, with or without a level: ``"zstd:9"``; None for that of the inputs."""
-    shards: Annotated[int | None, Option("Output", "N", "Cut the output into N shards; else one for each input file.", parse=int)]
-    """Number of shards, whose record counts differ by at most one."""
-    shard_records: Annotated[int | None, Option("Output", "N", "Cut the output into shards of N records.", parse=int)]
-    """Records in each shard but the last."""
-    shard_bytes: Annotated[Size | None, Option("Output", "SIZE", "Cut the output into shards of about SIZE.", parse=parse_size)]
-    """About how large a shard should be."""
-    seed: Annotated[int | None, Option("Order", "N", "0 to 2^128-1; else one is drawn, printed and recorded.", parse=parse_seed)]
-    """0 to 2**128 - 1; None draws one, which the report names."""
-    temp_dir: Annotated[str | os.PathLike[str] | None, Option("Resources", "DIR", "Where records spill that memory cannot hold; else beside the output.", is_path=True)]
-    """Where piles spill; None for beside the output."""
-    spill_compression: Annotated[str, Option("Resources", "NAME", "Of what is spilled: none, lz4 or zstd, for a disk slower than the processor; the output is the same.",
-        default="none", shows_default=True)]
-    """Of what is spilled: ``"none"``, the default, ``"lz4"`` or ``"zstd"``. The output does not depend on it."""
-    no_space_check: Annotated[bool, Option("Resources", None, "Start even if the disk seems to have no room for the run.", default=False)]
-    """Start even if the disk seems to have no room for the run."""
-    piles: Annotated[int | None, Option("Resources", "N", "How many piles; for tests and experts.", parse=int)]
-    """Number of piles; None for what the plan finds best."""
-    head_count: Annotated[int | None, Option("Order", "N", "Write only N records: a uniform sample, in random order.", short="-n", parse=int)]
-    """Write only so many records: a uniform sample without replacement, in random order."""
-    nan_as_null: Annotated[bool, Option("Output", None, "Write NaN and infinities to JSONL as null; else they are an error.", default=False,
+    compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, snappy or lz4. Default: from the suffix of OUTPUT, else that of the inputs.")]
+    """Output compression, with or without a level: ``"zstd:9"``. Default: from the suffix of the output, else that of the inputs."""
+    shards: Annotated[int | None, Option("Output", "N", "Number of shards. Default: one per input file, in a directory.", parse=int)]
+    """Number of shards; their record counts differ by at most one. Default: one per input file, in a directory."""
+    shard_records: Annotated[int | None, Option("Output", "N", "Records per shard.", parse=int)]
+    """Records per shard; the last one may have fewer."""
+    shard_bytes: Annotated[Size | None, Option("Output", "SIZE", "Approximate size of a shard.", parse=parse_size)]
+    """Approximate size of a shard."""
+    seed: Annotated[int | None, Option("Order", "N", "Seed, 0 to 2^128-1. Default: drawn at random, printed and recorded.", parse=parse_seed)]
+    """0 to 2**128 - 1. Default: drawn at random; `ShuffleReport.seed` holds it."""
+    temp_dir: Annotated[str | os.PathLike[str] | None, Option("Resources", "DIR", "Folder for spilled records. Default: beside the output.", is_path=True)]
+    """Folder for spilled records. Default: beside the output."""
+    spill_compression: Annotated[str, Option("Resources", "NAME", "Compression of spilled records: none, lz4 or zstd. Helps on a slow or small disk. Does not change the output. Default: none.",
+        default="none")]
+    """Compression of spilled records: ``"none"``, ``"lz4"`` or ``"zstd"``. Does not change the output. Default: ``"none"``."""
+    no_space_check: Annotated[bool, Option("Resources", None, "Start even if the disk seems too small.", default=False)]
+    """Start even if the disk seems too small."""
+    piles: Annotated[int | None, Option("Resources", "N", "Number of piles, for tests and experts. Default: chosen by the plan.", parse=int)]
+    """Number of piles, for tests and experts. Default: chosen by the plan."""
+    head_count: Annotated[int | None, Option("Order", "N", "Write a uniform sample of N records, without replacement, in random order. Default: all records.", short="-n", parse=int)]
+    """Write a uniform sample of so many records, without replacement, in random order. Default: all records."""
+    nan_as_null: Annotated[bool, Option("Output", None, "JSONL: write NaN and infinities as null. Default: they are an error.", default=False,
         side="output", formats=("jsonl",), identity=lambda job: job.write.nan_as_null)]
-    """Write NaN and infinities as JSON null instead of refusing them."""
-    on_bad_record: Annotated[str, Option("Input", "WHAT", "In a conversion from lines, one that does not parse: fail, or quarantine:FILE to set it aside.",
-        default="fail", shows_default=True, identity=lambda job: job.quarantine and str(job.quarantine))]
-    """In a conversion from lines, what to do with those that do not parse: ``"fail"``, the default, or
-    ``"quarantine:FILE"`` to set them aside."""
-    provenance: Annotated[bool, Option("Output", None, "Add the columns source_file and source_row, which say where each record was read.", default=False,
+    """Write NaN and infinities as JSON null. Default: False; they are an error."""
+    on_bad_record: Annotated[str, Option("Input", "WHAT", "What to do with a line that does not parse, in a conversion: fail, or quarantine:FILE to set it aside. Default: fail.",
+        default="fail", identity=lambda job: job.quarantine and str(job.quarantine))]
+    """What to do with lines that do not parse, in a conversion: ``"fail"``, or ``"quarantine:FILE"`` to set them aside.
+    Default: ``"fail"``."""
+    provenance: Annotated[bool, Option("Output", None, "Add the columns source_file and source_row, the input and row of each record.", default=False,
         identity=lambda job: job.options["provenance"] or None)]
-    """Add the columns ``source_file`` and ``source_row``, which say where each record was read."""
-    overwrite: Annotated[bool, Option("Output", None, "Replace an output that exists; else it is refused.", default=False)]
-    """Replace an output that exists."""
-    verify: Annotated[bool, Option("Output", None, "Before the output is put in place, read it again and compare it with the inputs.", default=False)]
-    """Compare the shards with the inputs, record by record, before they are put in place."""
-    resume: Annotated[bool, Option("Output", None, "Go on from what a killed or failed run of the same command has finished.", default=False)]
-    """Go on from what an earlier run with the same arguments has finished; memory and workers may differ."""
+    """Add the columns ``source_file`` and ``source_row``, the input and row of each record. Default: False."""
+    overwrite: Annotated[bool, Option("Output", None, "Replace an existing output. Default: it is an error.", default=False)]
+    """Replace an existing output. Default: False; it is an error."""
+    verify: Annotated[bool, Option("Output", None, "Compare the output with the inputs before it is put in place.", default=False)]
+    """Compare the output with the inputs before it is put in place. Default: False."""
+    resume: Annotated[bool, Option("Output", None, "Continue a killed or failed run of the same command.", default=False)]
+    """Continue a killed or failed run with the same arguments; memory and workers may differ. Default: False."""
     stdin: BinaryIO | None
-    """What to read when the input is ``-``; None for standard input."""
+    """Stream to read when the input is ``-``. Default: standard input."""
     stdout: BinaryIO | None
-    """What to write when the output is ``-``; None for standard output."""
+    """Stream to write when the output is ``-``. Default: standard output."""
 # fmt: on
 
 
@@ -188,12 +188,12 @@ def flag_of(name: str) -> str:
 
 
 def refuse_unknown(options: Mapping[str, object], kind: type) -> None:
-    """Refuse names that are no options of a kind.
+    """Refuse names that are not in an option class.
 
     Raises
     ------
     TypeError
-        Naming the first.
+        Names the first unknown option.
     """
     unknown = set(options) - kind.__annotations__.keys()
     if unknown:

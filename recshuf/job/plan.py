@@ -56,7 +56,7 @@ class Costs:
     sink_bytes: Callable[[int], int]
     decoding_factor: float = 1.0
     """Size of a batch after conversion, as a multiple of its native size; 1 where nothing is converted."""
-    place_bytes: int = 0
+    provenance_bytes: int = 0
     """What travels beside each record to tell where it was read."""
 
 
@@ -109,7 +109,7 @@ class Plan:
     """None where it depends on a number of records that is not yet known."""
     spill_compression: str = "none"
     """How spilled records are compressed; how well is not known, so no other number depends on it."""
-    place_bytes: int = 0
+    provenance_bytes: int = 0
     """Bytes of `byte_count` for each record that tell where it was read."""
 
     @property

@@ -150,7 +150,7 @@ class _Planner:
             + RESERVED_DESCRIPTORS,
             shard_count=self._shard_count,
             spill_compression=limits.spill_compression,
-            place_bytes=self._costs.place_bytes,
+            provenance_bytes=self._costs.provenance_bytes,
         )
 
     @cached_property
@@ -389,12 +389,12 @@ def plan_reading(
     raise _too_small(limits, what, worker_bytes(blocks[-1]))
 
 
-def take_census(inputs: Sequence[InputSummary], place_bytes: int = 0) -> list[InputSize]:
-    """Return the size of each input for the plan; the keys and the `place_bytes` of its records are counted in."""
+def take_census(inputs: Sequence[InputSummary], provenance_bytes: int = 0) -> list[InputSize]:
+    """Return the size of each input for the plan; the keys and the `provenance_bytes` of its records are counted in."""
     return [
         InputSize(
             record_count=summary.record_count,
-            byte_count=_with_keys(summary.native_bytes, summary.record_count, KEY_BYTES + place_bytes),
+            byte_count=_with_keys(summary.native_bytes, summary.record_count, KEY_BYTES + provenance_bytes),
             file_bytes=summary.file_bytes,
             is_exact=summary.record_count_is_exact,
         )

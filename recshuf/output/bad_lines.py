@@ -44,7 +44,9 @@ def encode_records(
 
 def _cut(records: pa.Array) -> Iterator[tuple[int, int]]:
     """Yield bounds of pieces that are not larger than need be."""
-    ends = np.frombuffer(records.buffers()[1], np.int64, len(records) + 1, records.offset * 8)
+    from recshuf.records.arrow_views import view_offsets
+
+    ends = view_offsets(records)
     start = 0
     while start < len(records):
         stop = int(np.searchsorted(ends, ends[start] + _PIECE_BYTES, side="right")) - 1
@@ -59,6 +61,7 @@ def _encode(name: str, lines: NDArray[np.int64], reasons: Sequence[str], records
 
     from recshuf.formats.jsonl.encoding import encode_lines
     from recshuf.formats.lines.utf8 import find_invalid
+    from recshuf.records.arrow_views import view_bytes
 
     is_text = np.ones(len(records), np.bool_)
     is_text[find_invalid(records)] = False
@@ -75,8 +78,7 @@ def _encode(name: str, lines: NDArray[np.int64], reasons: Sequence[str], records
     order = np.argsort(np.concatenate([np.flatnonzero(is_text), np.flatnonzero(~is_text)]))
     made = pa.concat_arrays(groups).take(pa.array(order))
     whole = pc.binary_replace_slice(made, 0, 1, f'{{"input":{_quote(name)},'.encode())
-    ends = np.frombuffer(whole.buffers()[1], np.int64, len(whole) + 1, whole.offset * 8)
-    return memoryview(whole.buffers()[2])[ends[0] : ends[-1]]
+    return view_bytes(whole).data
 
 
 def _quote(name: str) -> str:

@@ -30,7 +30,7 @@ class FinishedShard:
     """Table form of its records; None where they were not converted."""
 
 
-class ShardKeeper:
+class ShardSyncer:
     """Syncs and notes shards in one thread.
 
     All that wait at once are begun before the first of them is synced, so that what the file system writes down of them

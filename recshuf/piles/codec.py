@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from recshuf.records.arrow_views import view_bytes, view_data, view_offsets
 from recshuf.records.batch import Records, concat_batches
 from recshuf.records.byte_sizes import count_bytes, count_bytes_before
 from recshuf.records.keys import KEY_BYTES
@@ -74,7 +75,7 @@ class FlatCodec(RecordCodec):
             if pa.types.is_fixed_size_binary(column.type):
                 sizes += column.type.byte_width
             else:
-                sizes += np.diff(_offsets(column)) + LENGTH_BYTES
+                sizes += np.diff(view_offsets(column)) + LENGTH_BYTES
         return sizes
 
     def count_bytes(self, batch: pa.RecordBatch, edges: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -82,7 +83,7 @@ class FlatCodec(RecordCodec):
         counts = np.zeros(len(edges) - 1, np.int64)
         for column in batch.columns:
             is_fixed = pa.types.is_fixed_size_binary(column.type)
-            counts += np.diff(edges * column.type.byte_width if is_fixed else _offsets(column)[edges])
+            counts += np.diff(edges * column.type.byte_width if is_fixed else view_offsets(column)[edges])
         return counts
 
     def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
@@ -101,14 +102,13 @@ class FlatCodec(RecordCodec):
         width = column.type.byte_width
         if not width:
             return []
-        return [_cut(memoryview(column.buffers()[1])[column.offset * width :], edges * width)]
+        return [_cut(view_bytes(column).data, edges * width)]
 
     @staticmethod
     def _cut_variable(column: pa.Array, edges: NDArray[np.int64]) -> list[list[memoryview]]:
-        offsets = _offsets(column)
+        offsets = view_offsets(column)
         lengths = _bytes_view(np.diff(offsets).astype(np.uint32))
-        content = memoryview(column.buffers()[2] or b"")
-        return [_cut(lengths, edges * LENGTH_BYTES), _cut(content, offsets[edges])]
+        return [_cut(lengths, edges * LENGTH_BYTES), _cut(view_data(column).data, offsets[edges])]
 
     def unpack(self, slices: Sequence[tuple[NDArray[np.uint8], int]]) -> Records:
         """See `RecordCodec`."""
@@ -213,10 +213,6 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
     return kind
-
-
-def _offsets(column: pa.Array) -> NDArray[np.int64]:
-    return np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
 
 
 def _bytes_view(array: NDArray[Any]) -> memoryview:

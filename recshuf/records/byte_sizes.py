@@ -1,4 +1,4 @@
-"""What rows of a batch take in memory, at many places at once.
+"""Bytes that rows of a batch take in memory, for many row numbers at once.
 
 Arrow's own `nbytes` does as much for a whole batch, but looks at every single list of a column of lists.
 """
@@ -10,19 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from recshuf.records.arrow_views import has_offsets, is_variable_list, view_offsets
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Places = NDArray[np.int64] | int
-
-
-_NARROW_OFFSETS = (pa.binary(), pa.string(), pa.list_(pa.int8()), pa.map_(pa.int8(), pa.int8()))
-_WIDE_OFFSETS = (pa.large_binary(), pa.large_string(), pa.large_list(pa.int8()))
-# By the id of a type: batches may be small, and a type takes a call for each question.
-_OFFSETS: dict[int, np.dtype[Any]] = {
-    **{kind.id: np.dtype(np.int32) for kind in _NARROW_OFFSETS},
-    **{kind.id: np.dtype(np.int64) for kind in _WIDE_OFFSETS},
-}
 
 
 def count_bytes(batch: pa.RecordBatch) -> int:
@@ -44,17 +37,6 @@ def count_bytes_before(batch: pa.RecordBatch, places: NDArray[np.int64]) -> NDAr
     return (bits + 7) >> 3
 
 
-def find_offsets(column: pa.Array) -> NDArray[Any] | None:
-    """Return where each value of a column begins and the last one ends, as a view; None for a type without offsets."""
-    kind = _OFFSETS.get(column.type.id)
-    if kind is None:
-        return None
-    buffer = column.buffers()[1]
-    if buffer is None or not len(column):
-        return np.zeros(len(column) + 1, kind)
-    return np.frombuffer(buffer, kind)[column.offset : column.offset + len(column) + 1]
-
-
 def _bits_before(column: pa.Array, places: Places) -> Places:
     """Return what `count_bytes_before` does, for one place or many: NumPy takes its time with a single number."""
     kind, types = column.type, pa.types
@@ -67,11 +49,11 @@ def _bits_before(column: pa.Array, places: Places) -> Places:
     if types.is_fixed_size_list(kind):
         values = column.values.slice(column.offset * kind.list_size)
         return _bits_before(values, places * kind.list_size) + validity
-    offsets = find_offsets(column)
-    if offsets is None:
+    if not has_offsets(kind):
         return places * _value_bits(column) + validity
+    offsets = view_offsets(column)
     inner = _from_first(offsets, places)
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
+    if is_variable_list(kind) or types.is_map(kind):
         content = _bits_before(column.values.slice(int(offsets[0])), inner)
     else:
         content = inner * 8

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.records.byte_sizes import find_offsets
+from recshuf.records.arrow_views import has_offsets, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -86,18 +86,14 @@ def _column_lengths(column: pa.Array) -> NDArray[np.int64] | None:
     """Return what a column adds to the length of each record, as an array of its own; None for nothing."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
-    own = _diff_offsets(column)
+    own = None
+    if has_offsets(column.type):
+        own = np.diff(view_offsets(column)).astype(np.int64, copy=False)
     if column.null_count and (validity := column.buffers()[0]) is not None:
         bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
         nulls = bits[column.offset : column.offset + len(column)] == 0
         return nulls.astype(np.int64) if own is None else np.where(nulls, 1, own)
     return own
-
-
-def _diff_offsets(column: pa.Array) -> NDArray[np.int64] | None:
-    """Return how long each value is; None for a type without offsets."""
-    offsets = find_offsets(column)
-    return None if offsets is None else np.diff(offsets).astype(np.int64, copy=False)
 
 
 def find_fingerprints(keys: NDArray[np.uint64], lengths: NDArray[np.int64]) -> NDArray[np.uint64]:

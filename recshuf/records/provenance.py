@@ -1,4 +1,4 @@
-"""Provenance: each record's place in the inputs travels beside it, and becomes two columns of the output."""
+"""Provenance: the input and row number of each record, passed through the piles and written as two columns."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import Decoder, FieldAdder
+from recshuf.records.arrow_views import view_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,40 +20,41 @@ if TYPE_CHECKING:
     from recshuf.records.rows import RowRange
 
 FILE_COLUMN, ROW_COLUMN = "source_file", "source_row"
-"""The columns that say where a record was read: the input's name, and the record's place in it, from 0."""
-PLACE_BYTES = 8
-"""What a place takes beside a record: its input in the high 22 bits, its row in the others."""
+"""The columns of ``--provenance``: the name of a record's input, and its row number there, from 0."""
+PROVENANCE_BYTES = 8
 FILE_SHIFT = np.uint64(42)
-"""A place is one number: its file in the high 22 bits, its row in the others."""
+"""A record's provenance is one 64-bit number: the input's index in the high 22 bits, the row number in the others."""
 MAX_INPUTS = 1 << (64 - int(FILE_SHIFT))
 
-_PLACE = pa.field("place", pa.binary(PLACE_BYTES))
+_PROVENANCE = pa.field("provenance", pa.binary(PROVENANCE_BYTES))
 _NUMBER_BYTES, _INDEX_BYTES = 8, 4
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
 def extend_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of native batches with places."""
-    return schema.append(_PLACE)
+    """Return the schema of native batches with provenance."""
+    return schema.append(_PROVENANCE)
 
 
-def add_places(batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> pa.RecordBatch:
-    """Return a native batch with the place of each record, which the ranges tell."""
-    places = [
+def add_provenance(batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> pa.RecordBatch:
+    """Return a native batch with the provenance of its records as its last column."""
+    numbers = [
         np.arange(first_row, first_row + rows, dtype=np.uint64) | np.uint64(index) << FILE_SHIFT
         for index, first_row, rows in ranges
     ]
-    column = pa.Array.from_buffers(_PLACE.type, batch.num_rows, [None, pa.py_buffer(np.concatenate(places))])
+    column = pa.Array.from_buffers(
+        _PROVENANCE.type, batch.num_rows, [None, pa.py_buffer(np.concatenate(numbers))]
+    )
     return pa.RecordBatch.from_arrays([*batch.columns, column], schema=extend_schema(batch.schema))
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Make sure that the names of inputs tell them apart.
+    """Check that no two inputs have the same name.
 
     Raises
     ------
     UsageError
-        When they do not.
+        When two have, or there are too many inputs.
     """
     if len(names) > MAX_INPUTS:
         raise UsageError(f"--provenance: {len(names):,} inputs are more than {MAX_INPUTS:,}; join some")
@@ -62,16 +64,16 @@ def check_names(names: Sequence[str]) -> None:
 
 
 class ProvenanceDecoder(Decoder):
-    """Turns native batches with places into what another decoder makes of them, with the two columns behind.
+    """Decodes native batches with another decoder, and appends the two provenance columns.
 
-    `observe` gets batches without places.
+    `observe` gets batches without provenance.
 
     Parameters
     ----------
     names
-        The inputs as messages show them.
+        Names of the inputs.
     as_dictionary
-        Whether names come as a dictionary, the same for all batches, or as text.
+        Whether names are dictionary-encoded, with one dictionary for all batches. Else they are text.
     """
 
     def __init__(self, inner: Decoder, names: Sequence[str], *, as_dictionary: bool) -> None:
@@ -84,7 +86,7 @@ class ProvenanceDecoder(Decoder):
 
     @property
     def column_bytes(self) -> int:
-        """Most that both columns take of a row."""
+        """Bytes of both columns in a row, at most."""
         is_dictionary = pa.types.is_dictionary(self._fields.types[0])
         if is_dictionary and not isinstance(self._inner, FieldAdder):
             return _NUMBER_BYTES + _INDEX_BYTES
@@ -106,7 +108,7 @@ class ProvenanceDecoder(Decoder):
         Raises
         ------
         UsageError
-            When the inputs have a column of one of the names.
+            When the inputs have a column ``source_file`` or ``source_row``.
         """
         return self._extend(self._inner.finish())
 
@@ -123,7 +125,7 @@ class ProvenanceDecoder(Decoder):
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """See `Decoder`."""
         last = batch.num_columns - 1
-        columns = self._decode_places(batch.column(last))
+        columns = self._decode_provenance(batch.column(last))
         table = self._inner.decode(batch.select(range(last)))
         if isinstance(self._inner, FieldAdder):
             return self._inner.add_fields(table, columns)
@@ -131,11 +133,10 @@ class ProvenanceDecoder(Decoder):
             [*table.columns, *columns.columns], schema=self._extend(table.schema)
         )
 
-    def _decode_places(self, column: pa.Array) -> pa.RecordBatch:
-        buffer = column.buffers()[1]
-        places = np.frombuffer(buffer, np.uint64, len(column), column.offset * PLACE_BYTES)
-        rows = (places & ((np.uint64(1) << FILE_SHIFT) - np.uint64(1))).view(np.int64)
-        inputs = (places >> FILE_SHIFT).astype(np.int32)
+    def _decode_provenance(self, column: pa.Array) -> pa.RecordBatch:
+        numbers = view_bytes(column).view(np.uint64)
+        rows = (numbers & ((np.uint64(1) << FILE_SHIFT) - np.uint64(1))).view(np.int64)
+        inputs = (numbers >> FILE_SHIFT).astype(np.int32)
         names = pa.DictionaryArray.from_arrays(_wrap(inputs, pa.int32()), self._names)
         return pa.RecordBatch.from_arrays(
             [names.cast(self._fields.types[0]), _wrap(rows, pa.int64())], schema=self._fields
@@ -147,7 +148,7 @@ def _wrap(values: np.ndarray, kind: pa.DataType) -> pa.Array:
 
 
 def _as_text(name: str) -> str:
-    r"""Return a name with bytes that are no UTF-8 as escapes.
+    r"""Return a name with bytes that are not UTF-8 escaped.
 
     >>> _as_text("a\udcff")
     'a\\xff'

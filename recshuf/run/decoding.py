@@ -10,7 +10,13 @@ from recshuf.errors import UsageError
 from recshuf.interfaces import FieldAdder, SupportsFields, SupportsPrefixInference
 from recshuf.job.plan import Costs
 from recshuf.records.keys import KEY_BYTES
-from recshuf.records.provenance import FILE_COLUMN, PLACE_BYTES, ROW_COLUMN, ProvenanceDecoder, check_names
+from recshuf.records.provenance import (
+    FILE_COLUMN,
+    PROVENANCE_BYTES,
+    ROW_COLUMN,
+    ProvenanceDecoder,
+    check_names,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,7 +85,7 @@ class Decoding:
         grows = self.converts or isinstance(self.inner, FieldAdder)
         costs = Costs(source.reading_bytes, sink_bytes, CONVERSION_FACTOR if grows else 1.0)
         if isinstance(self.decoder, ProvenanceDecoder):
-            return _add_places(costs, source.inputs, self.decoder.column_bytes)
+            return _add_provenance_costs(costs, source.inputs, self.decoder.column_bytes)
         return costs
 
 
@@ -95,14 +101,14 @@ def _choose_field_adder(source: Source) -> Decoder:
     return decoder
 
 
-def _add_places(costs: Costs, inputs: Sequence[InputSummary], column_bytes: int) -> Costs:
+def _add_provenance_costs(costs: Costs, inputs: Sequence[InputSummary], column_bytes: int) -> Costs:
     """Return what a run costs if places travel beside the records and become columns of `column_bytes` a row."""
     counted = [
         (one.native_bytes, one.record_count) for one in inputs if one.native_bytes and one.record_count
     ]
     records = sum(count for _, count in counted)
     record_bytes = sum(size for size, _ in counted) / records if records else _UNKNOWN_RECORD_BYTES
-    share = PLACE_BYTES / record_bytes
+    share = PROVENANCE_BYTES / record_bytes
 
     def reading_bytes(block: int) -> int:
         # The places as they are made, in the order of the piles, and on the way from one to the other.
@@ -111,6 +117,6 @@ def _add_places(costs: Costs, inputs: Sequence[InputSummary], column_bytes: int)
     return replace(
         costs,
         reading_bytes=reading_bytes,
-        decoding_factor=costs.decoding_factor + column_bytes / (record_bytes + KEY_BYTES + PLACE_BYTES),
-        place_bytes=PLACE_BYTES,
+        decoding_factor=costs.decoding_factor + column_bytes / (record_bytes + KEY_BYTES + PROVENANCE_BYTES),
+        provenance_bytes=PROVENANCE_BYTES,
     )

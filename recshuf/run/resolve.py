@@ -19,7 +19,7 @@ from recshuf.interfaces import InputFile
 from recshuf.job.plan import Cut, InputSize, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
 from recshuf.output.destination import Destination
-from recshuf.records.provenance import PLACE_BYTES, extend_schema
+from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.compatibility import check_options, check_streams
 from recshuf.run.decoding import Decoding
 from recshuf.system.listing import expand_inputs, leave_out_output, name_stdin
@@ -212,7 +212,7 @@ def _detect_format(job: Job, files: list[InputFile], target_name: str | None) ->
 def _open_inputs(job: Job, given: Format, files: list[InputFile]) -> ResolvedInputs:
     drop_page_cache = _COPIES * sum(file.stamp.size for file in files if file.stamp) > available_bytes()
     source = given.open_source(files, replace(job.read, drop_page_cache=drop_page_cache))
-    sizes = take_census(source.inputs, PLACE_BYTES if job.options["provenance"] else 0)
+    sizes = take_census(source.inputs, PROVENANCE_BYTES if job.options["provenance"] else 0)
     return ResolvedInputs(given.names.name, files, source, sizes, drop_page_cache)
 
 

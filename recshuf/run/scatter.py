@@ -12,11 +12,12 @@ import numpy as np
 
 from recshuf.errors import CheckError
 from recshuf.piles.slices import Origin
+from recshuf.piles.spilled import SealedSet
 from recshuf.records.batch import Records
 from recshuf.records.digests import Digests
 from recshuf.records.input_counts import InputCounts
 from recshuf.records.keys import draw_keys
-from recshuf.records.provenance import add_places
+from recshuf.records.provenance import add_provenance
 from recshuf.records.reader import InputReader
 from recshuf.records.reading_plan import ReadingPlan
 from recshuf.records.rows import split_ranges
@@ -51,14 +52,11 @@ class ScatterTask:
 
 
 @dataclass(frozen=True, slots=True)
-class SetResult:
-    """A pile set that is on disk as a whole, and can be adopted by a later run."""
+class SetResult(SealedSet):
+    """A sealed pile set, with what it holds."""
 
-    set_index: int
-    index_offset: int
-    """Byte offset in the file of the set's own index."""
     inputs: dict[int, InputCount]
-    """Counts of each of its inputs."""
+    """Counts of each input in the set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +155,7 @@ class Scatter:
         bad = self._observe(batch, ranges)
         edges = np.cumsum([0, *(one.rows for one in ranges)])
         byte_count = int(self._store.codec.count_bytes(batch, edges[[0, -1]])[0])
-        batch = add_places(batch, ranges) if self._task.adds_provenance else batch
+        batch = add_provenance(batch, ranges) if self._task.adds_provenance else batch
         records = Records(draw_keys(self._task.seed, ranges), batch)
         if bad.size:
             # They had keys, too.

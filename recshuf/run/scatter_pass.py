@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, PileError
-from recshuf.piles.spilled import SealedSet
 from recshuf.run.resume import describe_set
 from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
 from recshuf.system.listing import check_unchanged
@@ -50,7 +49,7 @@ def _adopt_sets(workspace: Workspace, progress: Progress) -> dict[int, InputCoun
     finished: dict[int, InputCount] = {}
     for result in workspace.earlier.sets if workspace.earlier else ():
         try:
-            workspace.store.adopt(SealedSet(result.set_index, result.index_offset))
+            workspace.store.adopt(result)
         except PileError as error:
             progress.warn(f"{error}; its part of the run is made again")
             continue

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, UsageError
 from recshuf.interfaces import SupportsStream
-from recshuf.output.shard_sync import FinishedShard, ShardKeeper
+from recshuf.output.shard_sync import FinishedShard, ShardSyncer
 from recshuf.run.resume import describe_shard
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 class _ShardFiles:
     """Files in the work folder."""
 
-    def __init__(self, resolved: ResolvedJob, work: WorkFolder, target: Target, keeper: ShardKeeper) -> None:
+    def __init__(self, resolved: ResolvedJob, work: WorkFolder, target: Target, syncer: ShardSyncer) -> None:
         self._work = work
         self._target = target
-        self._keeper = keeper
+        self._syncer = syncer
         self._threads = resolved.plan.sink_threads
         self._schema = resolved.find_table_schema()
 
@@ -37,7 +37,7 @@ class _ShardFiles:
 
     def finish(self, shard: int, digest: Digest) -> None:
         path = self._work.shards.path_of(shard, self._target.suffix)
-        self._keeper.add(FinishedShard(shard, path, digest, self._schema))
+        self._syncer.add(FinishedShard(shard, path, digest, self._schema))
 
 
 class _StreamedShard:
@@ -70,13 +70,13 @@ def open_shards(
         work.journal.note(describe_shard(shard.number, shard.path, shard.digest, shard.schema))
 
     # A single shard is not noted in the journal, since the run ends with it.
-    keeper = ShardKeeper(None if is_only else note, drop_page_cache=resolved.inputs.drop_page_cache)
+    syncer = ShardSyncer(None if is_only else note, drop_page_cache=resolved.inputs.drop_page_cache)
     try:
-        yield _ShardFiles(resolved, work, target, keeper)
-        keeper.finish()
+        yield _ShardFiles(resolved, work, target, syncer)
+        syncer.finish()
     finally:
         # Whether parts are finished, and left for a later run, is known when no thread notes one any more.
-        keeper.close()
+        syncer.close()
 
 
 def take_over_shards(

@@ -397,6 +397,6 @@ def test_growth_over_cores_runs_and_is_saved(tmp_path: Path) -> None:
     cores = range(1, len(os.sched_getaffinity(0)) + 1)
     assert [point["place"] for point in report["points"]] == [*cores] * 4
     assert {each["problem"] for point in report["points"] for each in point["contenders"]} == {""}
-    assert (tmp_path / "out" / "growth.md").read_text() == format_growth(report)
+    assert (tmp_path / "out" / "growth-figures.md").read_text() == format_growth(report)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     check_chart(tmp_path / "out" / "growth.png", ended.stderr)

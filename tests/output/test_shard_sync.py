@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import recshuf
-import recshuf.output.shard_sync as shard_sync
 import recshuf.run.shards as shards
 import recshuf.system.page_cache as page_cache
+from recshuf.output import shard_sync
 from recshuf.output.destination import Destination
 from recshuf.output.journal import read_journal
-from recshuf.output.shard_sync import FinishedShard, ShardKeeper
+from recshuf.output.shard_sync import FinishedShard, ShardSyncer
 from recshuf.records.digests import Digest
 from recshuf.run.resume import Earlier, describe_shard
 from recshuf.system.threads import Pool
@@ -87,20 +87,20 @@ def test_shards_are_synced_and_then_noted(work: WorkFolder, monkeypatch: pytest.
         assert list_noted(work) == list(range(len(synced) - 1))
 
     monkeypatch.setattr(shard_sync, "sync", sync)
-    keeper = ShardKeeper(noting(work), drop_page_cache=False)
+    syncer = ShardSyncer(noting(work), drop_page_cache=False)
     for number in range(3):
-        keeper.add(make_shard(work, number))
-    keeper.finish()
-    keeper.close()
+        syncer.add(make_shard(work, number))
+    syncer.finish()
+    syncer.close()
     assert synced == ["shard-00000.txt", "shard-00001.txt", "shard-00002.txt"]
     assert list_noted(work) == [0, 1, 2]
 
 
 def test_a_noted_shard_is_found_again(work: WorkFolder):
     shard = make_shard(work, 7)
-    keeper = ShardKeeper(noting(work), drop_page_cache=True)
-    keeper.add(shard)
-    keeper.finish()
+    syncer = ShardSyncer(noting(work), drop_page_cache=True)
+    syncer.add(shard)
+    syncer.finish()
     earlier = Earlier.of(read_journal(work.journal.path))
     assert earlier
     found, damaged = earlier.find_shards([0] * 8 + [7], {7: shard.path}, None)
@@ -124,10 +124,10 @@ def test_a_shard_is_given_up_in_memory_where_that_is_wanted(
 ):
     forgotten: list[Path] = []
     monkeypatch.setattr(shard_sync, "drop_file_pages", forgotten.append)
-    keeper = ShardKeeper(noting(work), drop_page_cache=drop_page_cache)
+    syncer = ShardSyncer(noting(work), drop_page_cache=drop_page_cache)
     shard = make_shard(work, 0)
-    keeper.add(shard)
-    keeper.finish()
+    syncer.add(shard)
+    syncer.finish()
     assert forgotten == [shard.path] * drop_page_cache
 
 
@@ -151,13 +151,13 @@ def test_a_shard_is_begun_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_what_waits_at_once_is_begun_before_it_is_synced(work: WorkFolder, monkeypatch: pytest.MonkeyPatch):
     syncs = Syncs(monkeypatch, 0)
-    keeper = ShardKeeper(noting(work), drop_page_cache=False)
-    keeper.add(make_shard(work, 0))
+    syncer = ShardSyncer(noting(work), drop_page_cache=False)
+    syncer.add(make_shard(work, 0))
     assert syncs.is_entered[0].wait(60)
     for number in (1, 2, 3):
-        keeper.add(make_shard(work, number))
+        syncer.add(make_shard(work, number))
     syncs.may_go[0].set()
-    keeper.finish()
+    syncer.finish()
     assert syncs.steps == ["begin 0", "sync 0", "begin 1", "begin 2", "begin 3", "sync 1", "sync 2", "sync 3"]
 
 
@@ -171,15 +171,15 @@ def test_after_close_only_the_shard_in_progress_is_kept(work: WorkFolder, monkey
         shutdown(pool, *args, **options)
 
     monkeypatch.setattr(Pool, "shutdown", shut_down)
-    keeper = ShardKeeper(noting(work), drop_page_cache=False)
-    keeper.add(make_shard(work, 0))
+    syncer = ShardSyncer(noting(work), drop_page_cache=False)
+    syncer.add(make_shard(work, 0))
     assert syncs.is_entered[0].wait(60)
     for number in (1, 2):
-        keeper.add(make_shard(work, number))
+        syncer.add(make_shard(work, number))
     syncs.may_go[0].set()
     assert syncs.is_entered[1].wait(60)
-    keeper.add(make_shard(work, 3))
-    closing = threading.Thread(target=keeper.close)
+    syncer.add(make_shard(work, 3))
+    closing = threading.Thread(target=syncer.close)
     closing.start()
     assert shutting.wait(60)
     syncs.may_go[1].set()
@@ -196,11 +196,11 @@ def test_an_error_reaches_who_adds_and_who_finishes(
         raise OSError(5, "broken")
 
     monkeypatch.setattr(shard_sync, "sync", fail)
-    keeper = ShardKeeper(noting(work), drop_page_cache=False)
-    keeper.add(make_shard(work, 0))
+    syncer = ShardSyncer(noting(work), drop_page_cache=False)
+    syncer.add(make_shard(work, 0))
     with pytest.raises(OSError, match="broken"):
-        keeper.finish()
+        syncer.finish()
     if raising == "add":
         with pytest.raises(OSError, match="broken"):
-            keeper.add(make_shard(work, 1))
+            syncer.add(make_shard(work, 1))
     assert not list_noted(work)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import recshuf
-import recshuf.output.shard_sync as keeper
 from recshuf.errors import OutputError
+from recshuf.output import shard_sync
 from recshuf.output.destination import Destination
 from recshuf.output.journal import Journal
 from recshuf.output.work_folder import WorkFolder
@@ -71,7 +71,7 @@ def test_the_work_folder_is_left_when_no_thread_notes_anything_in_it_any_more(
 
     monkeypatch.setattr(WorkFolder, "remove", leave)
     monkeypatch.setattr(WorkFolder, "release", leave)
-    monkeypatch.setattr(keeper, "sync", sync_late)
+    monkeypatch.setattr(shard_sync, "sync", sync_late)
     monkeypatch.setattr(Gather, "run", fail)
     (tmp_path / "in.txt").write_text("a\nb\nc\n")
     with pytest.raises(OutputError):

@@ -158,7 +158,9 @@ def test_rows_set_aside_are_counted(tmp_path: Path):
     assert len(table) == 85
 
 
-def test_what_is_read_again_for_its_types_keeps_its_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_read_again_for_its_types_keeps_its_provenance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(decoding, "_PREFIX_BYTES", 100)
     paths = [tmp_path / f"{file}.jsonl" for file in range(3)]
     for file, path in enumerate(paths):
@@ -222,7 +224,7 @@ def test_columns_of_parquet_stay_as_they_are_stored(tmp_path: Path):
 def test_plan_and_manifest_tell_of_it(tmp_path: Path):
     inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
     without, plan = recshuf.plan(inputs), recshuf.plan(inputs, provenance=True)
-    assert (without.place_bytes, plan.place_bytes) == (0, 8)
+    assert (without.provenance_bytes, plan.provenance_bytes) == (0, 8)
     assert plan.byte_count == without.byte_count + 8 * plan.record_count
     assert plan.peak_memory_bytes > without.peak_memory_bytes
     for options, names in (({}, None), ({"provenance": True}, NAMES)):
@@ -230,11 +232,11 @@ def test_plan_and_manifest_tell_of_it(tmp_path: Path):
         assert json.loads((tmp_path / "out/recshuf.json").read_text()).get("provenance") == names
 
 
-def test_places_cost_memory_where_batches_are_read_and_decoded():
+def test_provenance_costs_memory_where_batches_are_read_and_decoded():
     block, record_bytes, column_bytes = 32 << 20, 16, 100
     costs = Costs(lambda block: block, lambda _: 0, 1.0)
     inputs = [InputSummary("x", 0, 1000, True, 1000 * record_bytes)]
-    found = decoding._add_places(costs, inputs, column_bytes)
+    found = decoding._add_provenance_costs(costs, inputs, column_bytes)
     places = 8 * (block // record_bytes)
     assert found.reading_bytes(block) >= block + 2 * places
     assert found.decoding_factor >= 1 + column_bytes / (record_bytes + 8 + 8)

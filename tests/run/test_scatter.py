@@ -11,7 +11,6 @@ from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.reader import PileReader
 from recshuf.piles.scratch import Scratch
-from recshuf.piles.spilled import SealedSet
 from recshuf.piles.store import PileStore
 from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask, SetResult
 from tests.support.fake_format import FakeSource
@@ -46,7 +45,7 @@ def test_each_set_is_passed_on_once_with_final_counts_and_can_be_adopted(
     later = PileStore(store_plan, choose_codec(source.schema), scratch)
     for result in results:
         assert result.inputs == {index: counts[index] for index in plan.inputs_of(result.set_index)}
-        later.adopt(SealedSet(result.set_index, result.index_offset))
+        later.adopt(result)
     if results:
         assert PileReader(later).digest(range(4)) == counts.digest(range(len(COUNTS)))
     for one in (store, later, scratch):

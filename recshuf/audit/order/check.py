@@ -86,7 +86,9 @@ def check_against(jobs: Sequence[Job], progress: Progress, id_column: str | None
         When files cannot be read, have changed meanwhile, or cannot be compared.
     """
     started = time.perf_counter()
-    return score_matchings([match_by_content(job, progress, id_column) for job in jobs], started)
+    # Written so that one matching is in memory at a time.
+    reports = [score_matching(match_by_content(job, progress, id_column), started) for job in jobs]
+    return combine_reports(reports, started)
 
 
 def check_provenance(jobs: Sequence[Job], progress: Progress) -> CheckReport:
@@ -100,7 +102,9 @@ def check_provenance(jobs: Sequence[Job], progress: Progress) -> CheckReport:
         When two records have the same provenance, or files cannot be read, or have changed meanwhile.
     """
     started = time.perf_counter()
-    return score_matchings([match_by_provenance(job, progress) for job in jobs], started)
+    return combine_reports(
+        [score_matching(match_by_provenance(job, progress), started) for job in jobs], started
+    )
 
 
 def check_values(job: Job, progress: Progress, column: str) -> CheckReport:
@@ -117,8 +121,8 @@ def check_values(job: Job, progress: Progress, column: str) -> CheckReport:
     return score_values(sample_column(job, progress, column), column, started)
 
 
-def score_matchings(found: Sequence[Matching], started: float) -> CheckReport:
-    """Return the scores of several outputs together.
+def score_matching(matching: Matching, started: float) -> CheckReport:
+    """Return the scores of an output's order.
 
     Parameters
     ----------
@@ -130,29 +134,44 @@ def score_matchings(found: Sequence[Matching], started: float) -> CheckReport:
     UsageError
         When there are too few records.
     """
-    for one in found:
-        if len(one.order) < MIN_RECORDS and one.missing and one.extra:
-            raise UsageError(
-                f"only {len(one.order):,} records of an output are in the inputs, too few to test their order; "
-                "recshuf verify tells what differs"
-            )
-    batteries = [run_battery(one.order, one.file_sizes) for one in found]
+    count = len(matching.order)
+    if count < MIN_RECORDS and matching.missing and matching.extra:
+        raise UsageError(
+            f"only {count:,} records of an output are in the inputs, too few to test their order; "
+            "recshuf verify tells what differs"
+        )
     return CheckReport(
         basis="origins",
-        records=sum(one.records for one in found),
-        tested=sum(len(one.order) for one in found),
-        share=min(one.share for one in found),
-        missing=sum(one.missing for one in found),
-        extra=sum(one.extra for one in found),
-        duplicates=sum(one.duplicates for one in found),
-        mean_move=float(np.mean([_find_mean_move(one.order) for one in found])),
-        scores=tuple(_combine(batteries)),
+        records=matching.records,
+        tested=count,
+        share=matching.share,
+        missing=matching.missing,
+        extra=matching.extra,
+        duplicates=matching.duplicates,
+        mean_move=_find_mean_move(matching.order),
+        scores=tuple(run_battery(matching.order, matching.file_sizes)),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def combine_reports(reports: Sequence[CheckReport], started: float) -> CheckReport:
+    """Return the reports of several outputs as one; `started` as for `score_matching`."""
+    return CheckReport(
+        basis=reports[0].basis,
+        records=sum(one.records for one in reports),
+        tested=sum(one.tested for one in reports),
+        share=min(one.share for one in reports),
+        missing=sum(one.missing for one in reports),
+        extra=sum(one.extra for one in reports),
+        duplicates=sum(one.duplicates for one in reports),
+        mean_move=float(np.mean([one.mean_move for one in reports])),
+        scores=tuple(_combine([one.scores for one in reports])),
         seconds=time.perf_counter() - started,
     )
 
 
 def score_values(sample: BottomKSample, column: str, started: float) -> CheckReport:
-    """Return the scores of the order of a column's values; `started` as for `score_matchings`.
+    """Return the scores of the order of a column's values; `started` as for `score_matching`.
 
     Raises
     ------

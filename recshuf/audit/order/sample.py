@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from recshuf.audit.verify.memory_budget import divide_memory
 from recshuf.errors import UsageError
 from recshuf.records.provenance import FILE_SHIFT
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 MOST_SAMPLED = 1_000_000
 """The k of a sample whose records are small."""
 _MOST_BYTES = 1 << 30
-_RECORD_BYTES = 128
-"""Memory of matching and testing a record, without its value."""
 _HIGHEST = 2**64 - 1
 
 
@@ -71,9 +70,10 @@ class BottomKSample:
         self._lock = threading.Lock()
 
     @classmethod
-    def within(cls, memory_bytes: int) -> BottomKSample:
-        """Return a sample that fits a memory limit beside the reading of records."""
-        return cls(min(MOST_SAMPLED, memory_bytes // _RECORD_BYTES), min(_MOST_BYTES, memory_bytes // 4))
+    def within(cls, memory_bytes: int, sample_count: int = 1) -> BottomKSample:
+        """Return one of `sample_count` samples, 1 or 2, that fit a memory limit beside the reading of records."""
+        budget = divide_memory(memory_bytes, sample_count)
+        return cls(min(MOST_SAMPLED, budget.sample_records), min(_MOST_BYTES, budget.sample_bytes))
 
     def add(self, values: pa.Array, priorities: NDArray[np.uint64], file: int, first_row: int) -> None:
         """Add consecutive records of a file by value and priority."""

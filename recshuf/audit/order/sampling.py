@@ -90,8 +90,8 @@ def match_by_provenance(job: Job, progress: Progress) -> Matching:
     return provenance.match_records(sample, job.inputs[0])
 
 
-def sample_column(job: Job, progress: Progress, column: str) -> BottomKSample:
-    """Return a sample of the values of a column of a job's inputs.
+def sample_column(job: Job, progress: Progress, column: str, sample_count: int = 1) -> BottomKSample:
+    """Return a sample of the values of a column of a job's inputs, one of `sample_count` that share the memory limit.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def sample_column(job: Job, progress: Progress, column: str) -> BottomKSample:
         When too few of the values fit the limit to test their order.
     """
     reader = _open_tables(_read_only(job, column), progress)
-    sample = BottomKSample.within(job.memory_bytes)
+    sample = BottomKSample.within(job.memory_bytes, sample_count)
 
     def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
         priorities = draw_keys(SEED, [(file, first_row, table.num_rows)])
@@ -138,8 +138,8 @@ def _read_only(job: Job, path: str | None) -> Job:
 
 
 def _sample_hashes(reader: RecordReader, job: Job, id_column: str | None, key: HashKey) -> BottomKSample:
-    """Return a sample of hashes of whole records, or of the values of a column."""
-    sample = BottomKSample.within(job.memory_bytes)
+    """Return a sample of hashes of whole records, or of the values of a column, beside another one."""
+    sample = BottomKSample.within(job.memory_bytes, 2)
 
     def add(hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
         values, priorities = (np.ascontiguousarray(half) for half in hashes.T)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.audit.order.battery import LIMIT
-from recshuf.audit.order.check import CheckReport, score_matchings, score_values
+from recshuf.audit.order.check import CheckReport, combine_reports, score_matching, score_values
 from recshuf.audit.order.sampling import match_by_content, match_by_provenance, sample_column
 from recshuf.audit.reports.html import (
     Bar,
@@ -147,14 +148,18 @@ def _examine(
     """Read the files once; return the result of the check and pictures."""
     started = time.perf_counter()
     if column is None:
-        found = [
+        matchings = (  # one in memory at a time
             match_by_provenance(job, progress)
             if by_provenance
             else match_by_content(job, progress, id_column)
             for job in jobs
-        ]
-        pictures = draw_panels("Before and after", draw_matching(found[0]), Ramp())
-        return score_matchings(found, started), pictures
+        )
+        first = next(matchings)
+        reports = [score_matching(first, started)]
+        pictures = draw_panels("Before and after", draw_matching(first), Ramp())
+        del first
+        reports += map(partial(score_matching, started=started), matchings)
+        return combine_reports(reports, started), pictures
     sample = sample_column(jobs[0], progress, column)
     report = score_values(sample, column, started)
     return report, draw_panels("In the order of the records", *draw_values([sample], column))

@@ -83,7 +83,7 @@ def picture_values(jobs: Sequence[Job], progress: Progress, column: str, title: 
     RecshufError
         As `recshuf.audit.order.sampling.sample_column` does; when values have no order, or Pillow is not installed.
     """
-    panels, key = draw_values([sample_column(job, progress, column) for job in jobs], column)
+    panels, key = draw_values([sample_column(job, progress, column, len(jobs)) for job in jobs], column)
     return encode_png(draw_picture(panels, key, title))
 
 

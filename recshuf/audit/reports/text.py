@@ -73,8 +73,8 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         "descriptors": f"{plan.descriptors:,}",
         "shards": _or_unknown(plan.shard_count, "{:,}"),
     }
-    if plan.place_bytes:
-        figures["record bytes"] += f", with {plan.place_bytes} each for where it was read"
+    if plan.provenance_bytes:
+        figures["record bytes"] += f", with {plan.provenance_bytes} each for where it was read"
     if plan.output_count is not None:
         figures["records"] += f", of which at most {plan.output_count:,} are written"
     return (f"{name:<12}  {figure}" for name, figure in figures.items())

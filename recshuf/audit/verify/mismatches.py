@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from recshuf.audit.verify.memory_budget import divide_memory
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.reader import PileReader
@@ -157,8 +158,9 @@ class Search:
     def __init__(self, wanted: NDArray[np.bool_], expected: int, scratch: Scratch, memory_bytes: int) -> None:
         self._wanted = wanted
         codec = choose_codec(pa.schema([pa.field(name, pa.binary(8), nullable=False) for name in _WORDS]))
-        piles = min(_MOST_PILES, max(1, expected * _ENTRY_BYTES // (memory_bytes // 32)))
-        self._store = PileStore(StorePlan(piles, (float(expected),), memory_bytes // 4), codec, scratch)
+        budget = divide_memory(memory_bytes)
+        piles = min(_MOST_PILES, max(1, expected * _ENTRY_BYTES // budget.pile_bytes))
+        self._store = PileStore(StorePlan(piles, (float(expected),), budget.search_bytes), codec, scratch)
 
     def add(self, set_index: int, hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
         """Add the hashes, shape ``(n, 2)``, of consecutive records of `INPUTS` or `OUTPUT`."""

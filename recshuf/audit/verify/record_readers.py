@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from recshuf.audit.verify.hashing import HashKey
+from recshuf.audit.verify.memory_budget import READING_SHARE
 from recshuf.audit.verify.record_sets import (
     RecordSet,
     list_files,
@@ -22,6 +23,7 @@ from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.records.reader import InputReader
 from recshuf.records.rows import split_ranges
 from recshuf.system.listing import leave_out_output
+from recshuf.system.memory import release_freed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +70,7 @@ class RecordReader:
             return record_set.source.reading_bytes(block) + int(copies * block) + _HASHING_BYTES
 
         limits = Limits(job.memory_bytes, job.workers, job.read.max_record_bytes)
-        self._plan = plan_reading(worker_bytes, limits, BLOCKS)
+        self._plan = plan_reading(worker_bytes, limits, BLOCKS, READING_SHARE)
 
     def infer_schema(self) -> pa.Schema | None:
         """Return the schema of the tables; reads all records if no file states it. None without a decoder."""
@@ -105,7 +107,9 @@ class RecordReader:
                 visit(part, file, row)
                 self._progress.advance(part.num_rows, int(part.nbytes))
 
+        release_freed()  # what matching, statistics or another reading left behind
         InputReader(source, self._plan, range(len(source.inputs)), visit_parts).run("verify")
+        release_freed()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
 from recshuf.formats.jsonl.scalars import ENCODERS, TEXT, concat, encode_floats
+from recshuf.records.arrow_views import is_any_list
 
 
 def check_schema(schema: pa.Schema) -> None:
@@ -80,8 +81,8 @@ def _check_type(kind: pa.DataType, path: str) -> None:
     elif pt.is_map(kind):
         _check_type(kind.key_type, f"{path}.key")
         _check_type(kind.item_type, f"{path}.value")
-    elif _is_list(kind) or pt.is_dictionary(kind) or pt.is_run_end_encoded(kind):
-        _check_type(kind.value_type, f"{path}[]" if _is_list(kind) else path)
+    elif is_any_list(kind) or pt.is_dictionary(kind) or pt.is_run_end_encoded(kind):
+        _check_type(kind.value_type, f"{path}[]" if is_any_list(kind) else path)
     elif not pt.is_floating(kind) and not any(accepts(kind) for accepts, _ in ENCODERS):
         raise ConversionError(path, f"the type {kind} has no form in JSON", remedy="leave the column out")
 
@@ -103,7 +104,7 @@ def encode_values(array: pa.Array, path: str, nan_as_null: bool) -> pa.Array:
     if pt.is_map(kind):
         entry = pa.struct([pa.field("key", kind.key_type), pa.field("value", kind.item_type)])
         return _encode_list(array.cast(pa.list_(entry)), path, nan_as_null)
-    if _is_list(kind):
+    if is_any_list(kind):
         return _encode_list(array, f"{path}[]", nan_as_null)
     if pt.is_floating(kind):
         return encode_floats(array, path, nan_as_null)
@@ -135,19 +136,6 @@ def _encode_list(array: pa.Array, path: str, nan_as_null: bool) -> pa.Array:
 
 def _mask(texts: pa.Array, array: pa.Array) -> pa.Array:
     return pc.if_else(array.is_valid(), texts, pa.scalar(None, TEXT)) if array.null_count else texts
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return any(
-        accepts(kind)
-        for accepts in (
-            pt.is_list,
-            pt.is_large_list,
-            pt.is_fixed_size_list,
-            pt.is_list_view,
-            pt.is_large_list_view,
-        )
-    )
 
 
 def _join(parent: str, name: str) -> str:

@@ -16,6 +16,7 @@ import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
 from recshuf.formats.jsonl import base64_text
+from recshuf.records.arrow_views import view_bytes, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +91,7 @@ def encode_strings(array: pa.Array, field: str) -> pa.Array:
 
 
 def _escape(texts: pa.Array) -> pa.Array:
-    data = value_bytes(texts)
+    data = view_bytes(texts)
     if not len(data):
         return texts
     if (data == ord("\\")).any():
@@ -107,8 +108,7 @@ def _escape(texts: pa.Array) -> pa.Array:
 def encode_binary(array: pa.Array) -> pa.Array:
     """Encode byte strings as base64 text."""
     array = array.cast(pa.large_binary())
-    offsets = value_offsets(array)
-    text, lengths = base64_text.encode(value_bytes(array), np.diff(offsets))
+    text, lengths = base64_text.encode(view_bytes(array), np.diff(view_offsets(array)))
     ends = np.concatenate(([0], np.cumsum(lengths)))
     texts = pa.LargeStringArray.from_buffers(len(array), pa.py_buffer(ends), pa.py_buffer(text))
     if array.null_count:
@@ -164,22 +164,6 @@ def _check_range(values: pa.Array, low: int, high: int, field: str) -> None:
             "a date or time lies outside of what ISO 8601 text can say (years 0000 to 9999, times of one day)",
             remedy="convert the column to integers first",
         )
-
-
-def value_offsets(array: pa.Array) -> np.ndarray:
-    """Return where each value of a large_binary or large_string array begins in its data buffer, shape (n + 1,)."""
-    offsets = array.buffers()[1]
-    if offsets is None or not len(array):
-        return np.zeros(1, np.int64)
-    return np.frombuffer(offsets, np.int64, len(array) + 1, array.offset * 8)
-
-
-def value_bytes(array: pa.Array) -> np.ndarray:
-    """Return the bytes of all values of a large_binary or large_string array, back to back, as a view."""
-    offsets, data = value_offsets(array), array.buffers()[2]
-    if data is None:
-        return np.zeros(0, np.uint8)
-    return np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
 
 
 ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, str], pa.Array]], ...] = (

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from recshuf.records.arrow_views import view_bytes, view_offsets
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -168,12 +170,5 @@ def view_records(records: pa.LargeBinaryArray) -> tuple[Bytes, Positions]:
 
     The first offset is 0 and the last is the size; there is one more than records.
     """
-    if not len(records):
-        return np.empty(0, np.uint8), np.zeros(1, np.int64)
-    _, offset_buffer, data_buffer = records.buffers()
-    whole = np.frombuffer(offset_buffer, np.int64)
-    offsets = whole[records.offset : records.offset + len(records) + 1]
-    first, last = int(offsets[0]), int(offsets[-1])
-    if first == last:
-        return np.empty(0, np.uint8), offsets - first
-    return np.frombuffer(data_buffer, np.uint8)[first:last], offsets - first if first else offsets
+    offsets = view_offsets(records)
+    return view_bytes(records), offsets - offsets[0] if offsets[0] else offsets

@@ -9,6 +9,7 @@ import numpy as np
 
 from recshuf.errors import InputError
 from recshuf.formats.lines.cutting import view_records
+from recshuf.records.arrow_views import view_offsets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,8 +42,7 @@ class RecordLimit:
             return
         too_long = np.flatnonzero(np.diff(offsets) > self.max_bytes)
         if too_long.size:
-            first = np.frombuffer(records.buffers()[1], np.int64, 1, 8 * records.offset)
-            raise self.exceeded(origin + int(first[0]) + int(offsets[too_long[0]]))
+            raise self.exceeded(origin + int(view_offsets(records)[too_long[0]]))
 
     def exceeded(self, position: int) -> InputError:
         """Return the error for a record that starts at byte `position`."""

@@ -365,7 +365,7 @@ def test_findings_are_given_as_json(inputs: Path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "check what?"),
+        ([], "no data; usage: recshuf check"),
         (["in"], "either --against INPUT..., --column NAME or --provenance"),
         (
             ["in", "--against", "in", "--column", "a"],

@@ -49,7 +49,7 @@ def test_an_order_that_is_none_is_found_out(tmp_path: Path, inputs: list[Path], 
 
 
 def test_several_shuffles_are_tested_together(tmp_path: Path, inputs: list[Path]):
-    """Each is taken by itself, so that no place is there twice."""
+    """Each is taken by itself, so that no provenance is there twice."""
     outputs = [tmp_path / f"{seed}.parquet" for seed in range(3)]
     for seed, output in enumerate(outputs):
         recshuf.shuffle(inputs, output, seed=seed, provenance=True)
@@ -58,7 +58,9 @@ def test_several_shuffles_are_tested_together(tmp_path: Path, inputs: list[Path]
     assert found.records == 24_000
 
 
-def test_a_sample_of_places_does_not_depend_on_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_sample_of_provenance_does_not_depend_on_the_order_of_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """Of two outputs of the same records the same ones are looked at, in whatever order the files are met."""
     monkeypatch.setattr("recshuf.audit.order.sample.MOST_SAMPLED", 3000)
     table = pa.table({"source_file": ["b"] * 5000 + ["a"] * 5000, "source_row": range(10_000)})

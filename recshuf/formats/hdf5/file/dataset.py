@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 from h5py import h5d, h5p, h5s, h5t
 
 from recshuf.formats.hdf5.file.types import Kind, describe_type, kind_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _CACHE_SLOTS = 521
 
@@ -117,17 +112,3 @@ def select_rows(
     in_file = dataset.get_space()
     in_file.select_hyperslab((start, *(0 for _ in row_shape)), shape)
     return h5s.create_simple(shape), in_file
-
-
-def view_bytes(array: pa.Array) -> NDArray[np.uint8]:
-    """Return the bytes of the values of an array of fixed width without nulls, as a view."""
-    width = array.type.bit_width // 8
-    return np.frombuffer(array.buffers()[1] or b"", np.uint8, len(array) * width, array.offset * width)
-
-
-def view_offsets(array: pa.LargeBinaryArray) -> NDArray[np.int64]:
-    """Return the n + 1 offsets of an array of n values, as a view."""
-    buffer = array.buffers()[1]
-    if buffer is None or len(array) == 0:
-        return np.zeros(1, np.int64)
-    return np.frombuffer(buffer, np.int64, len(array) + 1, 8 * array.offset)

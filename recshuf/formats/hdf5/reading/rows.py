@@ -10,12 +10,13 @@ import pyarrow as pa
 from h5py import h5d, h5t
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.file.dataset import Column, access_plist, select_rows, view_offsets
+from recshuf.formats.hdf5.file.dataset import Column, access_plist, select_rows
 from recshuf.formats.hdf5.file.opening import check_stamp, close_file, open_file, reading
 from recshuf.formats.hdf5.file.types import Kind
 from recshuf.formats.hdf5.reading.chunks import ChunkReader, make_inflater
 from recshuf.formats.hdf5.reading.references import ValueGuard
 from recshuf.interfaces import Fragment
+from recshuf.records.arrow_views import view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

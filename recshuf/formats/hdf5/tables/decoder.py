@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.file.dataset import view_bytes, view_offsets
 from recshuf.formats.hdf5.file.types import Kind
 from recshuf.formats.hdf5.tables.arrow_types import BINARY_NAME, find_stand_in, parse_temporal
 from recshuf.formats.hdf5.tables.forms import BadValueError, Form, decode_text, find_form
 from recshuf.interfaces import Decoder
+from recshuf.records.arrow_views import view_bytes, view_offsets
 from recshuf.records.field_paths import dotted
 
 if TYPE_CHECKING:
@@ -75,12 +75,9 @@ class _ListLeaf(_Leaf):
     def decode(self, rows: pa.Array) -> pa.Array:
         offsets = view_offsets(rows)
         width = self._form.width
-        raw = np.frombuffer(
-            rows.buffers()[2] or b"", np.uint8, int(offsets[-1] - offsets[0]), int(offsets[0])
-        )
         ends = (offsets - offsets[0]) // width
         try:
-            items = self._form.decode(raw.reshape(-1, width))
+            items = self._form.decode(view_bytes(rows).reshape(-1, width))
         except BadValueError as error:
             row = int(np.searchsorted(ends, error.row, side="right")) - 1
             raise BadValueError(row, error.problem) from error

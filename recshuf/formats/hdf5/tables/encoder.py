@@ -12,8 +12,8 @@ import pyarrow as pa
 from h5py import h5t
 
 from recshuf.errors import ConversionError
-from recshuf.formats.hdf5.file.dataset import view_bytes, view_offsets
 from recshuf.formats.hdf5.tables.arrow_types import BINARY_NAME, find_stand_in
+from recshuf.records.arrow_views import is_variable_list, view_bytes, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,9 +94,7 @@ class _TextEncoder(LeafEncoder):
     def encode(self, array: pa.Array) -> pa.Array:
         refuse_nulls(array, self.field)
         rows = array.cast(pa.large_binary())
-        offsets = view_offsets(rows)
-        start, stop = int(offsets[0]), int(offsets[-1])
-        data = np.frombuffer(rows.buffers()[2] or b"", np.uint8, stop - start, start)
+        data = view_bytes(rows)
         if data.size and data.min() == 0:
             problem = "a string holds the character NUL, at which HDF5 would cut it"
             raise ConversionError(self.field, problem, remedy="convert the column to binary first")
@@ -170,7 +168,7 @@ def _find_encoder(path: tuple[str, ...], kind: pa.DataType) -> LeafEncoder:
         return _TextEncoder(path)
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
         return _BinaryEncoder(path)
-    if types.is_list(kind) or types.is_large_list(kind):
+    if is_variable_list(kind):
         return _ListEncoder(path, kind)
     return _FixedEncoder(path, kind)
 

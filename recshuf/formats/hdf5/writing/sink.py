@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 from h5py import h5d
 
-from recshuf.formats.hdf5.file.dataset import access_plist, view_offsets
+from recshuf.formats.hdf5.file.dataset import access_plist
 from recshuf.formats.hdf5.writing.plan import VARIABLE_STEP_BYTES
 from recshuf.formats.hdf5.writing.shard_file import ShardFile
 from recshuf.formats.hdf5.writing.writers import ChunkWriter, LibraryWriter, RowWriter, TaskQueue
 from recshuf.interfaces import Sink
+from recshuf.records.arrow_views import view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

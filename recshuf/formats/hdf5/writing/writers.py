@@ -14,8 +14,9 @@ import pyarrow as pa
 from h5py import h5t
 from h5py._objects import phil
 
-from recshuf.formats.hdf5.file.dataset import Column, select_rows, view_bytes, view_offsets
+from recshuf.formats.hdf5.file.dataset import Column, select_rows
 from recshuf.formats.hdf5.file.types import Kind
+from recshuf.records.arrow_views import view_bytes, view_offsets
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
@@ -271,7 +272,5 @@ def _list_arrays(rows: pa.LargeBinaryArray, column: Column) -> np.ndarray:
     """Return an object array of NumPy arrays, which share memory with the rows."""
     dtype = column.tid.get_super().dtype
     offsets = view_offsets(rows)
-    data = rows.buffers()[2] or b""
-    values = np.frombuffer(data, dtype, (offsets[-1] - offsets[0]) // dtype.itemsize, int(offsets[0]))
-    parts = np.split(values, (offsets[1:-1] - offsets[0]) // dtype.itemsize)
+    parts = np.split(view_bytes(rows).view(dtype), (offsets[1:-1] - offsets[0]) // dtype.itemsize)
     return np.fromiter(parts, object, len(rows))

@@ -10,15 +10,15 @@ import pyarrow as pa
 from recshuf.formats.jsonl.decoding.grammar import find_ungrammatical
 from recshuf.formats.jsonl.decoding.line_checks import (
     BadRecord,
-    Faults,
+    LineErrors,
     encoding_error,
     explain_bare,
     find_bare,
     find_deep,
-    line_offsets,
     too_deep_error,
 )
 from recshuf.formats.lines.utf8 import find_invalid
+from recshuf.records.arrow_views import view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def find_misshapen(lines: pa.Array) -> Faults:
-    """Return the faults of lines that are no JSON, or none that can be parsed without risk."""
-    faults, rows = Faults(), np.arange(len(lines))
+def find_malformed(lines: pa.Array) -> LineErrors:
+    """Return the errors of lines that are no JSON, or none that can be parsed without risk."""
+    errors, rows = LineErrors(), np.arange(len(lines))
     for find, explain in _CHECKS:
         bad = find(lines)
         for at, row in zip(bad.tolist(), rows[bad].tolist(), strict=True):
-            faults[row] = explain(lines, at)
+            errors[row] = explain(lines, at)
         if len(bad):
             keep = np.delete(np.arange(len(lines)), bad)
             lines, rows = lines.take(pa.array(keep)), rows[keep]
         if not len(lines):
             break
-    return faults
+    return errors
 
 
 def _find_not_utf8(lines: pa.Array) -> NDArray[np.int64]:
@@ -52,7 +52,7 @@ _CHECKS: tuple[
 ] = (
     # Each relies on those before it.
     (_find_not_utf8, lambda _, __: encoding_error()),
-    (lambda lines: find_bare(lines, line_offsets(lines)), explain_bare),
-    (lambda lines: find_deep(lines, line_offsets(lines)), lambda _, __: too_deep_error()),
+    (lambda lines: find_bare(lines, view_offsets(lines)), explain_bare),
+    (lambda lines: find_deep(lines, view_offsets(lines)), lambda _, __: too_deep_error()),
     (find_ungrammatical, lambda _, __: BadRecord("is not valid JSON")),
 )

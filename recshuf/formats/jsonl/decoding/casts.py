@@ -16,7 +16,8 @@ import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
 from recshuf.formats.jsonl import base64_text
-from recshuf.formats.jsonl.decoding.line_checks import BadRecord, Path, line_offsets, name_path, shorten
+from recshuf.formats.jsonl.decoding.line_checks import BadRecord, Path, name_path, shorten
+from recshuf.records.arrow_views import is_contiguous_list, view_bytes, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,7 +43,7 @@ def _read_field(field: pa.Field, path: Path) -> pa.Field:
 def _read_type(kind: pa.DataType, path: Path) -> pa.DataType:
     if pt.is_struct(kind):
         return pa.struct([_read_field(field, (*path, field.name)) for field in kind])
-    if _is_list(kind):
+    if is_contiguous_list(kind):
         return pa.list_(_read_type(kind.value_type, (*path, None)))
     if any(accepts(kind) for accepts in _READ_DIRECTLY):
         return kind
@@ -67,7 +68,7 @@ def cast_column(read: pa.Array, field: pa.Field, rows: int, path: Path) -> pa.Ar
         return pa.nulls(rows)
     if pt.is_struct(kind):
         cast = _cast_struct(read, kind, path)
-    elif _is_list(kind):
+    elif is_contiguous_list(kind):
         cast = _cast_list(read, kind, path)
     else:
         cast = read if read.type == kind else _cast_scalars(read, kind, path)
@@ -150,19 +151,13 @@ def _cast_time(read: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _cast_base64(read: pa.Array, kind: pa.DataType) -> pa.Array:
     texts = pc.fill_null(read, "").cast(pa.large_string())
-    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
-    offsets = line_offsets(texts)
-    decoded = base64_text.decode(data[offsets[0] : offsets[-1]], np.diff(offsets))
+    decoded = base64_text.decode(view_bytes(texts), np.diff(view_offsets(texts)))
     if decoded is None:
         raise pa.ArrowInvalid("not base64 with the standard alphabet and padding")
     values, lengths = decoded
     ends = np.concatenate(([0], np.cumsum(lengths)))
     buffers = [read.buffers()[0], pa.py_buffer(ends), pa.py_buffer(values)]
     return pa.Array.from_buffers(pa.large_binary(), len(read), buffers).cast(kind)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return any(accepts(kind) for accepts in (pt.is_list, pt.is_large_list, pt.is_fixed_size_list))
 
 
 _READ_DIRECTLY: tuple[Callable[[pa.DataType], bool], ...] = (
@@ -202,7 +197,7 @@ def _collect_names(fields: Iterable[pa.Field], names: dict[str, bool]) -> None:
         kind = field.type
         is_text = pt.is_string(kind) or pt.is_large_string(kind)
         names[field.name] = names.get(field.name, True) and is_text
-        while _is_list(kind):
+        while is_contiguous_list(kind):
             kind = kind.value_type
         if pt.is_struct(kind):
             _collect_names(kind, names)

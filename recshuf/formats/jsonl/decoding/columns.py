@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.types as pt
 
+from recshuf.records.arrow_views import is_variable_list
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -50,7 +52,7 @@ def _walk(path: Path, values: pa.Array, rows: Rows) -> Iterator[Column]:
     if pt.is_struct(values.type):
         for index, field in enumerate(values.type):
             yield from _walk((*path, field.name), values.field(index), rows)
-    elif pt.is_list(values.type) or pt.is_large_list(values.type):
+    elif is_variable_list(values.type):
         offsets = values.offsets.to_numpy()
         yield from _walk(
             (*path, None), values.values, lambda at: rows(np.searchsorted(offsets, at, side="right") - 1)

@@ -8,24 +8,17 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, InputError, SchemaMismatch
-from recshuf.formats.jsonl.decoding.bad_lines import find_misshapen
 from recshuf.formats.jsonl.decoding.columns import walk_columns
 from recshuf.formats.jsonl.decoding.inference import GivenTypes, InferredTypes
-from recshuf.formats.jsonl.decoding.line_checks import (
-    BadRecord,
-    Faults,
-    as_lines,
-    check_lines,
-    cut_kept_pieces,
-    cut_pieces,
-    name_path,
-)
-from recshuf.formats.jsonl.decoding.numbers import TYPE_REMEDY, check_floats
-from recshuf.formats.jsonl.decoding.shapes import Conflict, Rows, Shape, Spot
+from recshuf.formats.jsonl.decoding.line_checks import BadRecord, as_lines, cut_kept_pieces, name_path
+from recshuf.formats.jsonl.decoding.messages import LineMessages
+from recshuf.formats.jsonl.decoding.numbers import check_floats
+from recshuf.formats.jsonl.decoding.observers import BadLineFilter, Observer, PrefixObserver, StrictObserver
+from recshuf.formats.jsonl.decoding.shapes import Position, Rows
 from recshuf.interfaces import BadRecords, Decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from recshuf.formats.jsonl.decoding.parser import Parser
 
@@ -65,18 +58,20 @@ class JsonDecoder(Decoder):
         field: str | None = None,
         sets_bad_aside: bool = False,
     ) -> None:
-        self._names = names
-        self._header_lines = header_lines
         self._field = field
         others = "error" if field is None else "ignore"
         self._types = InferredTypes(field) if schema is None else GivenTypes(schema, others=others)
         self._final_parser = None if schema is None else self._narrow(self._types.parser)
-        self._sets_bad_aside = sets_bad_aside
-        self._prefix_end: Spot | None = None
+        self._messages = LineMessages(names, header_lines)
+        self._observer: Observer = (BadLineFilter if sets_bad_aside else StrictObserver)(
+            self._types, self._messages
+        )
+        self._parse = _parse_observed
 
     def infer_from_prefix(self, input_index: int) -> None:
         """See `SupportsPrefixInference`."""
-        self._prefix_end = Spot(input_index, 0)
+        self._observer = PrefixObserver(self._types, self._messages, Position(input_index, 0))
+        self._parse = _parse_by_prefix
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -94,18 +89,12 @@ class JsonDecoder(Decoder):
             that are records by themselves do not fit together.
         """
         records = as_lines(batch.column(0))
-        numbers = np.arange(first_row, first_row + len(records))
-        if self._prefix_end is not None and Spot(input_index, first_row) > self._prefix_end:
-            self._observe_lines(records, Rows(input_index, numbers), _check_form)
+        rows = Rows(input_index, np.arange(first_row, first_row + len(records)))
+        errors = self._observer.observe(records, rows)
+        if not errors:
             return None
-        faults = Faults()
-        for start, lines in cut_pieces(records):
-            rows = Rows(input_index, numbers[start : start + len(lines)])
-            faults |= self._observe_lines(lines, rows, self._types.learn)
-        if not faults:
-            return None
-        found = sorted(faults)
-        return BadRecords(np.array(found) - first_row, [faults[row].reason for row in found])
+        found = sorted(errors)
+        return BadRecords(np.array(found) - first_row, [errors[row].reason for row in found])
 
     def finish(self) -> pa.Schema:
         """Return the schema: fields in the order of their first appearance, of type null if never filled.
@@ -132,8 +121,7 @@ class JsonDecoder(Decoder):
         parser, lines = self._finish_parser(), as_lines(batch.column(0))
         if batch.nbytes > _MAX_BATCH_BYTES:
             raise ConversionError("record", f"{batch.nbytes} bytes of JSON are too much to convert at once")
-        parse = _parse_observed if self._prefix_end is None else _parse_by_prefix
-        pieces = [parse(parser, piece) for piece in cut_kept_pieces(lines, parser.field_count)]
+        pieces = [self._parse(parser, piece) for piece in cut_kept_pieces(lines, parser.field_count)]
         if not pieces:
             pieces = [[pa.nulls(0, field.type) for field in parser.schema]]
         return _join_pieces(pieces, parser.schema, len(lines))
@@ -146,107 +134,6 @@ class JsonDecoder(Decoder):
     def _narrow(self, parser: Parser) -> Parser:
         """Return a parser of no more than the field that is wanted."""
         return parser if self._field is None else parser.narrow(self._field)
-
-    def _observe_lines(
-        self,
-        lines: pa.Array,
-        rows: Rows,
-        look_at: Callable[[pa.Array, Rows], None],
-        *,
-        is_sifted: bool = False,
-    ) -> Faults:
-        """Look at lines, cutting them in half until what is wrong with them is wrong with a single one.
-
-        Returns the faults of the lines that are set aside, by row. `is_sifted` tells that all of them are JSON objects.
-        """
-        if not len(lines):
-            return {}
-        try:
-            look_at(lines, rows)
-        except Conflict as conflict:
-            raise self._conflict_error(conflict) from conflict
-        except BadRecord as error:
-            faults = self._find_faults(error, lines, is_sifted) if self._sets_bad_aside else {}
-            is_found = len(lines) == 1 or (error.row is not None and not self._sets_bad_aside)
-            if is_found and not faults:
-                raise self._record_error(error, rows.spot(error.row or 0)) from error
-        else:
-            return {}
-        if faults:
-            left = np.delete(np.arange(len(lines)), list(faults))
-            parts = [(lines.take(pa.array(left)), rows.take(left))]
-        else:
-            half = len(lines) // 2
-            parts = [
-                (lines.slice(0, half), rows.cut(0, half)),
-                (lines.slice(half), rows.cut(half, len(lines))),
-            ]
-        found = {int(rows.numbers[at]): fault for at, fault in faults.items()}
-        for part in parts:
-            found |= self._observe_lines(*part, look_at, is_sifted=True)
-        return found
-
-    def _find_faults(self, error: BadRecord, lines: pa.Array, is_sifted: bool) -> Faults:
-        """Return what is wrong with some lines by themselves, by index, as far as an error of them all leads to it."""
-        faults = ({} if is_sifted else find_misshapen(lines)) or error.faults
-        if faults:
-            return faults
-        at = 0 if len(lines) == 1 else error.suspect
-        while at is not None and at < len(lines):
-            fault = self._types.find_fault(lines.slice(at, 1))
-            if fault is None:
-                break
-            faults[at] = fault
-            behind = lines.slice(at + 1)
-            next_fault = self._types.find_fault(behind) if len(behind) else None
-            at = None if next_fault is None or next_fault.suspect is None else at + 1 + next_fault.suspect
-        return faults
-
-    def _record_error(self, error: BadRecord, spot: Spot) -> InputError:
-        place = self._line(spot)
-        if error.path:
-            place += f", field {name_path(error.path)!r}"
-        return InputError(self._names[spot.input_index], error.problem, place=place, remedy=error.remedy)
-
-    def _conflict_error(self, conflict: Conflict) -> InputError:
-        """Name both places, the later one first: that is where the reader looks for the mistake."""
-        shapes = (conflict.one, conflict.other)
-        of_digits = {shape.kind for shape in shapes} == {"integer", "float"}
-        found = [(_spot_of(shape, of_digits), _describe(shape, of_digits)) for shape in shapes]
-        (early, early_kind), (late, late_kind) = sorted(found)
-        early_name = "" if early.input_index == late.input_index else f" of {self._names[early.input_index]}"
-        return InputError(
-            self._names[late.input_index],
-            f"holds {late_kind}, but {early_kind} in {self._line(early)}{early_name}",
-            place=f"{self._line(late)}, field {name_path(conflict.path)!r}",
-            remedy=TYPE_REMEDY
-            if of_digits
-            else "give the field one type; numbers pass as string with --schema",
-        )
-
-    def _line(self, spot: Spot) -> str:
-        return f"line {spot.row + self._header_lines + 1}"
-
-
-def _spot_of(shape: Shape, of_digits: bool) -> Spot:
-    return (shape.inexact if of_digits else None) or shape.seen or shape.first.spot
-
-
-def _describe(shape: Shape, of_digits: bool) -> str:
-    if of_digits:
-        return "a float" if shape.kind == "float" else "an integer that float64 cannot hold exactly"
-    return {
-        "boolean": "a boolean",
-        "integer": "a number",
-        "float": "a number",
-        "string": "a string",
-        "object": "an object",
-        "array": "an array",
-    }[shape.kind]
-
-
-def _check_form(lines: pa.Array, _: Rows) -> None:
-    check_lines(lines)
 
 
 def _parse_by_prefix(parser: Parser, lines: pa.Array) -> list[pa.Array]:

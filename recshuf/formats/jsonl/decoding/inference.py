@@ -15,7 +15,7 @@ from recshuf.formats.jsonl.decoding.columns import walk_columns
 from recshuf.formats.jsonl.decoding.line_checks import BadRecord, check_lines
 from recshuf.formats.jsonl.decoding.numbers import check_floats, find_inexact_integer
 from recshuf.formats.jsonl.decoding.parser import Parser, explain_misfit, infer_schema
-from recshuf.formats.jsonl.decoding.shapes import Conflict, Rows, Shape, Spot, merge_shapes, shape_of
+from recshuf.formats.jsonl.decoding.shapes import Conflict, Position, Rows, Shape, merge_shapes, shape_of
 
 if TYPE_CHECKING:
     from recshuf.formats.jsonl.decoding.columns import Column
@@ -61,9 +61,9 @@ class GivenTypes:
             raise explain_misfit(lines, self.parser, error) from error
         check_floats(columns, lines, as_given=True)
 
-    def find_fault(self, lines: pa.Array) -> BadRecord | None:
+    def find_error(self, lines: pa.Array) -> BadRecord | None:
         """Return what is wrong with lines; None if they fit."""
-        return _find_fault(self, lines)
+        return _find_error(self, lines)
 
 
 class InferredTypes:
@@ -83,7 +83,7 @@ class InferredTypes:
         self._lock = threading.Lock()
         self._root: Shape | None = None
         self._parser = self._probe = Parser(pa.schema([]))
-        self._last_appearance: Spot | None = None
+        self._last_appearance: Position | None = None
 
     @property
     def parser(self) -> Parser:
@@ -111,21 +111,21 @@ class InferredTypes:
             if pt.is_integer(column.values.type):
                 row = find_inexact_integer(column)
                 if row is not None:
-                    self._note_inexact(column.path, rows.spot(row))
+                    self._note_inexact(column.path, rows.position(row))
 
-    def find_fault(self, lines: pa.Array) -> BadRecord | None:
+    def find_error(self, lines: pa.Array) -> BadRecord | None:
         """Return what is wrong with lines, whatever has been learned; None if they are records."""
-        return _find_fault(InferredTypes(), lines)
+        return _find_error(InferredTypes(), lines)
 
     def _read(self, lines: pa.Array, rows: Rows) -> Found:
         """Return the columns of lines, and their shape if it had to be inferred."""
-        columns = self._parse_as_known(lines, rows.spot(0))
+        columns = self._parse_as_known(lines, rows.position(0))
         return self._infer(lines, rows) if columns is None else (columns, None)
 
-    def _parse_as_known(self, lines: pa.Array, spot: Spot) -> list[Column] | None:
+    def _parse_as_known(self, lines: pa.Array, position: Position) -> list[Column] | None:
         with self._lock:
             parser, last = self._probe, self._last_appearance
-        if last is None or spot < last:
+        if last is None or position < last:
             return None
         try:
             return list(walk_columns(parser.parse(lines), parser.schema.names))
@@ -133,7 +133,7 @@ class InferredTypes:
             return None
 
     def _infer(self, lines: pa.Array, rows: Rows) -> Found:
-        shape = shape_of(infer_schema(lines), rows.spot(0))
+        shape = shape_of(infer_schema(lines), rows.position(0))
         if shape.count_fields() > MAX_FIELDS:
             raise _too_many_fields()
         schema = pa.schema(shape.to_fields())
@@ -141,7 +141,7 @@ class InferredTypes:
         for column in columns:
             part, row = shape.find(column.path), column.first_row()
             if part is not None and row is not None:
-                part.seen = rows.spot(row)
+                part.seen = rows.position(row)
         return columns, shape
 
     def _add(self, shape: Shape) -> None:
@@ -158,17 +158,17 @@ class InferredTypes:
                     self._probe = self._parser.narrow(self._field)
             self._last_appearance = self._root.last_appearance()
 
-    def _note_inexact(self, path: Path, spot: Spot) -> None:
+    def _note_inexact(self, path: Path, position: Position) -> None:
         with self._lock:
             shape = self._root.find(path) if self._root else None
             if shape is None:
                 return
             if shape.kind == "float":  # widened by another thread meanwhile
-                raise Conflict(path, shape, Shape("integer", shape.first, spot, inexact=spot))
-            shape.inexact = shape.inexact or spot
+                raise Conflict(path, shape, Shape("integer", shape.first, position, inexact=position))
+            shape.inexact = shape.inexact or position
 
 
-def _find_fault(types: GivenTypes | InferredTypes, lines: pa.Array) -> BadRecord | None:
+def _find_error(types: GivenTypes | InferredTypes, lines: pa.Array) -> BadRecord | None:
     try:
         types.learn(lines, Rows(0, np.arange(len(lines))))
     except BadRecord as error:

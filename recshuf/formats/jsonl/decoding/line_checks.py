@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recshuf.records.arrow_views import view_bytes, view_data, view_offsets
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -66,7 +68,7 @@ class BadRecord(Exception):  # noqa: N818 - becomes an InputError as soon as fil
         self.path = path
         self.row = row
         self.suspect = suspect
-        self.faults: Faults = {}
+        self.line_errors: LineErrors = {}
         """Every line that is bad in the same way and whatever the other lines are; empty where not known."""
         super().__init__(problem)
 
@@ -76,7 +78,7 @@ class BadRecord(Exception):  # noqa: N818 - becomes an InputError as soon as fil
         return f"field {name_path(self.path)!r}: {self.problem}" if self.path else self.problem
 
 
-Faults = dict[int, BadRecord]
+LineErrors = dict[int, BadRecord]
 """What is wrong with each of the bad ones of some lines, by the index of the line."""
 
 
@@ -98,11 +100,6 @@ def shorten(text: str) -> str:
 def as_lines(records: pa.Array) -> pa.Array:
     """Return a large_binary array as large_string, without a copy and without looking at it."""
     return pa.Array.from_buffers(pa.large_string(), len(records), records.buffers(), offset=records.offset)
-
-
-def line_offsets(lines: pa.Array) -> NDArray[np.int64]:
-    """Return where each line begins in the data buffer, and where the last one ends."""
-    return np.frombuffer(lines.buffers()[1], np.int64, len(lines) + 1, lines.offset * 8)
 
 
 def cut_pieces(lines: pa.Array) -> Iterator[tuple[int, pa.Array]]:
@@ -133,8 +130,8 @@ def _cut(
     """Yield pieces, each with the index of its first line; only a single line exceeds a limit."""
     if not len(lines):
         return
-    offsets = line_offsets(lines)
-    data = np.frombuffer(lines.buffers()[2], np.uint8)
+    offsets = view_offsets(lines)
+    data = view_data(lines)
     start = 0
     while start < len(lines):
         stop = int(np.searchsorted(offsets, offsets[start] + most_bytes, side="right")) - 1
@@ -163,7 +160,7 @@ def check_lines(lines: pa.Array) -> None:
         lines.validate(full=True)
     except pa.ArrowInvalid as error:
         raise encoding_error() from error
-    offsets = line_offsets(lines)
+    offsets = view_offsets(lines)
     if offsets[-1] - offsets[0] >= np.iinfo(np.int32).max:
         raise BadRecord("is longer than 2 GiB, the most that can be parsed")
     rows = find_bare(lines, offsets)
@@ -181,7 +178,7 @@ def encoding_error(row: int | None = None) -> BadRecord:
 
 def find_bare(lines: pa.Array, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the lines that do not begin and end like objects."""
-    data = np.frombuffer(lines.buffers()[2], np.uint8)
+    data = view_data(lines)
     plain = np.diff(offsets) > 2
     starts, ends = offsets[:-1][plain], offsets[1:][plain]
     plain[plain] = (data[starts] == ord("{")) & (data[ends - 2] == ord("}")) & (data[ends - 1] == ord("\n"))
@@ -222,7 +219,7 @@ def _count_brackets(
     lines: pa.Array, offsets: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return how many brackets and braces open in each of these lines, in strings too."""
-    data = np.frombuffer(lines.buffers()[2], np.uint8)
+    data = view_data(lines)
     first, last = int(offsets[rows[0]]), int(offsets[rows[-1] + 1])
     found = [
         np.flatnonzero((data[at : min(at + _SEARCH_BYTES, last)] | 32) == ord("{")) + at
@@ -237,8 +234,8 @@ def _count_brackets(
 
 def _depths(bare: pa.Array) -> NDArray[np.int32]:
     """Return the greatest nesting depth of each line; strings are left out of the lines already."""
-    offsets = line_offsets(bare)
-    data = np.frombuffer(bare.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+    offsets = view_offsets(bare)
+    data = view_bytes(bare)
     steps = ((data | 32) == ord("{")).astype(np.int8) - ((data | 32) == ord("}")).astype(np.int8)
     depth = np.cumsum(steps, dtype=np.int32)
     starts = offsets[:-1] - offsets[0]

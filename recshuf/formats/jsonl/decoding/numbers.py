@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from recshuf.formats.jsonl.decoding.line_checks import BadRecord, Faults, name_path, shorten
+from recshuf.formats.jsonl.decoding.line_checks import BadRecord, LineErrors, name_path, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,30 +31,30 @@ def check_floats(columns: Sequence[Column], lines: pa.Array, *, as_given: bool) 
     Parameters
     ----------
     as_given
-        Whether the types come from a schema, and not from the lines: then such an integer is always the
-        fault of its own line, else only where that line makes its field a float.
+        Whether the types come from a schema and not from the lines. Such an integer then makes its own line bad;
+        else only where that line itself makes its field a float.
 
     Raises
     ------
     BadRecord
-        Otherwise, with the row, and with the faults of lines that are bad whatever the others are.
+        Otherwise, with the row, and with the errors of lines that are bad whatever the others are.
     """
     floats = [column for column in columns if pt.is_floating(column.values.type)]
     suspects = [(column, *_find_suspects(column)) for column in floats]
     suspects = sorted((one for one in suspects if len(one[1])), key=lambda one: name_path(one[0].path))
-    problems = Faults()
+    problems = LineErrors()
     for column, large, values in suspects:
         _collect_broken(column, large[~np.isfinite(values)], problems)
     if not problems:
-        faults = Faults()
+        own_errors = LineErrors()
         for column, large, _ in suspects:
             if pt.is_float64(column.values.type):
-                _collect_inexact(column, large, lines, problems, faults, as_given=as_given)
+                _collect_inexact(column, large, lines, problems, own_errors, as_given=as_given)
     else:
-        faults = problems
+        own_errors = problems
     if problems:
         first = problems[min(problems)]
-        first.faults = faults
+        first.line_errors = own_errors
         raise first
 
 
@@ -65,7 +65,7 @@ def _find_suspects(column: Column) -> tuple[NDArray[np.int64], NDArray[np.float6
     return suspects, values[suspects]
 
 
-def _collect_broken(column: Column, broken: NDArray[np.int64], problems: Faults) -> None:
+def _collect_broken(column: Column, broken: NDArray[np.int64], problems: LineErrors) -> None:
     problem = f"is NaN, infinite or too large for {column.values.type}"
     for row in np.unique(column.rows(broken)).tolist() if len(broken) else ():
         remedy = "write it as null or as a string"
@@ -76,8 +76,8 @@ def _collect_inexact(
     column: Column,
     suspects: NDArray[np.int64],
     lines: pa.Array,
-    problems: Faults,
-    faults: Faults,
+    problems: LineErrors,
+    own_errors: LineErrors,
     *,
     as_given: bool,
 ) -> None:
@@ -95,7 +95,7 @@ def _collect_inexact(
         error = BadRecord(problem, remedy=TYPE_REMEDY, path=column.path, row=row)
         problems.setdefault(row, error)
         if as_given or any(isinstance(one, float) or not _fits_int64(one) for one in numbers):
-            faults.setdefault(row, error)
+            own_errors.setdefault(row, error)
 
 
 def _fits_int64(number: int) -> bool:

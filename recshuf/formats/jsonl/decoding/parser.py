@@ -16,7 +16,8 @@ from recshuf.formats.jsonl.decoding.casts import (
     read_schema_for,
     text_only_names,
 )
-from recshuf.formats.jsonl.decoding.line_checks import BadRecord, Path, check_lines, line_offsets, shorten
+from recshuf.formats.jsonl.decoding.line_checks import BadRecord, Path, check_lines, shorten
+from recshuf.records.arrow_views import view_bytes
 from recshuf.records.field_paths import check_path, split_path
 
 if TYPE_CHECKING:
@@ -171,12 +172,12 @@ def _leaf_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _read_table(lines: pa.Array, options: pj.ParseOptions) -> pa.Table:
-    offsets = line_offsets(lines)
-    size = int(offsets[-1] - offsets[0])
-    text = lines.buffers()[2].slice(int(offsets[0]), size)
-    read_options = pj.ReadOptions(use_threads=False, block_size=size + 1)
+    text = view_bytes(lines)
+    read_options = pj.ReadOptions(use_threads=False, block_size=text.size + 1)
     try:
-        table = pj.read_json(pa.BufferReader(text), read_options=read_options, parse_options=options)
+        table = pj.read_json(
+            pa.BufferReader(pa.py_buffer(text)), read_options=read_options, parse_options=options
+        )
     except pa.ArrowInvalid as error:
         raise _translate(str(error), options.explicit_schema is not None) from error
     if table.num_rows != len(lines):

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Spot(NamedTuple):
-    """A record: input and row."""
+class Position(NamedTuple):
+    """Position of a record: input and row."""
 
     input_index: int
     row: int
@@ -28,9 +28,9 @@ class Rows(NamedTuple):
     input_index: int
     numbers: NDArray[np.int64]
 
-    def spot(self, index: int) -> Spot:
-        """Return the spot of one line."""
-        return Spot(self.input_index, int(self.numbers[index]))
+    def position(self, index: int) -> Position:
+        """Return the position of one line."""
+        return Position(self.input_index, int(self.numbers[index]))
 
     def cut(self, start: int, stop: int) -> Rows:
         """Return the rows of a slice of the lines."""
@@ -42,14 +42,14 @@ class Rows(NamedTuple):
 
 
 class Appearance(NamedTuple):
-    """Where a field was first seen: the first record of the lines parsed together, then its position there.
+    """Where a field was first seen: the first record of the lines parsed together, then the index of the field there.
 
     The smallest over all lines parsed gives the order of first appearance, however the lines were cut: of two
-    fields that first appear in different cuts the spots decide, of two in the same cut the positions.
+    fields that first appear in different cuts the record decides, of two in the same cut the index.
     """
 
-    spot: Spot
-    position: int
+    position: Position
+    field_index: int
 
 
 class Conflict(Exception):  # noqa: N818 - becomes an InputError in the decoder, which knows the names of inputs
@@ -69,9 +69,9 @@ class Shape:
     kind: str
     """null, boolean, integer, float, string, object or array."""
     first: Appearance
-    seen: Spot | None = None
+    seen: Position | None = None
     """A record in which the field has this kind."""
-    inexact: Spot | None = None
+    inexact: Position | None = None
     """A record in which the field is an integer that float64 cannot hold exactly."""
     fields: dict[str, Shape] = field(default_factory=dict)
     """Of an object."""
@@ -100,10 +100,10 @@ class Shape:
         ordered = sorted(self.fields.items(), key=lambda item: item[1].first)
         return [pa.field(name, shape.to_type()) for name, shape in ordered]
 
-    def last_appearance(self) -> Spot:
-        """Return the latest spot at which any field below was first seen."""
+    def last_appearance(self) -> Position:
+        """Return the latest position at which any field below was first seen."""
         children = [*self.fields.values(), *([self.element] if self.element else [])]
-        return max([self.first.spot, *(child.last_appearance() for child in children)])
+        return max([self.first.position, *(child.last_appearance() for child in children)])
 
     def count_fields(self) -> int:
         """Return the number of fields at all levels."""
@@ -120,21 +120,21 @@ _ARROW_TYPES = {
 }
 
 
-def shape_of(schema: pa.Schema, spot: Spot) -> Shape:
-    """Return the shape of records that `pyarrow.json` inferred this schema for, the first of them at `spot`.
+def shape_of(schema: pa.Schema, position: Position) -> Shape:
+    """Return the shape of records that `pyarrow.json` inferred this schema for, the first of them at `position`.
 
     Raises
     ------
     BadRecord
         When the types nest too deep.
     """
-    return _shape_of_fields(list(schema), Appearance(spot, 0), 1)
+    return _shape_of_fields(list(schema), Appearance(position, 0), 1)
 
 
 def _shape_of_fields(fields: list[pa.Field], first: Appearance, depth: int) -> Shape:
     shape = Shape("object", first)
-    for position, item in enumerate(fields):
-        shape.fields[item.name] = _shape_of_type(item.type, Appearance(first.spot, position), depth + 1)
+    for index, item in enumerate(fields):
+        shape.fields[item.name] = _shape_of_type(item.type, Appearance(first.position, index), depth + 1)
     return shape
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.formats.parquet.schema.types import leaf_types
-from recshuf.records.byte_sizes import find_offsets
+from recshuf.records.arrow_views import has_offsets, is_variable_list, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,8 +36,8 @@ def is_countable(kind: pa.DataType) -> bool:
         return False
     if types.is_fixed_size_list(kind):
         return kind.list_size > 0 and not types.is_nested(members[0])
-    is_list = types.is_map(kind) or types.is_list(kind) or types.is_large_list(kind)
-    return (is_list or types.is_struct(kind)) and all(map(is_countable, members))
+    is_supported = is_variable_list(kind) or types.is_map(kind) or types.is_struct(kind)
+    return is_supported and all(map(is_countable, members))
 
 
 class EntryCount:
@@ -99,7 +99,8 @@ def count_entries(column: pa.Array, edges: NDArray[Any]) -> Iterator[NDArray[np.
             _count_between(column.is_null().to_numpy(zero_copy_only=False), edges) if column.null_count else 0
         )
         yield (edges[1:] - edges[:-1] - nulls) * kind.list_size + nulls
-    elif types.is_nested(kind) and (offsets := find_offsets(column)) is not None:
+    elif types.is_nested(kind) and has_offsets(kind):
+        offsets = view_offsets(column)
         empty = _count_between(offsets[1:] == offsets[:-1], edges)
         for found in count_entries(column.values, offsets[edges]):
             yield found + empty

@@ -7,21 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from recshuf.records.arrow_views import is_any_list, is_list_view, is_variable_list
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Arrays of these types share values between records, so that a slice of a few would drag along all of them.
 _DENSE = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
-
-
-def is_view_list(kind: pa.DataType) -> bool:
-    """Tell whether a type is a list view of either width."""
-    return str(kind).startswith(("list_view<", "large_list_view<"))
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Tell whether a type is a list with offsets, of either width, maps left out."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def is_extension(kind: pa.DataType) -> bool:
@@ -56,7 +48,7 @@ def dense_type(kind: pa.DataType) -> pa.DataType:
     """
     if pa.types.is_dictionary(kind):
         return dense_type(kind.value_type)
-    if is_list(kind) or is_view_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_any_list(kind):
         return with_value_field(kind, dense_field(kind.value_field))
     if pa.types.is_map(kind):
         return pa.map_(
@@ -85,7 +77,7 @@ def child_fields(kind: pa.DataType) -> list[pa.Field]:
         return [kind.key_field, kind.item_field]
     if pa.types.is_struct(kind):
         return list(kind)
-    if is_list(kind) or is_view_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_any_list(kind):
         return [kind.value_field]
     return []
 
@@ -113,11 +105,11 @@ def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return array
     if pa.types.is_dictionary(array.type):
         return conform(array.dictionary_decode(), kind)
-    if is_view_list(array.type):
+    if is_list_view(array.type):
         return conform(_view_as_list(array), kind)
     if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
         return _conform_struct(array, kind)
-    if is_list(kind) and is_list(array.type):
+    if is_variable_list(kind) and is_variable_list(array.type):
         return _conform_list(array, kind)
     if pa.types.is_map(kind) and pa.types.is_map(array.type):
         return _conform_map(array, kind)

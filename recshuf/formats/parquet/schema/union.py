@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from recshuf.errors import InputError
-from recshuf.formats.parquet.schema.types import dense_type, is_extension, is_list, with_value_field
+from recshuf.formats.parquet.schema.types import dense_type, is_extension, with_value_field
+from recshuf.records.arrow_views import is_variable_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -240,7 +241,7 @@ def _finer(left: pa.DataType, right: pa.DataType) -> str:
 
 
 def _unify_nested(left: pa.DataType, right: pa.DataType, path: str) -> pa.DataType:
-    if is_list(left) and is_list(right):
+    if is_variable_list(left) and is_variable_list(right):
         wide = right if pa.types.is_large_list(right) else left
         return with_value_field(wide, unify_fields(left.value_field, right.value_field, f"{path}.element"))
     if (

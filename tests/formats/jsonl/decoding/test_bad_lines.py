@@ -38,11 +38,11 @@ MISFITS = [
 FITTING = [b'{"a":1,"t":2.50,"f":0.5}', b'{"d":"2020-01-01T00:00:00","t":true}', b'{"t":"x"}', b"{}"]
 
 
-def sieve(schema: pa.Schema | None = None, header_lines: int = 0) -> JsonDecoder:
+def bad_line_filter(schema: pa.Schema | None = None, header_lines: int = 0) -> JsonDecoder:
     return JsonDecoder(["in.jsonl", "other.jsonl"], schema, header_lines, sets_bad_aside=True)
 
 
-def sift(decoder: JsonDecoder, lines: list[bytes], first_row: int = 0) -> dict[int, str]:
+def filter_lines(decoder: JsonDecoder, lines: list[bytes], first_row: int = 0) -> dict[int, str]:
     """Observe lines and return the reasons of the bad ones by their rows."""
     bad = decoder.observe(batch_of(lines), 0, first_row)
     if bad is None:
@@ -60,12 +60,12 @@ def sift(decoder: JsonDecoder, lines: list[bytes], first_row: int = 0) -> dict[i
 def test_exactly_the_lines_that_are_bad_by_themselves_are_set_aside(lines: list[bytes]) -> None:
     bad = [row for row, line in enumerate(lines) if not is_sound(line)]
     good = [line for line in lines if is_sound(line)]
-    decoder = sieve()
+    decoder = bad_line_filter()
     if not fit_together([b"{}", *good]):
         with pytest.raises(InputError, match=r", but an? .*--schema"):
-            sift(decoder, lines)
+            filter_lines(decoder, lines)
         return
-    found = sift(decoder, lines)
+    found = filter_lines(decoder, lines)
     assert list(found) == bad
     assert not any("\n" in reason for reason in found.values())
     without = JsonDecoder(["in.jsonl"], None, 0)
@@ -83,17 +83,17 @@ def test_neither_verdict_nor_reason_depends_on_the_other_lines(
     chooser = random.Random(f"{share} {schema}")
     good, bad = (GOOD, BAD) if schema is None else (FITTING, [*BAD, *MISFITS])
     lines = [chooser.choice(bad if chooser.random() < share else good) for _ in range(400)]
-    alone = {line: sift(sieve(schema), [line]).get(0) for line in set(lines)}
+    alone = {line: filter_lines(bad_line_filter(schema), [line]).get(0) for line in set(lines)}
     assert {line for line, reason in alone.items() if reason} <= set(bad)
     assert not any(alone.get(line) for line in good)
     assert all(alone[line] for line in set(lines) - set(good))
     expected = {row: alone[line] for row, line in enumerate(lines) if alone[line]}
-    assert sift(sieve(schema), lines) == expected
+    assert filter_lines(bad_line_filter(schema), lines) == expected
 
-    decoder, cuts = sieve(schema), list(range(0, len(lines), 100))
+    decoder, cuts = bad_line_filter(schema), list(range(0, len(lines), 100))
     chooser.shuffle(cuts)
     with ThreadPoolExecutor(4) as pool:
-        parts = pool.map(lambda start: sift(decoder, lines[start : start + 100], start), cuts)
+        parts = pool.map(lambda start: filter_lines(decoder, lines[start : start + 100], start), cuts)
     assert {row: reason for part in parts for row, reason in part.items()} == expected
     if schema is None:
         kept = [line for row, line in enumerate(lines) if row not in expected]
@@ -113,11 +113,11 @@ def test_neither_verdict_nor_reason_depends_on_the_other_lines(
     ],
 )
 def test_the_reason_names_the_field(line: bytes, reason: str) -> None:
-    assert sift(sieve(), [b"{}", line]) == {1: reason}
+    assert filter_lines(bad_line_filter(), [b"{}", line]) == {1: reason}
 
 
 def test_a_line_that_does_not_fit_the_schema_is_set_aside() -> None:
-    found = sift(sieve(SCHEMA), [b'{"a":1}', b'{"a":"x"}', b'{"q":1}', b'{"a":2}'])
+    found = filter_lines(bad_line_filter(SCHEMA), [b'{"a":1}', b'{"a":"x"}', b'{"q":1}', b'{"a":2}'])
     assert list(found) == [1, 2]
     assert found[1].startswith("field 'a': ")
     assert found[2] == "field 'q': is not in the schema"
@@ -133,35 +133,35 @@ def test_a_line_that_does_not_fit_the_schema_is_set_aside() -> None:
 )
 def test_good_lines_that_do_not_fit_together_stay_an_error(lines: list[bytes]) -> None:
     with pytest.raises(InputError, match=r"line \d, field 'a': .*--schema"):
-        sift(sieve(), lines)
+        filter_lines(bad_line_filter(), lines)
     with pytest.raises(InputError, match=r"line \d, field 'a': .*--schema"):
-        sift_one_by_one(lines)
+        filter_one_by_one(lines)
 
 
-def sift_one_by_one(lines: list[bytes]) -> None:
-    decoder = sieve()
+def filter_one_by_one(lines: list[bytes]) -> None:
+    decoder = bad_line_filter()
     for row, line in enumerate(lines):
-        sift(decoder, [line], row)
+        filter_lines(decoder, [line], row)
 
 
 def test_an_error_names_the_line_in_the_input_though_lines_before_it_were_left_out() -> None:
-    decoder = sieve(header_lines=2)
+    decoder = bad_line_filter(header_lines=2)
     with pytest.raises(InputError) as caught:
-        sift(decoder, [b"{", b"}", b'{"a":1}', b"", b'{"a":"x"}'], 100)
+        filter_lines(decoder, [b"{", b"}", b'{"a":1}', b"", b'{"a":"x"}'], 100)
     assert caught.value.place == "line 107, field 'a'"
     assert "in line 105" in caught.value.problem
 
 
-def test_too_many_fields_in_one_line_are_its_fault_in_all_lines_they_are_an_error(
+def test_too_many_fields_in_one_line_make_it_bad_in_all_lines_they_are_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(inference, "MAX_FIELDS", 50)
     wide = json.dumps({f"f{n}": n for n in range(60)}).encode()
-    decoder = sieve()
-    assert list(sift(decoder, [b'{"a":1}', wide, b'{"a":2}'])) == [1]
+    decoder = bad_line_filter()
+    assert list(filter_lines(decoder, [b'{"a":1}', wide, b'{"a":2}'])) == [1]
     assert decoder.finish().names == ["a"]
     with pytest.raises(InputError, match="--schema"):
-        sift(sieve(), [f'{{"f{n}":1}}'.encode() for n in range(60)])
+        filter_lines(bad_line_filter(), [f'{{"f{n}":1}}'.encode() for n in range(60)])
 
 
 @pytest.mark.parametrize("share", [0.002, 0.5])
@@ -178,7 +178,7 @@ def test_good_lines_are_not_parsed_one_by_one(
 
     lines = [bad if row % round(1 / share) == 1 else b'{"a":1,"t":"x"}' for row in range(4000)]
     monkeypatch.setattr("recshuf.formats.jsonl.decoding.parser.pj.read_json", count)
-    assert len(sift(sieve(), lines)) == 4000 * share
+    assert len(filter_lines(bad_line_filter(), lines)) == 4000 * share
     assert len(parsed) < 20
     assert sum(parsed) < 10 * sum(map(len, lines))
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from recshuf.errors import InputError
 from recshuf.formats.jsonl.decoding import line_checks
 from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
+from recshuf.records.arrow_views import view_offsets
 from tests.support.bad_json import damaged_lines
 from tests.support.json_decoding import batch_of, decode, decode_with, failure
 from tests.support.json_oracle import fit_together, is_sound
@@ -110,7 +111,7 @@ def test_depth_is_found_line_by_line() -> None:
     short = '{"a":[[[]]]}'
     for order in ([deep], [flat, quoted, long, short], [long, short, deep, short, flat, deep, quoted] * 20):
         lines = pa.array(["]", *(line + "\n" for line in order)], pa.large_string()).slice(1)
-        found = line_checks.find_deep(lines, line_checks.line_offsets(lines))
+        found = line_checks.find_deep(lines, view_offsets(lines))
         assert found.tolist() == [row for row, line in enumerate(order) if line is deep]
 
 

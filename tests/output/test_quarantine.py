@@ -23,9 +23,9 @@ from recshuf.interfaces import BadRecords
 from recshuf.output import bad_lines, quarantine
 from recshuf.output.quarantine import Quarantine, check_path
 from recshuf.run import resolve
-from tests.run.test_resume import run_and_die
 from tests.support.bad_json import BAD
 from tests.support.json_oracle import is_sound
+from tests.support.killed_runs import run_and_die
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from recshuf.records.byte_sizes import count_bytes, count_bytes_before
-from tests.records.test_batch import FLAT, OTHER, make_batch
+from tests.support.record_batches import FLAT, OTHER, make_batch
 
 ROUNDING = 64
 """Bytes by which bitmaps of whole bytes and the last offset of each column may differ."""

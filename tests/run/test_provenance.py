@@ -1,14 +1,14 @@
-"""Provenance: the columns that say where each record was read, in every format, and the check that goes by them alone."""
+"""Provenance: each record says where it was read, in every format; a run without room for that is refused."""
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import h5py
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,8 +16,7 @@ import pytest
 import recshuf
 import recshuf.run.decoding as decoding
 import recshuf.run.resolve as resolve
-from recshuf.api import write_check
-from recshuf.errors import InputError, RecshufError, UsageError
+from recshuf.errors import RecshufError, UsageError
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, InputSummary, ReadOptions, WriteOptions
 from recshuf.job.plan import Costs
@@ -254,6 +253,36 @@ def test_columns_cost_memory_until_a_row_group_is_written(tmp_path: Path):
     assert found >= without + 2 * 12 * source.layout.row_group_rows
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"source_file": 1}',
+        '{"a": {"source_row"\t: 1}}',
+        '{"source\\u005ffile": 1}',
+        '{"\\u0073ource_row": 1}',
+        '{"sourc\\u0065_row" : 1}',
+        "[]",
+        "",
+        "3",
+        '"}',
+        "\ufeff{}",
+    ],
+)
+def test_lines_that_cannot_get_fields_are_refused_by_place(tmp_path: Path, line: str, run: Run):
+    (tmp_path / "in.jsonl").write_text('{"b": "source_file"}\n' * 4 + line + "\n{}\n")
+    result = run(tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl", "--provenance")
+    assert result.returncode == 1
+    assert b"in.jsonl: line 5: " in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_streams_of_lines_say_where_they_come_from():
+    stdout = io.BytesIO()
+    recshuf.shuffle("-", "-", format="jsonl", provenance=True, stdin=io.BytesIO(b"{}"), stdout=stdout)
+    assert stdout.getvalue() == b'{"source_file":"standard input","source_row":0}\n'
+
+
 # What cannot be
 
 
@@ -322,100 +351,3 @@ def test_a_comparison_that_was_not_told_says_what_is_up(tmp_path: Path):
     [difference] = recshuf.verify(inputs, tmp_path / "out.parquet").differences
     assert "'source_file'" in difference
     assert "give --provenance" in difference
-
-
-# The check
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return make_inputs(tmp_path_factory.mktemp("inputs"), "parquet", [2000, 6000])
-
-
-@pytest.mark.parametrize("to", ["parquet", "jsonl", "hdf5"])
-def test_the_columns_tell_what_a_comparison_with_the_inputs_tells(
-    tmp_path: Path, inputs: list[Path], to: str
-):
-    recshuf.shuffle(inputs, f"{tmp_path}/out/", to=to, shards=3, seed=4, provenance=True)
-    found = recshuf.check(tmp_path / "out", provenance=True)
-    against = recshuf.check(tmp_path / "out", against=inputs)
-    assert found.is_uniform
-    assert found.records == found.tested == 8000
-    assert [(one.name, one.z) for one in found.scores] == [(one.name, one.z) for one in against.scores]
-
-
-def test_an_order_that_is_none_is_found_out(tmp_path: Path, inputs: list[Path], run: Run):
-    recshuf.shuffle(inputs, tmp_path / "good.parquet", seed=4, provenance=True)
-    table = pq.read_table(tmp_path / "good.parquet")
-    pq.write_table(table.sort_by("id"), tmp_path / "sorted.parquet")
-    codes = {
-        name: run("check", "--provenance", tmp_path / f"{name}.parquet").returncode
-        for name in ("good", "sorted")
-    }
-    assert codes == {"good": 0, "sorted": 3}
-
-
-def test_several_shuffles_are_tested_together(tmp_path: Path, inputs: list[Path]):
-    """Each is taken by itself, so that no provenance is there twice."""
-    outputs = [tmp_path / f"{seed}.parquet" for seed in range(3)]
-    for seed, output in enumerate(outputs):
-        recshuf.shuffle(inputs, output, seed=seed, provenance=True)
-    found = recshuf.check(outputs, provenance=True)
-    assert found.is_uniform
-    assert found.records == 24_000
-
-
-def test_a_sample_of_provenance_does_not_depend_on_the_order_of_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """Of two outputs of the same records the same ones are looked at, in whatever order the files are met."""
-    monkeypatch.setattr("recshuf.audit.order.sample.MOST_SAMPLED", 3000)
-    table = pa.table({"source_file": ["b"] * 5000 + ["a"] * 5000, "source_row": range(10_000)})
-    kept = []
-    for name, order in (("x", np.arange(10_000)), ("y", np.arange(10_000)[::-1])):
-        pq.write_table(table.take(order), tmp_path / f"{name}.parquet")
-        found = recshuf.check(tmp_path / f"{name}.parquet", provenance=True)
-        assert found.share == 0.25
-        kept.append(found.tested)
-    assert kept[0] == kept[1]
-    assert 2300 < kept[0] < 2700
-
-
-@pytest.mark.parametrize(
-    ("columns", "error", "word"),
-    [
-        ({"n": [1]}, UsageError, "no column 'source_file'; it takes an output written with --provenance"),
-        ({"source_file": ["a"]}, UsageError, "no column 'source_row'"),
-        ({"source_file": [1], "source_row": [1]}, UsageError, "must hold file names and row numbers"),
-        ({"source_file": ["a"], "source_row": ["1"]}, UsageError, "must hold file names and row numbers"),
-        ({"source_file": ["a", None], "source_row": [1, 2]}, UsageError, "must hold file names and row numbers"),
-        ({"source_file": ["a"], "source_row": [-1]}, UsageError, "a value that is not a row number"),
-        ({"source_file": ["a"], "source_row": [1 << 42]}, UsageError, "a value that is not a row number"),
-        ({"source_file": ["a", "b", "a"], "source_row": [7, 7, 7]}, InputError, "row 7 of a is there more than once"),
-        ({"source_file": ["a", "b"], "source_row": [7, 7]}, UsageError, "2 records are too few"),
-    ],
-)  # fmt: skip
-def test_what_says_nothing_is_refused(
-    tmp_path: Path, columns: dict[str, Any], error: type[Exception], word: str
-):
-    pq.write_table(pa.table(columns), tmp_path / "in.parquet")
-    with pytest.raises(error, match=word):
-        recshuf.check(tmp_path / "in.parquet", provenance=True)
-
-
-@pytest.mark.parametrize("more", [{"against": "in"}, {"column": "id"}])
-def test_one_way_of_testing_is_chosen(tmp_path: Path, more: dict[str, str]):
-    with pytest.raises(UsageError, match="give either"):
-        recshuf.check(tmp_path, provenance=True, **more)
-
-
-def test_a_page_and_a_picture_go_by_the_columns(tmp_path: Path, inputs: list[Path]):
-    pytest.importorskip("PIL")
-    pytest.importorskip("jinja2")
-    recshuf.shuffle(inputs, tmp_path / "out.parquet", seed=4, provenance=True)
-    assert recshuf.picture(tmp_path / "out.parquet", provenance=True) == recshuf.picture(
-        tmp_path / "out.parquet", against=inputs, id_column="id"
-    )
-    found, page = write_check(tmp_path / "out.parquet", provenance=True)
-    assert found.is_uniform
-    assert "data:image/png" in page

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import recshuf
 import recshuf.run.resolve as resolve
 from recshuf.errors import InputError, OutputError, UsageError
-from tests.run.test_resume import Killed, kill_after
+from tests.support.killed_runs import Killed, kill_after
 
 if TYPE_CHECKING:
     from pathlib import Path

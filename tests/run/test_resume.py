@@ -20,17 +20,13 @@ from recshuf.output.journal import Journal, read_journal
 from recshuf.output.shard_files import ShardFiles
 from recshuf.output.work_folder import WorkFolder
 from recshuf.piles.pile_set import PileSet
+from tests.support.killed_runs import Killed, kill_after, run, run_and_die
 from tests.support.numbered_files import FORMATS, make_inputs
 
 if TYPE_CHECKING:
     from recshuf.job.plan import Plan
 
 COUNTS = (300, 200, 0, 250)
-SEED = 5
-
-
-class Killed(BaseException):
-    """Ends a run as no error of its own would."""
 
 
 @pytest.fixture(autouse=True)
@@ -48,30 +44,6 @@ def spill(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read_all(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def run(inputs: list[Path], output: Path, **options: Any) -> recshuf.ShuffleReport:
-    given = {"seed": SEED, "shards": 3, "piles": 4, "workers": 1} | options
-    return recshuf.shuffle(inputs, f"{output}/", **given)
-
-
-def kill_after(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
-    """Have the next run die when so many parts are finished."""
-    note, left = Journal.note, iter(range(parts - 1, -100, -1))
-
-    def note_and_die(self: Journal, entry: dict[str, Any]) -> None:
-        note(self, entry)
-        if ("set" in entry or "shard" in entry) and next(left) <= 0:
-            raise Killed
-
-    monkeypatch.setattr(Journal, "note", note_and_die)
-
-
-def run_and_die(parts: int, inputs: list[Path], output: Path, **options: Any) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        kill_after(patch, parts)
-        with pytest.raises(Killed):
-            run(inputs, output, **options)
 
 
 def run_until(parts: int, inputs: list[Path], output: Path, **options: Any) -> list[dict[str, Any]]:

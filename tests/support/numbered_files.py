@@ -16,6 +16,7 @@ from tests.support.format_tools import decompress_file
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
 FORMATS = ("text", "jsonl", "parquet", "hdf5")
 SUFFIXES = {"text": ".txt", "jsonl": ".jsonl", "parquet": ".parquet", "hdf5": ".h5"}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import html.parser
 import io
 import json
 import re
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recshuf import api
+from tests.support.html_pages import Reader, assert_self_contained
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,34 +24,6 @@ if TYPE_CHECKING:
 pillow = pytest.importorskip("PIL.Image")
 pytest.importorskip("jinja2")
 COUNT = 5000
-EMPTY = {"meta", "link", "img", "br", "hr"}
-
-
-class Reader(html.parser.HTMLParser):
-    """Reads a page strictly: what is opened is closed, in order."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.attributes: list[tuple[str, str, str]] = []
-        self.text: list[str] = []
-        self.feed(page)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag not in EMPTY:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data.strip())
-
-    def values(self, tag: str, name: str) -> list[str]:
-        return [value for found, key, value in self.attributes if (found, key) == (tag, name)]
 
 
 @pytest.fixture(scope="module")
@@ -66,16 +38,6 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "recshuf", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def assert_self_contained(page: str) -> None:
-    """Raise if a browser would load anything for this page."""
-    reader = Reader(page)
-    for name in ("src", "href", "action", "data", "poster", "srcset"):
-        for tag in {found for found, _, _ in reader.attributes}:
-            assert all(value.startswith("data:") for value in reader.values(tag, name))
-    assert "script" not in {tag for tag, _, _ in reader.attributes}
-    assert not re.search(r"@import|url\((?!data:)|https?://", page)
 
 
 def test_a_page_of_a_check_shows_findings_and_pictures(tmp_path: Path, inputs: Path):

@@ -1,11 +1,10 @@
-"""Verification: equal multisets pass, in any order, cut and format; every kind of damage is found and named."""
+"""Verification: equal multisets pass, in any order, cut and format; every kind of damaged record is found and named."""
 
 from __future__ import annotations
 
 import collections
 import json
 import random
-import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -17,13 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf.audit.verify import mismatches, record_readers
-from recshuf.audit.verify.mismatches import INPUTS, Mismatch
-from recshuf.piles.scratch import Scratch
-from tests.run.test_conversions import PAIRS, WRITERS, choose_schema, make_columns
-from tests.support.format_tools import decompress_file
+from tests.support.conversion_data import PAIRS, WRITERS, choose_schema, make_columns
+from tests.support.line_comparisons import LINES, append, compare_lines, write_lines
 from tests.support.numbered_files import SUFFIXES
-from tests.support.verify_tools import append_bytes, compare_lines, write_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -213,16 +208,12 @@ def test_a_sample_holds_n_records_of_the_inputs_and_nothing_else(tmp_path: Path)
     report = recshuf.verify(path, tmp_path / "out.txt", head_count=39)
     assert (report.missing, report.extra) == (0, 1)
     assert recshuf.verify(path, tmp_path / "out.txt").missing == 260
-    append_bytes(tmp_path / "out.txt", b"new\n")
+    append(tmp_path / "out.txt", b"new\n")
     report = recshuf.verify(path, tmp_path / "out.txt", head_count=41)
     assert (report.missing, report.extra, report.extra_places[0].index) == (1, 1, 40)
     assert recshuf.verify(path, path, head_count=10**6).is_equal
 
 
-# Damage to records
-
-
-LINES = [f"record {number:03} of some".encode() for number in range(300)]
 DAMAGES: dict[str, tuple[Callable[[list[bytes]], object], int, int]] = {
     "dropped": (lambda lines: lines.pop(7), 1, 0),
     "doubled": (lambda lines: lines.append(lines[7]), 0, 1),
@@ -335,86 +326,3 @@ def test_types_that_cannot_be_compared_across_formats_are_named(
     pq.write_table(pa.table(made), tmp_path / "out.parquet")
     report = recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out.parquet")
     assert words in report.differences[0]
-
-
-# Large numbers
-
-
-def test_one_of_a_million_equal_records_is_missed(tmp_path: Path):
-    (tmp_path / "in.txt").write_bytes(b"same\n" * 1_000_000 + b"other\n")
-    (tmp_path / "out.txt").write_bytes(b"other\n" + b"same\n" * 999_999)
-    report = recshuf.verify(tmp_path / "in.txt", tmp_path / "out.txt", memory="64MB", workers=2)
-    assert (report.missing, report.extra) == (1, 0)
-    assert (report.missing_places[0].index, report.missing_places[0].copies) == (0, 1)
-
-
-def test_equal_records_take_the_memory_of_one(tmp_path: Path):
-    hashes = np.repeat(np.array([[5, 6]], np.uint64), 200_000, axis=0)
-    wanted = np.ones(mismatches.BUCKETS, np.bool_)
-    search = mismatches.Search(wanted, len(hashes) * 20, Scratch(tmp_path), 64 << 20)
-    search.add(INPUTS, hashes, 0, 0)
-    tracemalloc.start()
-    for round_number in range(1, 20):
-        search.add(INPUTS, hashes, 0, round_number * len(hashes))
-    assert tracemalloc.get_traced_memory()[0] < 1 << 20
-    tracemalloc.stop()
-    found = search.run()
-    search.close()
-    assert found.missing == 4_000_000
-    assert found.first_missing == (Mismatch(file=0, row=0, copies=4_000_000),)
-
-
-def test_a_search_that_spills_finds_the_same(tmp_path: Path):
-    random_hashes = np.random.default_rng(0).integers(0, 2**64, (2, 60_000, 2), np.uint64)
-    random_hashes[1, :59_000] = random_hashes[0, 1000:]
-    found = []
-    for memory_bytes in (1 << 16, 1 << 30):
-        wanted = np.ones(mismatches.BUCKETS, np.bool_)
-        search = mismatches.Search(wanted, 3000, Scratch(tmp_path), memory_bytes)
-        for set_index, hashes in enumerate(random_hashes):
-            for start in range(0, len(hashes), 7000):
-                search.add(set_index, hashes[start : start + 7000], 3, start)
-        found.append(search.run())
-        search.close()
-    assert found[0] == found[1]
-    assert (found[0].missing, found[0].extra) == (1000, 1000)
-    assert found[0].first_missing == tuple(Mismatch(3, row, 1) for row in range(10))
-    assert found[0].first_extra == tuple(Mismatch(3, row, 1) for row in range(59_000, 59_010))
-
-
-@given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=50), st.integers(1, 7))
-def test_tallies_are_sums_modulo_2_to_the_64_of_each_bucket(values: list[int], rows: int):
-    hashes = np.array(values, np.uint64)[:, None] + np.array([0, 1], np.uint64)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mismatches, "_SUMMED_AT_ONCE", rows)
-        tally = mismatches.Tally(2)
-        tally.add(hashes, 1)
-    assert tally.records == [0, len(values)]
-    for bucket in {value >> 52 for value in values}:
-        own = [value for value in values if value >> 52 == bucket]
-        assert tally.counts[bucket] == len(own)
-        assert tally.sums[0, bucket] == sum(own) % 2**64
-        assert tally.sums[1, bucket] == sum(value + 1 for value in own) % 2**64
-
-
-def test_rows_are_numbered_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(record_readers, "BLOCKS", [4096])
-    lines = [b"%08d" % number for number in range(20_000)]
-    for suffix in ("", ".gz"):
-        path = tmp_path / f"in.txt{suffix}"
-        write_lines(tmp_path / "in.txt", lines)
-        if suffix:
-            recshuf.shuffle(tmp_path / "in.txt", path, seed=1)
-        made = write_lines(tmp_path / "out.txt", lines[:12_345] + lines[12_346:])
-        report = recshuf.verify(path, made, workers=4)
-        assert report.missing == 1
-        assert decompress_file(path).split(b"\n")[report.missing_places[0].index] == lines[12_345]
-
-
-def test_rows_are_numbered_across_the_batches_of_a_fragment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(record_readers, "BLOCKS", [4096])
-    table = pa.table({"n": np.arange(20_000)})
-    pq.write_table(table, tmp_path / "in.parquet", row_group_size=10_000)
-    pq.write_table(table.filter(np.arange(20_000) != 12_345), tmp_path / "out.parquet")
-    report = recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.parquet", workers=3)
-    assert [record.index for record in report.missing_places] == [12_345]

@@ -1,4 +1,4 @@
-"""What verify reads: the files of both sets, and what their manifest says of them."""
+"""Files of the output that differ from the manifest, and those that cannot be read, are named."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ import pytest
 import recshuf
 from recshuf.errors import InputError, UsageError
 from recshuf.records.reader import InputReader
-from tests.support.verify_tools import append_bytes, write_lines
+from tests.support.line_comparisons import LINES, append, write_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-
-LINES = [f"record {number:03} of some".encode() for number in range(300)]
 
 
 def make_output(folder: Path, **options: Any) -> tuple[Path, Path]:
@@ -43,7 +40,7 @@ FILE_DAMAGES: dict[str, tuple[Callable[[Path], object], str, int, int]] = {
     "extra": (lambda out: write_lines(out / "more.txt", [b"x"]), "more.txt: is not named", 0, 0),
     "renamed": (lambda out: (out / "shard-00002.txt").rename(out / "shard-00003.txt"), "shard-00003.txt: is not named", 100, 0),
     "swapped": (lambda out: shutil.copy(out / "shard-00000.txt", out / "shard-00001.txt"), "", 100, 100),
-    "longer": (lambda out: append_bytes(out / "shard-00000.txt", b"x\n"), "101 records, and 100", 0, 1),
+    "longer": (lambda out: append(out / "shard-00000.txt", b"x\n"), "101 records, and 100", 0, 1),
     "count": (lambda out: edit_manifest(out, lambda it: it["shards"][0].update(records=99)), "100 records, and 99", 0, 0),
     "size": (lambda out: edit_manifest(out, lambda it: it["shards"][0].update(bytes=99)), "and 99 in the manifest", 0, 0),
     "inputs": (lambda out: edit_manifest(out, lambda it: it["inputs"][0].update(records=9)), "names inputs of 9 records", 0, 0),

@@ -1,4 +1,4 @@
-"""Files of lines, and comparisons of them."""
+"""Comparisons of an output with inputs, both made of lines."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recshuf import VerifyReport
+
+LINES = [f"record {number:03} of some".encode() for number in range(300)]
 
 
 def write_lines(path: Path, lines: list[bytes]) -> Path:
@@ -23,5 +25,5 @@ def compare_lines(folder: Path, given: list[bytes], made: list[bytes], **options
     )
 
 
-def append_bytes(path: Path, data: bytes) -> None:
+def append(path: Path, data: bytes) -> None:
     path.write_bytes(path.read_bytes() + data)

@@ -1,0 +1,114 @@
+"""The check that goes by the columns of provenance alone tells what a comparison with the inputs tells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.api import write_check
+from recshuf.errors import InputError, UsageError
+from tests.support.numbered_files import make_inputs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Run
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return make_inputs(tmp_path_factory.mktemp("inputs"), "parquet", [2000, 6000])
+
+
+@pytest.mark.parametrize("to", ["parquet", "jsonl", "hdf5"])
+def test_the_columns_tell_what_a_comparison_with_the_inputs_tells(
+    tmp_path: Path, inputs: list[Path], to: str
+):
+    recshuf.shuffle(inputs, f"{tmp_path}/out/", to=to, shards=3, seed=4, provenance=True)
+    found = recshuf.check(tmp_path / "out", provenance=True)
+    against = recshuf.check(tmp_path / "out", against=inputs)
+    assert found.is_uniform
+    assert found.records == found.tested == 8000
+    assert [(one.name, one.z) for one in found.scores] == [(one.name, one.z) for one in against.scores]
+
+
+def test_an_order_that_is_none_is_found_out(tmp_path: Path, inputs: list[Path], run: Run):
+    recshuf.shuffle(inputs, tmp_path / "good.parquet", seed=4, provenance=True)
+    table = pq.read_table(tmp_path / "good.parquet")
+    pq.write_table(table.sort_by("id"), tmp_path / "sorted.parquet")
+    codes = {
+        name: run("check", "--provenance", tmp_path / f"{name}.parquet").returncode
+        for name in ("good", "sorted")
+    }
+    assert codes == {"good": 0, "sorted": 3}
+
+
+def test_several_shuffles_are_tested_together(tmp_path: Path, inputs: list[Path]):
+    """Each is taken by itself, so that no provenance is there twice."""
+    outputs = [tmp_path / f"{seed}.parquet" for seed in range(3)]
+    for seed, output in enumerate(outputs):
+        recshuf.shuffle(inputs, output, seed=seed, provenance=True)
+    found = recshuf.check(outputs, provenance=True)
+    assert found.is_uniform
+    assert found.records == 24_000
+
+
+def test_a_sample_of_provenance_does_not_depend_on_the_order_of_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Of two outputs of the same records the same ones are looked at, in whatever order the files are met."""
+    monkeypatch.setattr("recshuf.audit.order.sample.MOST_SAMPLED", 3000)
+    table = pa.table({"source_file": ["b"] * 5000 + ["a"] * 5000, "source_row": range(10_000)})
+    kept = []
+    for name, order in (("x", np.arange(10_000)), ("y", np.arange(10_000)[::-1])):
+        pq.write_table(table.take(order), tmp_path / f"{name}.parquet")
+        found = recshuf.check(tmp_path / f"{name}.parquet", provenance=True)
+        assert found.share == 0.25
+        kept.append(found.tested)
+    assert kept[0] == kept[1]
+    assert 2300 < kept[0] < 2700
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "word"),
+    [
+        ({"n": [1]}, UsageError, "no column 'source_file'; it takes an output written with --provenance"),
+        ({"source_file": ["a"]}, UsageError, "no column 'source_row'"),
+        ({"source_file": [1], "source_row": [1]}, UsageError, "must hold file names and row numbers"),
+        ({"source_file": ["a"], "source_row": ["1"]}, UsageError, "must hold file names and row numbers"),
+        ({"source_file": ["a", None], "source_row": [1, 2]}, UsageError, "must hold file names and row numbers"),
+        ({"source_file": ["a"], "source_row": [-1]}, UsageError, "a value that is not a row number"),
+        ({"source_file": ["a"], "source_row": [1 << 42]}, UsageError, "a value that is not a row number"),
+        ({"source_file": ["a", "b", "a"], "source_row": [7, 7, 7]}, InputError, "row 7 of a is there more than once"),
+        ({"source_file": ["a", "b"], "source_row": [7, 7]}, UsageError, "2 records are too few"),
+    ],
+)  # fmt: skip
+def test_what_says_nothing_is_refused(
+    tmp_path: Path, columns: dict[str, Any], error: type[Exception], word: str
+):
+    pq.write_table(pa.table(columns), tmp_path / "in.parquet")
+    with pytest.raises(error, match=word):
+        recshuf.check(tmp_path / "in.parquet", provenance=True)
+
+
+@pytest.mark.parametrize("more", [{"against": "in"}, {"column": "id"}])
+def test_one_way_of_testing_is_chosen(tmp_path: Path, more: dict[str, str]):
+    with pytest.raises(UsageError, match="give either"):
+        recshuf.check(tmp_path, provenance=True, **more)
+
+
+def test_a_page_and_a_picture_go_by_the_columns(tmp_path: Path, inputs: list[Path]):
+    pytest.importorskip("PIL")
+    pytest.importorskip("jinja2")
+    recshuf.shuffle(inputs, tmp_path / "out.parquet", seed=4, provenance=True)
+    assert recshuf.picture(tmp_path / "out.parquet", provenance=True) == recshuf.picture(
+        tmp_path / "out.parquet", against=inputs, id_column="id"
+    )
+    found, page = write_check(tmp_path / "out.parquet", provenance=True)
+    assert found.is_uniform
+    assert "data:image/png" in page

@@ -1,4 +1,4 @@
-"""What is measured: the jobs, and who does them."""
+"""The benchmark cases, and the tools that run them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FLOOR = "floor"
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Somebody who does a job.
+    """A tool that does a job.
 
     Parts of the command may name fields of the run: ``{given}``, ``{output}``, ``{memory}`` in bytes, ``{memory_gib}``,
     ``{temp}`` (a folder to spill into) and ``{job}`` (all of it for `benchmarks.rivals`).
@@ -52,7 +52,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The input of a job, as `benchmarks.data` makes it."""
+    """The input of a job, made by `benchmarks.data`."""
 
     kind: str
     suffix: str = ""
@@ -70,7 +70,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A figure of somebody else, divided by recshuf's, is to be so much or more."""
+    """A least value for the ratio of another tool's figure to recshuf's."""
 
     name: str
     at_least: float
@@ -79,7 +79,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A job that several do."""
+    """A job that several tools do."""
 
     name: str
     data: Data
@@ -87,17 +87,17 @@ class Case:
     """The name of the output; a folder's ends in a slash."""
     contenders: tuple[Contender, ...]
     memory: int | None = None
-    """The limit in bytes; none means that everything fits."""
+    """Memory limit in bytes; None if everything fits."""
     records: str = ""
     """How `benchmarks.digest` reads the output; nothing if there is none."""
     codec: str = "none"
     group_rows: int = 0
     promises: tuple[Promise, ...] = ()
     most_seconds: float = 0
-    """What recshuf may take, if that is promised."""
+    """Limit for recshuf's seconds; 0 for none."""
 
     def find_memory(self, size: int) -> int:
-        """Return the limit for data of a size; in memory, more than anybody needs."""
+        """Return the limit for data of a size; without a limit, more than any tool needs."""
         return self.memory or 4 * size + (1 << 30)
 
 

@@ -24,7 +24,7 @@ SPREAD_FOR_LOG = 50
 
 
 def draw_report(report: dict[str, Any], path: Path) -> None:
-    """Draw the seconds of everybody, a panel for each case, the rounds as dots."""
+    """Draw the seconds of all tools, with a panel for each case and a dot for each round."""
     cases = report["cases"]
     rows = math.ceil(len(cases) / COLUMNS)
     figure = Figure(figsize=(11, 0.6 + 2.1 * rows), layout="constrained")

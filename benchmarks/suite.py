@@ -40,7 +40,7 @@ class Settings:
     patience_seconds: float
     """A contender that takes longer runs in the first round alone."""
     workers: int
-    """Cores that everybody may use."""
+    """Cores that each tool may use."""
     touched_bytes: int = 0
     """Memory that is touched, and free again, before each run."""
 
@@ -84,7 +84,7 @@ class WrongOutputError(Exception):
 
 
 class Trial:
-    """A case and those who do its job, measured round by round.
+    """A case and its contenders, measured round by round.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def run_once(
         output = Path(work, case.output)
         memory = case.find_memory(settings.size)
         filled = fill_in(contender, given, make_job(case, given, output, temp, memory, settings.workers))
-        os.sync()  # nobody pays for what was written before
+        os.sync()  # no run pays for earlier writes
         touch_memory(settings.touched_bytes)
         try:
             usage = run_filled(filled, given, output, Path(work), settings)
@@ -269,7 +269,7 @@ def run_module(*arguments: str) -> str:
 def touch_memory(byte_count: int) -> None:
     """Touch each page of so much memory, and give it back.
 
-    The host of a virtual machine may take back what is free in it. Whoever touches a page first then pays for it.
+    The host of a virtual machine may reclaim free memory. The next process to touch it then pays for that.
     """
     if byte_count:
         memory = np.empty(byte_count, np.uint8)
@@ -277,7 +277,7 @@ def touch_memory(byte_count: int) -> None:
 
 
 def warm_up(given: Path) -> None:
-    """Read an input once, so that everybody finds it in the page cache."""
+    """Read an input once into the page cache."""
     with Path(os.devnull).open("wb") as nowhere:
         for file in list_files(given):
             with file.open("rb") as stream:

@@ -1,4 +1,4 @@
-"""recshuf: shuffles training data larger than memory, exactly and reproducibly."""
+"""recshuf: exact, reproducible shuffles of training data larger than memory."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import the public names when they are first asked for: `recshuf --version` needs none of them."""
+    """Import the public names on first access, since `recshuf --version` needs none of them."""
     from importlib import import_module
 
     if name == "errors":
         return import_module("recshuf.errors")
     if name in _HOMES:
-        # No folder or module directly below has the name of one of them: it would take its place here.
+        # No folder or module here may have one of these names: it would shadow the function.
         value = getattr(import_module(_HOMES[name]), name)
         globals()[name] = value
         return value

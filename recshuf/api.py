@@ -1,4 +1,4 @@
-"""The functions that Python programs call: `shuffle`, `plan`, `verify`, `check` and `picture`."""
+"""The public functions: `shuffle`, `plan`, `verify`, `check` and `picture`."""
 
 from __future__ import annotations
 
@@ -28,25 +28,29 @@ def shuffle(
     progress: Progress | None = None,
     **options: Unpack[Options],
 ) -> ShuffleReport:
-    """Write the records of all inputs in a uniformly random order, and return the figures of the run.
+    """Write the records of all inputs in a uniformly random order.
 
     Parameters
     ----------
     inputs
-        Files, directories (searched at any depth) and globs; ``"-"`` or none at all is standard input.
+        Files, directories (searched at any depth) and globs; ``"-"`` or none means standard input.
     output
-        A directory of shards if it ends in ``/``, exists as one, or shards are asked for; else a file;
-        ``"-"`` or None is standard output.
+        A directory of shards if it ends in ``/``, is an existing directory, or an option asks for shards; else
+        one file. ``"-"`` or None means standard output.
     progress
-        Hears of passes, records and warnings; None for nobody.
+        Gets passes, record counts and warnings. Default: none.
     **options
-        Those of the command, by the same names, each explained in `recshuf.Options`. What ``--report`` writes is
-        `ShuffleReport.to_json`.
+        The options of the command line, see `recshuf.Options`.
+
+    Returns
+    -------
+    ShuffleReport
+        Figures of the run; `to_json` returns what ``--report`` writes.
 
     Raises
     ------
     UsageError
-        When options are out of range or contradict each other.
+        When an option is out of range or contradicts another.
     InputError
         When an input cannot be read or does not fit the others.
     ConversionError
@@ -56,7 +60,7 @@ def shuffle(
     MemoryLimitError
         When the run cannot fit the memory limit.
 
-    Nothing is left under the output's name, nor in the scratch folder, when an exception is raised.
+    After an exception the output is as it was. A work folder for ``resume`` may be left beside it.
     """
     job = make_job(inputs, output, options)
     choose_allocators(job.memory_bytes)
@@ -69,7 +73,7 @@ def shuffle(
 def plan(inputs: Paths, output: str | os.PathLike[str] | None = None, **options: Unpack[Options]) -> Plan:
     """Return what `shuffle` would do with the same arguments: piles, memory, disk, descriptors, shards.
 
-    Inputs are looked at, and standard input is sampled; nothing is written.
+    Reads a part of the inputs, and writes nothing.
 
     Raises
     ------
@@ -88,31 +92,30 @@ def verify(
     progress: Progress | None = None,
     **options: Unpack[VerifyOptions],
 ) -> VerifyReport:
-    """Prove from the files alone that an output holds the same records as the inputs, in whatever order.
+    """Compare the records of an output with those of the inputs, in any order.
 
     Parameters
     ----------
     inputs
         As for `shuffle`; not standard input.
     output
-        What `shuffle` wrote: a file or a directory.
+        File or directory that `shuffle` wrote.
     progress
-        Hears of passes, records and warnings; None for nobody.
+        Gets passes, record counts and warnings. Default: none.
     **options
-        Each explained in `recshuf.VerifyOptions`.
+        See `recshuf.VerifyOptions`.
 
     Returns
     -------
     VerifyReport
-        Whether they are equal (`is_equal`), and if not, in what they differ. What ``--report`` writes is its
-        `to_json`.
+        `is_equal`, and the differences; `to_json` returns what ``--report`` writes.
 
     Raises
     ------
     UsageError
         When options are out of range or contradict each other.
     InputError
-        When a file of either side cannot be read.
+        When an input or the output cannot be read.
     """
     refuse_unknown(options, VerifyOptions)
     job = make_job(inputs, output, cast("Options", options))
@@ -131,12 +134,12 @@ def write_run(
     progress: Progress | None = None,
     **options: Unpack[Options],
 ) -> str:
-    """Return a page about what `shuffle` has done with the same arguments; the files are read again.
+    """Return an HTML page about a finished `shuffle` with the same arguments; reads the files again.
 
     Raises
     ------
     RecshufError
-        When they cannot be read, or Pillow or Jinja is not installed.
+        When a file cannot be read, or Pillow or Jinja is not installed.
     """
     from recshuf.audit.reports.order_pages import report_run
 
@@ -159,31 +162,31 @@ def check(
     Parameters
     ----------
     data
-        Files, directories and globs; with `against` or `provenance`, each is a shuffle of its own, with another
-        seed: they are tested together.
+        Files, directories and globs. With `against` or `provenance`, each is a shuffle with its own seed, and all
+        are tested together.
     against
-        What `data` was made from, by whatever program: where each record comes from is found by its content.
+        Inputs that `data` was shuffled from, by any program; records are matched by content.
     column
-        Without `against`: the column, dataset or field (``a.b``) by whose values the order is tested. Where `datasets` or
-        `columns` names a single one, it is that.
+        Without `against`: column, dataset or field (``a.b``) whose order of values is tested. Default: the name in
+        `datasets` or `columns`, if it is a single one.
     provenance
-        Without both: where a record comes from is what the columns say that `shuffle` has added.
+        Without both: use the columns ``source_file`` and ``source_row`` that `shuffle` added.
     id_column
-        With `against`: what tells records apart; None for their whole content.
+        With `against`: column or field that identifies a record. Default: its whole content.
     progress
-        Hears of passes, records and warnings; None for nobody.
+        Gets passes, record counts and warnings. Default: none.
     **options
-        Each explained in `recshuf.CheckOptions`.
+        See `recshuf.CheckOptions`.
 
     Returns
     -------
     CheckReport
-        Whether nothing speaks against it (`is_uniform`), and the score of every statistic.
+        `is_uniform` unless there is evidence against it, and the score of every statistic.
 
     Raises
     ------
     UsageError
-        When options contradict each other, there are fewer than 1,000 records, or a column is not there.
+        When options contradict each other, there are fewer than 1,000 records, or a column is missing.
     InputError
         When a file cannot be read.
     """
@@ -207,7 +210,7 @@ def write_check(
     progress: Progress | None = None,
     **options: Unpack[CheckOptions],
 ) -> tuple[CheckReport, str]:
-    """Do what `check` does, and return a page about the findings, too: HTML that loads nothing.
+    """Return the result of `check` and a self-contained HTML page about it.
 
     Raises
     ------
@@ -234,32 +237,31 @@ def picture(
     progress: Progress | None = None,
     **options: Unpack[CheckOptions],
 ) -> bytes:
-    """Return a PNG of the order of records, each a point on a Hilbert curve.
+    """Return a PNG of the order of records, as points along a Hilbert curve.
 
     Parameters
     ----------
     data
         Files, directories and globs; with `against`, one path.
     against
-        What `data` was made from; it is drawn beside it.
+        Inputs that `data` was shuffled from, drawn beside it.
     column
-        The column, dataset or field (``a.b``) whose values are the colours; None for the places of records in
-        `against`.
+        Column, dataset or field (``a.b``) whose values are the colours. Default: positions in `against`.
     provenance
-        Without both: the colours are the places that the columns say that `shuffle` has added.
+        Without both: colours are positions by the columns ``source_file`` and ``source_row`` that `shuffle` added.
     id_column
-        With `against` and no `column`: what tells records apart; None for their whole content.
+        With `against` and no `column`: column or field that identifies a record. Default: its whole content.
     title
-        The heading; None for the names of the data.
+        Heading of the picture. Default: names of the data.
     progress
-        Hears of passes, records and warnings; None for nobody.
+        Gets passes, record counts and warnings. Default: none.
     **options
-        Each explained in `recshuf.CheckOptions`.
+        See `recshuf.CheckOptions`.
 
     Raises
     ------
     UsageError
-        When options contradict each other, a column is not there, or Pillow is not installed.
+        When options contradict each other, a column is missing, or Pillow is not installed.
     InputError
         When a file cannot be read.
     """
@@ -267,9 +269,7 @@ def picture(
     paths = list_paths(data)
     column = _choose_column(column, provenance or bool(list_paths(against)), options)
     if column is None and not list_paths(against) and not provenance:
-        raise UsageError(
-            "give --column NAME, --against INPUT... or --provenance, which tell what the colours are"
-        )
+        raise UsageError("no colours; give --column NAME, --against INPUT... or --provenance")
     if provenance and (column is not None or list_paths(against)):
         raise UsageError("--provenance and --against or --column contradict each other; give one of them")
     if provenance and len(paths) > 1:
@@ -286,21 +286,16 @@ def picture(
         return picture_values([*before, after], listener, column, heading)
 
 
-def _choose_column(column: str | None, is_told: bool, options: CheckOptions) -> str | None:
-    """Return by which column an order is told, if not by something else.
-
-    One that is chosen as all there is to a record need not be named again.
-    """
-    if column is not None or is_told:
+def _choose_column(column: str | None, has_basis: bool, options: CheckOptions) -> str | None:
+    """Return the column to test, by default the only one of the records; None if the test has another basis."""
+    if column is not None or has_basis:
         return column
     names = [
         *(split_names("--datasets", options.get("datasets")) or ()),
         *(split_names("--columns", options.get("columns")) or ()),
     ]
     if len(names) > 1:
-        raise UsageError(
-            f"--column NAME tells by which of {', '.join(names)} the order is tested; give it, too"
-        )
+        raise UsageError(f"several columns: {', '.join(names)}; choose one with --column NAME")
     return names[0] if names else None
 
 
@@ -312,13 +307,11 @@ def _make_check_jobs(
     id_column: str | None,
     options: CheckOptions,
 ) -> list[Job]:
-    """Return a job for each output, or one whose inputs are the data, or one for each of them."""
+    """Return a job for each shuffle of `data`; one job for all of it if a column is tested."""
     refuse_unknown(options, CheckOptions)
     inputs = list_paths(against)
     if bool(inputs) + (column is not None) + provenance != 1:
-        raise UsageError(
-            "give either --against INPUT..., --column NAME or --provenance, by which the order is tested"
-        )
+        raise UsageError("give either --against INPUT..., --column NAME or --provenance")
     if provenance:
         return [_make_order_job(output, None, id_column, options) for output in list_paths(data)]
     if not inputs:
@@ -327,19 +320,17 @@ def _make_check_jobs(
 
 
 def _options_of_output(options: CheckOptions) -> CheckOptions:
-    """Return the options by which data are read that were made from others."""
+    """Return the options for reading the output as an input."""
     return cast("CheckOptions", {**options, "format": options.get("to"), "to": None})
 
 
 def _make_order_job(data: Paths, against: Paths, id_column: str | None, options: CheckOptions) -> Job:
-    """Return the job whose output is the data and whose inputs are what it was made from, or the data alone."""
+    """Return the job of `against` to `data`; without `against`, the job whose inputs are the data."""
     given, inputs = list_paths(data), list_paths(against)
     if inputs and len(given) > 1:
-        raise UsageError(
-            "--against compares one output with its inputs; name one file or directory before it"
-        )
+        raise UsageError("--against draws one output; name one file or directory before it")
     if id_column is not None and not inputs:
-        raise UsageError("--id tells which records are the same with --against only")
+        raise UsageError("--id works with --against only")
     job = make_job(inputs or given, given[0] if inputs else None, cast("Options", options))
     choose_allocators(job.memory_bytes)
     return job

@@ -1,4 +1,4 @@
-"""Every error that recshuf raises on purpose: one root, and the kinds a caller can tell apart."""
+"""All errors that recshuf raises, with one base class."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import signal
 
 
 class RecshufError(Exception):
-    """Root of all errors that carry a message meant for the user: one line of what, where and what to do."""
+    """Base class. The message is one line: what happened, where, and what to do."""
 
 
 class UsageError(RecshufError, ValueError):
-    """Arguments that contradict each other or cannot be meant; the command line exits with 2."""
+    """Invalid or contradictory arguments; the command line exits with 2."""
 
 
 class InputError(RecshufError, ValueError):
@@ -19,11 +19,11 @@ class InputError(RecshufError, ValueError):
     Parameters
     ----------
     name
-        The input as the user knows it: its path, or ``standard input``.
+        Path of the input, or ``standard input``.
     problem
         What is wrong, in half a sentence.
     place
-        Where in the input: ``"row 17"``, ``"byte 4096"``, ``"line 3"``, ``"field 'a.b'"``.
+        Position in the input: ``"row 17"``, ``"byte 4096"``, ``"line 3"``, ``"field 'a.b'"``.
     remedy
         What the user can do, in half a sentence.
     """
@@ -45,9 +45,9 @@ class ConversionError(RecshufError, TypeError):
     Parameters
     ----------
     field
-        Path of the field, parts joined by dots.
+        Path of the field, with dots between its parts.
     problem
-        What cannot be held, in half a sentence.
+        What cannot be stored, in half a sentence.
     remedy
         What the user can do, in half a sentence.
     """
@@ -68,32 +68,32 @@ class DiskFullError(OutputError):
 
 
 class MemoryLimitError(RecshufError, MemoryError):
-    """The run cannot fit into the memory limit; the message names both numbers and the option."""
+    """The memory limit is too small; the message names the need, the limit and the option."""
 
 
 class PileError(RecshufError, RuntimeError):
-    """Spilled data that does not read back as it was written."""
+    """Spilled data is damaged or missing."""
 
 
 class CheckError(RecshufError, RuntimeError):
-    """A run whose passes did not pass on what they were given: a fault of recshuf, a library, or the machine."""
+    """A pass lost or changed records: a fault of recshuf, a library, or the machine."""
 
 
 class SchemaMismatch(Exception):  # noqa: N818 - no failure of its own
-    """A record does not fit the schema inferred from the first ones: all must be observed. Never reaches the user."""
+    """A record does not fit the schema inferred from a prefix, so all must be observed. Never reaches the user."""
 
 
 class Stopped(Exception):  # noqa: N818 - no failure of its own
-    """Another thread failed or the run was interrupted: drop what you do. Never reaches the user."""
+    """Another thread failed or the run was interrupted, so this thread stops. Never reaches the user."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal has asked this process to end. Only the command line raises it, and then ends the process.
+    """A signal to end the process. Only the command line raises it.
 
     Parameters
     ----------
     number
-        Of the signal.
+        Number of the signal.
     """
 
     def __init__(self, number: int) -> None:

@@ -1,11 +1,11 @@
-"""What a format must give so that it can be shuffled: a `Source`, a `Decoder`, a `Target` and its `Sink`.
+"""The interface of a file format: `Source`, `Decoder`, `Target` and `Sink`.
 
-Records travel as Arrow record batches in the *native* form of their source, and nobody between source and
-sink looks inside. Only when input and output formats differ does the source's `Decoder` turn native batches
-into *table form* (ordinary typed Arrow columns), which every `Target` accepts.
+Records travel as Arrow record batches in the *native* form of their source; the passes do not look inside.
+If input and output formats differ, the source's `Decoder` converts native batches to *table form* (ordinary
+typed Arrow columns), which every `Target` accepts.
 
-The passes move native batches fastest when every column is ``fixed_size_binary`` or ``large_binary`` without
-nulls; anything else travels as Arrow IPC.
+Native batches are fastest if every column is ``fixed_size_binary`` or ``large_binary`` without nulls; all
+others are stored as Arrow IPC.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Stamp(NamedTuple):
-    """What tells whether a file is still the one that was looked at."""
+    """Size, time and inode of a file, by which a change is noticed."""
 
     size: int = 0
     modified_ns: int = 0
@@ -38,9 +38,9 @@ class Stamp(NamedTuple):
         return cls(status.st_size, status.st_mtime_ns, status.st_ino)
 
     def find_change(self, before: Stamp) -> str | None:
-        """Return in words what is different from an earlier stamp; None where nothing is.
+        """Describe the difference from an earlier stamp; None if there is none.
 
-        The inode counts only where both have one.
+        Inodes are compared only if both are known.
         """
         if self.size != before.size:
             return f"its size was {before.size:,} bytes and is {self.size:,}"
@@ -50,29 +50,29 @@ class Stamp(NamedTuple):
 
 
 class NameSuffix(NamedTuple):
-    """The suffixes of a file's name, taken apart."""
+    """The suffixes of a file name."""
 
     kind: str = ""
-    """The suffix without that of the compression, in small letters: ``.jsonl``."""
+    """The suffix before that of the compression, in lower case: ``.jsonl``."""
     compression: str | None = None
-    """What the last suffix stands for, if that is a compression."""
+    """Compression of the last suffix; None if that is not one of a compression."""
 
 
 class InputFile(NamedTuple):
     """One input, before it is opened."""
 
     name: str
-    """The input as messages and the manifest show it."""
+    """Name of the input in messages and the manifest."""
     path: Path | None
-    """Where it lies; None for a stream."""
+    """None for a stream."""
     stream: BinaryIO | None = None
-    """Standard input, when `path` is None. Read once, from where it stands, and not closed."""
+    """Standard input, if `path` is None. Read once, from its current position, and not closed."""
     partitions: tuple[tuple[str, str], ...] = ()
-    """Hive partition keys and values taken from the folders of the path, outermost first."""
+    """Hive partition keys and values in the folders of the path, outermost first."""
     stamp: Stamp | None = None
-    """What it looked like when it was listed; None for a stream, which cannot be looked at twice."""
+    """Its stamp when it was listed; None for a stream."""
     suffix: NameSuffix = NameSuffix()
-    """Taken from the name when it was listed."""
+    """Suffixes of the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +80,24 @@ class ReadOptions:
     """How inputs are read. Each format uses its own part."""
 
     separator: bytes = b"\n"
-    """What ends a text record."""
+    """Bytes that end a text record."""
     header_lines: int = 0
-    """Lines at the start of each text input that are no records."""
+    """Number of header lines of each text input."""
     max_record_bytes: int = 1 << 30
     """Longest text record accepted, separator included."""
     datasets: tuple[str, ...] | None = None
-    """HDF5 datasets that are the record; None for all with a first axis."""
+    """HDF5 datasets to read; None for all that have a first axis."""
     columns: tuple[str, ...] | None = None
     """Parquet columns to keep, in this order; None for all."""
     field: str | None = None
-    """Path of the only field of the table form that is wanted: ``a``, ``a.b``, ``a/b``; None for all. Others may be
-    left out, and are where that saves reading them."""
+    """Path of the only wanted field of the table form: ``a``, ``a.b``, ``a/b``; None for all. Sources may leave out
+    other fields."""
     schema: pa.Schema | None = None
-    """Table form of JSONL or text records, where inference is not enough."""
+    """Table form of JSONL or text records; None to infer it."""
     drop_page_cache: bool = False
-    """Drop what was read from the page cache, which cannot hold all files of the run."""
+    """Drop read data from the page cache, because it cannot hold all files of the run."""
     sets_bad_aside: bool = False
-    """Whether decoders return lines that do not parse, instead of refusing them."""
+    """Whether decoders return lines that do not parse, instead of raising an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +107,17 @@ class WriteOptions:
     compression: str | None = None
     """``none``, ``zstd``, ``gzip``, ``snappy`` or ``lz4``; None for that of the inputs."""
     compression_level: int | None = None
-    """None for the library's own default."""
+    """None for the default of the library."""
     separator: bytes = b"\n"
-    """What ends a text record."""
+    """Bytes that end a text record."""
     nan_as_null: bool = False
-    """Write NaN and infinities as JSON null instead of refusing them."""
+    """Write NaN and infinities as JSON null; else they are an error."""
     drop_page_cache: bool = False
-    """Drop what is written from the page cache, which cannot hold all files of the run."""
+    """Drop written data from the page cache, because it cannot hold all files of the run."""
 
 
 class InputSummary(NamedTuple):
-    """What the census knows of one input before it is read."""
+    """Counts and sizes of one input, known or estimated before it is read."""
 
     name: str
     file_bytes: int | None
@@ -130,10 +130,10 @@ class InputSummary(NamedTuple):
 
 
 class Fragment(ABC):
-    """A part of one input that one thread reads at once; fragments of an input are independent."""
+    """A part of one input, read by one thread. Fragments of an input are independent."""
 
     record_count: int | None = None
-    """Number of records, where it is known before reading."""
+    """Number of records; None if it is not known before reading."""
 
     @abstractmethod
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -145,13 +145,13 @@ class Fragment(ABC):
         Raises
         ------
         InputError
-            When the input cannot be read, naming it and the place.
+            When the input cannot be read; names the input and the position.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class BadRecords:
-    """Records of a batch that have no table form, each by itself and whatever the others are."""
+    """Records of a batch that have no table form. Whether one is bad does not depend on others."""
 
     index: NDArray[np.int64]
     """Their ascending positions in the batch."""
@@ -160,7 +160,7 @@ class BadRecords:
 
 
 class Decoder(ABC):
-    """Turns native batches of a source into table form, once it has seen all of them.
+    """Converts native batches of a source to table form, after it has observed all of them.
 
     `observe` and `decode` are called from many threads.
     """
@@ -168,23 +168,23 @@ class Decoder(ABC):
     @property
     @abstractmethod
     def schema(self) -> pa.Schema | None:
-        """Schema of the table form; None as long as it depends on records not yet observed."""
+        """Schema of the table form; None while it depends on records not yet observed."""
 
     @abstractmethod
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
-        """Learn from a native batch whose first record is row `first_row` of input `input_index`.
+        """Observe a native batch whose first record is row `first_row` of input `input_index`.
 
         Returns
         -------
         BadRecords | None
-            With `ReadOptions.sets_bad_aside`, the records that were not learned from and must not be given to
-            `decode`; they are the same however records are cut into batches. Never empty; None for none.
+            With `ReadOptions.sets_bad_aside`, the records that must not be given to `decode`. They do not depend
+            on how records are cut into batches. None if there are none.
 
         Raises
         ------
         InputError
-            When a record cannot be decoded, naming input, row and field: here, because in the second pass
-            nobody knows any more where a record came from.
+            When a record cannot be decoded; names input, row and field. `decode` cannot raise it, because the
+            second pass does not know the input of a record.
         """
 
     @abstractmethod
@@ -194,7 +194,7 @@ class Decoder(ABC):
         Raises
         ------
         InputError
-            When the types of a field in different places cannot be reconciled.
+            When a field has types that cannot be reconciled.
         """
 
     @abstractmethod
@@ -203,33 +203,33 @@ class Decoder(ABC):
 
 
 class FieldAdder(Decoder):
-    """Leaves native batches as they are, and can give their records further fields in native form."""
+    """Returns native batches unchanged, and can add fields to their records in native form."""
 
     @abstractmethod
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
-        """Make sure that every record can get the fields.
+        """Check that every record can get the fields.
 
         Raises
         ------
         InputError
-            When one cannot, naming input and row: it has no fields, or may have one of the names.
+            When a record has no fields, or may have one of the names; names input and row.
         """
 
     @abstractmethod
     def add_fields(self, batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the records of a native batch with the values of as many rows of further columns."""
+        """Return the records of a native batch with the fields of `columns`, which has as many rows."""
 
     @abstractmethod
     def remove_fields(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the records of a native batch as they were before `add_fields`; those that were not stay as they are."""
+        """Undo `add_fields`; records without the fields stay unchanged."""
 
 
 @runtime_checkable
 class SupportsFields(Protocol):
-    """A source whose native records can get further fields."""
+    """A source that can add fields to its native records."""
 
     def field_adder(self, names: Sequence[str]) -> FieldAdder:
-        """Return what adds fields of these names."""
+        """Return a decoder that adds fields of these names."""
         ...
 
 
@@ -240,9 +240,9 @@ class SupportsPrefixInference(Protocol):
     def infer_from_prefix(self, input_index: int) -> None:
         """Infer the schema from the inputs before this one and from its first batch.
 
-        `observe` then checks only the outer form of all other records. `decode` raises `SchemaMismatch` where one does
-        not fit; another decoder must then observe all records. Where all fit, the schema is the same as if all
-        had been observed.
+        `observe` then checks only the outer form of all other records. `decode` raises `SchemaMismatch` if one does
+        not fit; another decoder must then observe all records. If all fit, the schema is the same as after observing
+        all.
         """
         ...
 
@@ -252,7 +252,7 @@ class Joined(NamedTuple):
 
     batch: pa.RecordBatch
     rows: list[int]
-    """Of each of the inputs."""
+    """Number of records of each input."""
 
 
 @runtime_checkable
@@ -260,9 +260,9 @@ class SupportsJoining(Protocol):
     """A source that can read several small inputs at once."""
 
     def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
-        """Return all records of the first few of some inputs that follow each other; None if not even one can be read so.
+        """Return all records of the first few of some consecutive inputs; None if not even one can be read this way.
 
-        They need no more memory than a fragment does. What is wrong with an input is left to `Source.fragments` to tell.
+        They need no more memory than a fragment. Faulty inputs are left to `Source.fragments`, which raises the error.
         """
         ...
 
@@ -278,30 +278,30 @@ class Source(ABC):
     inputs: tuple[InputSummary, ...]
     """One for each `InputFile` given, in the same order."""
     compression: str | None = None
-    """What `--compression` calls the compression of the first input; None where it has no such name."""
+    """Compression of the first input as a value of `--compression`; None if there is no such value."""
     layout: object
-    """What a target of the same format takes over from the inputs (codec, chunk shapes, header...). Opaque
-    to everybody else."""
+    """Settings of the inputs that a target of the same format keeps (codec, chunk shapes, header...). Opaque to
+    all other code."""
 
     @abstractmethod
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         """Yield the fragments of one input in order.
 
-        The caller serialises ``next`` on one iterator, but reads fragments in many threads, also after the
-        iterator has moved on. Closing or exhausting the iterator and dropping its fragments releases files.
+        The caller serialises ``next`` on an iterator, but reads fragments in many threads and at any later time.
+        Files are released once the iterator is closed or exhausted and its fragments are dropped.
 
         Parameters
         ----------
         block_bytes
-            How large a native batch should be at most.
+            Size limit of a native batch; only a longer single record exceeds it.
         max_record_bytes
-            The longest record that fits the memory limit; a longer one is an `InputError` that names this
-            number and the place.
+            The longest record that fits the memory limit. A longer one is an `InputError` that names this number
+            and the position.
         """
 
     @abstractmethod
     def reading_bytes(self, block_bytes: int) -> int:
-        """Return the most memory that reading one fragment holds at once, the yielded batch included."""
+        """Return the most memory that reading one fragment takes, with the yielded batch."""
 
     @abstractmethod
     def decoder(self) -> Decoder:
@@ -317,22 +317,22 @@ class Source(ABC):
 class Sink(ABC):
     """One shard being written. Used by one thread at a time.
 
-    What is written depends on the sequence of records alone, never on how it is cut into batches.
+    The output depends on the sequence of records only, not on how it is cut into batches.
     """
 
     @property
     @abstractmethod
     def record_count(self) -> int:
-        """Number of records in the file, by its own account, once it is closed."""
+        """Number of records in the closed file, as the file states it."""
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append the records of a batch of the target's schema; the batch is not kept alive for long.
+        """Append the records of a batch of the target's schema; the batch is not kept for long.
 
         Raises
         ------
         ConversionError
-            When a value cannot be held by the format.
+            When the format cannot hold a value.
         OSError
             When the file cannot be written.
         """
@@ -343,7 +343,7 @@ class Sink(ABC):
 
     @abstractmethod
     def abort(self) -> None:
-        """Give up: release what is open without completing the file. Idempotent; never raises."""
+        """Release all resources without completing the file. Idempotent; never raises."""
 
     def __enter__(self) -> Self:
         return self
@@ -358,14 +358,14 @@ class Sink(ABC):
 
 
 class Target(ABC):
-    """How the shards of one run are written; every shard is opened from the same target."""
+    """Opens the shards of one run."""
 
     suffix: str
-    """File name suffix of a shard, leading dot included: ``.jsonl.zst``."""
+    """File name suffix of a shard, with its leading dot: ``.jsonl.zst``."""
 
     @abstractmethod
     def sink_bytes(self, threads: int) -> int:
-        """Return the most memory an open sink holds beside the batch it is given."""
+        """Return the most memory that an open sink takes, without the batch it is given."""
 
     @abstractmethod
     def open(self, path: Path, threads: int) -> Sink:
@@ -382,7 +382,7 @@ class Target(ABC):
 
 @runtime_checkable
 class SupportsStream(Protocol):
-    """A target that can also write to a stream which cannot seek."""
+    """A target that can also write to a stream that cannot seek."""
 
     def open_stream(self, stream: BinaryIO, threads: int) -> Sink:
         """Return a sink that writes to `stream`; closing the sink flushes but does not close the stream."""
@@ -394,11 +394,11 @@ class FormatNames:
     """How a format is recognised."""
 
     name: str
-    """What `--format` and `--to` call it."""
+    """Its name for `--format` and `--to`."""
     suffixes: tuple[str, ...]
-    """File name suffixes without compression, the one to write first: ``(".jsonl", ".ndjson")``."""
+    """File name suffixes without compression: ``(".jsonl", ".ndjson")``. Shards get the first one."""
     compressions: tuple[str, ...] = field(default=("none",))
-    """What `--compression` accepts for it."""
+    """Its values of `--compression`."""
 
 
 class Format(ABC):
@@ -411,11 +411,11 @@ class Format(ABC):
 
     @abstractmethod
     def recognises(self, head: bytes) -> bool:
-        """Tell whether a file that begins with these (decompressed, at most 64 KiB) bytes is of this format."""
+        """Tell whether a file with this beginning (decompressed, at most 64 KiB) is of this format."""
 
     @abstractmethod
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
-        """Look at every input and return the source that reads them all. At least one input is given.
+        """Inspect every input, at least one, and return the source that reads them all.
 
         Raises
         ------
@@ -432,14 +432,14 @@ class Format(ABC):
         Parameters
         ----------
         schema
-            Schema of the batches the sinks will get: native if `layout` is given, else table form.
+            Schema of the batches that sinks get: native if `layout` is given, else table form.
         layout
             The `Source.layout` of inputs of this same format; None for a conversion.
 
         Raises
         ------
         ConversionError
-            When a field of a table form cannot be held.
+            When the format cannot hold a field of the table form.
         UsageError
             When an option does not fit this format.
         """

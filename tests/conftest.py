@@ -18,9 +18,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 if str(PROJECT) not in sys.path:
     sys.path.append(str(PROJECT))
 
-pytest.register_assert_rewrite(
-    "tests.support.format_suite", "tests.support.format_tools", "tests.support.fake_format"
-)
+pytest.register_assert_rewrite("tests.support")
 
 
 # A slow machine is no failure; and CI tries the same examples each time.

@@ -1,4 +1,4 @@
-"""A first look: cats, then dogs, shuffled with less memory than they take, verified, checked and drawn."""
+"""The demo: labelled records, shuffled in less memory than they need, verified, checked and drawn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz      ", np.uint8)
 
 
 def run_demo(folder: Path, say: Callable[[str], object]) -> None:
-    """Do all of it in an empty folder, and say what is done, a line or a few for each step.
+    """Run the demo in a new folder, and report each step with `say`.
 
     Raises
     ------
@@ -42,17 +42,17 @@ def run_demo(folder: Path, say: Callable[[str], object]) -> None:
     say(f"1. Made {records}, {format_size(size)} of Parquet: all cats, then all dogs, in {given}")
     done = shuffle(given, f"{output}/", seed=SEED, memory=MEMORY)
     say(
-        f"2. Shuffled them inside {MEMORY} in {duration(done.seconds)}: {format_size(done.spilled_bytes)} went through "
+        f"2. Shuffled them in {MEMORY} of memory in {duration(done.seconds)}: {format_size(done.spilled_bytes)} went through "
         f"the disk; seed {SEED} gives the same files again, with any memory"
     )
     proof = verify(given, output)
     say(f"3. Verified, record by record: {verdict(proof, str(output))}")
     found = check(output, against=given)
-    say("4. Checked the order, by where each record came from; beyond 6 deviations it would not be random:")
+    say("4. Checked the order against the inputs; a score beyond 6 would mean that it is not random:")
     for line in check_lines(found, [str(output)], with_all=True):
         say(f"   {line}")
     if find_spec("PIL") is None:
-        say('5. No picture: it takes Pillow, which pip install "recshuf[report]" brings')
+        say('5. No picture: Pillow is missing; pip install "recshuf[report]"')
         return
     path = folder / "picture.png"
     path.write_bytes(picture(output, against=given, column="label", title="100,000 cats and 100,000 dogs"))
@@ -60,7 +60,7 @@ def run_demo(folder: Path, say: Callable[[str], object]) -> None:
 
 
 def _make_inputs(folder: Path) -> None:
-    """Write one file for each label, the same bytes every time."""
+    """Write one file for each label, always with the same bytes."""
     folder.mkdir(parents=True)
     for number, label in enumerate(LABELS):
         pq.write_table(

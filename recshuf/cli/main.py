@@ -1,4 +1,4 @@
-"""The command line: options in, exit code and one-line messages out."""
+"""The entry point of the command line: signals, error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _COLLECTED_OBJECTS = 20_000
 
 
 class _WithoutPandas:
-    """Keeps pyarrow from importing pandas, 0.2 s for nothing, as soon as an array comes from NumPy or goes there."""
+    """Keeps pyarrow from importing pandas when it converts NumPy arrays, which takes 0.2 s."""
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Find nothing, and say of pandas that it is not installed."""
+        """Report pandas as not installed."""
         if name == "pandas":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
@@ -46,7 +46,7 @@ def main() -> int:
     Returns
     -------
     int
-        Exit code: 0 done, 1 failed, 2 wrong usage, 128 + n stopped by signal n, also by a closed pipe.
+        Exit code: 0 success, 1 failure, 2 wrong usage, 3 not uniformly random, 128 + n stopped by signal n.
     """
     if instruction := os.environ.get(COMPLETION_VARIABLE):
         return shell_complete(commands, {}, "recshuf", COMPLETION_VARIABLE, instruction)
@@ -68,16 +68,15 @@ def main() -> int:
 def run() -> NoReturn:
     """Run the command line of this process, and end it.
 
-    Libraries' own clean-up at the end is left out: there is nothing to save, it takes time, and HDF5's crashes when a
-    file could not be closed.
+    Skips the clean-up of libraries at exit: it takes time, and that of HDF5 crashes when a file could not be closed.
     """
-    # NumPy's linear algebra, which is not used, starts a thread for each core unless told otherwise.
+    # By default, NumPy's linear algebra starts a thread for each core. It is not used.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.meta_path.insert(0, _WithoutPandas())
-    # Collections stop all threads: 0.5 s of a run with 4,096 piles, for objects that are hardly ever in cycles.
+    # Garbage collections stop all threads, 0.5 s in a run with 4,096 piles. Few objects are in cycles.
     gc.set_threshold(_COLLECTED_OBJECTS)
-    # What a library complains of while its objects are torn down says nothing that the error has not said.
-    # Some of them print it as if nobody had caught it, so both hooks are needed.
+    # Errors in the destructors of libraries add nothing to the error that is printed.
+    # Some libraries print them as uncaught, so both hooks are needed.
     sys.unraisablehook = lambda _: None
     sys.excepthook = lambda *_: None
     try:
@@ -85,7 +84,7 @@ def run() -> NoReturn:
     except BaseException:
         traceback.print_exc()
         code = FAILED
-    # A thread that a signal has left behind may still be writing to standard output, and holds its lock.
+    # After a signal, a thread may still be writing to standard output and hold its lock.
     for stream in (sys.stderr,) if code > SIGNALLED else (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
@@ -104,7 +103,7 @@ def _raising_signals() -> Iterator[None]:
             raise Interrupted(number)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    # What is ignored stays so: nohup, and jobs in the background of a script.
+    # Ignored signals stay ignored, as under nohup and in background jobs of a script.
     old = {
         number: signal.signal(number, stop)
         for number in numbers
@@ -115,7 +114,7 @@ def _raising_signals() -> Iterator[None]:
     except Exception as error:
         if came is None:
             raise
-        # The signal may have struck where its exception led to another one, such as in taking a lock.
+        # The signal's exception may have led to another one, for example while taking a lock.
         raise _interrupted_by(came, error) from error
     finally:
         for number, handler in old.items():
@@ -123,7 +122,7 @@ def _raising_signals() -> Iterator[None]:
 
 
 def _interrupted_by(number: int, error: Exception) -> Interrupted:
-    """Return the interruption that led to an error, with what that one has to say of the work folder."""
+    """Return the interruption that led to an error, with the notes of the error."""
     interrupted = Interrupted(number)
     for note in getattr(error, "__notes__", ()):
         interrupted.add_note(note)
@@ -131,7 +130,7 @@ def _interrupted_by(number: int, error: Exception) -> Interrupted:
 
 
 def _discard_output(error: BaseException) -> None:
-    """Drop what is left in the buffer of standard output, where writing it would fail again or block."""
+    """Drop the buffer of standard output if writing it would fail again or block."""
     if sys.stdout is None:
         return
     try:
@@ -146,7 +145,7 @@ def _discard_output(error: BaseException) -> None:
 
 
 def _explain(error: BaseException, verbose: bool) -> int:
-    """Print what went wrong in one line, and return the exit code."""
+    """Print an error and its notes, a line each, and return the exit code."""
     from recshuf.cli.terminal import say
 
     if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
@@ -158,7 +157,7 @@ def _explain(error: BaseException, verbose: bool) -> int:
 
 
 def _explain_kind(error: BaseException, verbose: bool) -> int:
-    """Print an error by its kind, and return the exit code."""
+    """Print an error, and return the exit code of its kind."""
     from recshuf.cli.terminal import say
 
     if verbose and not isinstance(error, click.ClickException | UsageError):
@@ -177,7 +176,7 @@ def _explain_kind(error: BaseException, verbose: bool) -> int:
             say(f"error: {error.format_message()}")
             return error.exit_code
         case MemoryError():
-            say("error: memory ran out; give a lower --memory, so that more is spilled to disk")
+            say("error: out of memory; give a lower --memory to spill more to disk")
         case OSError():
             say(f"error: {_describe_os_error(error)}")
         case _:
@@ -187,7 +186,7 @@ def _explain_kind(error: BaseException, verbose: bool) -> int:
 
 
 def _find_origin(error: BaseException) -> str:
-    """Return where an error was raised: one that does not come again leaves nothing else to go by."""
+    """Return the file names and lines where an error was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     return ", ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[:-3:-1]) or "nowhere"
 

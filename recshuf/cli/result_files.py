@@ -1,4 +1,4 @@
-"""Files that a command writes beside the records: reports, pages, pictures."""
+"""Files that a command writes besides records: reports, pages, pictures."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from recshuf.system.paths import real_path
 
 
 def check_report(report: str, output: str | None, plan: bool) -> None:
-    """Find out before the run that the report cannot be written after it.
+    """Refuse, before the run, a report that cannot be written after it.
 
     Raises
     ------
     UsageError
-        Then, as the other checks do.
+        When it cannot, as in the other checks here.
     """
     if report == "-":
         if output in (None, "-") and not plan:
@@ -33,16 +33,16 @@ def check_report(report: str, output: str | None, plan: bool) -> None:
 
 
 def check_html(html: str, output: str | None, plan: bool) -> None:
-    """Find out before the run that its page cannot be written after it."""
+    """Refuse, before the run, a page that cannot be written after it."""
     if plan:
-        raise UsageError("--html tells of a run, and --plan makes none; give one of them")
+        raise UsageError("--html needs a run, and --plan makes none; give one of them")
     check_writable("--html", html, output)
 
 
 def check_writable(option: str, name: str, output: str | None) -> None:
-    """Find out before the run that a file beside the output cannot be written after it."""
+    """Refuse, before the run, a file whose folder is missing or whose path is the output."""
     path, target = real_path(name), None if output is None else real_path(output)
-    # The output's own folder may be made only by the run.
+    # The run may have to create the output folder first.
     if not path.parent.is_dir() and path.parent != target:
         raise UsageError(f"{option} {name}: folder {path.parent} does not exist; create it first")
     if path == target:
@@ -66,7 +66,7 @@ def check_spared(report: str, given: list[str | None]) -> None:
 
 
 def check_quarantine(what: str, others: list[str | None]) -> None:
-    """Refuse to put bad records into another option's file."""
+    """Refuse a quarantine file that is also another option's file."""
     name = what.partition(":")[2]
     for other in others if name else ():
         if other and real_path(name) == real_path(other):
@@ -76,19 +76,19 @@ def check_quarantine(what: str, others: list[str | None]) -> None:
 
 
 def write_json(name: str, values: dict[str, object]) -> None:
-    """Write a file whole or not at all; ``-`` is standard output."""
+    """Write a JSON file atomically; ``-`` is standard output."""
     text = json.dumps(values, indent=2) + "\n"
     path = real_path(name)
     if name == "-":
         click.echo(text, nl=False)
     elif path.exists() and not path.is_file():
-        path.write_text(text)  # a device or a pipe: nothing to rename over
+        path.write_text(text)  # a device or a pipe cannot be replaced
     else:
         write_whole(path, text.encode(errors="surrogateescape"))
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         unfinished.write_bytes(content)

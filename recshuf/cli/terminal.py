@@ -1,4 +1,4 @@
-"""Messages on standard error, and the display of progress where that is a terminal."""
+"""Messages on standard error, and a progress display if it is a terminal."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def say(text: str) -> None:
-    """Print one line on standard error, after the name of the program; nobody may be listening."""
+    """Print one line on standard error, with the name of the program; errors are ignored."""
     with suppress(OSError, AttributeError):
         sys.stderr.write(f"recshuf: {one_line(text)}\n")
         sys.stderr.flush()
 
 
 class Warnings(SilentProgress):
-    """A listener that passes on the warnings and nothing else."""
+    """Progress that prints warnings only."""
 
     def warn(self, message: str) -> None:
         """Print the warning."""
@@ -33,10 +33,7 @@ class Warnings(SilentProgress):
 
 
 class TerminalProgress:
-    """A listener that shows the pass on the terminal of standard error: records, bytes, rate, time left.
-
-    The display goes away when the run is over.
-    """
+    """Progress display on standard error: records, bytes, rate, time left. It disappears at the end of the run."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -45,8 +42,8 @@ class TerminalProgress:
         self._records = self._byte_count = 0
         self._started = monotonic()
 
-    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:  # noqa: ARG002 - records tell the time left
-        """Show a new pass in place of the one before."""
+    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:  # noqa: ARG002 - the time left follows from records
+        """Show a new pass instead of the last one."""
         of_total = "" if record_total is None else f" of {record_total:,}"
         with self._lock:
             display = self._display = self._display or _open_display()
@@ -75,7 +72,7 @@ class TerminalProgress:
             self._display.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
-        """Take the display away."""
+        """Remove the display."""
         with self._lock:
             display, self._display, self._task = self._display, None, None
         if display is not None:

@@ -1,4 +1,4 @@
-"""A job: everything a user may ask of a run, made from options and validated once at the edge."""
+"""A job: the validated request of a user."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to shuffle, where to, and how.
+    """A shuffle, a comparison or a check to run.
 
     Raises
     ------
     UsageError
-        When a value is out of range or options contradict each other.
+        When an option is out of range or contradicts another.
     """
 
     inputs: tuple[str, ...]
-    """Files, directories, globs, or ``-`` for standard input; none means standard input."""
+    """Files, directories, globs; ``-`` or none means standard input."""
     output: str | None
-    """A file, a directory, or ``-`` or None for standard output."""
+    """File or directory; ``-`` or None means standard output."""
     options: Options
-    """As given, complete with defaults; the other fields are made from them where their form or meaning differs."""
+    """All options, with defaults. Other fields hold the parsed values of some."""
     cut: Cut | None
-    """How the output is cut; None for one shard for each input in a directory, and one in a file."""
+    """Default: one shard for each input in a directory, one in a file."""
     memory_bytes: int
     workers: int
     temp_dir: Path | None
     quarantine: Path | None
-    """Where lines go that do not parse; None where they are errors."""
+    """File for lines that do not parse; None if they are errors."""
     read: ReadOptions
     write: WriteOptions
 
@@ -77,7 +77,7 @@ class Job:
             )
         if self.options["verify"] and (self.reads_stdin or self.writes_stdout):
             raise UsageError(
-                "--verify: both sides are read again, which standard input and output cannot be; name files"
+                "--verify reads inputs and output again, which standard input and output do not allow; name files"
             )
         if self.options["verify"] and self.quarantine is not None:
             raise UsageError("--verify and --on-bad-record quarantine: exclude each other; give one of them")
@@ -85,7 +85,7 @@ class Job:
             raise UsageError("standard input (-) cannot be mixed with other inputs; give it alone")
 
     def is_given(self, name: str) -> bool:
-        """Tell whether an option has another value than its default."""
+        """Tell whether an option differs from its default."""
         return cast("dict[str, object]", self.options)[name] != OPTIONS[name].default
 
     @property
@@ -117,20 +117,20 @@ def list_paths(paths: Paths) -> list[str | os.PathLike[str]]:
 
 
 def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Options) -> Job:
-    """Return the job that arguments stand for.
+    """Parse arguments into a job.
 
     Raises
     ------
     TypeError
-        When there is no option of that name.
+        When an option is unknown.
     UsageError
-        When options are out of range or contradict each other.
+        When an option is out of range or contradicts another.
     """
     refuse_unknown(options, Options)
     if inputs is None:
         inputs = ()
     if isinstance(inputs, bytes) or not isinstance(inputs, str | os.PathLike | Iterable):
-        raise UsageError(f"inputs {inputs!r}: give a path or several; what is no text has no name to show")
+        raise UsageError(f"inputs {inputs!r}: give one or more paths; a path is str or os.PathLike")
     paths = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
     defaults = {name: option.default for name, option in OPTIONS.items()}
     options = cast("Options", defaults | options)
@@ -196,11 +196,13 @@ def _parse_compression(text: str | None) -> tuple[str | None, int | None]:
     try:
         return name, int(level)
     except ValueError:
-        raise UsageError(f"--compression {text!r}: {level!r} is no level; write for example zstd:9") from None
+        raise UsageError(
+            f"--compression {text!r}: {level!r} is not a level; write for example zstd:9"
+        ) from None
 
 
 def _parse_bad_record(text: str) -> Path | None:
-    """Return where bad records are to go; None where they are errors."""
+    """Return the file for bad records; None if they are errors."""
     word, _, name = text.partition(":")
     if text == "fail":
         return None
@@ -210,12 +212,12 @@ def _parse_bad_record(text: str) -> Path | None:
 
 
 def _parse(size: Size) -> int:
-    """Return a size in bytes; `Job` checks what is a number."""
+    """Return a size in bytes; `Job` checks numbers."""
     return parse_size(size) if isinstance(size, str) else size
 
 
 def split_names(option: str, names: Names | None) -> tuple[str, ...] | None:
-    """Return the names that an option lists; None for none.
+    """Return the names in a list or comma-separated string; None for None.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""How large piles, their regions and pile sets are, and how many. Pure: integers in, integers out."""
+"""Sizes and numbers of piles, regions and pile sets. Pure: integers in, integers out."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CACHE_PILE_BYTES = 4 << 20
-"""A pile that the processor's cache holds: in memory, smaller piles cost more calls, larger ones more misses."""
+"""Size of a pile in memory. It fits the processor's cache: smaller piles cost more calls, larger ones more cache misses."""
 SPILLED_PILE_BYTES = 8 << 20
-"""A pile on disk: large enough that the regions of a few sets are read in pieces of 0.5 MB and more."""
+"""Least size of a pile on disk. The regions of a few sets are then read in pieces of 0.5 MB or more."""
 MOST_SPILLED_PILE_BYTES = 32 << 20
 SPILLED_PILES, MOST_SPILLED_PILES = 128, 512
-"""Piles on disk, where memory allows larger ones: the fewer, the longer is what a block adds to each, which costs a call
-each time. Beyond 32 MB that is worth less than memory that is touched first."""
+"""Numbers of piles on disk. With fewer piles, a block adds longer slices, each of which costs a call. Above 32 MB per
+pile, that saves less than touching new memory costs."""
 LEAST_CONVERTED_PILE_BYTES = 2 << 20
-"""A pile on disk that is converted need not be larger, even if a few more calls come with it."""
+"""Size to which a pile on disk may shrink if it is converted."""
 SHARED_BYTES = 4 << 20
 LEAST_SHARED_REGIONS = 128
-"""Piles on disk that are smaller share a region up to this size, unless there are few of them: what a block adds to it is
-one slice then, not several short ones, and they are loaded together."""
+"""Smaller piles on disk share a region up to this size, unless there are few. A block then adds one slice to the region
+instead of several short ones, and the piles are loaded together."""
 REGION_BYTES = 512 << 10
-"""A region smaller than this costs more to find than to read."""
+"""Smaller regions take longer to find than to read."""
 MAX_SETS = 64
 MAX_PLANNED_PILES = 8192
-"""With more, a block's slices get so short that writing them costs more than splitting piles later."""
+"""With more piles, slices are so short that writing them costs more than splitting piles later."""
 STREAM_BYTES = 1 << 33
-"""Inputs of unknown size: so much of them is not split, or more."""
+"""For inputs of unknown size: up to so many bytes, piles are not split."""
 LEAST_STREAM_PILES, MOST_STREAM_PILES = 512, 1024
 
 UNEVEN = 1.25
-"""How much larger than expected a pile may come out, and is not split."""
+"""Factor by which a pile may exceed its expected size before it is split."""
 
 
 def choose_spilled_bytes(byte_count: int) -> int:
-    """Return how large piles on disk should be."""
+    """Return the size of piles on disk."""
     several = min(byte_count // SPILLED_PILES, MOST_SPILLED_PILE_BYTES)
     return max(SPILLED_PILE_BYTES, several, byte_count // MOST_SPILLED_PILES)
 
 
 def limit_converted(byte_count: int, most_bytes: int) -> int:
-    """Return how large a pile that is converted may be, so that many can wait while a sink writes.
+    """Return the size limit of a converted pile, so that many can wait while a sink writes.
 
-    `most_bytes` is what leaves memory for as much as the sink takes.
+    `most_bytes` leaves as much memory for them as the sink takes.
     """
     return max(LEAST_CONVERTED_PILE_BYTES, most_bytes, byte_count // MOST_SPILLED_PILES)
 
 
 def count_piles(byte_count: int | None, pile_bytes: int) -> int:
-    """Return how many piles of a size there are; None stands for inputs of unknown size."""
+    """Return the number of piles; `byte_count` is None for inputs of unknown size."""
     if byte_count is None:
         return max(LEAST_STREAM_PILES, min(MOST_STREAM_PILES, STREAM_BYTES // pile_bytes))
     return max(1, min(MAX_PLANNED_PILES, MAX_PILES, -(-byte_count // pile_bytes)))
 
 
 def share_regions(byte_count: int | None, pile_count: int, most_bytes: int) -> int:
-    """Return how many piles share a region, which is no larger than a pile may be that is not split."""
+    """Return how many piles share a region; a region is no larger than a pile that is not split."""
     if not byte_count:
         return 1
     fitting = int(min(SHARED_BYTES, most_bytes / UNEVEN) * pile_count / byte_count)

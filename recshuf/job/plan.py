@@ -1,4 +1,4 @@
-"""The plan of a run, and what it is made from. Pure: integers in, integers out."""
+"""The plan of a run and its ingredients. Pure: integers in, integers out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 INPUT_BYTES = 4 << 10
-"""Memory of what is kept of each input to the end, be it as small as it may: names, place, counts and stamps."""
+"""Memory for each input until the end of the run, whatever its size: name, path, counts and stamp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,49 +20,49 @@ class Limits:
     workers: int
     max_record_bytes: int
     pile_count: int | None = None
-    """A pile count that the user insists on."""
+    """Pile count chosen by the user."""
     spill_compression: str = "none"
     """How spilled records are compressed, one of `SPILL_COMPRESSIONS`."""
     input_count: int = 0
-    """Inputs of which something is kept to the end; `make_plan` counts them."""
+    """Number of inputs; `make_plan` sets it."""
 
     @property
     def taken_bytes(self) -> int:
-        """What is kept of the inputs, bounded so that a small limit does not refuse thousands that it can hold."""
+        """Memory for names and counts of inputs; at most a quarter, so that a small limit allows thousands of inputs."""
         return min(INPUT_BYTES * self.input_count, self.memory_bytes // 4)
 
     @property
     def room_bytes(self) -> int:
-        """What is left for the passes."""
+        """Memory left for the passes."""
         return self.memory_bytes - self.taken_bytes
 
 
 class InputSize(NamedTuple):
-    """What the census tells the plan of one input; None where it is unknown."""
+    """Counts and sizes of one input; None if unknown."""
 
     record_count: int | None
     byte_count: int | None
-    """Size of its records as slices, keys included."""
+    """Size of its records as slices, with keys."""
     file_bytes: int | None
     is_exact: bool = True
-    """Whether `record_count` is counted and not estimated."""
+    """Whether `record_count` is exact, not estimated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What the formats say of their memory: functions of the block size and of the threads of a sink."""
+    """Memory needs of the formats: functions of the block size and of the threads of a sink."""
 
     reading_bytes: Callable[[int], int]
     sink_bytes: Callable[[int], int]
     decoding_factor: float = 1.0
-    """Size of a batch after conversion, as a multiple of its native size; 1 where nothing is converted."""
+    """Size of a batch after conversion, as a multiple of its native size; 1 without a conversion."""
     provenance_bytes: int = 0
-    """What travels beside each record to tell where it was read."""
+    """Bytes of provenance per record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How the output is cut into shards; exactly one of the fields is set."""
+    """How the output is cut into shards; exactly one field is set."""
 
     shards: int | None = None
     shard_records: int | None = None
@@ -77,16 +77,16 @@ class Plan:
     """Records expected; None for streams."""
     record_count_is_exact: bool
     byte_count: int | None
-    """Bytes of their slices expected."""
+    """Expected bytes of their slices."""
     output_count: int | None
-    """Records that will be written at most (``--head-count``); None for all."""
+    """Most records to write (``--head-count``); None for all."""
     pile_count: int
     pile_bytes: int
     """Size above which a pile is split."""
     region_piles: int
-    """How many piles share a region of a pile set on disk; 1 unless they are small."""
+    """Piles per region of a pile set on disk; 1 unless they are small."""
     set_of_input: tuple[int, ...]
-    """The pile set that each input's records go to."""
+    """Pile set of each input."""
     block_bytes: int
     max_record_bytes: int
     scatter_workers: int
@@ -96,21 +96,21 @@ class Plan:
     units_in_flight: int
     """Piles being loaded, ordered or waiting to be written, for each shard writer."""
     resident_bytes: int
-    """Piles kept in memory, at most; none where they are not expected to fit."""
+    """Most bytes of piles in memory; 0 if they are not expected to fit."""
     spilled_bytes: int
-    """Expected on disk between the passes, before compression."""
+    """Expected bytes of spilled records, before compression."""
     peak_memory_bytes: int
-    """Expected at most, beside the interpreter and its libraries."""
+    """Expected peak, without Python and libraries."""
     peak_disk_bytes: int
-    """Expected at most beside the inputs: spilled piles and output; the output is taken to be as large as the
-    inputs' files or, where their size is unknown, as their records."""
+    """Expected peak without the inputs: spilled piles and output. The output is assumed to be as large as the input
+    files or, if their size is unknown, as their records."""
     descriptors: int
     shard_count: int | None
-    """None where it depends on a number of records that is not yet known."""
+    """None if it depends on a number of records that is not known yet."""
     spill_compression: str = "none"
-    """How spilled records are compressed; how well is not known, so no other number depends on it."""
+    """Compression of spilled records. No other number depends on it, because the ratio is not known."""
     provenance_bytes: int = 0
-    """Bytes of `byte_count` for each record that tell where it was read."""
+    """Bytes of provenance per record, included in `byte_count`."""
 
     @property
     def set_count(self) -> int:
@@ -118,7 +118,7 @@ class Plan:
         return max(self.set_of_input, default=0) + 1
 
     def inputs_of(self, set_index: int) -> list[int]:
-        """Return the inputs whose records go to a pile set."""
+        """Return the inputs of a pile set."""
         return [index for index, one in enumerate(self.set_of_input) if one == set_index]
 
     def to_json(self) -> dict[str, object]:
@@ -127,7 +127,7 @@ class Plan:
 
 
 def sum_known(values: Iterable[int | None]) -> int | None:
-    """Return the sum of numbers; None where one of them is not known.
+    """Return the sum of numbers; None if one is None.
 
     >>> sum_known([1, 2]), sum_known([1, None])
     (3, None)
@@ -141,7 +141,7 @@ def sum_known(values: Iterable[int | None]) -> int | None:
 
 
 def count_shards(cut: Cut, record_count: int | None, output_bytes: int | None) -> int | None:
-    """Return the number of shards; None where it depends on a number that is None.
+    """Return the number of shards; None if it depends on a number that is None.
 
     >>> count_shards(Cut(shard_records=10), 21, None)
     3

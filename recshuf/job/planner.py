@@ -1,10 +1,10 @@
-"""Making a plan: every number of a run, decided before a byte moves. Pure: integers in, integers out.
+"""Computes the plan, every number of a run, before it starts. Pure: integers in, integers out.
 
 Memory of the two passes, each at most `Limits.room_bytes`:
 
-    scatter:  workers * (reading a fragment + block * GROUPING)      + what piles stay resident
-    gather:   writers * sink + piles in flight * pile * ORDERING     + what piles stay resident
-              + piles ready beside them * pile * WAITING             (piles more, where they are decoded)
+    scatter:  workers * (reading a fragment + block * GROUPING)      + resident piles
+    gather:   writers * sink + piles in flight * pile * ORDERING     + resident piles
+              + further ordered piles * pile * WAITING               (decoded piles take more)
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 LARGEST_BLOCK = 32 << 20
 SMALLEST_BLOCK = 1 << 20
 SLICE_BYTES = 32 << 10
-"""What a block adds to a region on disk should have, even if the block has to be larger for it: of 16 KiB, the calls that
-write and read it cost as much as the bytes."""
+"""Least size of a slice on disk; blocks are enlarged for it. At 16 KiB, the calls to write and read a slice cost as much
+as its bytes."""
 SMALLEST_PILE = 1 << 20
 GROUPING = 2.0
 """Memory of grouping a batch by pile, as a multiple of the batch: the copy in pile order, keys and indices."""
 ORDERING = 2.75
-"""Memory of ordering a pile, as a multiple of the pile: as loaded, as taken, keys, lengths and indices."""
+"""Memory of ordering a pile, as a multiple of the pile: the loaded and the ordered copy, keys, lengths and indices."""
 WAITING = 1.25
-"""Memory of a pile that was ordered, as a multiple of the pile."""
+"""Memory of an ordered pile, as a multiple of the pile."""
 STAYING_SHARE, SPILLING_SHARE = 0.6, 0.8
-"""What the scatter may take of the memory limit where piles may stay there, and where none does: the larger the blocks,
-the fewer and longer the slices that are written."""
+"""The scatter's share of the memory limit, if piles may stay in memory and if none do. Larger blocks make fewer and longer
+slices."""
 MISJUDGED = 1.25
-"""How many times as much as expected to fit into memory may fit after all."""
+"""Factor by which the memory for piles may be underestimated."""
 RESERVED_DESCRIPTORS = 40
 
 
@@ -66,7 +66,7 @@ def make_plan(
     output_count: int | None = None,
     piles: PileLayout | None = None,
 ) -> Plan:
-    """Return the plan of a run, with the `piles` of an earlier one if it goes on from there.
+    """Return the plan of a run, with the `piles` of an earlier run if it continues that one.
 
     Raises
     ------
@@ -83,15 +83,15 @@ class _Gathering(NamedTuple):
     writers: int
     sink_threads: int
     in_flight: int
-    """Units being loaded, ordered or written, for each writer."""
+    """Pile runs being loaded, ordered or written, per writer."""
     most_pile_bytes: int
-    """The largest pile that leaves each of them its share of memory."""
+    """The largest pile for which all of them fit in memory."""
     sink_bytes: int
     """Memory of one sink."""
 
 
 class _Planner:
-    """Works out the numbers of one plan, each from those above it."""
+    """Computes the numbers of one plan, each from those above it."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class _Planner:
 
     @cached_property
     def _kept_bytes(self) -> int | None:
-        """Bytes that stay in piles: of a sample of n of N records, n (1 + ln(N / n)) are ever kept.
+        """Bytes added to piles. For a sample of n of N records, n (1 + ln(N / n)) records are.
 
         The k-th record read is kept if it is among the n smallest keys so far, which has probability n / k.
         """
@@ -167,15 +167,15 @@ class _Planner:
 
     @cached_property
     def _spare_bytes(self) -> int:
-        """What no pass plans with: room for copies of long records."""
+        """Reserve for copies of long records."""
         return self._limits.room_bytes // 5
 
     @cached_property
     def _ordering_factor(self) -> float:
         """Memory of ordering a pile, and of decoding it, as a multiple of the pile.
 
-        A decoded pile leaves as much again behind for a moment: at 256 MB, two workers and JSONL to Parquet took 360 to
-        422 MB when that was not counted.
+        Decoding briefly holds the pile twice. Without counting that, JSONL to Parquet at 256 MB with two workers took
+        360 to 422 MB.
         """
         decoding = self._costs.decoding_factor
         return ORDERING * (2 * decoding if decoding > 1 else decoding)
@@ -191,7 +191,7 @@ class _Planner:
             sink_bytes = self._costs.sink_bytes(threads)
             rest = limits.room_bytes - writers * sink_bytes
             most_pile_bytes = int(rest / (writers * in_flight * self._ordering_factor))
-            # More of either is not worth piles so small.
+            # Several writers or threads are not worth smaller piles.
             if most_pile_bytes >= (SMALLEST_PILE if writers == threads == 1 else 4 * SMALLEST_PILE):
                 return _Gathering(writers, threads, in_flight, most_pile_bytes, sink_bytes)
         needed = self._costs.sink_bytes(1) + int((limits.workers + 1) * self._ordering_factor * SMALLEST_PILE)
@@ -199,7 +199,7 @@ class _Planner:
 
     @cached_property
     def _even_pile_bytes(self) -> int:
-        """What piles may be planned with, since some come out larger, and what is larger than may be is split."""
+        """Size limit for planned piles; some come out larger, and must not be split."""
         return int(self._gathering.most_pile_bytes / UNEVEN)
 
     @cached_property
@@ -227,7 +227,7 @@ class _Planner:
 
     @cached_property
     def _scattering(self) -> ReadingPlan:
-        """How inputs are read: with more memory where no piles are to stay."""
+        """How inputs are read; with more memory if no piles stay there."""
         if self._kept_bytes is None:
             return self._plan_scatter(STAYING_SHARE, _list_blocks(LARGEST_BLOCK))
         chosen = self._plan_scatter(STAYING_SHARE, halve_blocks(LARGEST_BLOCK))
@@ -239,7 +239,7 @@ class _Planner:
         return self._plan_scatter(SPILLING_SHARE, _list_blocks(largest))
 
     def _plan_scatter(self, share: float, blocks: Sequence[int]) -> ReadingPlan:
-        # With few workers left, small blocks cost more than idle cores.
+        # Fewer workers with larger blocks are faster than many with small ones.
         least = 4 * SMALLEST_BLOCK
         return plan_reading(
             self._scatter_worker_bytes, self._limits, blocks, share, least, "reading the inputs"
@@ -264,18 +264,18 @@ class _Planner:
         return self._kept_bytes <= self._limits.room_bytes - self._spare_bytes - passes_bytes
 
     def _order_bytes(self, pile_bytes: int) -> int:
-        """Return the memory of sinks and of the piles that are ordered for them."""
+        """Return the memory of sinks and of the piles being ordered for them."""
         writers, _, in_flight, _, sink_bytes = self._gathering
         return writers * (sink_bytes + int(in_flight * pile_bytes * self._ordering_factor))
 
     @cached_property
     def _wanted_pile_bytes(self) -> int:
-        """How large piles should be."""
+        """Size at which to plan piles."""
         if self._fits:
             return min(self._even_pile_bytes, CACHE_PILE_BYTES)
         if self._byte_count is not None or self._given_count:
             return self._spilled_pile_bytes
-        # As large as makes no difference to what may stay in memory.
+        # As large as possible without reducing the memory for resident piles.
         writers, _, in_flight, _, sink_bytes = self._gathering
         rest = self._scatter_bytes // writers - sink_bytes
         free_bytes = int(rest / (in_flight * self._ordering_factor))
@@ -288,7 +288,7 @@ class _Planner:
 
     @cached_property
     def _pile_bytes(self) -> int:
-        """Size above which a pile is split: what comes out larger than planned, for want of a larger count, may fit."""
+        """Size above which a pile is split; with few piles, a pile larger than planned may still fit."""
         if self._byte_count is None:
             return self._wanted_pile_bytes
         expected = math.ceil(UNEVEN * self._byte_count / self._pile_count)
@@ -296,12 +296,12 @@ class _Planner:
 
     @cached_property
     def _ahead(self) -> int:
-        """How many more piles to have ready for a sink: what takes about as much memory as the sink does.
+        """Number of further piles to order for a sink: about as much memory as the sink takes.
 
-        It takes none while it writes what it holds, a row group maybe, and then as many as that needs.
+        While a sink writes its content, such as a row group, it takes no pile, and then many at once.
         """
         limits, gathering = self._limits, self._gathering
-        # Piles of unknown size may fit into all that is left.
+        # Piles of unknown size may fill all memory.
         staying = limits.room_bytes if self._kept_bytes is None else self._kept_bytes if self._fits else 0
         room = max(limits.room_bytes - self._spare_bytes - staying, self._scatter_bytes)
         room -= self._order_bytes(self._pile_bytes)
@@ -310,14 +310,14 @@ class _Planner:
 
     @cached_property
     def _passes_bytes(self) -> int:
-        """Memory of the pass that takes more, beside what piles stay."""
+        """Memory of the pass that takes more, without resident piles."""
         waiting = int(self._ahead * self._pile_bytes * WAITING * self._costs.decoding_factor)
         gather_bytes = self._order_bytes(self._pile_bytes) + self._gathering.writers * waiting
         return max(self._scatter_bytes, gather_bytes)
 
     @cached_property
     def _resident_bytes(self) -> int:
-        """Piles kept in memory, at most; none where they are not expected to fit."""
+        """Most bytes of piles in memory; 0 if they are not expected to fit."""
         resident_bytes = max(0, self._limits.room_bytes - self._passes_bytes - self._spare_bytes)
         is_hopeless = self._kept_bytes is not None and self._kept_bytes > MISJUDGED * resident_bytes
         return 0 if is_hopeless else resident_bytes
@@ -358,18 +358,18 @@ def plan_reading(
     least_shared_block: int = 0,
     what: str = "reading",
 ) -> ReadingPlan:
-    """Return the plan of reading inputs with at most a share of memory: large blocks first, then many workers.
+    """Return a plan for reading inputs within a share of memory: as many workers as fit, then the largest blocks.
 
     Parameters
     ----------
     worker_bytes
-        Memory of one worker that reads blocks of a size.
+        Memory of one worker, by block size.
     blocks
-        Sizes to choose from, descending. One worker that reads the last one may take all memory.
+        Block sizes, descending. One worker with the last size may take all memory.
     least_shared_block
-        The smallest block for several workers.
+        Least block size with several workers.
     what
-        What takes the memory, for the error.
+        Name of the step, for the error.
 
     Raises
     ------
@@ -382,15 +382,15 @@ def plan_reading(
             needed = workers * worker_bytes(block)
             is_least = workers == 1 and block == blocks[-1]
             if needed <= (room_bytes if is_least else share * room_bytes):
-                # So long a record several threads can each hold copies of, beside their ordinary load. Measured at 300
-                # MB and two workers: records of 15 MB stay within the limit, of 30 MB exceed it by 90 MB.
+                # Several threads can hold copies of such a record beside their blocks. Measured at 300 MB and two
+                # workers: records of 15 MB stay within the limit, of 30 MB exceed it by 90 MB.
                 longest = max(block, (room_bytes - needed) // 12)
                 return ReadingPlan(workers, block, min(limits.max_record_bytes, longest))
     raise _too_small(limits, what, worker_bytes(blocks[-1]))
 
 
 def take_census(inputs: Sequence[InputSummary], provenance_bytes: int = 0) -> list[InputSize]:
-    """Return the size of each input for the plan; the keys and the `provenance_bytes` of its records are counted in."""
+    """Return the size of each input, with keys and `provenance_bytes` per record."""
     return [
         InputSize(
             record_count=summary.record_count,

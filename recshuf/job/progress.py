@@ -1,4 +1,4 @@
-"""How a run tells what it is doing: the protocol, and the listener that says nothing."""
+"""The protocol for progress reports."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """Hears of the passes of a run. Called from many threads."""
+    """Receives the progress of a run. Called from many threads."""
 
     def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
-        """Hear that a pass begins; totals are estimates, None where nothing is known."""
+        """Begin a pass; totals are estimates, None if unknown."""
 
     def advance(self, records: int, byte_count: int) -> None:
-        """Hear that so many more records and bytes are through the pass."""
+        """Add records and bytes to the pass."""
 
     def warn(self, message: str) -> None:
-        """Hear something that the user should know, and that stops nothing."""
+        """Show a warning; the run continues."""
 
     def stop(self) -> None:
-        """Hear that the run is over, well or not. Idempotent."""
+        """End the display, after success or failure. Idempotent."""
 
 
 class SilentProgress:
-    """A listener that says nothing."""
+    """Progress that ignores all calls."""
 
     def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
         """See `Progress`."""
@@ -43,7 +43,7 @@ class SilentProgress:
 
 @contextmanager
 def listen_to(progress: Progress | None) -> Iterator[Progress]:
-    """Give who hears of a run, nobody if need be, and tell it of the end."""
+    """Yield a listener, by default a silent one, and stop it at the end."""
     listener = progress or SilentProgress()
     try:
         yield listener

@@ -1,4 +1,4 @@
-"""What a run did, for people and for machines."""
+"""The figures of a finished run."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class PassReport:
     seconds: float
     records: int
     byte_count: int
-    """Bytes of the records themselves, as read."""
+    """Bytes of the records, as read."""
 
     @property
     def bytes_per_second(self) -> float:
-        """Rate of the pass."""
+        """Bytes per second of the pass; 0 if it took no time."""
         return self.byte_count / self.seconds if self.seconds else 0.0
 
 
@@ -35,7 +35,7 @@ class FileReport:
     file_bytes: int | None
     """Size on disk; None for a stream."""
     quarantined: int = 0
-    """Records of an input that were set aside; they count as read."""
+    """Records of an input in quarantine; `records` includes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +63,15 @@ class ShuffleReport:
     shards: tuple[FileReport, ...]
     plan: Plan
     predicted_peak_bytes: int
-    """Most memory the run was planned to take, beside what the process held when it began."""
+    """Planned peak memory, without what the process held when the run began."""
     measured_peak_bytes: int
-    """Most physical memory the process ever held, interpreter and libraries included."""
+    """Peak physical memory of the process, with Python and libraries."""
     base_bytes: int
-    """Physical memory that the process held when the run began, its libraries loaded."""
+    """Physical memory that the process held when the run began, with libraries loaded."""
     quarantined: int = 0
-    """Records set aside because they do not parse."""
+    """Records in quarantine because they do not parse."""
     quarantine: str | None = None
-    """Where they are; None where they would have been errors."""
+    """File of the quarantine; None if there is none."""
 
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON values."""

@@ -1,6 +1,6 @@
-"""The file behind ``--schema``: the types of the fields of JSON records, themselves in JSON.
+"""The ``--schema`` file: types of the fields of JSON records, in JSON.
 
-A file is one object of names and types, in the order the fields shall have::
+A file is one object of names and types, in the order of the fields::
 
     {
       "id": "uint64",
@@ -19,7 +19,7 @@ A type is one of
   ``time64[us|ns]``, ``duration[UNIT]`` (UNIT is s, ms, us or ns), ``decimal128(PRECISION, SCALE)``,
   ``decimal256(PRECISION, SCALE)``;
 - a list of a type: ``list<TYPE>``, ``large_list<TYPE>``, ``fixed_size_list<TYPE>[LENGTH]``;
-- an array of one type, ``[TYPE]``: the same as ``list<TYPE>``, and the way to a list of objects;
+- an array of one type, ``[TYPE]``: the same as ``list<TYPE>``, and the only form for a list of objects;
 - an object of names and types: a struct.
 
 Every field may be null or missing in a record.
@@ -95,12 +95,12 @@ _MAX_BYTES = 1 << 24
 
 
 def read_schema(path: Path) -> pa.Schema:
-    """Return the schema that a ``--schema`` file describes, in the grammar of this module.
+    """Return the schema of a ``--schema`` file.
 
     Raises
     ------
     InputError
-        When the file cannot be read, is not a JSON object, or has a type that is none, naming the field.
+        When the file cannot be read, is not a JSON object, or has an unknown type; names the field.
     """
     declared = _read_object(path)
     return pa.schema([pa.field(name, _to_type(kind, name, path, 1)) for name, kind in declared.items()])
@@ -139,7 +139,7 @@ def _to_unique_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _to_type(kind: Any, field: str, path: Path, depth: int) -> pa.DataType:
     if depth > _MAX_DEPTH:
-        raise InputError(str(path), f"nests types more than {_MAX_DEPTH} deep", place=_place(field))
+        raise InputError(str(path), f"nests types more than {_MAX_DEPTH} deep", place=_describe_field(field))
     if isinstance(kind, dict):
         children = [
             (name, _to_type(child, f"{field}.{name}", path, depth + 1)) for name, child in kind.items()
@@ -149,7 +149,9 @@ def _to_type(kind: Any, field: str, path: Path, depth: int) -> pa.DataType:
         return pa.list_(_to_type(kind[0], f"{field}[]", path, depth + 1))
     if isinstance(kind, str):
         return _parse_type(kind.strip(), field, path, depth)
-    raise InputError(str(path), f"{json.dumps(kind)} is not a type", place=_place(field), remedy=_REMEDY)
+    raise InputError(
+        str(path), f"{json.dumps(kind)} is not a type", place=_describe_field(field), remedy=_REMEDY
+    )
 
 
 def _parse_type(text: str, field: str, path: Path, depth: int) -> pa.DataType:
@@ -166,9 +168,11 @@ def _parse_type(text: str, field: str, path: Path, depth: int) -> pa.DataType:
     except (pa.ArrowException, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(str(path), f"{text!r} is not a type ({error})", place=_place(field)) from error
-    raise InputError(str(path), f"{text!r} is not a type", place=_place(field), remedy=_REMEDY)
+        raise InputError(
+            str(path), f"{text!r} is not a type ({error})", place=_describe_field(field)
+        ) from error
+    raise InputError(str(path), f"{text!r} is not a type", place=_describe_field(field), remedy=_REMEDY)
 
 
-def _place(field: str) -> str:
+def _describe_field(field: str) -> str:
     return f"field {field!r}"

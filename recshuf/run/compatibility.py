@@ -1,4 +1,4 @@
-"""Whether the options of a job fit its formats."""
+"""Checks that the options of a job fit its formats."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def check_options(job: Job, source_name: str, target_name: str) -> None:
-    """Refuse options that would have no effect: the user means something by them.
+    """Refuse options that would have no effect.
 
     Raises
     ------
     UsageError
-        Naming the option and what it is for.
+        Names the option and its formats.
     """
     names = {"records": (source_name, target_name), "inputs": (source_name,), "output": (target_name,)}
     for side, concerned in names.items():
@@ -26,19 +26,13 @@ def check_options(job: Job, source_name: str, target_name: str) -> None:
                 flags, formats = option.flags or flag_of(name), " or ".join(option.formats)
                 raise UsageError(f"{flags}: for {side} of {formats} only; here: {concerned[0]}")
     if job.quarantine is not None and (source_name == target_name or source_name not in ("jsonl", "text")):
-        raise UsageError(
-            "--on-bad-record: for a conversion of jsonl or text only, since nothing else is parsed; leave it out"
-        )
+        raise UsageError("--on-bad-record: for a conversion of jsonl or text only; leave it out")
     if job.options["provenance"] and target_name == "text":
-        raise UsageError(
-            "--provenance: text has no columns for where a record was read; give --to parquet or --to jsonl"
-        )
+        raise UsageError("--provenance: text has no columns; give --to parquet or --to jsonl")
     if job.options["provenance"] and source_name == target_name == "hdf5":
-        raise UsageError(
-            "--provenance: from hdf5 to hdf5, datasets are kept as they are and none is added; give --to parquet"
-        )
+        raise UsageError("--provenance: not possible from hdf5 to hdf5; give --to parquet")
     if job.read.schema is not None and source_name == target_name:
-        raise UsageError(f"--schema: nothing is converted from {source_name} to {target_name}; leave it out")
+        raise UsageError(f"--schema: {source_name} to {target_name} is no conversion; leave it out")
 
 
 def check_streams(job: Job, source_name: str, target_name: str, *, to_stream: bool) -> None:

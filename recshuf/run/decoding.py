@@ -1,4 +1,4 @@
-"""How native records become those of the output: by a decoder, with the columns of ``--provenance`` if wanted."""
+"""How native records become output records: by a decoder, with provenance columns if wanted."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
 
 CONVERSION_FACTOR = 1.5
-"""Memory of a batch in table form, as a multiple of its native size: offsets and validity come on top."""
-_UNKNOWN_RECORD_BYTES = 32  # of inputs that are not known before they are read
-_PREFIX_BYTES = 16 << 20  # of records from which a decoder may infer the schema of all
+"""Memory of a batch in table form, as a multiple of its native size; offsets and validity add to it."""
+_UNKNOWN_RECORD_BYTES = 32  # of inputs of unknown size
+_PREFIX_BYTES = 16 << 20  # of records from which a decoder may infer the schema
 
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """What brings records of the inputs to the form that is written."""
+    """How records of the inputs are brought to the form of the output."""
 
     converts: bool
-    """Whether the output is of another format than the inputs."""
+    """Whether the output format differs from that of the inputs."""
     inner: Decoder | None
-    """Decodes records without provenance; None where they are written in native form."""
+    """Decodes records without provenance; None if they are written in native form."""
     decoder: Decoder | None
-    """Adds the columns of ``--provenance`` to what `inner` decodes, if they are wanted; else `inner`."""
+    """Appends the provenance columns to the result of `inner`, if they are wanted; else `inner`."""
     infers_from_prefix: bool = False
-    """Whether `inner` infers the schema of all records from the first ones."""
+    """Whether `inner` infers the schema from a prefix of the records."""
 
     @classmethod
     def choose(cls, source: Source, to: str, *, converts: bool, provenance: bool) -> Decoding:
@@ -52,7 +52,7 @@ class Decoding:
         ConversionError
             When the schema alone shows that a field has no table form.
         UsageError
-            When provenance is wanted, and records cannot get its columns or inputs have the same name.
+            When provenance is wanted, and records cannot get columns or two inputs have the same name.
         """
         inner = source.decoder() if converts else _choose_field_adder(source) if provenance else None
         if inner is None or not provenance:
@@ -63,14 +63,14 @@ class Decoding:
         return cls(converts, inner, ProvenanceDecoder(inner, names, as_dictionary=is_lean))
 
     def infer_from_prefix(self, job: Job, source: Source) -> Decoding:
-        """Return how records are decoded if their schema is inferred from the first ones, where that is possible.
+        """Return a decoding that infers the schema from a prefix, or this one if that is not possible.
 
-        The inputs must be such that they can be read again. Changes the decoder.
+        The inputs must be readable again. Changes the decoder.
         """
         inner = self.inner
         if inner is None or inner.schema is not None or not isinstance(inner, SupportsPrefixInference):
             return self
-        # Of a sample every record has to be good, also those left out; and what a run before has finished must agree.
+        # In a sample, records that are left out must be valid, too. A resumed run must agree with finished shards.
         if job.quarantine is not None or job.options["head_count"] is not None or job.options["resume"]:
             return self
         ends = accumulate(one.native_bytes or 0 for one in source.inputs)
@@ -81,7 +81,7 @@ class Decoding:
         return replace(self, infers_from_prefix=True)
 
     def find_costs(self, source: Source, sink_bytes: Callable[[int], int]) -> Costs:
-        """Return what a run costs in memory."""
+        """Return the memory needs of a run."""
         grows = self.converts or isinstance(self.inner, FieldAdder)
         costs = Costs(source.reading_bytes, sink_bytes, CONVERSION_FACTOR if grows else 1.0)
         if isinstance(self.decoder, ProvenanceDecoder):
@@ -90,19 +90,17 @@ class Decoding:
 
 
 def _choose_field_adder(source: Source) -> Decoder:
-    """Return what leaves records in native form and lets columns be added."""
+    """Return a decoder that keeps records in native form and can add columns."""
     if isinstance(source, SupportsFields):
         return source.field_adder((FILE_COLUMN, ROW_COLUMN))
     decoder = source.decoder()
     if decoder.schema != source.schema:
-        raise UsageError(
-            "--provenance: records of this format take no columns as they are; give --to parquet"
-        )
+        raise UsageError("--provenance: this format takes no further columns; give --to parquet")
     return decoder
 
 
 def _add_provenance_costs(costs: Costs, inputs: Sequence[InputSummary], column_bytes: int) -> Costs:
-    """Return what a run costs if places travel beside the records and become columns of `column_bytes` a row."""
+    """Return the memory needs with provenance, which becomes columns of `column_bytes` per row."""
     counted = [
         (one.native_bytes, one.record_count) for one in inputs if one.native_bytes and one.record_count
     ]
@@ -111,7 +109,7 @@ def _add_provenance_costs(costs: Costs, inputs: Sequence[InputSummary], column_b
     share = PROVENANCE_BYTES / record_bytes
 
     def reading_bytes(block: int) -> int:
-        # The places as they are made, in the order of the piles, and on the way from one to the other.
+        # Three copies of the provenance: as made, in pile order, and while it is reordered.
         return costs.reading_bytes(block) + int(3 * share * block)
 
     return replace(

@@ -1,8 +1,8 @@
-"""Pass 2: loads pile after pile, orders each with an index array, and writes the shards.
+"""Pass 2, gather: loads one pile after another, sorts each by key, and writes the shards.
 
 Shard k holds records ``bounds[k]`` to ``bounds[k + 1]`` of the shuffled order. A task writes consecutive
-shards one after the other; a pile on the border of two tasks is loaded by both. What a shard is given is digested
-after it was ordered, and compared with what was thrown on the piles.
+shards; a pile on the border of two tasks is loaded by both. Records are digested after sorting, and the sum is
+compared with the digest of the records scattered to the piles.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
 
 
 JOINED_BYTES = 2 << 20
-"""Up to this size, piles cost more in calls than in bytes."""
+"""Smaller runs of piles cost more in calls than in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PileRun:
-    """Piles that follow each other, small enough to be ordered at once; mostly one."""
+    """Consecutive piles, small enough to be ordered at once; mostly one."""
 
     store: PileReader
     piles: range
     first: int
-    """Place of the first record in the shuffled order."""
+    """Position of the first record in the shuffled order."""
     count: int
     """Number of records."""
     byte_count: int
-    """Bytes that they take."""
+    """Bytes of the records."""
 
     def suits(self, after: PileRun, most_bytes: int) -> bool:
-        """Tell whether the next run can be joined, and has no more bytes than that together with this one."""
+        """Tell whether the next run can be joined to this one within `most_bytes`."""
         return (
             self.store is after.store
             and self.byte_count + after.byte_count <= most_bytes
@@ -61,7 +61,7 @@ class PileRun:
         )
 
     def join(self, after: PileRun) -> PileRun:
-        """Return the run of this one and the next."""
+        """Return this run and the next as one."""
         piles = range(self.piles.start, after.piles.stop)
         return PileRun(
             self.store, piles, self.first, self.count + after.count, self.byte_count + after.byte_count
@@ -74,7 +74,7 @@ class SortedChunk:
 
     batch: pa.RecordBatch
     digest: Digest
-    """Of the records in native form."""
+    """Digest of the records in native form."""
 
 
 def load_ordered(run: PileRun, edges: Sequence[int], decoder: Decoder | None) -> list[SortedChunk]:
@@ -83,9 +83,9 @@ def load_ordered(run: PileRun, edges: Sequence[int], decoder: Decoder | None) ->
     Raises
     ------
     CheckError
-        When the pile does not hold the records that were thrown on it.
+        When the piles do not hold the records scattered to them.
     PileError
-        When they do not read back as they were written.
+        When spilled records are damaged.
     """
     records = run.store.load(run.piles)
     if records is None:
@@ -112,8 +112,8 @@ def iterate_runs(
 ) -> Iterator[PileRun | PileReader]:
     """Yield the runs that cover records ``first`` to ``stop`` of the shuffled order.
 
-    Piles of `joined_bytes` or less together are joined. A pile larger than `largest_bytes` is split; the store of its parts is yielded after their
-    runs: the caller closes it once it is through with everything that came before.
+    Consecutive piles of up to `joined_bytes` are joined. A pile larger than `largest_bytes` is split. The reader of its
+    parts is yielded after their runs; the caller closes it when it has finished those.
     """
     held: PileRun | None = None
     for run in _iterate_single_runs(store, first, stop, largest_bytes, joined_bytes, place):
@@ -155,14 +155,14 @@ def _iterate_single_runs(
 
 
 class Shards(Protocol):
-    """Where shards go. Both methods are called in many threads."""
+    """Destination of shards. Both methods are called in many threads."""
 
     def open(self, shard: int) -> Sink:
         """Open the sink of shard number `shard`."""
         ...
 
     def finish(self, shard: int, digest: Digest) -> None:
-        """Take over a shard whose sink is closed; the digest is that of its records in native form."""
+        """Take over a shard whose sink is closed, with the digest of its records in native form."""
         ...
 
 
@@ -174,9 +174,9 @@ class GatherTask:
     bounds: Sequence[int]
     """First record of each shard in the shuffled order, and the end of the last."""
     finished: Mapping[int, Digest] = field(default_factory=dict)
-    """Digests of the shards that an earlier run has written."""
+    """Digests of the shards that an earlier run wrote."""
     joined_bytes: int = JOINED_BYTES
-    """Piles that follow each other are ordered together up to this size."""
+    """Consecutive piles are ordered together up to this size."""
 
 
 class Gather:
@@ -203,7 +203,7 @@ class Gather:
         Raises
         ------
         CheckError
-            When the shards together were not given what was thrown on the piles.
+            When the shards together were not given the records scattered to the piles.
         Exception
             The first error of any thread, after all threads have ended; open sinks have been aborted.
         """
@@ -216,7 +216,7 @@ class Gather:
         self._check_written()
 
     def _check_written(self) -> None:
-        """Compare what all shards were given with what was thrown on the piles, where all of it is wanted."""
+        """Compare the digest of all shards with that of all piles, unless only a sample is wanted."""
         if self._bounds[-1] != self._store.counts.sum():
             return
         found = sum_digests(self._written.values())
@@ -243,7 +243,7 @@ class Gather:
             self._finish_shard(shard, sink, digest)
 
     def _finish_shard(self, shard: int, sink: Sink, digest: Digest) -> None:
-        """Make sure that a shard holds what it was meant to, and pass it on."""
+        """Check the record counts of a shard, and pass it on."""
         wanted = self._bounds[shard + 1] - self._bounds[shard]
         for count, what in ((digest.records, "given"), (sink.record_count, "written")):
             if count != wanted:
@@ -255,7 +255,7 @@ class Gather:
         self._shards.finish(shard, digest)
 
     def _is_giant(self, run: PileRun) -> bool:
-        """Tell whether a run is larger than planned, since a single record is: then no other is in memory."""
+        """Tell whether a run exceeds the plan because of a single record. It must be alone in memory."""
         return run.byte_count > self._plan.pile_bytes
 
     def _order(self, bounds: Sequence[int], loaders: Pool) -> Iterator[SortedChunk]:
@@ -289,10 +289,10 @@ class Gather:
 
 
 def _find_edges(run: PileRun, bounds: Sequence[int]) -> list[int]:
-    """Return where a run is cut, counted from its first record: at its ends, or where wanted ones end, and bounds."""
+    """Return the positions in a run, relative to its first record, at which it is cut into chunks."""
     begin, end = max(run.first, bounds[0]), min(run.first + run.count, bounds[-1])
     inner = bounds[bisect_right(bounds, begin) : bisect_left(bounds, end)]
-    return [place - run.first for place in (begin, *inner, end)]
+    return [position - run.first for position in (begin, *inner, end)]
 
 
 def plan_tasks(
@@ -300,7 +300,7 @@ def plan_tasks(
 ) -> list[range]:
     """Return ranges of consecutive shards, one for each task, of about the same number of records.
 
-    More tasks than writers even out their ends; tasks of less than a few runs of piles would load them repeatedly.
+    There are more tasks than writers, so that writers finish together. But tasks of few pile runs would load them repeatedly.
 
     >>> plan_tasks(4, 2, 1000)
     [range(0, 1), range(1, 2), range(2, 3), range(3, 4)]

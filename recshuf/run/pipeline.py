@@ -50,13 +50,13 @@ def plan_job(job: Job, progress: Progress) -> Plan:
 def run_job(job: Job, progress: Progress) -> ShuffleReport:
     """Run a job and return its figures.
 
-    On an error nothing is left under the output's name. What a later run can go on from is left in a work folder beside
-    it, and a note of the error says so.
+    On an error the output is as it was. Finished parts are kept in a work folder beside it for ``--resume``; a note on
+    the error names the folder.
 
     Raises
     ------
     RecshufError
-        When the job cannot be run to its end.
+        When the run fails.
     """
     started = time.perf_counter()
     with ExitStack() as cleanup:
@@ -97,13 +97,13 @@ def _scatter(
 def _gather(
     resolved: ResolvedJob, workspace: Workspace, counts: InputCounts, progress: Progress
 ) -> tuple[ResolvedJob, list[int], PassReport]:
-    """Write all shards; if the schema inferred from the first records does not hold, once more after observing all.
+    """Write all shards. If the schema inferred from a prefix fails, observe all records and write them again.
 
     Returns
     -------
     tuple
-        The job with the decoder that has brought the records to their form, the first record of each shard in the
-        shuffled order and the end of the last, and the figures of the pass.
+        The job with the decoder used; the first record of each shard in the shuffled order, and the end of the last;
+        the figures of the pass.
     """
     started = time.perf_counter()
     bounds, byte_count = _cut_shards(resolved, counts)
@@ -124,7 +124,7 @@ def _gather(
 
 
 def _cut_shards(resolved: ResolvedJob, counts: InputCounts) -> tuple[list[int], int]:
-    """Return the bounds of the shards, by nothing that the plan decides, and about how many bytes they hold."""
+    """Return the bounds of the shards, independent of the plan, and their approximate bytes."""
     records, head_count = counts.record_count, resolved.job.options["head_count"]
     wanted = records if head_count is None else min(records, head_count)
     file_bytes = sum_known(size.file_bytes for size in resolved.inputs.sizes)
@@ -145,7 +145,7 @@ def _write_shards(
         with open_shards(resolved, workspace, target, is_only=len(bounds) == 2) as shards:
             Gather(task, PileReader(workspace.store), shards, resolved.decoder, progress).run()
     except BrokenPipeError:
-        raise  # whoever reads has had enough, which is no failure
+        raise  # the reader has closed the pipe, which is no failure
     except OSError as error:
         folder = None if workspace.work is None else workspace.work.path
         name, needed = resolved.output.name, resolved.plan.peak_disk_bytes
@@ -153,7 +153,7 @@ def _write_shards(
 
 
 def _verify(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> PassReport:
-    """Compare the shards, as they lie in the work folder, with the inputs."""
+    """Compare the shards in the work folder with the inputs."""
     from recshuf.audit.verify.comparison import verify_job
 
     started = time.perf_counter()
@@ -165,8 +165,8 @@ def _verify(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> 
     found = verify_job(read_again, progress, resolved.inputs.files)
     if not found.is_equal:
         parts = [f"{found.missing:,} records missing, {found.extra:,} extra", *found.differences]
-        places = [*found.missing_places, *found.extra_places]
-        parts += [f"such as record {places[0].index} of {places[0].name}"] if places else []
+        examples = [*found.missing_places, *found.extra_places]
+        parts += [f"such as record {examples[0].index} of {examples[0].name}"] if examples else []
         raise CheckError(f"verify: {'; '.join(parts)}; nothing was put in place; report this as a fault")
     return PassReport("verify", time.perf_counter() - started, found.records, 0)
 

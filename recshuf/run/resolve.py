@@ -1,4 +1,4 @@
-"""What a job means: its inputs, its output, how one becomes the other, and the plan."""
+"""Resolves a job: lists and opens inputs, chooses formats and output, and makes the plan."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _COPIES = 3  # of the records, in files: inputs, piles and output
 
 @dataclass(frozen=True, slots=True)
 class ResolvedInputs:
-    """The inputs of a job, looked at."""
+    """The inputs of a job, opened."""
 
     format: str
     files: list[InputFile]
     source: Source
     sizes: list[InputSize]
     drop_page_cache: bool
-    """Whether all files of the run exceed the system's memory, so that each is dropped from it once it is done."""
+    """Whether the page cache cannot hold all files of the run, so that finished files are dropped from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +60,13 @@ class ResolvedOutput:
 
     @property
     def name(self) -> str:
-        """The output as messages show it."""
+        """Name of the output in messages."""
         return "standard output" if self.destination is None else str(self.destination.path)
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedJob:
-    """A job whose inputs have been looked at."""
+    """A job with its opened inputs and its plan."""
 
     job: Job
     inputs: ResolvedInputs
@@ -76,18 +76,18 @@ class ResolvedJob:
 
     @property
     def decoder(self) -> Decoder | None:
-        """Brings records to the form that is written; None where that is their native form."""
+        """Decoder to the form of the output; None if that is the native form."""
         return self.decoding.decoder
 
     @property
     def pile_schema(self) -> pa.Schema:
-        """Schema of the batches on the piles."""
+        """Schema of the batches in piles."""
         schema = self.inputs.source.schema
         return extend_schema(schema) if self.job.options["provenance"] else schema
 
     @property
     def keeps_size(self) -> bool:
-        """Whether the output's files will be about as large as those of the inputs."""
+        """Whether the output will be about as large as the inputs."""
         is_as_before = self.output.write.compression in (None, self.inputs.source.compression)
         return is_as_before and not self.decoding.converts
 
@@ -95,18 +95,18 @@ class ResolvedJob:
         """Return the target, once every record has been observed."""
         source, schema = self.inputs.source, self.find_table_schema()
         layout = None if self.decoding.converts else source.layout
-        # A shard of several is read once more.
+        # One shard of several is read again for its checksum.
         drop_page_cache = self.inputs.drop_page_cache and self.plan.shard_count == 1
         write = replace(self.output.write, drop_page_cache=drop_page_cache)
         target = load_format(self.output.format)
         return target.open_target(source.schema if schema is None else schema, layout, write)
 
     def find_table_schema(self) -> pa.Schema | None:
-        """Return the schema of what is written, once every record has been observed; None for the inputs' own."""
+        """Return the table schema of the output, once every record has been observed; None for native form."""
         return None if self.decoder is None else self.decoder.finish()
 
     def scan_fully(self) -> ResolvedJob:
-        """Return the same job with a decoder that has to observe every record."""
+        """Return the same job with a decoder that must observe every record."""
         return replace(self, decoding=_choose_decoding(self.job, self.inputs, self.output.format))
 
 
@@ -116,7 +116,7 @@ def find_destination(job: Job) -> Destination | None:
     Raises
     ------
     UsageError
-        When shards are asked of a stream.
+        When the output is a stream and an option asks for shards.
     """
     destination = None
     if not job.writes_stdout:
@@ -129,12 +129,12 @@ def find_destination(job: Job) -> Destination | None:
 def resolve_job(
     job: Job, destination: Destination | None, progress: Progress, piles: PileLayout | None = None
 ) -> ResolvedJob:
-    """Look at the inputs, and plan.
+    """Open the inputs, and plan.
 
     Parameters
     ----------
     piles
-        The piles of an earlier run of the same job that is continued.
+        The pile layout of the run to continue.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def resolve_job(
 
 
 def _list_inputs(job: Job, destination: Destination | None, progress: Progress) -> list[InputFile]:
-    """Return the inputs without what an earlier run put into a folder of them, if that is not all there is."""
+    """Return the inputs. Files of the output are left out, unless there are no others."""
     if job.reads_stdin:
         stdin = job.options.get("stdin")
         return [InputFile("standard input", None, stdin) if stdin else name_stdin()]
@@ -184,7 +184,7 @@ def _list_inputs(job: Job, destination: Destination | None, progress: Progress) 
 def _choose_formats(
     job: Job, destination: Destination | None, files: list[InputFile]
 ) -> tuple[Format, Format]:
-    """Return the formats of inputs and output: as asked, else by the output's suffix, else that of the inputs."""
+    """Return the formats of inputs and output."""
     to = job.options["to"]
     if not to and destination is not None and not destination.is_directory:
         to = name_by_suffix(job.output or "")
@@ -193,13 +193,13 @@ def _choose_formats(
 
 
 def _detect_format(job: Job, files: list[InputFile], target_name: str | None) -> str:
-    """Return the format of the inputs; streams without a name that tells it have that of the output, or are text."""
+    """Return the format of the inputs. A stream without a known suffix has that of the output, else text."""
     are_streams = job.reads_stdin or all(
         file.stamp is None and name_by_listing(file) is None for file in files
     )
     if not are_streams:
         return detect_format(files)
-    # A file after < can be looked at, and is refused where its bytes are no lines.
+    # A file after < is detected by content. Only text and JSONL are ambiguous.
     if files[0].stamp is not None and (found := name_by_content(files[0])) not in ("text", "jsonl"):
         return found
     if target_name not in (None, "text", "jsonl"):
@@ -239,7 +239,7 @@ def _choose_output(
 
 
 def _choose_compression(destination: Destination | None, inputs: ResolvedInputs, to: Format) -> str | None:
-    """Return the compression by the output's suffix, else that of inputs of another format; None for none of these."""
+    """Return the compression by the suffix of the output, else in a conversion that of the inputs; None if neither applies."""
     compression = None
     if destination is not None and not destination.is_directory:
         compression = suffix_compression(str(destination.path), to.names)
@@ -250,7 +250,7 @@ def _choose_compression(destination: Destination | None, inputs: ResolvedInputs,
 
 
 def _preview_target(inputs: ResolvedInputs, output: ResolvedOutput, decoding: Decoding) -> Target:
-    """Return a target as early as possible, so that what it cannot hold is found before anything is read."""
+    """Return a target before anything is read, so that fields it cannot hold are refused early."""
     source, decoder, target = inputs.source, decoding.decoder, load_format(output.format)
     schema = source.schema if decoder is None else decoder.schema
     if schema is not None:
@@ -261,6 +261,6 @@ def _preview_target(inputs: ResolvedInputs, output: ResolvedOutput, decoding: De
 
 
 def _can_read_again(inputs: ResolvedInputs, destination: Destination | None) -> bool:
-    """Tell whether inputs can be read twice, and shards be taken back."""
+    """Tell whether inputs can be read twice, and shards be rewritten."""
     is_stream = destination is None or destination.is_stream
     return not is_stream and all(one.file_bytes is not None for one in inputs.source.inputs)

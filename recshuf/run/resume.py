@@ -1,4 +1,4 @@
-"""What a run writes into its journal, and what a later one reads in it: the same job, and its finished tasks."""
+"""The journal entries of a run, written and read: its job, and its finished sets and shards."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _LIBRARIES = {
 
 @dataclass(frozen=True, slots=True)
 class WrittenShard:
-    """A shard that is complete."""
+    """A finished shard in the journal."""
 
     name: str
     checksum: str
     digest: Digest
     schema: str | None
-    """Checksum of the schema of its records in table form; None where they were not converted."""
+    """Checksum of the table schema; None if records were not converted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What an earlier run of the same job has finished, by its journal."""
+    """The finished parts of an earlier run, from its journal."""
 
     header: Entry
     sets: list[SetResult]
@@ -58,10 +58,10 @@ class Earlier:
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> Earlier | None:
-        """Return what the entries of a journal tell; None where there are none."""
+        """Parse the entries of a journal; None if there are none."""
         if not entries:
             return None
-        # Of a set that was made again, the last entry counts.
+        # If a set was made again, its last entry counts.
         sets = {entry["set"]: _parse_set(entry) for entry in entries if "set" in entry}
         shards = {
             entry["shard"]: WrittenShard(
@@ -74,9 +74,9 @@ class Earlier:
 
     @property
     def piles(self) -> PileLayout:
-        """The piles and their sets."""
+        """The pile layout."""
         header = self.header
-        # Journals of earlier checkouts do not say it: no piles shared a region then.
+        # Older journals lack it: in their runs no piles shared a region.
         region_piles = header.get("region_piles", 1)
         return PileLayout(header["pile_count"], region_piles, tuple(header["set_of_input"]))
 
@@ -86,12 +86,12 @@ class Earlier:
         return int(self.header["options"]["--seed"])
 
     def check(self, header: Entry) -> None:
-        """Make sure that a job is the same one.
+        """Check that a job is the same as in the earlier run.
 
         Raises
         ------
         UsageError
-            When an option, a version or the list of inputs is another one, naming it.
+            When an option, a version or the list of inputs differs; names it.
         InputError
             When an input has changed.
         """
@@ -115,9 +115,9 @@ class Earlier:
     def find_shards(
         self, bounds: Sequence[int], paths: Mapping[int, Path], schema: pa.Schema | None
     ) -> tuple[dict[int, Digest], list[str]]:
-        """Return the digests of the shards that are as they were written, and the names of those that are not.
+        """Return the digests of unchanged shards, and the names of changed ones.
 
-        Those of another schema are neither: they were written before a record that needs this one was met.
+        Shards of another schema are in neither: a later record required this schema.
         """
         schema_sum = _sum_schema(schema)
         counts = [stop - start for start, stop in pairwise(bounds)]
@@ -137,7 +137,7 @@ class Earlier:
 
 
 def describe_job(resolved: ResolvedJob, seed: int, piles: Path | None) -> Entry:
-    """Return the first entry of a job's journal: everything that its output depends on."""
+    """Return the first entry of the journal: everything that the output depends on."""
     job, write, cut = resolved.job, resolved.output.write, resolved.output.cut
     options = {
         "--format": resolved.inputs.format,
@@ -165,7 +165,7 @@ def describe_job(resolved: ResolvedJob, seed: int, piles: Path | None) -> Entry:
 
 
 def describe_set(result: SetResult) -> Entry:
-    """Return the entry of a pile set that is sealed."""
+    """Return the entry of a sealed pile set."""
     counts = {str(index): [count.byte_count, *_pack(count.digest)] for index, count in result.inputs.items()}
     return {"set": result.set_index, "index": result.index_offset, "inputs": counts}
 
@@ -179,7 +179,7 @@ def _parse_set(entry: Entry) -> SetResult:
 
 
 def describe_shard(shard: int, path: Path, digest: Digest, schema: pa.Schema | None) -> Entry:
-    """Return the entry of a shard that is written, from records of this table form if they were converted."""
+    """Return the entry of a finished shard; `schema` is the table schema, None without a conversion."""
     return {
         "shard": shard,
         "name": path.name,

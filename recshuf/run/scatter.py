@@ -1,4 +1,4 @@
-"""Pass 1: reads every fragment and scatters its records over piles by their keys."""
+"""Pass 1, scatter: reads all inputs and appends each record to the pile of its key."""
 
 from __future__ import annotations
 
@@ -38,17 +38,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScatterTask:
-    """What is read, and what is added to it."""
+    """Inputs to read, and the plan."""
 
     source: Source
     plan: Plan
     seed: int
-    """Of the keys."""
+    """Seed of the keys."""
     finished: Mapping[int, InputCount] = field(default_factory=dict)
-    """Counts of the inputs whose pile sets the store has adopted. They are not read, unless the decoder has to see
-    every record."""
+    """Counts of the inputs in adopted pile sets. They are not read, unless the decoder must observe every record."""
     adds_provenance: bool = False
-    """Whether the store's batches have the provenance of each record as their last column."""
+    """Whether batches in the store have provenance as their last column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +63,10 @@ class ScatterCallbacks:
     """Callbacks of a scatter, called in many threads."""
 
     on_bad: Callable[[int, int, BadRecords, pa.RecordBatch], None] | None = None
-    """Gets the records that have no table form: input, first row of the batch, which ones, and the batch. None
-    where the decoder raises an error instead."""
+    """Gets bad records: input, first row of the batch, their positions, and the batch. None if the decoder raises an
+    error instead."""
     on_input: Callable[[int], None] | None = None
-    """Gets the index of each input that has been read to its end."""
+    """Gets the index of each finished input."""
     on_set: Callable[[SetResult], None] | None = None
     """Gets each pile set once it is sealed."""
 
@@ -98,19 +97,19 @@ class Scatter:
             plan.set_of_input[index] for index in inputs if index not in task.finished
         )
         self._lock = threading.Lock()
-        """Of the counts; no other lock is taken under it."""
+        """Guards the counts; no other lock is taken under it."""
         must_see = decoder is not None and (decoder.schema is None or callbacks.on_bad is not None)
         chosen = [index for index in inputs if must_see or index not in task.finished]
         reading = ReadingPlan(plan.scatter_workers, plan.block_bytes, plan.max_record_bytes)
         self._reading = InputReader(task.source, reading, chosen, self._scatter, self._finish_inputs)
 
     def run(self) -> InputCounts:
-        """Read everything and return what was read of each input.
+        """Read everything and return the counts of each input.
 
         Raises
         ------
         CheckError
-            When not all that was read was passed on.
+            When records got lost.
         RecshufError
             The first error of any thread, after all threads have ended.
         """
@@ -119,7 +118,7 @@ class Scatter:
         return self._counts
 
     def _check_rows(self) -> None:
-        """Make sure that every row that was claimed was added to the store or is bad."""
+        """Check that every row was added to the store or is bad."""
         for index, count in enumerate(self._counts.records.tolist()):
             done, rows = count + self._bad_counts[index], self._reading.rows_of(index)
             if done != rows and (index not in self._task.finished or rows):
@@ -144,21 +143,20 @@ class Scatter:
             self._seal_sets()
 
     def _seal_sets(self) -> None:
-        """Seal the pile sets that can be. The counts of their inputs are final, since they are complete."""
+        """Seal complete pile sets. The counts of their inputs are final."""
         while (sealed := self._store.seal_next()) is not None:
             counts = {index: self._counts[index] for index in self._plan.inputs_of(sealed.set_index)}
             if self._callbacks.on_set is not None:
                 self._callbacks.on_set(SetResult(sealed.set_index, sealed.index_offset, counts))
 
     def _scatter(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
-        """Add records that directly follow each other to the store, together where they go to one pile set."""
+        """Add consecutive records to the store, those of one pile set together."""
         bad = self._observe(batch, ranges)
         edges = np.cumsum([0, *(one.rows for one in ranges)])
         byte_count = int(self._store.codec.count_bytes(batch, edges[[0, -1]])[0])
         batch = add_provenance(batch, ranges) if self._task.adds_provenance else batch
         records = Records(draw_keys(self._task.seed, ranges), batch)
         if bad.size:
-            # They had keys, too.
             records = records.take(np.delete(np.arange(batch.num_rows), bad))
             edges -= np.searchsorted(bad, edges)
         set_of_input = self._plan.set_of_input
@@ -173,7 +171,7 @@ class Scatter:
         self._progress.advance(batch.num_rows, byte_count)
 
     def _observe(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> NDArray[np.int64]:
-        """Return the ascending positions of what is not added: bad records, and those of finished inputs."""
+        """Return the ascending positions of records not to add: bad ones, and those of finished inputs."""
         finished = self._task.finished
         if self._decoder is None and not finished:
             return np.zeros(0, np.int64)
@@ -185,14 +183,14 @@ class Scatter:
         return np.concatenate(found)
 
     def _judge(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> NDArray[np.int64]:
-        """Show records to the decoder, if there is one, and return the positions of the bad ones."""
+        """Let the decoder observe records, and return the positions of bad ones."""
         bad = None
         if self._decoder is not None and batch.num_rows:
             bad = self._decoder.observe(batch, input_index, first_row)
         if bad is None:
             return np.zeros(0, np.int64)
         if self._callbacks.on_bad is None:
-            raise RuntimeError("a decoder has set records aside unasked")
+            raise RuntimeError("a decoder returned bad records unasked")
         self._callbacks.on_bad(input_index, first_row, bad, batch)
         with self._lock:
             self._bad_counts[input_index] += len(bad.index)
@@ -201,7 +199,7 @@ class Scatter:
     def _add(
         self, set_index: int, ranges: list[RowRange], records: Records, edges: NDArray[np.int64]
     ) -> None:
-        """Add records, of which each one has ``edges[k]:edges[k + 1]``, to a pile set."""
+        """Add records to a pile set; range k of `ranges` has records ``edges[k]:edges[k + 1]``."""
         digests = Digests.find(records, edges)
         sizes = self._store.codec.count_bytes(records.batch, edges)
         self._store.add(set_index, Origin(ranges[0].input_index, ranges[0].first_row), records)

@@ -1,4 +1,4 @@
-"""The scatter of one run: takes over finished pile sets, reads all other inputs, and notes the sets in the journal."""
+"""The scatter of one run: adopts finished pile sets, reads all other inputs, and journals new sets."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 def scatter_inputs(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> InputCounts:
-    """Fill the pile store, and return what was read of each input.
+    """Fill the pile store, and return the counts of each input.
 
     Raises
     ------
     InputError
-        When an input cannot be read, or has changed meanwhile.
+        When an input cannot be read, or has changed.
     RecshufError
-        When the pass fails for another reason.
+        When the pass fails.
     """
     progress.start("scatter", resolved.plan.record_count, resolved.plan.byte_count)
     return _read_inputs(resolved, workspace, _adopt_sets(workspace, progress), progress)
@@ -38,20 +38,20 @@ def scatter_inputs(resolved: ResolvedJob, workspace: Workspace, progress: Progre
 def observe_inputs(
     resolved: ResolvedJob, workspace: Workspace, counts: InputCounts, progress: Progress
 ) -> None:
-    """Read all inputs again for the decoder alone; `counts` tells what the scatter has read of them."""
+    """Read all inputs again for the decoder alone; `counts` are those of the scatter."""
     progress.start("observe", resolved.plan.record_count, resolved.plan.byte_count)
     finished = {index: counts[index] for index in range(len(resolved.inputs.files))}
     _read_inputs(resolved, workspace, finished, progress)
 
 
 def _adopt_sets(workspace: Workspace, progress: Progress) -> dict[int, InputCount]:
-    """Take over the pile sets of the run that is continued, and return what was read of their inputs."""
+    """Adopt the pile sets of an earlier run, and return the counts of their inputs."""
     finished: dict[int, InputCount] = {}
     for result in workspace.earlier.sets if workspace.earlier else ():
         try:
             workspace.store.adopt(result)
         except PileError as error:
-            progress.warn(f"{error}; its part of the run is made again")
+            progress.warn(f"{error}; its inputs are read again")
             continue
         finished |= result.inputs
     return finished
@@ -60,7 +60,7 @@ def _adopt_sets(workspace: Workspace, progress: Progress) -> dict[int, InputCoun
 def _read_inputs(
     resolved: ResolvedJob, workspace: Workspace, finished: Mapping[int, InputCount], progress: Progress
 ) -> InputCounts:
-    """Scatter the records of all but finished inputs, and let the decoder observe those it must."""
+    """Scatter the records of all inputs not finished, and let the decoder observe those it must."""
     inputs, work, quarantine = resolved.inputs, workspace.work, workspace.quarantine
 
     def drop_input(index: int) -> None:
@@ -84,6 +84,6 @@ def _read_inputs(
         raise
     check_unchanged(inputs.files)
     if resolved.decoding.converts:
-        # What reads takes its memory from another allocator than what writes, so that both would be held.
+        # Readers and writers use different allocators, and both would keep their memory.
         release_freed()
     return counts

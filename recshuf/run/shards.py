@@ -1,4 +1,4 @@
-"""Where the gather of a run puts its shards: into the work folder, each noted once it is synced, or into a stream."""
+"""Destinations of shards: the work folder, with a journal entry for each synced shard, or a stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _ShardFiles:
-    """Files in the work folder."""
+    """Shards as files in the work folder."""
 
     def __init__(self, resolved: ResolvedJob, work: WorkFolder, target: Target, syncer: ShardSyncer) -> None:
         self._work = work
@@ -69,25 +69,25 @@ def open_shards(
     def note(shard: FinishedShard) -> None:
         work.journal.note(describe_shard(shard.number, shard.path, shard.digest, shard.schema))
 
-    # A single shard is not noted in the journal, since the run ends with it.
+    # A single shard gets no journal entry, because the run ends with it.
     syncer = ShardSyncer(None if is_only else note, drop_page_cache=resolved.inputs.drop_page_cache)
     try:
         yield _ShardFiles(resolved, work, target, syncer)
         syncer.finish()
     finally:
-        # Whether parts are finished, and left for a later run, is known when no thread notes one any more.
+        # Only when no thread writes entries is it known whether finished parts are left for a later run.
         syncer.close()
 
 
 def take_over_shards(
     resolved: ResolvedJob, workspace: Workspace, target: Target, bounds: Sequence[int], progress: Progress
 ) -> dict[int, Digest]:
-    """Return the shards of the run that is continued that are as they were written; delete all others.
+    """Return the unchanged shards of an earlier run; delete all others.
 
     Raises
     ------
     OutputError
-        When one has changed since that run put it in place.
+        When a committed shard has changed.
     """
     work, earlier = workspace.work, workspace.earlier
     if work is None or earlier is None:
@@ -100,6 +100,6 @@ def take_over_shards(
             "start anew"
         )
     for name in damaged:
-        progress.warn(f"{name}: has changed since it was written; it is made again")
+        progress.warn(f"{name}: has changed since it was written; it is written again")
     work.shards.keep_only({paths[shard].name for shard in finished})
     return finished

@@ -1,4 +1,4 @@
-"""What a run did: its report, and the manifest beside its shards."""
+"""The report and the manifest of a finished run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def describe_inputs(resolved: ResolvedJob, workspace: Workspace, counts: InputCounts) -> list[FileReport]:
-    """Return the figures of each input; records that were set aside count as read."""
+    """Return the figures of each input; `records` includes those in quarantine."""
     summaries, quarantine = resolved.inputs.source.inputs, workspace.quarantine
     bad_counts = quarantine.counts if quarantine else [0] * len(summaries)
     return [
@@ -46,7 +46,7 @@ def make_report(
     seconds: float,
     base_bytes: int,
 ) -> ShuffleReport:
-    """Return the figures of a run, whose scatter is the first pass; most are named as in `ShuffleReport`."""
+    """Return the report of a run; the first of `passes` is the scatter."""
     job, plan = resolved.job, resolved.plan
     return ShuffleReport(
         version=__version__,
@@ -74,7 +74,7 @@ def make_report(
 def make_manifest(
     resolved: ResolvedJob, seed: int, inputs: list[FileReport], shards: list[FileReport], folder: Path
 ) -> Manifest:
-    """Return the manifest of a run, whose decoder has seen every record, for the folder of its shards."""
+    """Return the manifest of a run; its decoder has observed every record."""
     job = resolved.job
     return Manifest(
         folder,
@@ -90,7 +90,7 @@ def make_manifest(
 
 
 def _find_schema(resolved: ResolvedJob) -> pa.Schema:
-    """Return the fields of a record in table form, or in native form where there is no other."""
+    """Return the schema in table form, or in native form if there is none."""
     source, decoder = resolved.inputs.source, resolved.decoder
     schema: pa.Schema = source.schema
     with suppress(ConversionError):

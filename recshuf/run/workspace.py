@@ -1,4 +1,4 @@
-"""What a run holds open: work folder, scratch, quarantine and stream, and the disk space that they need."""
+"""The resources of a run: work folder, scratch, quarantine and stream, and their disk space."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """What a run holds open from its beginning to its end."""
+    """The resources of a run."""
 
     seed: int
     work: WorkFolder | None
-    """The work folder; None where the output is a stream."""
+    """None if the output is a stream."""
     earlier: Earlier | None
-    """What the run that is continued has finished; None for a new run."""
+    """Finished parts of the run to continue; None for a new run."""
     stream: BinaryIO | None
-    """What the output is written to; None where it is files."""
+    """Stream of the output; None for files."""
     quarantine: Quarantine | None
-    """None where bad records are errors."""
+    """None if bad records are errors."""
     store: PileStore
 
 
 def enter_work_folder(
     job: Job, destination: Destination | None, progress: Progress, cleanup: ExitStack
 ) -> WorkFolder | None:
-    """Check the destination, and lock its work folder until `cleanup` leaves it; None where the output is a stream.
+    """Check the destination, and lock its work folder until `cleanup` leaves it; None if the output is a stream.
 
     Raises
     ------
     OutputError
-        When the output may not be replaced, or the work folder cannot be had.
+        When the output may not be replaced, or the work folder cannot be made or locked.
     """
     if destination is None:
         return None
@@ -79,20 +79,20 @@ def _leave(
     """Leave the work folder at the end of a run."""
     try:
         _remove_or_release(work, error)
-    except KeyboardInterrupt as interrupt:  # a signal comes once, and must not cut this short
+    except KeyboardInterrupt as interrupt:  # only the first signal raises, and it must not cut this short
         _remove_or_release(work, error or interrupt)
         raise
 
 
 def _remove_or_release(work: WorkFolder, error: BaseException | None) -> None:
-    # A fresh run on the same inputs would end the same way, and what failed its check may be wrong.
+    # A new run on the same inputs would fail the same way, and data that failed a check may be wrong.
     is_final = isinstance(error, InputError | ConversionError | UsageError) and not work.journal.entries
     if error is None or is_final or isinstance(error, CheckError) or not work.journal.is_resumable:
         work.remove()
         return
     error.add_note(
-        f"finished parts are kept in {work.path}: the same command with --resume goes on from there; delete "
-        "that folder to give them up"
+        f"finished parts are kept in {work.path}: continue with the same command and --resume, or delete "
+        "that folder"
     )
     work.release()
 
@@ -100,14 +100,14 @@ def _remove_or_release(work: WorkFolder, error: BaseException | None) -> None:
 def open_workspace(
     resolved: ResolvedJob, work: WorkFolder | None, earlier: Earlier | None, cleanup: ExitStack
 ) -> Workspace:
-    """Open all that a run needs until `cleanup`, and begin its journal or compare it with that of `earlier`.
+    """Open the resources of a run until `cleanup`, and begin its journal or check it against `earlier`.
 
     Raises
     ------
     UsageError, InputError
-        When the job is not the one that is continued.
+        When the job differs from the one to continue.
     OutputError
-        When something cannot be opened; `DiskFullError` when there is no room for the run.
+        When something cannot be opened; `DiskFullError` when the disk is too small.
     """
     job, folder = resolved.job, work.path if work else None
     seed = job.options["seed"]
@@ -140,12 +140,12 @@ def _open_stream(resolved: ResolvedJob, cleanup: ExitStack) -> BinaryIO | None:
 
 
 def open_scratch(resolved: ResolvedJob, work: WorkFolder | None, earlier: Earlier | None) -> Scratch:
-    """Return where piles are spilled, which is where the run that is continued has spilled them.
+    """Return the scratch for spilled piles; a continued run keeps its own.
 
     Raises
     ------
     OutputError
-        When the folder that the user has named is not there.
+        When the folder of ``--temp-dir`` does not exist.
     """
     job, needed = resolved.job, resolved.plan.spilled_bytes
     parent = choose_temp_dir(job.temp_dir, work.path if work else None)
@@ -162,7 +162,7 @@ def open_scratch(resolved: ResolvedJob, work: WorkFolder | None, earlier: Earlie
 def open_quarantine(
     resolved: ResolvedJob, work: WorkFolder | None, parent: Path, cleanup: ExitStack
 ) -> Quarantine | None:
-    """Return what gathers bad records, None where they are errors; `cleanup` withdraws it unless it was settled.
+    """Return the quarantine, None if bad records are errors; `cleanup` withdraws it unless it was settled.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def open_quarantine(
 
 
 def make_store(resolved: ResolvedJob, scratch: Scratch, *, keeps_sets: bool) -> PileStore:
-    """Return an empty store for the piles of a run, whose sets a later run may adopt if it keeps them."""
+    """Return an empty pile store; with `keeps_sets`, a later run can adopt its sets."""
     plan = resolved.plan
     set_counts: list[list[int | None]] = [[] for _ in range(plan.set_count)]
     for set_index, size in zip(plan.set_of_input, resolved.inputs.sizes, strict=True):
@@ -209,9 +209,9 @@ def make_store(resolved: ResolvedJob, scratch: Scratch, *, keeps_sets: bool) -> 
 
 
 def check_space(resolved: ResolvedJob, scratch: Path, output: Path | None) -> None:
-    """Refuse a run that the file systems of two folders have no room for, by its plan.
+    """Refuse a run if the plan needs more disk space than is free.
 
-    How large an output in another format or compression comes out is not known, so only the scratch counts then.
+    The size of an output in another format or compression is unknown; only the scratch counts then.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ def check_space(resolved: ResolvedJob, scratch: Path, output: Path | None) -> No
     Raises
     ------
     DiskFullError
-        Naming folder, needed and free bytes.
+        Names the folder, needed and free bytes.
     """
     plan = resolved.plan
     output_bytes = plan.peak_disk_bytes - plan.spilled_bytes if resolved.keeps_size else 0

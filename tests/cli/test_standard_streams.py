@@ -18,8 +18,8 @@ import recshuf
 from recshuf.errors import UsageError
 from recshuf.run import decoding, pipeline
 from recshuf.system.listing import name_stdin
-from tests.run.test_pipeline import make_inputs, read_ids
 from tests.support.format_tools import OneWayWriter
+from tests.support.numbered_files import make_inputs, read_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,9 +23,9 @@ from recshuf.interfaces import BadRecords
 from recshuf.output import bad_lines, quarantine
 from recshuf.output.quarantine import Quarantine, check_path
 from recshuf.run import resolve
-from tests.formats.jsonl.decoding.test_bad_lines import BAD
-from tests.formats.jsonl.decoding.test_decoder import is_sound
 from tests.run.test_resume import run_and_die
+from tests.support.bad_json import BAD
+from tests.support.json_oracle import is_sound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ import pytest
 import recshuf
 from recshuf.errors import InputError
 from recshuf.run.scatter import Scatter
-from tests.run.test_pipeline import FORMATS, make_inputs
+from tests.support.numbered_files import FORMATS, make_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, InputError, RecshufError
-from tests.run.test_pipeline import SUFFIXES, order_of
+from tests.support.numbered_files import SUFFIXES, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

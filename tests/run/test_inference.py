@@ -18,7 +18,8 @@ from recshuf.errors import ConversionError, InputError, SchemaMismatch
 from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
 from recshuf.job.progress import SilentProgress
 from recshuf.run import decoding, pipeline
-from tests.formats.jsonl.decoding.test_decoder import ANY_RECORDS, RECORDS_OF_ONE_TYPE, batch_of, decode_with
+from tests.support.json_decoding import batch_of, decode_with
+from tests.support.json_records import ANY_RECORDS, RECORDS_OF_ONE_TYPE
 
 if TYPE_CHECKING:
     from pathlib import Path

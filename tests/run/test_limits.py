@@ -15,7 +15,8 @@ import pytest
 import recshuf
 from benchmarks.data import make_data
 from recshuf.piles.scratch import Scratch
-from tests.run.test_pipeline import FORMATS, list_shards, make_inputs, order_of, read_ids
+from tests.support.numbered_files import FORMATS, make_inputs, order_of, read_ids
+from tests.support.output_trees import list_shards
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

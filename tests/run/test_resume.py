@@ -20,7 +20,7 @@ from recshuf.output.journal import Journal, read_journal
 from recshuf.output.shard_files import ShardFiles
 from recshuf.output.work_folder import WorkFolder
 from recshuf.piles.pile_set import PileSet
-from tests.run.test_pipeline import FORMATS, make_inputs
+from tests.support.numbered_files import FORMATS, make_inputs
 
 if TYPE_CHECKING:
     from recshuf.job.plan import Plan
@@ -256,7 +256,7 @@ def test_an_output_replaced_in_part_is_completed(
         patch.setattr(Path, "rename", rename)
         with pytest.raises((OutputError, KeyboardInterrupt)) as caught:
             run(inputs, tmp_path / "out", **options)
-    assert "--resume goes on from there" in caught.value.__notes__[0]
+    assert "continue with the same command and --resume" in caught.value.__notes__[0]
     assert not (tmp_path / "out" / "recshuf.json").exists()
     run(inputs, tmp_path / "out", resume=True, **options)
     assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")

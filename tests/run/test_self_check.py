@@ -34,7 +34,7 @@ from recshuf.records.digests import (
     sum_digests,
 )
 from recshuf.records.input_counts import InputCount, InputCounts
-from tests.run.test_pipeline import FORMATS, make_inputs
+from tests.support.numbered_files import FORMATS, make_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

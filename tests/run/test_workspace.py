@@ -12,7 +12,7 @@ import recshuf
 import recshuf.run.workspace as space
 from recshuf.errors import DiskFullError
 from recshuf.system.units import format_size
-from tests.run.test_pipeline import FORMATS, make_inputs
+from tests.support.numbered_files import FORMATS, make_inputs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from tests.fuzzing.server import Ended
 
 GB = 1 << 30
+TINY = ["in.h5", "-o", "out.h5", "--memory", "300MB"]
+"""Arguments of a run over a small HDF5 file."""
 
 
 def refusal(ended: Ended, folder: Path) -> str:

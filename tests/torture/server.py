@@ -153,7 +153,7 @@ class Servers:
 
 def _run_child(request: Request, report: int, output: int) -> NoReturn:
     """Become the program."""
-    from recshuf.cli import main as main_module
+    from recshuf.cli import main
 
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
@@ -163,8 +163,8 @@ def _run_child(request: Request, report: int, output: int) -> NoReturn:
     if request.largest_file:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request.largest_file, request.largest_file))
     if "LD_PRELOAD" in os.environ:
-        main_module.main = _strike_main(request, report)
-    main_module.run()
+        main.main = _strike_main(request, report)
+    main.run()
 
 
 def _strike_main(request: Request, report: int) -> Callable[[], int]:

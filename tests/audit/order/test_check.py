@@ -262,7 +262,9 @@ def test_the_only_dataset_of_the_record_tells_the_order(tmp_path: Path, inputs: 
     assert recshuf.picture(path, datasets="group/label", title="x") == recshuf.picture(
         path, column="group/label", title="x"
     )
-    with pytest.raises(UsageError, match="--column NAME tells by which of group/other, group/label"):
+    with pytest.raises(
+        UsageError, match="several columns: group/other, group/label; choose one with --column"
+    ):
         recshuf.check(path, datasets="group/other,group/label")
 
 

@@ -16,13 +16,9 @@ from recshuf.errors import InputError
 from recshuf.formats.jsonl.decoding import inference, line_checks
 from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
 from recshuf.formats.jsonl.decoding.grammar import find_ungrammatical
-from tests.formats.jsonl.decoding.test_decoder import (
-    batch_of,
-    damaged_lines,
-    decode_with,
-    fit_together,
-    is_sound,
-)
+from tests.support.bad_json import BAD, damaged_lines
+from tests.support.json_decoding import batch_of, decode_with
+from tests.support.json_oracle import fit_together, is_sound
 
 SCHEMA = pa.schema([("a", pa.int32()), ("t", pa.string()), ("d", pa.timestamp("s")), ("f", pa.float64())])
 GOOD = [
@@ -30,30 +26,6 @@ GOOD = [
     b'{"t":"\xc3\xa9","a":-7,"s":{"n":[1,null]}}',
     b'{"f":1e300,"l":["",null]}',
     b" {} \t",
-]
-BAD = [
-    b"",
-    b"[]",
-    b"\xff",
-    b'{"t":"\xff"}',
-    b"\xef\xbb\xbf{}",
-    b'{"a":1',
-    b"{}{}",
-    b'{"a":1}}',
-    b"{'a':1}",
-    b'{"a":01}',
-    b'{"a":1,"a":2}',
-    b'{"a":1,"zz":1e999}',
-    b'{"f":NaN}',
-    b'{"f":NaN,"g":-Infinity}',
-    b'{"b":1,"t":"\\ud800"}',
-    b'{"n":[1,"x"]}',
-    b'{"n":[1,"x"],}',
-    b'{"u":18446744073709551617}',
-    b'{"u":[0.5,9007199254740993]}',
-    b'{"x":' + b"[" * 200 + b"]" * 200 + b"}",
-    b'{"x":' + b"[" * 3000 + b"]" * 3000 + b"}",
-    b'{"c":"\x01"}',
 ]
 MISFITS = [
     b'{"a":3000000000}',
@@ -231,6 +203,8 @@ TOKENS = [
     " ",
     "\t",
 ]
+
+
 TOKENS += [
     '"\\n"',
     '"\\u12aF"',

@@ -1,0 +1,160 @@
+"""Arguments mean what they say, and those that cannot be meant are refused in one line."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from recshuf.errors import UsageError
+from recshuf.job.options import parse_separator
+from tests.support.command_line import COMMAND, DEADLINE, assert_one_line, numbers
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+
+class TestArguments:
+    def test_interleaved(self, call: Run, lines: Path, tmp_path: Path) -> None:
+        first = call("--seed", "1", lines, "-o", tmp_path / "a.txt", lines, "--workers", "1")
+        second = call("--workers", "1", "-o", tmp_path / "b.txt", "--seed", "1", lines, lines)
+        assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+        assert (tmp_path / "a.txt").read_bytes() == (tmp_path / "b.txt").read_bytes()
+        assert len((tmp_path / "a.txt").read_bytes()) == 2 * len(numbers(1000))
+
+    def test_dash_dash(self, call: Run, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        lines.rename(tmp_path / "--seed.txt")
+        assert len(call("--", "--seed.txt").stdout) == len(numbers(1000))
+
+    @pytest.mark.parametrize("arguments", [(), ("-",), ("-", "-o", "-")])
+    def test_streams(self, call: Run, arguments: tuple[str, ...]) -> None:
+        result = call("--format", "text", *arguments, stdin=numbers(500))
+        assert result.stdout != numbers(500)
+        assert sorted(result.stdout.splitlines()) == sorted(numbers(500).splitlines())
+
+    @pytest.mark.parametrize("seed", ["0", str(2**128 - 1)])
+    def test_hexadecimal_seed(self, call: Run, lines: Path, seed: str) -> None:
+        result = call(lines, "--seed", seed)
+        assert result.returncode == 0
+        assert f"seed {seed}\n".encode() in result.stderr
+        assert call(lines, "--seed", hex(int(seed))).stdout == result.stdout
+
+    @pytest.mark.parametrize(
+        ("text", "separator"),
+        [(r"\n", b"\n"), (r"\0", b"\0"), (r"a\tb", b"a\tb"), (r"\xfF\x00", b"\xff\0"), (r"\\n", b"\\n"), ("é", b"\xc3\xa9"), ("\udcff", b"\xff")],
+    )  # fmt: skip
+    def test_separator_escapes(self, text: str, separator: bytes) -> None:
+        assert parse_separator(text) == separator
+
+    @pytest.mark.parametrize("text", ["\\", r"\q", r"\x4", r"a\\\\\ "])
+    def test_wrong_escapes(self, text: str) -> None:
+        with pytest.raises(UsageError, match="backslash"):
+            parse_separator(text)
+
+    def test_bytes_that_are_no_utf8(self, tmp_path: Path) -> None:
+        folder = os.fsencode(tmp_path)
+        (tmp_path / "in.txt").write_bytes(b"a\xffb\xffc\xff")
+        command = [os.fsencode(word) for word in COMMAND]
+        arguments = [folder + b"/in.txt", b"--separator", b"\xff", b"-o", folder + b"/out\xfe.txt"]
+        result = subprocess.run([*command, *arguments], capture_output=True, timeout=DEADLINE)
+        assert_one_line(result.stderr, r"out\xfe.txt", "3 records")
+        assert sorted(Path(os.fsdecode(folder + b"/out\xfe.txt")).read_bytes().split(b"\xff")) == [
+            b"",
+            b"a",
+            b"b",
+            b"c",
+        ]
+
+
+class TestUsage:
+    def test_typo_gets_a_suggestion(self, call: Run) -> None:
+        result = call("--shrads", "3")
+        assert result.returncode == 2
+        assert_one_line(result.stderr, "error", "No such option", "--shrads", "--shards")
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("--shards", "2", "--shard-records", "5", "-o", "out/"),
+            ("--shards", "2", "--shard-bytes", "5MB", "-o", "out/"),
+            ("-z", "--separator", "x"),
+            ("-q", "-v"),
+            ("--seed", str(2**128)),
+            ("--seed", "-1"),
+            ("--seed", "lucky"),
+            ("--seed", "1_0 0"),
+            ("--memory", "much"),
+            ("--memory", "1KB"),
+            ("--workers", "0"),
+            ("--format", "csv"),
+            ("--to", "csv"),
+            ("--separator", "\\q"),
+            ("--separator", ""),
+            ("--head-count", "-1"),
+            ("--header", "-1"),
+            ("--shards", "0", "-o", "out/"),
+            ("--shards", "2"),
+            ("--report", "-"),
+            ("--report", "missing/report.json"),
+            ("--report", "out.txt", "-o", "./out.txt"),
+            ("--columns", "a,,b"),
+            ("--compression", "zstd:best"),
+            ("--spill-compression", "brotli"),
+            ("-o",),
+        ],
+        ids=" ".join,
+    )
+    def test_refused(
+        self,
+        call: Run,
+        lines: Path,
+        tmp_path: Path,
+        arguments: tuple[str, ...],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        result = call(lines, *arguments)
+        assert result.returncode == 2
+        assert result.stdout == b""
+        assert_one_line(result.stderr, "error")
+        assert [path.name for path in tmp_path.iterdir()] == [lines.name]
+
+    def test_no_input_and_a_terminal(self) -> None:
+        master, terminal = pty.openpty()
+        try:
+            result = subprocess.run(COMMAND, stdin=terminal, capture_output=True, timeout=DEADLINE)
+        finally:
+            os.close(master)
+            os.close(terminal)
+        assert result.returncode == 2
+        assert_one_line(result.stderr, "INPUT", "--help")
+
+    @pytest.mark.parametrize("closed", ["<&-", ">&-"])
+    def test_closed_stream(self, closed: str) -> None:
+        script = f'"$0" -m recshuf - {closed}'
+        result = subprocess.run(
+            ["/bin/sh", "-c", script, sys.executable], capture_output=True, timeout=DEADLINE
+        )
+        assert result.returncode == 2
+        assert_one_line(result.stderr, "closed")
+
+    def test_closed_streams_that_are_not_needed(self, lines: Path, tmp_path: Path) -> None:
+        script = '"$0" -m recshuf "$1" -o "$2" <&- >&-'
+        output = tmp_path / "out.txt"
+        command = ["/bin/sh", "-c", script, sys.executable, lines, output]
+        result = subprocess.run(command, capture_output=True, timeout=DEADLINE)
+        assert result.returncode == 0, result.stderr
+        assert len(output.read_bytes()) == len(numbers(1000))
+
+    def test_a_check_with_standard_output_closed_tells_by_its_exit_code(self, lines: Path) -> None:
+        for more in ("", "--json"):
+            script = f'"$0" -m recshuf check "$1" --column text {more} >&-'
+            command = ["/bin/sh", "-c", script, sys.executable, lines]
+            result = subprocess.run(command, capture_output=True, timeout=DEADLINE)
+            assert (result.returncode, result.stderr) == (3, b"")

@@ -1,0 +1,71 @@
+"""Help, version and completion name every option and command, and import nothing heavy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from recshuf.cli import main
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+OPTIONS = """
+    --format --to --compression --shards --shard-records --shard-bytes --seed --memory --workers --temp-dir
+    --spill-compression
+    -n --head-count --header -z --zero-terminated --separator --max-record-bytes --datasets --columns --schema
+    --piles --nan-as-null --overwrite --resume --no-space-check --plan --report -q --quiet -v --verbose --version -h --help -o --output
+"""
+
+
+class TestHelp:
+    def test_every_option_is_mentioned(self, call: Run) -> None:
+        words = call("--help").stdout.decode().replace(",", " ").split()
+        assert [option for option in OPTIONS.split() if option not in words] == []
+
+    def test_headings_and_examples(self, call: Run) -> None:
+        text = call("--help").stdout.decode()
+        places = [text.index(f"\n{name}:\n") for name in ("Input", "Output", "Order", "Resources", "General")]
+        assert places == sorted(places)
+        assert text.startswith("Usage: recshuf [OPTIONS] INPUT... -o OUTPUT\n")
+        assert text.count("\n  recshuf ") + text.count("| recshuf ") >= 2
+        assert "_RECSHUF_COMPLETE=bash_source recshuf" in text
+
+    def test_short_option_gives_the_same(self, call: Run) -> None:
+        assert call("-h").stdout == call("--help").stdout
+
+    def test_version(self, call: Run) -> None:
+        import recshuf
+
+        result = call("--version")
+        assert result.stdout == f"recshuf {recshuf.version.__version__}\n".encode()
+        assert (result.returncode, result.stderr) == (0, b"")
+
+    @pytest.mark.parametrize("option", ["--version", "--help"])
+    def test_imports_nothing_heavy(self, option: str) -> None:
+        code = (
+            "import sys; from recshuf.cli.main import main; sys.argv = ['recshuf', sys.argv[1]]; main();"
+            "print(*{'numpy', 'pyarrow', 'rich', 'psutil', 'h5py'} & set(sys.modules), file=sys.stderr)"
+        )
+        result = subprocess.run([sys.executable, "-c", code, option], capture_output=True, check=True)
+        assert result.stdout
+        assert result.stderr.split() == []
+
+    def test_completion_script(self, run: Run) -> None:
+        result = run(env=os.environ | {"_RECSHUF_COMPLETE": "zsh_source"})
+        assert result.returncode == 0
+        assert b"_RECSHUF_COMPLETE=zsh_complete" in result.stdout
+
+    def test_completion_of_an_option(self, run: Run) -> None:
+        asked = {"_RECSHUF_COMPLETE": "bash_complete", "COMP_WORDS": "recshuf --shard-r", "COMP_CWORD": "1"}
+        result = run(env=os.environ | asked)
+        assert result.stdout.split() == [b"plain,--shard-records"]
+
+
+def test_help_names_every_command(call: Run) -> None:
+    shown = call("--help").stdout.decode()
+    assert all(f"recshuf {name} " in shown for name in main.commands.commands)

@@ -1,0 +1,111 @@
+"""Summaries, reports and plans: what they tell, where they go, and what they never replace."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.support.command_line import assert_one_line, numbers
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+
+class TestResults:
+    def test_summary_names_the_drawn_seed(self, call: Run, lines: Path, tmp_path: Path) -> None:
+        output = tmp_path / "out"
+        result = call(lines, "-o", f"{output}/")
+        assert (result.returncode, result.stdout) == (0, b"")
+        assert_one_line(result.stderr, "1,000 records", f"1 shard in {output}/", "seed ")
+        seed = result.stderr.decode().split()[-1]
+        assert json.loads((output / "recshuf.json").read_bytes())["seed"] == seed
+
+    def test_quiet(self, call: Run, lines: Path) -> None:
+        result = call(lines, "-q")
+        assert (result.returncode, result.stderr) == (0, b"")
+
+    def test_verbose(self, call: Run, lines: Path) -> None:
+        text = call(lines, "-v", "--head-count", "7").stderr.decode()
+        assert all(line.startswith("recshuf: ") for line in text.splitlines())
+        assert all(word in text for word in ("scatter", "gather", "peak memory", "7 of 1,000 records"))
+
+    def test_report(self, call: Run, lines: Path, tmp_path: Path) -> None:
+        report = tmp_path / "report.json"
+        report.write_text("old")
+        result = call(lines, "-o", tmp_path / "out.txt", "--report", report, "--seed", str(2**100))
+        assert result.returncode == 0
+        values = json.loads(report.read_bytes())
+        assert (values["seed"], values["records"]) == (str(2**100), 1000)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["lines.txt", "out.txt", "report.json"]
+
+    def test_report_inside_a_new_output_folder(self, call: Run, lines: Path, tmp_path: Path) -> None:
+        result = call(lines, "-o", f"{tmp_path}/out/", "--report", tmp_path / "out" / "report.json")
+        assert result.returncode == 0
+        assert json.loads((tmp_path / "out" / "report.json").read_bytes())["records"] == 1000
+
+    def test_report_on_standard_output(self, call: Run, lines: Path, tmp_path: Path) -> None:
+        result = call(lines, "-o", tmp_path / "out.txt", "--report", "-")
+        assert json.loads(result.stdout)["records_written"] == 1000
+
+    def test_report_to_a_device(self, call: Run, lines: Path, tmp_path: Path) -> None:
+        assert call(lines, "-o", tmp_path / "out.txt", "--report", os.devnull).returncode == 0
+        assert not Path(os.devnull).is_file()
+
+    def test_failed_run_leaves_the_old_report(self, call: Run, lines: Path, tmp_path: Path) -> None:
+        report = tmp_path / "report.json"
+        report.write_text("old")
+        assert call(tmp_path / "none.txt", "--report", report).returncode == 1
+        assert report.read_text() == "old"
+
+    def test_plan(self, call: Run, lines: Path, tmp_path: Path) -> None:
+        report = tmp_path / "plan.json"
+        result = call(lines, "-o", f"{tmp_path}/out/", "--shards", "3", "--plan", "--report", report)
+        assert (result.returncode, result.stderr) == (0, b"")
+        shown = dict(line.split("  ", 1) for line in result.stdout.decode().splitlines())
+        figures = {name.strip(): figure.strip() for name, figure in shown.items()}
+        for name in (
+            "records",
+            "piles",
+            "pile sets",
+            "workers",
+            "peak memory",
+            "spilled",
+            "peak disk",
+            "descriptors",
+        ):
+            assert figures[name], name
+        assert figures["shards"] == "3"
+        assert json.loads(report.read_bytes())["shard_count"] == 3
+        assert not (tmp_path / "out").exists()
+
+    def test_plan_as_json(self, call: Run, lines: Path) -> None:
+        result = call(lines, "--plan", "--report", "-")
+        assert json.loads(result.stdout)["shard_count"] == 1
+
+    def test_plan_of_a_stream(self, call: Run) -> None:
+        text = call("--plan", stdin=numbers(10)).stdout.decode()
+        assert "unknown" in text
+
+    def test_the_plan_tells_that_its_disk_is_before_compression(self, call: Run, lines: Path) -> None:
+        text = call(lines, "--plan", "--spill-compression", "lz4").stdout.decode()
+        assert re.search(r"^spilled +\d+ B, before lz4$", text, re.MULTILINE)
+
+
+def test_a_report_never_replaces_an_input(call: Run, lines: Path, tmp_path: Path) -> None:
+    content = lines.read_bytes()
+    (tmp_path / "link").symlink_to(lines)
+    for inputs, report in ((lines, lines), (lines.parent, lines), (f"{lines.parent}/*", tmp_path / "link")):
+        result = call(inputs, "-o", tmp_path / "new" / "out.txt", "--report", report)
+        assert result.returncode == 2
+        assert_one_line(result.stderr, "among the inputs")
+    assert lines.read_bytes() == content
+
+
+def test_a_report_that_cannot_be_written_names_itself(call: Run, lines: Path, tmp_path: Path) -> None:
+    result = call(lines, "-o", tmp_path / "out.txt", "--report", "/dev/full", "--seed", "1")
+    assert result.returncode == 1
+    assert b"/dev/full: the records are written, but not the report" in result.stderr
+    assert (tmp_path / "out.txt").exists()

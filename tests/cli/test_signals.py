@@ -1,0 +1,149 @@
+"""A signal ends a run in one line, whatever the run waits for, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.command_line import COMMAND, DEADLINE, assert_one_line, has_open_files, numbers, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Run
+
+
+class TestSignals:
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    @pytest.mark.parametrize("output", ["out.txt", "out/", "-"])
+    def test_running_job_leaves_nothing(self, tmp_path: Path, number: signal.Signals, output: str) -> None:
+        """Records come until some are spilled; then the input stays open, so that the job cannot end by itself."""
+        scratch, results = tmp_path / "scratch", tmp_path / "results"
+        scratch.mkdir()
+        results.mkdir()
+        command = [*COMMAND, "--format", "text", "--temp-dir", str(scratch), "--memory", "64MB", "-o", output]
+        process = subprocess.Popen(
+            command, cwd=results, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        with process:
+            assert process.stdin
+            assert process.stdout
+            assert process.stderr
+            records = numbers(100_000)
+            wait_until(lambda: process.stdin.write(records) and has_open_files(process.pid, scratch))
+            process.send_signal(number)
+            assert process.wait(DEADLINE) == 128 + number
+            assert process.stdout.read() == b""
+            assert_one_line(process.stderr.read(), number.name)
+        assert list(scratch.iterdir()) == []
+        assert list(results.iterdir()) == []
+
+    def test_ignored_signal_stays_ignored(self, tmp_path: Path) -> None:
+        """As nohup and a script's background jobs want it."""
+        output = tmp_path / "out.txt"
+        shell = ["/bin/sh", "-c", 'trap "" HUP; exec "$@"', "sh"]
+        command = [*shell, *COMMAND, "--format", "text", "-o", str(output)]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            assert process.stdin
+            process.stdin.write(numbers(1000))
+            process.stdin.flush()
+            wait_until(lambda: any(tmp_path.iterdir()))
+            process.send_signal(signal.SIGHUP)
+            process.communicate(numbers(100), DEADLINE)
+            assert process.returncode == 0
+        assert output.read_bytes().count(b"\n") == 1100
+
+    def test_handlers_are_put_back(self, call: Run, lines: Path) -> None:
+        before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+        call(lines)
+        assert [
+            signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        ] == before
+
+
+def test_an_error_that_a_signal_led_to_is_told_as_the_signal(tmp_path: Path) -> None:
+    """Python's own locks raise one where a signal interrupts them in the wrong moment."""
+    (tmp_path / "in.txt").write_bytes(numbers(10))
+    code = """
+        import os, signal, sys
+        from recshuf import api
+        from recshuf.cli import main
+        def shuffle(*_, **__):
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            finally:
+                error = RuntimeError("cannot release un-acquired lock")
+                error.add_note("finished parts are kept")
+                raise error
+        api.shuffle = shuffle
+        sys.exit(main.main())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), "in.txt", "-o", "out.txt"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + signal.SIGTERM
+    assert done.stderr.splitlines() == ["recshuf: stopped by SIGTERM", "recshuf: finished parts are kept"]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_signal_ends_a_run_whose_output_nobody_reads(tmp_path: Path, unbuffered: str) -> None:
+    """The thread that writes waits for room in the pipe; the signal reaches the main thread only."""
+    (tmp_path / "lines.txt").write_bytes(b"x" * 99 + b"\n" + b"".join(b"%099d\n" % i for i in range(20_000)))
+    command = [*COMMAND, tmp_path / "lines.txt", "--temp-dir", tmp_path]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as child:
+        assert child.stdout is not None
+        select.select(
+            [child.stdout], [], [], DEADLINE
+        )  # something has come, and the pipe holds no more of it
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(DEADLINE) == 143
+    assert [path.name for path in tmp_path.iterdir()] == ["lines.txt"]
+
+
+def test_a_signal_ends_a_run_that_reads_a_silent_pipe(tmp_path: Path) -> None:
+    """The thread that waits for more cannot be woken; what the run has made goes all the same."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = os.open(pipe, os.O_RDWR)
+    try:
+        command = [*COMMAND, pipe, "--format", "text", "-o", tmp_path / "out.txt"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE) as child:
+            os.write(writer, numbers(1000))
+            wait_until(
+                lambda: len(list(tmp_path.iterdir())) > 1 and not select.select([writer], [], [], 0)[0]
+            )
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(DEADLINE) == 143
+            assert child.stderr is not None
+            assert_one_line(child.stderr.read(), "SIGTERM")
+    finally:
+        os.close(writer)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_signal_ends_a_run_whose_pipe_nobody_reads(tmp_path: Path) -> None:
+    """A named pipe holds so much; the thread that fills it cannot be woken."""
+    (tmp_path / "lines.txt").write_bytes(b"".join(b"%099d\n" % i for i in range(20_000)))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        command = [*COMMAND, tmp_path / "lines.txt", "-o", pipe]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+            select.select([reader], [], [], DEADLINE)
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(DEADLINE) == 143
+            assert child.stderr is not None
+            assert_one_line(child.stderr.read(), "SIGTERM")
+    finally:
+        os.close(reader)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lines.txt", "pipe"]

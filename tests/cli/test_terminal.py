@@ -1,0 +1,91 @@
+"""Progress is drawn on a terminal, and only there; warnings are told everywhere."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.command_line import COMMAND, DEADLINE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def read_terminal(process: subprocess.Popen[bytes], master: int) -> str:
+    shown = b""
+    while True:
+        ready, _, _ = select.select([master], [], [], DEADLINE)
+        assert ready, "the terminal stays silent"
+        try:
+            part = os.read(master, 1 << 16)
+        except OSError:  # the other side is closed
+            break
+        if not part:
+            break
+        shown += part
+    process.wait(DEADLINE)
+    return shown.decode()
+
+
+class TestProgress:
+    def run_on_terminal(self, *arguments: str | Path, has_stdout: bool = False) -> str:
+        master, terminal = pty.openpty()
+        environment = os.environ | {"TERM": "xterm", "COLUMNS": "140"}
+        process = subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=terminal if has_stdout else subprocess.DEVNULL,
+            stderr=terminal,
+            env=environment,
+        )
+        os.close(terminal)
+        try:
+            return read_terminal(process, master)
+        finally:
+            os.close(master)
+
+    def test_shown_on_a_terminal(self, lines: Path, tmp_path: Path) -> None:
+        shown = self.run_on_terminal(lines, "-o", tmp_path / "out.txt")
+        assert all(word in shown for word in ("scatter", "gather", "records", "/s", "\x1b["))
+        assert "recshuf: 1,000 records" in shown.splitlines()[-1]
+
+    @pytest.mark.parametrize("command", ["verify", "check"])
+    def test_other_commands_show_it_where_both_streams_are_a_terminal(
+        self, command: str, lines: Path, tmp_path: Path
+    ) -> None:
+        arguments = ["verify", lines, lines] if command == "verify" else ["check", lines, "--column", "text"]
+        shown = self.run_on_terminal(*arguments, has_stdout=True)
+        assert "1,000 of 1,000 records" in shown
+        assert lines.name in shown.splitlines()[-1]
+
+    def test_not_shown_when_quiet(self, lines: Path, tmp_path: Path) -> None:
+        assert self.run_on_terminal(lines, "-q", "-o", tmp_path / "out.txt") == ""
+
+    def test_listener(self, capfd: pytest.CaptureFixture[str]) -> None:
+        from recshuf.cli.terminal import TerminalProgress
+
+        progress = TerminalProgress()
+        progress.stop()
+        progress.start("scatter", 10, 100)
+        progress.advance(5, 50)
+        progress.warn("careful [bold]\nhere")
+        progress.start("gather", None, None)
+        progress.advance(5, 50)
+        progress.stop()
+        progress.stop()
+        assert r"recshuf: warning: careful [bold]\nhere" in capfd.readouterr().err
+
+    def test_warnings_off_a_terminal(self, capfd: pytest.CaptureFixture[str]) -> None:
+        from recshuf.cli.terminal import Warnings
+
+        progress = Warnings()
+        progress.start("scatter", 10, 100)
+        progress.advance(5, 50)
+        progress.warn("careful")
+        progress.stop()
+        assert capfd.readouterr() == ("", "recshuf: warning: careful\n")

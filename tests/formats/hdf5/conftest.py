@@ -1,0 +1,20 @@
+"""Fixtures of the HDF5 tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fuzzing.server import Server
+from tests.support.hostile_tools import GB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[Server]:
+    """Return what runs the command line in a process with 2 GB of address space and half a minute of time."""
+    with Server(seconds=30, memory_bytes=2 * GB) as server:
+        yield server

@@ -1,0 +1,132 @@
+"""Types that are inferred: those that do not fit are named with both places, and numbers keep their digits."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from recshuf.errors import InputError
+from recshuf.formats.jsonl.decoding import inference
+from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
+from tests.support.json_decoding import batch_of, decode, decode_with, failure, observe_spans
+
+
+@pytest.mark.parametrize(
+    ("early", "late", "field", "words"),
+    [
+        (b'{"a":"x"}', b'{"a":1}', "a", ["a number", "a string"]),
+        (b'{"a":1.5}', b'{"a":true}', "a", ["a boolean", "a number"]),
+        (b'{"a":{}}', b'{"a":[]}', "a", ["an array", "an object"]),
+        (b'{"a":{"b":[1]}}', b'{"a":{"b":[{}]}}', "a.b[]", ["an object", "a number"]),
+        (b'{"a":[{"b":"2020-01-01"}]}', b'{"a":[{"b":[]}]}', "a[].b", ["an array", "a string"]),
+        (
+            b'{"a":9007199254740993}',
+            b'{"a":0.5}',
+            "a",
+            ["a float", "an integer that float64 cannot hold exactly"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("cuts", ["together", "apart", "backwards"])
+def test_a_conflict_names_field_types_and_both_places(
+    early: bytes, late: bytes, field: str, words: list[str], cuts: str
+) -> None:
+    lines = [b"{}", early, b'{"a":null}', b"{}", late, b"{}"]
+    decoder = JsonDecoder(["in.jsonl"], None, 0)
+    spans = {"together": [(0, 6)], "apart": [(0, 3), (3, 6)], "backwards": [(3, 6), (0, 3)]}[cuts]
+    with pytest.raises(InputError) as caught:
+        observe_spans(decoder, lines, spans)
+    message = str(caught.value)
+    if "9007199254740993" in message:  # seen as a float at once, so only its own place is known
+        assert caught.value.place == "line 2, field 'a'"
+        return
+    assert caught.value.place == f"line 5, field '{field}'"
+    assert "line 2" in caught.value.problem
+    assert all(word in caught.value.problem for word in words)
+    assert "--schema" in message
+
+
+def test_a_conflict_between_inputs_names_both() -> None:
+    decoder = JsonDecoder(["one", "two"], None, 0)
+    decoder.observe(batch_of([b'{"a":"x"}']), 1, 6)
+    with pytest.raises(InputError, match=r"two: line 7, field 'a': .* in line 3 of one") as caught:
+        decoder.observe(batch_of([b"{}", b"{}", b'{"a":2}']), 0, 0)
+    assert caught.value.name == "two"
+
+
+def test_a_conflict_within_one_record() -> None:
+    error = failure([b"{}", b'{"a":[1,"x"]}'])
+    assert error.place == "line 2, field 'a[]'"
+    assert "number" in error.problem
+    assert "string" in error.problem
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "exact"),
+    [
+        (b"9007199254740992", b"0.5", True),
+        (b"9007199254740993", b"0.5", False),
+        (b"-9007199254740993", b"0.5", False),
+        (b"-9007199254740994", b"0.5", True),
+        (b"-9223372036854775808", b"0.5", True),
+        (b"9223372036854775807", b"0.5", False),
+        (b"9007199254740993.0", b"0.5", True),
+        (b"100000000000000000000", b"0.5", True),
+        (b"100000000000000000001", b"0.5", False),
+        (b"18446744073709551615", b"1", False),
+        (b"1e20", b"1", True),
+        (b"9007199254740993", b"1", True),
+        (b"9223372036854775807", b"1", True),
+    ],
+)
+@pytest.mark.parametrize(
+    "form", [b'{"a":%s}', b'{"a":[{"b": %s }]}', b'{"i":9007199254740993,"a":[[],[1,%s]]}']
+)
+@pytest.mark.parametrize("together", [True, False])
+def test_integers_never_lose_digits(
+    text: bytes, other: bytes, exact: bool, form: bytes, together: bool
+) -> None:
+    for lines in ([form % text, b"{}", form % other], [form % other, b"{}", form % text]):
+        decoder = JsonDecoder(["in.jsonl"], None, 0)
+        spans = [(0, 3)] if together else [(0, 1), (1, 3)]
+        if exact:
+            observe_spans(decoder, lines, spans)
+            decoder.finish()
+            found = decode_with(decoder, lines).to_pylist()
+            assert [as_plain(row) for row in found if row["a"]] == [
+                json.loads(line) for line in lines if line != b"{}"
+            ]
+        else:
+            with pytest.raises(InputError, match="float64 cannot hold exactly") as caught:
+                observe_spans(decoder, lines, spans)
+            assert caught.value.remedy
+            assert "--schema" in caught.value.remedy
+            assert f"line {lines.index(form % text) + 1}" in str(caught.value)
+
+
+def as_plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def test_too_many_different_names_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inference, "MAX_FIELDS", 50)
+    error = failure([json.dumps({f"key {row}": row}).encode() for row in range(60)])
+    assert "number of different fields" in error.problem
+
+
+def test_texts_that_look_like_times_stay_as_they_are() -> None:
+    table = decode([b'{"a":"2020-01-01","b":["2020-01-01T00:00:00Z"]}', b'{"a":"2020-01-01 00:00:00"}'])
+    assert table.to_pylist() == [
+        {"a": "2020-01-01", "b": ["2020-01-01T00:00:00Z"]},
+        {"a": "2020-01-01 00:00:00", "b": None},
+    ]
+
+
+def test_no_records_make_an_empty_schema() -> None:
+    decoder = JsonDecoder([], None, 0)
+    assert decoder.finish() == pa.schema([])
+    assert decoder.decode(batch_of([])).num_rows == 0
+    assert decode([b"{}", b"{}"]).num_rows == 2

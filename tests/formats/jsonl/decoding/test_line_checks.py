@@ -1,0 +1,123 @@
+"""Lines that are not one JSON object each are named, with what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from recshuf.errors import InputError
+from recshuf.formats.jsonl.decoding import line_checks
+from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
+from recshuf.records.arrow_views import view_offsets
+from tests.support.bad_json import damaged_lines
+from tests.support.json_decoding import batch_of, decode, decode_with, failure
+from tests.support.json_oracle import fit_together, is_sound
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.lists(damaged_lines(), min_size=1, max_size=4))
+@example([b'{"a":1}{"a":2}', b""])
+@example([b'{"a":1}{"a":2}', b'{"a":'])
+@example([b'{"a":1}{"a":', b"2}"])
+@example([b'{"a":[{}', b"{}]}"])
+@example([b'{"a":"', b'"}'])
+@example([b"null"])
+@example([b"{}", b"null"])
+@example([b"{} null {}"])
+@example([b"{}\0{}"])
+def test_a_line_that_is_not_one_object_is_named(lines: list[bytes]) -> None:
+    broken = {f"line {row + 1}" for row, line in enumerate(lines) if not is_sound(line)}
+    decoder = JsonDecoder(["in.jsonl"], None, 0)
+    if broken:
+        with pytest.raises(InputError) as caught:
+            decoder.observe(batch_of(lines), 0, 0)
+        assert caught.value.place
+        place = caught.value.place.partition(",")[0]
+        assert place in broken or "line" in caught.value.problem
+        return
+    if not fit_together(lines):
+        with pytest.raises(InputError, match=r", but an? "):
+            decoder.observe(batch_of(lines), 0, 0)
+        return
+    decoder.observe(batch_of(lines), 0, 0)
+    decoder.finish()
+    decode_with(decoder, lines)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b"", "empty"),
+        (b" \t", "empty"),
+        (b"\r", "empty"),
+        (b"[1]", "not a JSON object"),
+        (b"1", "not a JSON object"),
+        (b"null", "not a JSON object"),
+        (b'"{}"', "not a JSON object"),
+        (b"\xef\xbb\xbf{}", "byte order mark"),
+        (b"{} {}", "more than one"),
+        (b"{} null {}", "more than one"),
+        (b'{"a":1', "end of its JSON object"),
+        (b'{"a":1}]', "end of its JSON object"),
+        (b'{"a":tru}', "not valid JSON"),
+        (b'{"a":01}', "not valid JSON"),
+        (b"{'a':1}", "not valid JSON"),
+        (b'{"a":1,}', "not valid JSON"),
+        (b'{"a":"\t"}', "not valid JSON"),
+        (b'{"a":"\0"}', "not valid JSON"),
+        (b'{"a":"\\ud800"}', "not valid JSON"),
+        (b'{"\\udc00":1}', "not valid JSON"),
+        (b'{"a":"\xff"}', "UTF-8"),
+        (b'{"\xff":1}', "UTF-8"),
+        (b'{"a":1e400}', "not valid JSON"),
+        (b'{"a":NaN}', "NaN"),
+        (b'{"a":[{"b":-Infinity}]}', "infinite"),
+        (b'{"a":1,"a":2}', "twice"),
+        (b'{"a":{"b":1,"\\u0062":2}}', "twice"),
+        (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "deep"),
+        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "deep"),
+        (b'{"a":' + b"[" * 200 + b"]" * 200 + b"}", "deep"),
+        (b'{"a":"\\"","b":' + b"[" * 9000 + b"]" * 9000 + b"}", "deep"),
+    ],
+    ids=lambda value: repr(value[:30]),
+)
+@pytest.mark.parametrize("schema", [None, pa.schema([("z", pa.int64())])], ids=["inferred", "given"])
+def test_what_is_wrong_with_a_line_is_said(line: bytes, problem: str, schema: pa.Schema | None) -> None:
+    lines = [b'{"z":1}'] * 5 + [line] + [b'{"z":2}'] * 5
+    error = failure(lines, schema)
+    assert error.place
+    assert error.place.partition(",")[0] == "line 6"
+    if schema is None:
+        assert problem in error.problem
+    assert len(str(error)) < 300
+
+
+def test_depth_is_counted_outside_of_texts() -> None:
+    text = json.dumps({"a": '[{"' * 5000, "b": [[]] * 5000}).encode()
+    assert decode([text]).num_rows == 1
+    nested = b'{"a":' + b"[" * 127 + b"]" * 127 + b"}"
+    assert decode([nested]).num_rows == 1
+
+
+def test_depth_is_found_line_by_line() -> None:
+    deep = '{"a":' + "[" * 2100 + "]" * 2100 + "}"
+    flat = '{"a":[' + ",".join(["[[[{}]]]"] * 3000) + "]}"
+    quoted = json.dumps({"a": "[{" * 3000})
+    long = json.dumps({"a": "x" * 9000})
+    short = '{"a":[[[]]]}'
+    for order in ([deep], [flat, quoted, long, short], [long, short, deep, short, flat, deep, quoted] * 20):
+        lines = pa.array(["]", *(line + "\n" for line in order)], pa.large_string()).slice(1)
+        found = line_checks.find_deep(lines, view_offsets(lines))
+        assert found.tolist() == [row for row, line in enumerate(order) if line is deep]
+
+
+def test_line_numbers_count_the_header_and_the_rows_before() -> None:
+    decoder = JsonDecoder(["one", "two"], None, 3)
+    decoder.observe(batch_of([b"{}"]), 0, 0)
+    with pytest.raises(InputError) as caught:
+        decoder.observe(batch_of([b"{}", b"{"]), 1, 1000)
+    assert (caught.value.name, caught.value.place) == ("two", "line 1005")

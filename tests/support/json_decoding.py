@@ -1,0 +1,48 @@
+"""Short ways to decode JSON lines, and to see that it fails."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from recshuf.errors import InputError
+from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
+
+
+def batch_of(lines: list[bytes]) -> pa.RecordBatch:
+    """Return a native batch, a slice of a longer one."""
+    padded = [b"[\n", *(line + b"\n" for line in lines), b"]\n"]
+    return pa.record_batch([pa.array(padded, pa.large_binary())], ["record"]).slice(1, len(lines))
+
+
+def decode(lines: list[bytes], schema: pa.Schema | None = None, header_lines: int = 0) -> pa.RecordBatch:
+    return decode_with(finished(lines, schema, header_lines), lines)
+
+
+def finished(lines: list[bytes], schema: pa.Schema | None = None, header_lines: int = 0) -> JsonDecoder:
+    """Return a decoder that has seen these lines."""
+    decoder = JsonDecoder(["in.jsonl"], schema, header_lines)
+    decoder.observe(batch_of(lines), 0, 0)
+    decoder.finish()
+    return decoder
+
+
+def decode_with(decoder: JsonDecoder, lines: list[bytes]) -> pa.RecordBatch:
+    table = decoder.decode(batch_of(lines))
+    table.validate(full=True)
+    assert table.schema == decoder.schema
+    assert table.num_rows == len(lines)
+    return table
+
+
+def failure(lines: list[bytes], schema: pa.Schema | None = None) -> InputError:
+    with pytest.raises(InputError) as caught:
+        decode(lines, schema)
+    assert caught.value.name == "in.jsonl"
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def observe_spans(decoder: JsonDecoder, lines: list[bytes], spans: list[tuple[int, int]]) -> None:
+    for start, stop in spans:
+        decoder.observe(batch_of(lines[start:stop]), 0, start)

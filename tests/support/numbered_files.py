@@ -1,0 +1,89 @@
+"""Files of numbered records in every format: how they are written, read back, and ordered by a seed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recshuf.records.keys import draw_keys
+from tests.support.format_tools import decompress_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+FORMATS = ("text", "jsonl", "parquet", "hdf5")
+SUFFIXES = {"text": ".txt", "jsonl": ".jsonl", "parquet": ".parquet", "hdf5": ".h5"}
+
+
+def make_lines(first: int, count: int) -> list[bytes]:
+    """Return JSON lines, each its own and of its own length."""
+    return [
+        b'{"id": %d, "pad": "%s"}' % (number, b"x" * (number * 7 % 23))
+        for number in range(first, first + count)
+    ]
+
+
+def write_lines(path: Path, first: int, count: int) -> None:
+    path.write_bytes(b"".join(line + b"\n" for line in make_lines(first, count)))
+
+
+def write_parquet(path: Path, first: int, count: int) -> None:
+    ids = np.arange(first, first + count)
+    table = pa.table({"id": ids, "tag": pa.array([f"{number % 13}" for number in ids]).dictionary_encode()})
+    pq.write_table(table, path, row_group_size=500)
+
+
+def write_hdf5(path: Path, first: int, count: int) -> None:
+    ids = np.arange(first, first + count)
+    with h5py.File(path, "w") as file:
+        file["id"] = ids
+        image = (ids[:, None] * np.arange(1, 6)).astype(np.float32)
+        file.create_dataset("image", data=image, chunks=(64, 5), maxshape=(None, 5))
+
+
+WRITERS: dict[str, Callable[[Path, int, int], None]] = {
+    "text": write_lines,
+    "jsonl": write_lines,
+    "parquet": write_parquet,
+    "hdf5": write_hdf5,
+}
+
+
+def read_ids(path: Path) -> list[int]:
+    """Return the numbers of the records of a file, having checked that the rest of each came along."""
+    if path.suffix == ".parquet":
+        table = pq.read_table(path)
+        ids = table["id"].to_pylist()
+        assert table["tag"].to_pylist() == [f"{number % 13}" for number in ids]
+        return ids
+    if path.suffix == ".h5":
+        with h5py.File(path) as file:
+            ids = file["id"][:]
+            assert (file["image"][:] == (ids[:, None] * np.arange(1, 6)).astype(np.float32)).all()
+            return ids.tolist()
+    lines = decompress_file(path).splitlines()
+    ids = [json.loads(line)["id"] for line in lines]
+    assert lines == [make_lines(number, 1)[0] for number in ids]
+    return ids
+
+
+def make_inputs(folder: Path, name: str, counts: Sequence[int]) -> list[Path]:
+    """Write numbered records into one file for each count."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths, first = [], 0
+    for index, count in enumerate(counts):
+        paths.append(folder / f"input{index}{SUFFIXES[name]}")
+        WRITERS[name](paths[-1], first, count)
+        first += count
+    return paths
+
+
+def order_of(counts: Sequence[int], seed: int) -> list[int]:
+    """Return the numbers of all records in shuffled order."""
+    keys = draw_keys(seed, [(index, 0, count) for index, count in enumerate(counts)])
+    return np.argsort(keys, kind="stable").tolist()

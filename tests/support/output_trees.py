@@ -1,0 +1,27 @@
+"""What lies in output folders, around the code under test."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def list_shards(folder: Path) -> list[Path]:
+    return [folder / shard["name"] for shard in json.loads((folder / "recshuf.json").read_text())["shards"]]
+
+
+def list_tree(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    } | {f"{path.relative_to(folder)}/": b"" for path in sorted(folder.rglob("*")) if path.is_dir()}
+
+
+def digest_tree(folder: Path) -> dict[str, str]:
+    """Return a digest of each shard; the manifest tells of times and limits."""
+    return {path.name: sha256(path.read_bytes()).hexdigest() for path in list_shards(folder)}

@@ -1,0 +1,27 @@
+"""Files of lines, and comparisons of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import recshuf
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recshuf import VerifyReport
+
+
+def write_lines(path: Path, lines: list[bytes]) -> Path:
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return path
+
+
+def compare_lines(folder: Path, given: list[bytes], made: list[bytes], **options: Any) -> VerifyReport:
+    return recshuf.verify(
+        write_lines(folder / "in.txt", given), write_lines(folder / "out.txt", made), **options
+    )
+
+
+def append_bytes(path: Path, data: bytes) -> None:
+    path.write_bytes(path.read_bytes() + data)

@@ -117,7 +117,7 @@ def test_each_record_says_where_it_was_read(
     assert [record for record, _ in found] == read_shards(tmp_path / "without")
     assert all(record == there[file][row] for record, (file, row) in found)
     every = [(file, row) for file, records in there.items() for row in range(len(records))]
-    assert [place for _, place in found] == [every[index] for index in order_of(COUNTS, 5)]
+    assert [provenance for _, provenance in found] == [every[index] for index in order_of(COUNTS, 5)]
 
 
 @pytest.mark.parametrize(("name", "to"), [("parquet", "parquet"), ("jsonl", "jsonl"), ("jsonl", "parquet")])
@@ -237,8 +237,8 @@ def test_provenance_costs_memory_where_batches_are_read_and_decoded():
     costs = Costs(lambda block: block, lambda _: 0, 1.0)
     inputs = [InputSummary("x", 0, 1000, True, 1000 * record_bytes)]
     found = decoding._add_provenance_costs(costs, inputs, column_bytes)
-    places = 8 * (block // record_bytes)
-    assert found.reading_bytes(block) >= block + 2 * places
+    provenance = 8 * (block // record_bytes)
+    assert found.reading_bytes(block) >= block + 2 * provenance
     assert found.decoding_factor >= 1 + column_bytes / (record_bytes + 8 + 8)
 
 

@@ -58,16 +58,16 @@ def match_records(
     rank_among_equals = np.arange(len(found)) - np.searchsorted(found, found, "left")
     match = np.searchsorted(wanted, found, "left") + rank_among_equals
     is_matched = match < np.searchsorted(wanted, found, "right")
-    origin_of = np.full(len(found), -1, np.int64)
-    origin_of[found_order[is_matched]] = wanted_order[match[is_matched]]
-    origins = origin_of[origin_of >= 0]
+    input_of = np.full(len(found), -1, np.int64)
+    input_of[found_order[is_matched]] = wanted_order[match[is_matched]]
+    matched = input_of[input_of >= 0]
     return Matching(
-        order=rank(origins),
-        file_sizes=np.bincount(inputs.files[origins], minlength=file_count).tolist(),
+        order=rank(matched),
+        file_sizes=np.bincount(inputs.files[matched], minlength=file_count).tolist(),
         records=made.records,
         share=0.5**level,
-        missing=len(wanted) - len(origins),
-        extra=len(found) - len(origins),
+        missing=len(wanted) - len(matched),
+        extra=len(found) - len(matched),
         duplicates=count_duplicates(found),
     )
 

@@ -261,8 +261,8 @@ def test_counts_equal_slow_counts() -> None:
         unseen, cycles = set(range(n)), 0
         while unseen:
             cycles += 1
-            place = min(unseen)
-            while place in unseen:
-                unseen.remove(place)
-                place = int(p[place])
+            index = min(unseen)
+            while index in unseen:
+                unseen.remove(index)
+                index = int(p[index])
         assert count_cycles(p) == cycles

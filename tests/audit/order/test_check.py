@@ -69,7 +69,7 @@ def run_check(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def hash_numbers(numbers: Sequence[int]) -> tuple[pa.Array, NDArray[np.uint64]]:
-    """Return a value and a lot of each number, both random and always the same."""
+    """Return a value and a priority of each number, both random and always the same."""
     pairs = [np.random.default_rng(number).integers(0, 2**64, 2, np.uint64) for number in numbers]
     hashes = np.array(pairs, np.uint64).reshape(-1, 2)
     return pa.array(np.ascontiguousarray(hashes[:, 0])), np.ascontiguousarray(hashes[:, 1])
@@ -85,12 +85,12 @@ def draw_sample(files: Sequence[Sequence[int]], most: int, batch: int = 3) -> Bo
 
 def test_a_sample_keeps_as_much_as_its_bytes_allow():
     numbers = list(range(400))
-    values, lots = hash_numbers(numbers)
+    values, priorities = hash_numbers(numbers)
     for most_bytes in (8, 100, 1000, 2000, 10_000):
         sample = BottomKSample(most_bytes=most_bytes)
         for start in range(0, 400, 7):
-            sample.add(values[start : start + 7], lots[start : start + 7], 0, start)
-        kept = [np.count_nonzero(lots <= (2**64 - 1) >> level) for level in range(64)]
+            sample.add(values[start : start + 7], priorities[start : start + 7], 0, start)
+        kept = [np.count_nonzero(priorities <= (2**64 - 1) >> level) for level in range(64)]
         level = next(level for level, count in enumerate(kept) if 8 * count <= most_bytes)
         assert (sample.level, sample.kept, sample.records) == (level, kept[level], 400)
 
@@ -101,10 +101,12 @@ numbers = st.lists(st.integers(0, 30), max_size=30)
 @given(st.lists(numbers, min_size=1, max_size=3), st.integers(1, 40))
 def test_a_sample_keeps_all_of_equal_records_or_none(files: list[list[int]], most: int):
     sample = draw_sample(files, most)
-    places = [(file << 42) + row for file, rows in enumerate(files) for row in range(len(rows))]
+    provenance = [(file << 42) + row for file, rows in enumerate(files) for row in range(len(rows))]
     flat = [number for rows in files for number in rows]
-    values, lots = hash_numbers(flat)
-    kept = [index for index, lot in enumerate(lots.tolist()) if lot <= (2**64 - 1) >> sample.level]
+    values, priorities = hash_numbers(flat)
+    kept = [
+        index for index, priority in enumerate(priorities.tolist()) if priority <= (2**64 - 1) >> sample.level
+    ]
     assert sample.records == len(flat)
     if not kept:
         with pytest.raises(UsageError, match="no records"):
@@ -112,7 +114,11 @@ def test_a_sample_keeps_all_of_equal_records_or_none(files: list[list[int]], mos
         return
     taken = sample.take()
     assert len(kept) <= most
-    assert taken.provenance.tolist() == sample.take().provenance.tolist() == [places[index] for index in kept]
+    assert (
+        taken.provenance.tolist()
+        == sample.take().provenance.tolist()
+        == [provenance[index] for index in kept]
+    )
     assert taken.values.to_pylist() == [values[index].as_py() for index in kept]
 
 
@@ -130,10 +136,10 @@ def test_equal_records_are_matched_one_to_one(files: list[list[int]], output: li
     assert found.duplicates == sum(count for count in Counter(output).values() if count > 1)
     assert sum(found.file_sizes) == common.total()
     if Counter(flat) == Counter(output):
-        assert [flat[origin] for origin in found.order.tolist()] == output
+        assert [flat[index] for index in found.order.tolist()] == output
 
 
-def test_records_that_nobody_can_tell_apart_are_matched_by_lot():
+def test_records_that_nobody_can_tell_apart_are_matched_at_random():
     found = match_records(
         draw_sample([[5] * 2000], 5000), draw_sample([[5] * 2000], 5000), 1, np.random.default_rng(0)
     )
@@ -148,7 +154,7 @@ def test_orders_by_value_are_those_of_the_sorted_values(values: list[str | None]
     found = order_by_value(pa.array(values, pa.string()), np.random.default_rng(0))
     ranked = sorted(values, key=lambda value: (value is None, value or ""))
     assert sorted(found.order.tolist()) == list(range(len(values)))
-    assert [ranked[place] for place in found.order.tolist()] == values
+    assert [ranked[position] for position in found.order.tolist()] == values
     assert found.group_sizes == [ranked.count(one) for one in dict.fromkeys(ranked)]
     assert found.duplicates == sum(1 for value in values if values.count(value) > 1)
     assert found.value_count == len(set(values))
@@ -267,9 +273,9 @@ def test_several_shuffles_show_together_what_none_shows_alone(tmp_path: Path, in
     outputs = []
     for seed in range(10):
         rng, order = np.random.default_rng(seed), np.arange(COUNT)
-        for place in range(COUNT - 1, 0, -1):
-            other = int(rng.integers(place))
-            order[place], order[other] = order[other], order[place]
+        for index in range(COUNT - 1, 0, -1):
+            other = int(rng.integers(index))
+            order[index], order[other] = order[other], order[index]
         outputs.append(write_parquet(tmp_path / f"{seed}.parquet", order))
     assert recshuf.check(outputs[0], against=inputs).is_uniform
     together = recshuf.check(outputs, against=inputs)

@@ -48,35 +48,35 @@ counts = st.integers(1, 9)
 
 
 def let_through(rng: np.random.Generator, records: list[int], size: int) -> list[int]:
-    """A buffer gives out the record drawn, the foremost one takes its place, and the next one is read."""
-    places = np.arange(len(records))
-    draws = rng.integers(places, np.minimum(places + size, len(records))) - places
+    """A buffer yields the record drawn, the foremost one moves to its slot, and the next one is read."""
+    indices = np.arange(len(records))
+    draws = rng.integers(indices, np.minimum(indices + size, len(records))) - indices
     unread = records.copy()
     buffer = [unread.pop(0) for _ in range(min(size, len(unread)))]
-    given_out = []
+    yielded = []
     for draw in draws.tolist():
-        given_out.append(buffer[draw])
+        yielded.append(buffer[draw])
         buffer[draw] = buffer[0]
         del buffer[0]
         if unread:
             buffer.append(unread.pop(0))
-    return given_out
+    return yielded
 
 
 def read_in_turn(shards: list[list[int]], parallel_reads: int) -> list[int]:
     unopened = [shard.copy() for shard in shards]
-    places: list[list[int] | None] = [None] * parallel_reads
-    given_out = []
-    while unopened or any(place is not None for place in places):
+    slots: list[list[int] | None] = [None] * parallel_reads
+    yielded = []
+    while unopened or any(slot is not None for slot in slots):
         for number in range(parallel_reads):
-            if places[number] is None and unopened:
-                places[number] = unopened.pop(0)
-            if (shard := places[number]) is not None:
+            if slots[number] is None and unopened:
+                slots[number] = unopened.pop(0)
+            if (shard := slots[number]) is not None:
                 if shard:
-                    given_out.append(shard.pop(0))
+                    yielded.append(shard.pop(0))
                 else:
-                    places[number] = None
-    return given_out
+                    slots[number] = None
+    return yielded
 
 
 def cut(records: list[int], count: int) -> list[list[int]]:
@@ -102,8 +102,8 @@ def fill_files(rng: np.random.Generator, n: int, file_count: float) -> tuple[int
 def test_swapping_all_equals_the_loop(n: int, seed: int) -> None:
     draws = np.random.default_rng(seed).integers(np.arange(n), n)
     records = list(range(n))
-    for place, other in enumerate(draws.tolist()):
-        records[place], records[other] = records[other], records[place]
+    for index, other in enumerate(draws.tolist()):
+        records[index], records[other] = records[other], records[index]
     assert swap_all(n, seed).tolist() == records
 
 
@@ -166,8 +166,8 @@ def test_columns_and_rows_equal_the_loop(n: int, seed: int, file_count: float) -
     rng = np.random.default_rng(seed)
     lines, files = fill_files(rng, n, file_count)
     rows = rng.permuted(np.tile(np.arange(len(files)), (lines, 1)), axis=1)
-    given_out = [files[file].pop(0) for row in rows.tolist() for file in row if files[file]]
-    assert shuffle_columns_and_rows(n, seed, file_count).tolist() == given_out
+    yielded = [files[file].pop(0) for row in rows.tolist() for file in row if files[file]]
+    assert shuffle_columns_and_rows(n, seed, file_count).tolist() == yielded
 
 
 @settings(max_examples=200)
@@ -178,13 +178,13 @@ def test_rejection_equals_the_loop(n: int, seed: int, file_count: float) -> None
     share = len(files[-1]) / lines
     is_taken = (rng.random(lines) < share).tolist()
     rows = rng.permuted(np.tile(np.arange(len(files)), (lines, 1)), axis=1)
-    given_out = [
+    yielded = [
         files[file].pop(0)
         for row, takes_last in zip(rows.tolist(), is_taken, strict=True)
         for file in row
         if files[file] and (takes_last or file < len(files) - 1)
     ]
-    assert shuffle_columns_and_rows_by_rejection(n, seed, file_count).tolist() == given_out + files[-1]
+    assert shuffle_columns_and_rows_by_rejection(n, seed, file_count).tolist() == yielded + files[-1]
 
 
 @given(few, seeds, st.sampled_from([1, 2, 3, 10, 100, 1000]))
@@ -218,7 +218,7 @@ def test_two_passes_equal_the_loop(n: int, seed: int, pile_count: int) -> None:
     piles: list[list[int]] = [[] for _ in range(pile_count)]
     for record, pile in enumerate(rng.integers(0, pile_count, n).tolist()):
         piles[pile].append(record)
-    expected = [pile[place] for pile in piles for place in rng.permutation(len(pile))]
+    expected = [pile[index] for pile in piles for index in rng.permutation(len(pile))]
     assert shuffle_in_two_passes(n, seed, pile_count).tolist() == expected
 
 

@@ -1,4 +1,4 @@
-"""Pictures show each record in its colour at its place on the curve, say what is shown, and have a full legend."""
+"""Pictures show each record in its colour at its position on the curve, say what is shown, and have a full legend."""
 
 from __future__ import annotations
 
@@ -133,13 +133,15 @@ def test_a_value_without_a_colour_is_refused(key, value):
 # Panels
 
 
-@pytest.mark.parametrize("place", [0, 1, 700, 4095])
-def test_a_record_has_its_colour_at_its_place_on_the_curve(place):
+@pytest.mark.parametrize("position", [0, 1, 700, 4095])
+def test_a_record_has_its_colour_at_its_position_on_the_curve(position):
     values = np.zeros(SIDE * SIDE, np.int64)
-    values[place] = 1
+    values[position] = 1
     pixels = paint_panel(make_panel(values), PETS, SIDE)
     rows, columns = trace_curve(6)
-    assert np.argwhere((pixels == LABEL_COLOURS[1]).all(axis=-1)).tolist() == [[rows[place], columns[place]]]
+    assert np.argwhere((pixels == LABEL_COLOURS[1]).all(axis=-1)).tolist() == [
+        [rows[position], columns[position]]
+    ]
     assert count_pixels(pixels, LABEL_COLOURS[0]) == SIDE * SIDE - 1
 
 
@@ -178,12 +180,12 @@ def test_a_side_that_is_no_power_of_two_is_refused(side):
 @given(st.integers(0, 10**12), st.integers(0, 5))
 def test_samples_hold_one_record_of_each_stretch(record_count, level):
     side = 1 << level
-    places = sample_rows(record_count, side)
-    assert places.size == min(record_count, side * side)
-    cells = np.arange(places.size)
-    if places.size:
-        assert np.all(cells * record_count // places.size <= places)
-        assert np.all(places < (cells + 1) * record_count // places.size)
+    rows = sample_rows(record_count, side)
+    assert rows.size == min(record_count, side * side)
+    cells = np.arange(rows.size)
+    if rows.size:
+        assert np.all(cells * record_count // rows.size <= rows)
+        assert np.all(rows < (cells + 1) * record_count // rows.size)
 
 
 def test_a_sample_shows_as_all_records_do():

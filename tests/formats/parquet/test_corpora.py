@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 NO_RECORDS = {
     "no_columns.parquet": "no columns",
     "no_columns_new.parquet": "no columns",
-    "_metadata": "sums up",
+    "_metadata": "holds only the metadata",
 }
 UNREADABLE = {
     "incorrect_map_schema.parquet": "Map keys",

@@ -1,4 +1,4 @@
-"""Names of columns and of the fields in them: ``label``, ``meta.label``, ``meta/label``."""
+"""Paths of columns and fields: ``label``, ``meta.label``, ``meta/label``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def split_path(path: str, columns: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the column that a path begins with, and the names of the fields on the way from there.
+    """Split a path into its column and the names of the fields below it.
 
     >>> split_path("meta.time", ["label", "meta"])
     ('meta', ['time'])
@@ -34,24 +34,24 @@ def split_path(path: str, columns: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def check_path(path: str, schema: pa.Schema) -> None:
-    """Make sure that records of a schema have a field.
+    """Check that a schema has a field.
 
     Raises
     ------
     UsageError
-        Otherwise.
+        When it has not.
     """
     column, fields = split_path(path, schema.names)
     kind = schema.field(schema.names.index(column)).type
     for name in fields:
-        place = kind.get_field_index(name) if pt.is_struct(kind) else -1
-        if place < 0:
+        index = kind.get_field_index(name) if pt.is_struct(kind) else -1
+        if index < 0:
             raise UsageError(f"column {path!r}: there is no field {name!r} in {kind}")
-        kind = kind.field(place).type
+        kind = kind.field(index).type
 
 
 def dotted(path: str) -> str:
-    """Return a path with dots between its parts.
+    """Return a path with dots as separators.
 
     >>> dotted("/meta/time")
     'meta.time'
@@ -60,5 +60,5 @@ def dotted(path: str) -> str:
 
 
 def unknown_column(name: str, columns: Iterable[str]) -> UsageError:
-    """Return the error for a column that is not there."""
+    """Return the error for a missing column."""
     return UsageError(f"there is no column {name!r}; there are: {', '.join(columns) or 'none'}")

@@ -1,4 +1,4 @@
-"""Bad records as lines of JSON: where each stood, what is wrong with it, and its text or bytes."""
+"""Bad records as lines of JSON: input, line number, reason, and text or bytes."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _PIECE_BYTES = 4 << 20
 def encode_records(
     name: str, lines: NDArray[np.int64], reasons: Sequence[str], records: pa.Array, ending_bytes: int
 ) -> Iterator[tuple[int, memoryview]]:
-    """Yield the lines of some records in pieces of about 4 MiB, each with the number of its first record's line.
+    """Yield JSON lines in pieces of about 4 MiB, each with the line number of its first record.
 
     Parameters
     ----------
     name
-        The input.
+        Name of the input.
     lines
-        Line of each record in the input, from 1.
+        Line number of each record, from 1.
     reasons
-        What is wrong with each.
+        Reason for each record.
     records
         A large_binary array.
     ending_bytes
-        How many bytes end each record; they are left out.
+        Length of the separator at the end of each record; it is left out.
     """
     import pyarrow.compute as pc
 
@@ -43,7 +43,7 @@ def encode_records(
 
 
 def _cut(records: pa.Array) -> Iterator[tuple[int, int]]:
-    """Yield bounds of pieces that are not larger than need be."""
+    """Yield bounds of pieces of about `_PIECE_BYTES`."""
     from recshuf.records.arrow_views import view_offsets
 
     ends = view_offsets(records)
@@ -82,6 +82,6 @@ def _encode(name: str, lines: NDArray[np.int64], reasons: Sequence[str], records
 
 
 def _quote(name: str) -> str:
-    """Return a name as JSON; bytes of it that are no UTF-8, which Python carries as surrogates, as escapes."""
+    """Return a name as a JSON string; bytes that are not UTF-8 are escaped."""
     text = json.dumps(name, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(name)

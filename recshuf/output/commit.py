@@ -1,4 +1,4 @@
-"""The commit: finished shards get the output's name, in one step wherever the file system can do that."""
+"""The commit: renames finished shards to the output, atomically if the file system can."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def commit(work: WorkFolder, manifest: Manifest | None) -> None:
-    """Put all shards, which have been synced, in place, unless the run that is continued has done so.
+    """Put all synced shards in place, unless an earlier run has done so.
 
     Parameters
     ----------
     manifest
-        That of a directory; None where the output is a file.
+        None if the output is a file.
 
     Raises
     ------
     OutputError
-        When that fails. The output is as it was, or a directory without a manifest that ``--resume`` completes.
+        When that fails. The output is then as it was, or a directory without a manifest; ``--resume`` completes it.
     """
     shards, target = work.shards, work.shards.target
     if shards.are_committed:
@@ -36,15 +36,15 @@ def commit(work: WorkFolder, manifest: Manifest | None) -> None:
             _place_directory(work, manifest)
         else:
             shard = shards.folder / target.name
-            _note_place(work, shard)
+            _note_inode(work, shard)
             shard.rename(target)
         sync(target.parent)
     except OSError as error:
         raise write_error(error, str(shards.destination.path), target.parent) from error
 
 
-def _note_place(work: WorkFolder, path: Path) -> None:
-    """Note in the journal the inode that the output's name is to lead to."""
+def _note_inode(work: WorkFolder, path: Path) -> None:
+    """Journal the inode that the output will have."""
     found = path.stat()
     work.journal.append({"commit": [found.st_dev, found.st_ino]})
 
@@ -56,7 +56,7 @@ def _place_directory(work: WorkFolder, manifest: Manifest) -> None:
     if not is_new:
         copy_access(target, folder)
     sync(folder)
-    _note_place(work, folder)
+    _note_inode(work, folder)
     if is_new:
         folder.rename(target)
         return
@@ -69,17 +69,17 @@ def _place_directory(work: WorkFolder, manifest: Manifest) -> None:
 
 
 def _replace_files(work: WorkFolder, manifest: Manifest) -> None:
-    """Put the shards into a directory that cannot be exchanged, instead of those of an earlier run.
+    """Replace the shards in a directory that cannot be exchanged.
 
-    The manifest goes first and comes last: a directory that has one is whole. Each step can be taken again, so that a
-    later run completes what this one began.
+    The old manifest is deleted first and the new one moved last: a directory with a manifest is complete. Each step can
+    be repeated, so that a later run can complete the commit.
     """
     folder, target = work.shards.folder, work.shards.target
     previous = work.journal.last("moving")
     if previous is None:
         previous = sorted(work.shards.destination.previous_names())
         work.journal.append({"moving": previous})
-        sync(work.journal.path)  # without it, nobody could tell what the directory was to become
+        sync(work.journal.path)  # a later run needs this entry to complete the commit
     (target / MANIFEST_NAME).unlink(missing_ok=True)
     for name in {Path(name).name for name in previous} - {shard.name for shard in manifest.shards}:
         if (target / name).is_file():
@@ -87,4 +87,4 @@ def _replace_files(work: WorkFolder, manifest: Manifest) -> None:
     for name in sorted(os.listdir(folder), key=lambda name: name == MANIFEST_NAME):  # noqa: PTH208
         (folder / name).rename(target / name)
     sync(target)
-    _note_place(work, target)
+    _note_inode(work, target)

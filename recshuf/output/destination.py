@@ -1,4 +1,4 @@
-"""Where the output goes, and what may be replaced there."""
+"""The destination of the output, and the check that it may be written."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from recshuf.system.paths import real_path, write_error
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-_LONGEST_NAME = 240  # of the 255 bytes that file systems allow
+_LONGEST_NAME = 240  # file systems allow 255 bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where the output goes: a directory of shards or one file."""
+    """A directory of shards or one file."""
 
     path: Path
     is_directory: bool
 
     @classmethod
     def of(cls, output: str, *, wants_shards: bool) -> Destination:
-        """Return what an OUTPUT argument means: a directory if it ends in ``/``, is one, or gets shards."""
+        """Parse an OUTPUT argument: a directory if it ends in ``/``, is one, or an option asks for shards."""
         path = Path(output)
         return cls(path, is_directory=wants_shards or output.endswith("/") or path.is_dir())
 
     @property
     def is_stream(self) -> bool:
-        """Tell whether the path is a device or a pipe: it is written to, and never replaced."""
+        """Tell whether the path is a device or a pipe, which is written to and never replaced."""
         return self.path.exists() and not self.path.is_file() and not self.path.is_dir()
 
     @property
     def work_folder(self) -> Path:
-        """The folder in which the output is made: beside it, or inside where it is a file system of its own."""
+        """The work folder: beside the output, or inside it if it cannot be renamed, such as a mount point."""
         path = real_path(self.path)
         if self.is_directory and path.is_dir() and not _can_replace(path):
             return path / ".recshuf"
@@ -62,7 +62,7 @@ class Destination:
             raise write_error(error, str(self.path)) from error
 
     def check(self, *, overwrite: bool) -> None:
-        """Refuse an output that would be damaged.
+        """Refuse an output that must not be written.
 
         Raises
         ------
@@ -93,7 +93,7 @@ class Destination:
             )
 
     def previous_names(self) -> set[str]:
-        """Return the names of the files that an earlier run put into the directory, by its manifest."""
+        """Return the names of the files of an earlier run, from its manifest."""
         try:
             manifest = Manifest.read(self.path)
         except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
-"""The journal of a run: what it was asked, and which of its tasks are finished, so that a later run can go on.
+"""The journal of a run: its job and finished tasks, so that a later run can continue.
 
-One line for each entry: the xxh3 checksum of the rest in hexadecimal digits, a space, and a JSON object. The first entry
-says what the run does; each of the others names a finished task. An entry is written when the files it speaks of are.
+Each entry is a line: the xxh3 checksum of the rest in hexadecimal digits, a space, and a JSON object. The first entry
+describes the job; each other one names a finished task. An entry is written after its files.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ Entry = dict[str, Any]
 
 
 class Journal:
-    """The journal in a work folder: what an earlier run has written, and what this one appends, in many threads."""
+    """The journal in a work folder: reads the entries of an earlier run, and appends new ones from many threads."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.header: Entry | None = None
         """The first entry."""
         self.entries: list[Entry] = []
-        """Those of the earlier run; empty where none is continued."""
+        """Entries of the earlier run; empty for a new run."""
         self._has_finished = False
         self._lock = threading.Lock()
         self._ends_well = False
-        """Whether the last entry is known to have its end."""
+        """Whether the last entry is known to be complete."""
 
     def load(self) -> int:
-        """Read the entries of an earlier run, and return how many of them name something finished.
+        """Read the entries of an earlier run, and return the number of finished tasks.
 
         Raises
         ------
@@ -46,28 +46,28 @@ class Journal:
         self.header = self.entries[0] if self.entries else None
         return sum(map(_is_finished, self.entries))
 
-    def forget(self) -> None:
-        """Drop what was loaded."""
+    def clear(self) -> None:
+        """Drop the loaded entries."""
         self.entries, self.header = [], None
 
     @property
     def is_resumable(self) -> bool:
-        """Whether a later run could go on from here."""
+        """Whether a later run can continue from here."""
         return bool(self.entries) or self._has_finished
 
     def last(self, key: str) -> Any:
-        """Return what the last entry of the earlier run with a key says; None where there is none."""
+        """Return the value of a key in the last entry that has it; None if none has."""
         return next((entry[key] for entry in reversed(self.entries) if key in entry), None)
 
     def note(self, entry: Entry) -> None:
-        """Write an entry whose files are written; as `append`, but raise an `OutputError` when that fails."""
+        """Do what `append` does, but raise an `OutputError` on failure."""
         try:
             self.append(entry)
         except OSError as error:
             raise write_error(error, str(self.path), self.path.parent) from error
 
     def append(self, entry: Entry) -> None:
-        """Write an entry.
+        """Append an entry; its files must be written.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class Journal:
         """
         text = json.dumps(entry, ensure_ascii=True, sort_keys=True).encode()
         with self._lock, self.path.open("ab", buffering=0) as file:
-            # What an earlier run was writing when it was killed may lack its end.
+            # The last entry of a killed run may be incomplete.
             start = b"" if self._ends_well or not file.tell() or self._ends_in_newline() else b"\n"
             line = memoryview(start + b"%016x %s\n" % (xxhash.xxh3_64_intdigest(text), text))
             self._ends_well = False
@@ -93,9 +93,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[Entry]:
-    """Return the entries of a journal; those that do not read back as they were written are left out.
-
-    Without its first entry, a journal has none.
+    """Return the entries of a journal, without damaged ones; none if the first one is damaged.
 
     Raises
     ------
@@ -111,7 +109,7 @@ def read_journal(path: Path) -> list[Entry]:
 
 
 def _is_finished(entry: Entry) -> bool:
-    """Tell whether an entry names a pile set, a shard, or an output of which files are being replaced."""
+    """Tell whether an entry names a pile set, a shard, or a commit in progress."""
     return not entry.keys().isdisjoint(("set", "shard", "moving"))
 
 

@@ -1,4 +1,4 @@
-"""The manifest of an output: what a run did, beside its shards; and in what the files there differ from it."""
+"""The manifest beside the shards of a run, and its comparison with the files there."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ MANIFEST_NAME = "recshuf.json"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The manifest of a folder of shards. Fields with a default, but `added`, are written and not read."""
+    """The manifest of a folder of shards. `read` sets only the fields without a default, and `added`."""
 
     folder: Path
-    """Where the shards lie."""
+    """Folder of the shards."""
     to: str
     """Format of the shards."""
     inputs: tuple[FileReport, ...]
-    """Read without their sizes."""
+    """`read` leaves out their sizes."""
     shards: tuple[FileReport, ...]
     added: tuple[str, ...] = ()
-    """Columns of the shards that say where records were read, and are not those of the inputs."""
+    """Provenance columns of the shards, which the inputs do not have."""
     format: str = ""
     """Format of the inputs."""
     seed: int = 0
     schema: pa.Schema | None = None
-    """Fields of a record, in table form where it has one."""
+    """Schema of the records, in table form if there is one."""
     counts_quarantined: bool = False
-    """Whether inputs are written with the number of records set aside."""
+    """Whether to write the number of quarantined records of each input."""
 
     @property
     def path(self) -> Path:
@@ -50,14 +50,14 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest | None:
-        """Return the manifest of a folder; None where it has none.
+        """Return the manifest of a folder; None if it has none.
 
         Raises
         ------
         OSError
             When it cannot be read.
         ValueError
-            When it cannot be understood.
+            When it is not a valid manifest.
         """
         try:
             text = (folder / MANIFEST_NAME).read_text(encoding="utf-8-sig", errors="surrogateescape")
@@ -103,12 +103,12 @@ class Manifest:
         sync(self.path)
 
     def find_present(self) -> list[str]:
-        """Return the paths of the shards that are there."""
+        """Return the paths of the shards that exist."""
         paths = [self.folder / shard.name for shard in self.shards]
         return [str(path) for path in paths if path.is_file()]
 
     def compare_files(self) -> list[str]:
-        """Return in what the files of the folder differ from the manifest; other files than of records are left out."""
+        """Describe differences between the record files of the folder and the manifest."""
         named = {shard.name for shard in self.shards}
         found = []
         for shard in self.shards:
@@ -123,12 +123,12 @@ class Manifest:
         return found + [f"{self.folder / name}: is not named in the manifest" for name in foreign]
 
     def compare_format(self, to: str) -> list[str]:
-        """Return in what the format of the shards differs from the manifest."""
+        """Describe a difference between the format of the shards and the manifest."""
         difference = f"{self.path}: says that the shards are {self.to}, and they are read as {to}"
         return [difference] if to != self.to else []
 
     def compare_counts(self, names: Sequence[str], records: Sequence[int], input_records: int) -> list[str]:
-        """Return in what the numbers of records, as read, differ from the manifest."""
+        """Describe differences between the record counts, as read, and the manifest."""
         found = dict(zip((Path(name).name for name in names), records, strict=True))
         differences = [
             f"{self.folder / shard.name}: has {found[shard.name]:,} records, and {shard.records:,} in the manifest"

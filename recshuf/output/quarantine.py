@@ -1,4 +1,4 @@
-"""Bad records, set aside: in a nameless file while the run goes on, in the user's file, in order, at its end."""
+"""The quarantine of bad records: an unnamed file during the run, the user's file, in input order, at its end."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ _COPY_BYTES = 1 << 20
 
 
 class _Block(NamedTuple):
-    """Lines of JSON for bad records of one input, with nothing of another block between them."""
+    """Consecutive JSON lines of bad records of one input."""
 
     input_index: int
     first_line: int
-    place: int
-    """Where they begin among the parts."""
+    offset: int
+    """Byte offset in the unnamed file."""
     byte_count: int
     checksum: int
     """xxh3."""
 
 
 class Quarantine:
-    """Bad records of one run. Written to from many threads.
+    """The bad records of one run. Many threads may call `put`.
 
-    Nothing is left for a later run: one that is continued looks at all records again.
+    A continued run observes all records again, so that nothing is kept for it.
 
     Parameters
     ----------
     path
-        The file to make of them.
+        File to write.
     folder
-        Where they lie until then, in a file without a name.
+        Folder of the unnamed file.
     names
-        The inputs as messages show them.
+        Names of the inputs.
     run
-        What tells this run from others; the same in one that is continued.
+        Identifier of the run; a continued run has the same.
     header_lines
-        Lines of each input before its row 0.
+        Number of header lines of each input.
     separator_bytes
-        Length of what ends each record.
+        Length of the separator of records.
 
     Raises
     ------
@@ -76,7 +76,7 @@ class Quarantine:
     ) -> None:
         self.path = path
         self.counts = [0] * len(names)
-        """Records set aside, for each input."""
+        """Number of bad records of each input."""
         self._target = real_path(path)
         self._folder = folder
         self._names = names
@@ -124,16 +124,16 @@ class Quarantine:
             raise self._error(error, self._folder) from error
 
     def finish(self) -> None:
-        """Put the file in place: all that was set aside, in the order of inputs and lines.
+        """Write all bad records to the file, in the order of inputs and lines.
 
-        It replaces what is there, until `withdraw`.
+        Replaces an existing file; `withdraw` restores it.
 
         Raises
         ------
         OutputError
             When it cannot be written.
         PileError
-            When records do not read back as they were written.
+            When the unnamed file is damaged.
         """
         try:
             self._merge()
@@ -154,8 +154,8 @@ class Quarantine:
             os.fsync(whole.fileno())
 
     def _copy(self, block: _Block, whole: BinaryIO) -> None:
-        """Append a block, and make sure that it is as it was written."""
-        self._parts.seek(block.place)
+        """Append a block, and verify its checksum."""
+        self._parts.seek(block.offset)
         digest, left = xxhash.xxh3_64(), block.byte_count
         while left and (text := self._parts.read(min(left, _COPY_BYTES))):
             digest.update(text)
@@ -167,17 +167,17 @@ class Quarantine:
             )
 
     def settle(self) -> None:
-        """Keep the file, since the run has come to its end."""
+        """Keep the file: the run has succeeded."""
         self._is_placed = False
         with suppress(OSError):
             self._previous.unlink()
 
     def close(self) -> None:
-        """Delete what is set aside. Idempotent."""
+        """Delete the unnamed file. Idempotent."""
         self._parts.close()
 
     def withdraw(self) -> None:
-        """Bring back what stood in the place of the file, unless the run has come to its end. Idempotent."""
+        """Restore the previous file, unless `settle` was called. Idempotent."""
         with suppress(OSError):
             self._unfinished.unlink(missing_ok=True)
         if not self._is_placed:
@@ -194,19 +194,19 @@ class Quarantine:
 
 
 def check_path(path: Path, inputs: Sequence[Path], output: Path | None, *, overwrite: bool) -> None:
-    """Make sure that bad records can go to a file.
+    """Check that bad records can be written to a file.
 
     Parameters
     ----------
     inputs
-        All that are read.
+        Paths of all inputs.
     output
-        File or directory of the shards; None for a stream.
+        File or directory of the output; None for a stream.
 
     Raises
     ------
     UsageError
-        When it is an input or the output, exists and may not be replaced, or can be no file.
+        When it is an input or in the output, exists and may not be replaced, or is not a regular file.
     """
     option, target = f"--on-bad-record quarantine:{path}", real_path(path)
     if not target.parent.is_dir():
@@ -222,7 +222,7 @@ def check_path(path: Path, inputs: Sequence[Path], output: Path | None, *, overw
 
 
 def _link(path: Path, other: Path) -> None:
-    """Give a file a second name; where files have only one, the other one."""
+    """Hard-link a file to another name, or rename it if the file system has no hard links."""
     try:
         os.link(path, other)
     except OSError:

@@ -1,4 +1,4 @@
-"""The files of shards: where each is written, and where it lies once it has been put in place."""
+"""Paths of shards, before and after the commit."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class ShardFiles:
     Parameters
     ----------
     folder
-        Where they are written.
+        Folder to write them in.
     journal
-        Journal of the run, which shows whether the run that is continued had put them in place.
+        Journal of the run, which shows whether an earlier run committed them.
     """
 
     def __init__(self, folder: Path, destination: Destination, journal: Journal) -> None:
         self.folder = folder
         self.destination = destination
         self.target = real_path(destination.path)
-        """The file or folder that they become."""
+        """The output, with links resolved."""
         self._journal = journal
 
     @property
     def are_committed(self) -> bool:
-        """Whether the run that is continued had put them in place."""
+        """Whether an earlier run committed them."""
         try:
             found = self.target.stat()
         except OSError:
@@ -43,18 +43,18 @@ class ShardFiles:
         return any(entry.get("commit") == [found.st_dev, found.st_ino] for entry in self._journal.entries)
 
     def path_of(self, shard: int, suffix: str) -> Path:
-        """Return where shard number `shard` is to be written."""
+        """Return the path to write shard number `shard` to."""
         is_directory = self.destination.is_directory
         return self.folder / (f"shard-{shard:05d}{suffix}" if is_directory else self.target.name)
 
     def written_path(self, shard: int, suffix: str) -> Path:
-        """Return where a shard of the run that is continued is."""
+        """Return the path of a shard of an earlier run."""
         path = self.path_of(shard, suffix)
         return self.written / path.name if self.destination.is_directory else self.written
 
     @property
     def written(self) -> Path:
-        """The file or folder that holds what is written."""
+        """The file or folder that holds the written shards."""
         if self.are_committed:
             return self.target
         return self.folder if self.destination.is_directory else self.folder / self.target.name

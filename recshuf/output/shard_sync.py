@@ -1,4 +1,4 @@
-"""Keeps the shards that are finished: each is synced, and noted in the journal, while the next ones are written."""
+"""Syncs finished shards to disk in the background, while the next ones are written."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class FinishedShard:
     path: Path
     digest: Digest
     schema: pa.Schema | None
-    """Table form of its records; None where they were not converted."""
+    """Table schema of its records; None if they were not converted."""
 
 
 class ShardSyncer:
-    """Syncs and notes shards in one thread.
+    """Syncs shards in one thread.
 
-    All that wait at once are begun before the first of them is synced, so that what the file system writes down of them
-    at that sync holds for the others, too.
+    Starts to write all waiting shards before it syncs the first, so that one commit of the file system's journal serves
+    them all.
 
     Parameters
     ----------
     on_synced
-        Called with each shard once it is on its device; None for nothing to call.
+        Called with each synced shard; may be None.
     drop_page_cache
         Drop each shard from the page cache once it is synced.
     """
@@ -53,30 +53,30 @@ class ShardSyncer:
         self._is_closed = False
 
     def add(self, shard: FinishedShard) -> None:
-        """Have a shard kept. Many threads may.
+        """Queue a shard. Many threads may call this.
 
         Raises
         ------
         OSError, OutputError
-            When an earlier one could not be.
+            When an earlier shard failed.
         """
         self._raise_problem()
         self._waiting.append(shard)
-        self._pool.submit(self._keep_waiting)
+        self._pool.submit(self._sync_waiting)
 
     def finish(self) -> None:
-        """Wait until all shards are kept; no more are taken then.
+        """Wait until all shards are synced; `add` must not be called afterwards.
 
         Raises
         ------
         OSError, OutputError
-            When one could not be.
+            When a shard failed.
         """
         self._pool.shutdown()
         self._raise_problem()
 
     def close(self) -> None:
-        """Keep no more shards, and wait for the one that is being kept. Idempotent."""
+        """Drop waiting shards, and wait for the current one. Idempotent."""
         self._is_closed = True
         self._pool.shutdown()
 
@@ -84,15 +84,15 @@ class ShardSyncer:
         if self._problem is not None:
             raise self._problem
 
-    def _keep_waiting(self) -> None:
+    def _sync_waiting(self) -> None:
         shards = [self._waiting.popleft() for _ in range(len(self._waiting))]
         try:
-            for step in (self._begin, self._keep):
+            for step in (self._begin, self._sync):
                 for shard in shards:
                     if self._is_closed:
                         return
                     step(shard)
-        except BaseException as error:  # raised again in the thread that adds or finishes
+        except BaseException as error:  # raised again in `add` and `finish`
             self._is_closed = True
             self._problem = error
 
@@ -100,7 +100,7 @@ class ShardSyncer:
     def _begin(shard: FinishedShard) -> None:
         begin_writing(shard.path)
 
-    def _keep(self, shard: FinishedShard) -> None:
+    def _sync(self, shard: FinishedShard) -> None:
         sync(shard.path)
         if self._on_synced is not None:
             self._on_synced(shard)

@@ -1,10 +1,10 @@
-"""The work folder of a run, where everything is made before it is put in place.
+"""The work folder of a run, which holds everything until the commit.
 
-It lies beside the output under a name that begins with a dot, so that a rename puts everything in place at once:
+It lies beside the output, so that a rename puts everything in place at once. Its name begins with a dot:
 
     journal.jsonl  shards/  piles/  quarantine/  old/ (only in folders of earlier versions)
 
-A run that dies leaves it behind, and a later one can go on from it.
+A run that dies leaves it behind, and a later run can continue from it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _OWN_NAMES = frozenset(("journal.jsonl", "shards", "piles", "quarantine", "old"))
 PILES_PREFIX = "recshuf-piles-"
-"""What a folder of pile sets outside the work folder begins with."""
+"""Prefix of folders of pile sets outside the work folder."""
 
 
 class WorkFolder:
@@ -44,15 +44,15 @@ class WorkFolder:
         self._lock: int | None = None
 
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
-        """Make the folder, or take over the one that is there, and lock it.
+        """Make the folder or take over an existing one, and lock it.
 
         Parameters
         ----------
         warn
-            Called with a sentence when something is removed that an earlier run left.
+            Called with a message when the remains of an earlier run are removed.
         resumes
-            Whether what a dead run left is taken over. Without, it is an error if tasks are finished in it, and
-            removed with a warning if not.
+            Whether to take over the folder of a dead run. If not, finished tasks in it are an error, and a folder
+            without any is removed with a warning.
 
         Raises
         ------
@@ -87,19 +87,19 @@ class WorkFolder:
         if finished and self.shards.are_committed:
             warn(f"{self.path}: removed; its run had put everything in place and then died")
         elif finished:
-            self.journal.forget()
+            self.journal.clear()
             raise OutputError(
-                f"{self._name}: an unfinished run left {self.path}, finished parts: {finished}; give --resume to go on "
-                "from there, or delete that folder to start anew"
+                f"{self._name}: an unfinished run left {self.path}, finished parts: {finished}; give --resume to "
+                "continue it, or delete that folder to start anew"
             )
         elif names:
-            warn(f"{self.path}: removed; it was left by a run that died before any part was finished")
+            warn(f"{self.path}: removed; it was left by a run that died before it finished any part")
         self._clear()
 
     def _make_shard_folder(self) -> None:
         with suppress(FileExistsError):
             self.shards.folder.mkdir()
-        if not stat.S_ISDIR(self.shards.folder.lstat().st_mode):  # such as a link to elsewhere
+        if not stat.S_ISDIR(self.shards.folder.lstat().st_mode):  # for example a link
             raise self._foreign(self.shards.folder.name)
 
     def _foreign(self, name: str) -> OutputError:
@@ -110,7 +110,7 @@ class WorkFolder:
     def _clear(self) -> None:
         """Delete everything in the folder, and the scratch files that its journal names."""
         self._remove_piles()
-        self.journal.forget()
+        self.journal.clear()
         for path in self.path.iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -119,20 +119,20 @@ class WorkFolder:
 
     def _remove_piles(self) -> None:
         piles = Path((self.journal.header or {}).get("piles") or "")
-        # Whatever a journal says, nothing is deleted but a folder that has the name and the owner of one of ours.
+        # Deletes only a folder with our prefix and owner, whatever the journal says.
         is_named = piles.name.startswith(PILES_PREFIX)
         if is_named and piles.is_dir() and not piles.is_symlink() and is_own(piles.stat()):
             shutil.rmtree(piles, ignore_errors=True)
 
     def remove(self) -> None:
-        """Delete the folder, what is in it, and parents that were made and not used. Idempotent."""
+        """Delete the folder, its content, and empty parents that this run made. Idempotent."""
         if self._lock is not None:
             self._remove_piles()
             shutil.rmtree(self.path, ignore_errors=True)
             self.release()
 
     def _leave(self) -> None:
-        """Give up an attempt to enter the folder, and delete it if there is nothing in it."""
+        """Abandon an attempt to enter the folder, and delete it if it is empty."""
         if self._lock is not None and not self.journal.path.exists():
             for folder in (self.shards.folder, self.path):
                 with suppress(OSError):
@@ -140,11 +140,11 @@ class WorkFolder:
         self.release()
 
     def release(self) -> None:
-        """Leave the folder as it is, for a later run. Idempotent."""
+        """Unlock the folder and keep it for a later run. Idempotent."""
         lock, self._lock = self._lock, None
         if lock is not None:
-            with suppress(OSError):  # the lock is given up all the same
+            with suppress(OSError):  # the lock is released anyway
                 os.close(lock)
         for folder in reversed(self._made_parents):
-            with suppress(OSError):  # most often, since something is in it
+            with suppress(OSError):  # mostly because it is not empty
                 folder.rmdir()

@@ -1,4 +1,4 @@
-"""Codecs: the bytes of a slice of records on disk."""
+"""Codecs between records and the bytes of a slice on disk."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RecordCodec(ABC):
     """Turns slices of records of one native schema into bytes and back."""
 
     overhead_bytes = 0
-    """What a slice costs on disk beside its records."""
+    """Bytes of a slice without records."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -41,16 +41,16 @@ class RecordCodec(ABC):
 
     @abstractmethod
     def count_bytes(self, batch: pa.RecordBatch, edges: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the bytes of the records themselves in each range ``edges[k]:edges[k + 1]``.
+        """Return the bytes of the records in each range ``edges[k]:edges[k + 1]``.
 
-        That is without keys and, in the flat layout, without offsets.
+        Excludes keys and, in the flat layout, offsets.
         """
 
     @abstractmethod
     def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
-        """Return, for each range ``bounds[k]:bounds[k + 1]``, the buffers that make its slice.
+        """Return the buffers of a slice for each range ``bounds[k]:bounds[k + 1]``.
 
-        The buffers are views of `records` where the layout allows.
+        They are views of `records` if the layout allows.
         """
 
     @abstractmethod
@@ -121,7 +121,7 @@ class FlatCodec(RecordCodec):
 
     @staticmethod
     def _read_column(kind: pa.DataType, reader: _SliceReader, edges: NDArray[np.int64]) -> pa.Array:
-        """Return a column, of which each slice holds the rows between two edges."""
+        """Read a column; slice k holds its rows ``edges[k]:edges[k + 1]``."""
         count = int(edges[-1])
         if pa.types.is_fixed_size_binary(kind):
             content = reader.read(edges * kind.byte_width)
@@ -133,14 +133,14 @@ class FlatCodec(RecordCodec):
 
 
 class _SliceReader:
-    """Reads what several slices hold of one thing after the other, joined."""
+    """Reads the same part of several slices, joined."""
 
     def __init__(self, slices: list[NDArray[np.uint8]]) -> None:
         self._slices = slices
         self._offsets = [0] * len(slices)
 
     def read(self, edges: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return the next bytes of all slices: of slice k as many as are between edges k and k + 1."""
+        """Return the next ``edges[k + 1] - edges[k]`` bytes of each slice k."""
         ends = [start + size for start, size in zip(self._offsets, np.diff(edges).tolist(), strict=True)]
         parts = [data[start:end] for data, start, end in zip(self._slices, self._offsets, ends, strict=True)]
         self._offsets = ends
@@ -150,7 +150,7 @@ class _SliceReader:
 class IpcCodec(RecordCodec):
     """Codec of any other schema: one Arrow IPC message for each slice.
 
-    Dictionaries do not travel with an IPC batch, so that dictionary columns travel as their values.
+    An IPC batch has no dictionaries, so dictionary columns are stored as their values.
     """
 
     def __init__(self, schema: pa.Schema) -> None:

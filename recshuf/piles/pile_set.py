@@ -1,12 +1,12 @@
 """Pile sets: files in which records wait between the passes.
 
-A pile set is one file of R regions. Each is for one pile, or for several small ones that follow each other, with room
-for what is expected to fall into them and six standard deviations more. A region holds slices one behind the other.
+A pile set is one file of R regions. A region holds the slices of one pile, or of several consecutive small ones. Its
+capacity is the expected size and six standard deviations more.
 
-A slice is what one batch contributes to one region, its records grouped by pile and else in their old order; its first
-row is that of the batch, so that slices sorted by (input, first row) hold a pile's records in the order of the inputs.
-A region that is full goes on in an extent at the end of the file. A set that is complete gets an index of all its parts
-at the end, by which a later run can adopt it:
+A slice holds the records of one batch for one region, grouped by pile and else in input order. It carries the first row
+of the batch: slices sorted by (input, first row) hold a pile's records in the order of the inputs. A full region
+continues in an extent at the end of the file. A complete set ends in an index of all parts, by which a later run can
+adopt it:
 
     magic (8) | regions R (8) | piles M (8) | parts n (8) | compression (8) | n x (region, start, bytes) (24 n) | records
     of each region (8 R) | bytes of its slices before compression (8 R) | records, bytes and fingerprints of each pile
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from recshuf.piles.slices import Origin, Slice
 
 _SHORT_BYTES = 32 << 10
-"""A slice that takes less time to copy than the call that writes it."""
+"""Shorter slices take less time to copy than the call that writes them."""
 _MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
 _INDEX = struct.Struct("<8sQQQQ")
 _CHECKSUM = struct.Struct("<Q")
@@ -55,7 +55,7 @@ class PileSet:
     descriptor, path
         The file, which belongs to `scratch`.
     compression
-        How slices are compressed, one of `SPILL_COMPRESSIONS`.
+        Compression of slices, one of `SPILL_COMPRESSIONS`.
     sums
         Records in each region, and bytes of its slices before compression, shape ``(2, R)``.
     """
@@ -77,18 +77,18 @@ class PileSet:
         self._counts, self._byte_counts = sums
         self._lock = threading.Lock()
         self._turn = threading.Lock()
-        """Held while short slices are written: threads that both make many short calls wait for the interpreter each time."""
+        """Held while short slices are written, because concurrent short calls compete for the interpreter lock."""
 
     @classmethod
     def create(
         cls, scratch: Scratch, capacities: NDArray[np.int64], compression: str, name: str | None = None
     ) -> PileSet:
-        """Return a new set with so many bytes set aside for each region.
+        """Create a set with `capacities` bytes reserved for the regions.
 
         Parameters
         ----------
         name
-            What the file is called, if a later run may adopt it.
+            File name, if a later run may adopt the set.
 
         Raises
         ------
@@ -100,12 +100,12 @@ class PileSet:
 
     @classmethod
     def adopt(cls, scratch: Scratch, name: str, index_offset: int) -> tuple[PileSet, Digests]:
-        """Take over a set of an earlier run, compressed as it is, and return it with the digests of its piles.
+        """Open and verify a set of an earlier run, and return it with the digests of its piles.
 
         Raises
         ------
         PileError
-            When the file is not there, or any part of it does not read back as it was written.
+            When the file is missing or damaged.
         """
         try:
             descriptor, path = scratch.reopen(name)
@@ -138,7 +138,7 @@ class PileSet:
         try:
             with self._turn if sum(sizes) < len(sizes) * _SHORT_BYTES else nullcontext():
                 for region, buffers, count in zip(regions, slices, counts, strict=True):
-                    # One at a time: memory has no room for a whole batch that is compressed.
+                    # One at a time: a whole compressed batch would exceed the memory limit.
                     framed = self._format.frame(buffers, count, origin)
                     size = sum(map(len, framed))
                     _write_fully(self._descriptor, framed, self._regions.reserve(region, size), size)
@@ -156,11 +156,11 @@ class PileSet:
         Parameters
         ----------
         digests
-            What was added to each pile.
+            Digests of the records added to each pile.
         given
-            Records added to the piles of each region. Regions beyond these may have been dropped.
+            Records added to the piles of each region. Later regions may have been dropped.
         set_index
-            What errors call the set.
+            Number of the set, for errors.
 
         Raises
         ------
@@ -185,7 +185,7 @@ class PileSet:
         return self._regions.end
 
     def region_bytes(self, region: int) -> int:
-        """Return the bytes of a region's slices, as they are before compression."""
+        """Return the bytes of a region's slices before compression."""
         return int(self._byte_counts[region])
 
     def read(self, region: int) -> Iterator[Slice]:
@@ -194,14 +194,14 @@ class PileSet:
         Raises
         ------
         PileError
-            When a slice does not read back as it was written.
+            When a slice is damaged.
         """
         for start, used in self._regions.parts(region):
             content = _read_fully(self._descriptor, start, used, self._path)
             yield from self._format.parse(content, self._path, region)
 
     def close(self) -> None:
-        """Close the file; it is gone then, unless it has a name. Idempotent."""
+        """Close the file; an unnamed file is then deleted. Idempotent."""
         self._scratch.release(self._descriptor)
 
 

@@ -1,4 +1,4 @@
-"""Reading a filled pile store: which piles can be loaded together, and their records."""
+"""Reads a filled pile store."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class PileReader:
     Parameters
     ----------
     store
-        Filled, and closed with this.
+        Filled; `close` closes it.
     name
-        What errors call the store, where it is a part of another.
+        Suffix of pile names in errors, for a part of another store.
     """
 
     def __init__(self, store: PileStore, name: str = "") -> None:
@@ -37,7 +37,7 @@ class PileReader:
         self._name = name
 
     def digest(self, piles: range) -> Digest:
-        """Return the digest of everything that was added to piles that follow each other."""
+        """Return the digest of the records added to consecutive piles."""
         return self._store.digests.sum(piles)
 
     def is_resident(self, pile: int) -> bool:
@@ -45,7 +45,7 @@ class PileReader:
         return pile < self._store.resident.pile_count
 
     def runs(self, first: int = 0) -> Iterator[range]:
-        """Yield the least that can be loaded, from pile `first` on: piles in memory one by one, others by region."""
+        """Yield the smallest runs that can be loaded, from pile `first` on: single piles in memory, regions on disk."""
         resident = self._store.resident.pile_count
         for pile in range(first, resident):
             yield range(pile, pile + 1)
@@ -53,26 +53,23 @@ class PileReader:
         yield from map(self._layout.piles, self._layout.find(spilled))
 
     def run_bytes(self, piles: range) -> int:
-        """Return the bytes that the records of a run take."""
+        """Return the bytes of the records of a run."""
         if self.is_resident(piles.start):
             return self._store.resident.pile_bytes(piles.start)
         (region,) = self._layout.find(piles)
         return self._store.spilled.region_bytes(region)
 
     def load(self, piles: range) -> Records | None:
-        """Return the records of runs that follow each other, all in memory or none, in the order of the inputs.
+        """Return the records of consecutive runs in input order; None if there are none.
 
-        Returns
-        -------
-        Records | None
-            None where there are none.
+        The runs must be all in memory or all on disk.
 
         Raises
         ------
         CheckError
-            When they are not the ones that were added to these piles.
+            When they are not the records added to these piles.
         PileError
-            When they do not read back as they were written.
+            When spilled records are damaged.
         """
         if self.is_resident(piles.start):
             parts = [kept.take(piles) for kept in self._store.resident.find(piles)]
@@ -120,7 +117,7 @@ class PileReader:
             yield set_index, piece.origin, records
 
     def _blame(self, piles: range) -> CheckError:
-        """Return the error for the first run that does not hold what it should."""
+        """Return the error for the first run that does not hold the records added to it."""
         for run in self.runs(piles.start):
             if run.start >= piles.stop:
                 break
@@ -134,5 +131,5 @@ class PileReader:
 
 
 def _name_piles(piles: range) -> str:
-    """Return what errors call piles that follow each other."""
+    """Return the name of consecutive piles in errors."""
     return f"pile {piles.start}" if len(piles) == 1 else f"piles {piles.start} to {piles.stop - 1}"

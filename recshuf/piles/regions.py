@@ -1,4 +1,4 @@
-"""Regions of a pile set: which piles share one, and where in the file its bytes are."""
+"""Regions of a pile set: their piles, and their offsets in the file."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 EXTENT_BYTES = 64 << 10
-"""Least room that a region gets when it must go on elsewhere."""
+"""Least capacity of an extent."""
 
 
 class RegionLayout:
-    """Which of M piles share a region: always as many that follow each other, in the last maybe fewer.
+    """Maps M piles to regions of equally many consecutive piles; the last may have fewer.
 
     Parameters
     ----------
     pile_count
         Number M of piles.
     region_piles
-        How many share a region.
+        Piles per region.
     """
 
     def __init__(self, pile_count: int, region_piles: int) -> None:
@@ -46,11 +46,11 @@ class RegionLayout:
         return range(int(self._bounds[region]), int(self._bounds[region + 1]))
 
     def round_down(self, pile_count: int) -> int:
-        """Return how many of the first piles fill whole regions."""
+        """Round a number of first piles down to whole regions."""
         return pile_count - pile_count % self.region_piles
 
     def round_up(self, pile_count: int) -> int:
-        """Return how many piles the regions of the first piles have."""
+        """Round a number of first piles up to whole regions."""
         return int(self._bounds[-(-pile_count // self.region_piles)])
 
     def cut(self, bounds: NDArray[np.int64], piles: range) -> NDArray[np.int64]:
@@ -67,19 +67,19 @@ class RegionLayout:
 
 
 class RegionSpace:
-    """Where in the file each region's bytes are, and where its next ones go.
+    """Allocates space in the file to regions.
 
     Parameters
     ----------
     capacities
-        Bytes set aside for each region, shape ``(R,)``.
+        Bytes reserved for each region, shape ``(R,)``.
     """
 
     def __init__(self, capacities: NDArray[np.int64]) -> None:
         capacities = -(-capacities // ALIGNMENT) * ALIGNMENT
         ends = np.cumsum(capacities)
         self.end = int(ends[-1])
-        # Lists: what is looked up is one number at a time.
+        # Lists, because numbers are looked up one at a time.
         self._capacities: list[int] = capacities.tolist()
         self._starts: list[int] = (ends - capacities).tolist()
         self._used = [0] * len(capacities)
@@ -88,7 +88,7 @@ class RegionSpace:
 
     @classmethod
     def restore(cls, region_count: int, parts: NDArray[np.int64]) -> RegionSpace:
-        """Return regions that hold given parts, rows of region, start and bytes, and have no room for more."""
+        """Return full regions with given parts, shape ``(n, 3)``: region, start and bytes."""
         spaces = cls(np.zeros(region_count, np.int64))
         for region, start, used in parts.tolist():
             spaces._full.setdefault(region, []).append((start, used))
@@ -104,7 +104,7 @@ class RegionSpace:
             return offset
 
     def _extend(self, region: int, size: int) -> None:
-        """Let a full region go on at the end of the file."""
+        """Continue a full region at the end of the file."""
         used = self._used[region]
         if used:
             self._full.setdefault(region, []).append((self._starts[region], used))
@@ -113,7 +113,7 @@ class RegionSpace:
         self.end += capacity
 
     def parts(self, region: int) -> list[tuple[int, int]]:
-        """Return start and bytes of everything that was written to a region."""
+        """Return start and bytes of each part of a region."""
         own = (self._starts[region], self._used[region])
         return [*self._full.get(region, []), *([own] if own[1] else [])]
 

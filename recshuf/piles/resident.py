@@ -1,7 +1,4 @@
-"""Resident piles: the lowest piles of a store, which stay in memory as long as they fit.
-
-Held are batches grouped by pile; what is not resident of them is cut off.
-"""
+"""Resident piles: the lowest piles of a store, kept in memory as batches grouped by pile."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ class GroupedBatch:
 
     @property
     def byte_count(self) -> int:
-        """Bytes held; of many small batches, the bounds take more than the records."""
+        """Bytes held. In small batches, the bounds take more than the records."""
         return self.records.byte_count + self.bounds.nbytes
 
     def bytes_before(self) -> NDArray[np.int64]:
@@ -89,7 +86,7 @@ class ResidentPiles:
         return self._held_bytes + byte_count <= self._most_bytes
 
     def add(self, batch: GroupedBatch, pile_count: int) -> None:
-        """Hold the first piles of a batch, copied unless that is all of it."""
+        """Hold the first piles of a batch, copied unless they are the whole batch."""
         if batch.bounds[pile_count]:
             batch = batch.cut(pile_count)
             self.batches.append(batch)
@@ -97,7 +94,7 @@ class ResidentPiles:
             self._pile_bytes[:pile_count] += np.diff(batch.records.bytes_before(batch.bounds))
 
     def find(self, piles: range) -> list[GroupedBatch]:
-        """Return the batches that have records of resident piles that follow each other, in the order of the inputs."""
+        """Return the batches with records of consecutive resident piles, in input order."""
         found = [kept for kept in self.batches if kept.bounds[piles.start] < kept.bounds[piles.stop]]
         return sorted(found, key=lambda kept: kept.origin)
 
@@ -106,18 +103,18 @@ class ResidentPiles:
         return int(self._pile_bytes[pile])
 
     def keep_first(self, pile_count: int) -> None:
-        """Have only so many piles resident from now on."""
+        """Reduce the number of resident piles."""
         self.pile_count = pile_count
-        self.forget_from(pile_count)
+        self.drop_from(pile_count)
 
-    def forget_from(self, pile_count: int) -> None:
-        """Free what is held of the piles from `pile_count` on, of which nothing is wanted."""
-        # One after the other: memory has no room for a second copy of all.
+    def drop_from(self, pile_count: int) -> None:
+        """Free the records of piles from `pile_count` on."""
+        # One at a time: a second copy of all would exceed the memory limit.
         for index, kept in enumerate(self.batches):
             self.batches[index] = kept.cut(pile_count)
         self.batches = [kept for kept in self.batches if len(kept.records)]
         self._held_bytes = sum(kept.byte_count for kept in self.batches)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Free all records."""
         self.batches.clear()

@@ -1,4 +1,4 @@
-"""Scratch files: where they lie, what an error in writing them means, and how they go away."""
+"""Scratch files: their folder, their errors and their deletion."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _NO_NAMELESS_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL
 
 
 class Scratch:
-    """Where a run's pile sets lie.
+    """The files of a run's pile sets.
 
     Parameters
     ----------
     parent
-        The folder for files without a name, which the system deletes when the process ends, however it ends.
+        Folder for unnamed files, which the system deletes when the process ends.
     shown
-        The folder to name in messages, where `parent` itself is hidden and passing.
+        Folder to name in messages. Default: `parent`.
     kept
-        The folder for files that a later run may take over; made when the first of them is. None for none.
+        Folder for files that a later run may adopt, made with the first of them. None for none.
     needed_bytes
-        What the run is expected to write there, for messages.
+        Expected bytes, for messages.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Scratch:
         self._open: set[int] = set()
 
     def create(self, name: str | None = None) -> tuple[int, Path]:
-        """Create a file, kept under `name` if the folder for that is known, and return descriptor and path.
+        """Create a file, named if there is a folder for kept files, and return descriptor and path.
 
         Raises
         ------
@@ -64,7 +64,7 @@ class Scratch:
                     return self._add(_open_nameless(self.parent)), self.parent
                 self.kept.mkdir(mode=0o700, exist_ok=True)
                 path = self.kept / name
-                path.unlink(missing_ok=True)  # of an earlier run, which had not finished it
+                path.unlink(missing_ok=True)  # left unfinished by an earlier run
                 flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 return self._add(os.open(path, flags, 0o600)), path
             except OSError as error:
@@ -76,7 +76,7 @@ class Scratch:
         Raises
         ------
         OSError
-            When it is not there, or is no ordinary file.
+            When it is missing or not a regular file.
         """
         if self.kept is None:
             raise FileNotFoundError(errno.ENOENT, "no folder for kept files")
@@ -97,11 +97,11 @@ class Scratch:
         return write_error(error, str(self._shown), self.parent, self._needed_bytes, _MESSAGES)
 
     def release(self, descriptor: int) -> None:
-        """Close one file; it is gone then, unless it has a name. Idempotent."""
+        """Close one file; an unnamed file is then deleted. Idempotent."""
         with self._lock:
             if descriptor in self._open:
                 self._open.remove(descriptor)
-                with suppress(OSError):  # what it holds is verified when it is read, and nothing is read now
+                with suppress(OSError):  # contents are verified when they are read
                     os.close(descriptor)
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class Scratch:
 
 
 def _open_nameless(folder: Path) -> int:
-    """Create a file that nobody can open by name."""
+    """Create a file without a name."""
     try:
         return os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
     except OSError as error:

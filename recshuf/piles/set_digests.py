@@ -1,4 +1,4 @@
-"""Digests of what was added to a store, with which everything that comes back is compared."""
+"""Digests of the records added to a store, to check those read back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SetDigests:
-    """The digests of all piles of each pile set, and the records of each pile. Changed by one thread at a time."""
+    """Digests of all piles of each pile set. Changed by one thread at a time."""
 
     def __init__(self, pile_count: int) -> None:
         self.counts: NDArray[np.int64] = np.zeros(pile_count, np.int64)
@@ -33,7 +33,7 @@ class SetDigests:
         return self._sets.setdefault(set_index, Digests(len(self.counts)))
 
     def sum(self, piles: range) -> Digest:
-        """Return the digest of everything in piles that follow each other."""
+        """Return the digest of consecutive piles."""
         return sum_digests(self._sum_sets(piles).values())
 
     def _sum_sets(self, piles: range) -> dict[int, Digest]:
@@ -41,26 +41,26 @@ class SetDigests:
         return {set_index: digests.sum(chosen) for set_index, digests in self._sets.items()}
 
     def check_set(self, set_index: int, given: Digest) -> None:
-        """Make sure that all records of a set have been added, and no others.
+        """Check that exactly the records of a set have been added.
 
         Raises
         ------
         CheckError
-            When they are not the ones given.
+            When the digest is not `given`.
         """
         found = self.of_set(set_index).sum()
         if found != given:
             raise _disagreement(f"scatter: pile set {set_index}", found, given)
 
     def blame(self, piles: range, found: Mapping[int, Digest], where: str) -> CheckError | None:
-        """Return the error for piles that do not hold what was added, naming the set if it is one; None if they do.
+        """Return the error for piles that do not hold the records added; None if they do. Names the set if only one is wrong.
 
         Parameters
         ----------
         found
-            Digest of what the piles hold of each set; a set that is missing holds nothing.
+            Digest of the piles in each set; a missing set is empty.
         where
-            What the error calls the piles.
+            Name of the piles in the error.
         """
         given = self._sum_sets(piles)
         if sum_digests(found.values()) == sum_digests(given.values()):

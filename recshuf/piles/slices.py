@@ -1,9 +1,9 @@
-"""Slices: what one batch contributes to one region, as bytes in a file.
+"""Slices: the records of one batch for one region, as bytes in a file.
 
     input (4) | records (4) | first row (8) | payload bytes (8) | bytes before compression (8) | xxh3 of these and the
     payload (8) | payload | 0-7 zeros
 
-A payload that has as many bytes as before compression is not compressed.
+A payload is not compressed if both byte counts are equal.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ if TYPE_CHECKING:
 _HEADER = struct.Struct("<IIQQQ")
 _CHECKSUM = struct.Struct("<Q")
 PREFIX_BYTES = _HEADER.size + _CHECKSUM.size
-"""What a slice has before its payload."""
+"""Bytes before the payload."""
 ALIGNMENT = 8
 """Slices begin at multiples of this."""
 _ZEROS = bytes(ALIGNMENT)
 _MOST_COMPRESSED = 8 << 20
-"""A longer payload holds a record of its own length, of which memory has no room for two more copies."""
+"""A longer payload holds a single huge record; two more copies of it would exceed the memory limit."""
 _ZSTD_LEVEL = 1
 
 
 class Origin(NamedTuple):
-    """Where the first record of a batch was read; origins sort in the order of the inputs."""
+    """Input and row of the first record of a batch; origins sort in input order."""
 
     input_index: int
     first_row: int
 
 
 class Slice(NamedTuple):
-    """What one batch contributes to one region, as bytes."""
+    """The records of one batch for one region, as bytes."""
 
     origin: Origin
     record_count: int
     payload: NDArray[np.uint8]
-    """As it is before compression."""
+    """Decompressed."""
 
 
 class SliceFormat:
-    """How slices become bytes in a file and come back; used by many threads.
+    """Encodes and decodes slices; used by many threads.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class SliceFormat:
             self._codec = pa.Codec("zstd", compression_level=_ZSTD_LEVEL)
 
     def frame(self, buffers: list[memoryview], count: int, origin: Origin) -> list[bytes | memoryview]:
-        """Return what is written for a slice."""
+        """Return the buffers to write for a slice."""
         plain_bytes = sum(map(len, buffers))
         if self._codec is not None and 0 < plain_bytes <= _MOST_COMPRESSED:
             buffers = _compress(self._codec, buffers, plain_bytes)
@@ -83,12 +83,12 @@ class SliceFormat:
         return [prefix, *buffers, _ZEROS[: -payload_bytes % ALIGNMENT]]
 
     def parse(self, content: NDArray[np.uint8], path: Path, region: int) -> Iterator[Slice]:
-        """Yield the slices of a region, their payloads as they were before compression.
+        """Yield the slices of a region, decompressed.
 
         Raises
         ------
         PileError
-            When one does not read back as it was written; it names file and region.
+            When a slice is damaged; names file and region.
         """
         view, offset = content.data, 0
         while offset < len(content):
@@ -113,14 +113,14 @@ class SliceFormat:
 
 
 def _compress(codec: pa.Codec, buffers: list[memoryview], plain_bytes: int) -> list[memoryview]:
-    """Return the buffers as one that is compressed, or as they are where that does not make them smaller."""
-    # As bytes: a memoryview of the buffer that is compressed into has the length of the longest possible.
+    """Return the buffers compressed into one, or unchanged if that is not smaller."""
+    # As bytes, because a memoryview of the output buffer would have its full capacity.
     packed = codec.compress(b"".join(buffers), asbytes=True)
     return [memoryview(packed)] if len(packed) < plain_bytes else buffers
 
 
 def damaged(path: Path, region: int) -> PileError:
-    """Return the error for a region that does not read back as it was written."""
+    """Return the error for a damaged region."""
     return PileError(
         f"{path}: region {region} does not read back as it was written: the disk or its memory is faulty; "
         "run again with another --temp-dir"

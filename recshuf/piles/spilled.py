@@ -1,4 +1,4 @@
-"""Spilled piles: the pile sets of a store, made as records come for them."""
+"""Spilled piles: the pile sets of a store, each created with its first records."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ class SealedSet:
 
 
 class SpilledPiles:
-    """The pile sets of a store. Written by many threads, and read when all is written.
+    """The pile sets of a store. Many threads write them; they are read afterwards.
 
     Parameters
     ----------
     scratch
-        Where sets are created, once something must be spilled.
+        Creates the files.
     """
 
     def __init__(self, plan: StorePlan, codec: RecordCodec, scratch: Scratch) -> None:
         self.layout = RegionLayout(plan.pile_count, plan.region_piles)
         self.byte_count = 0
-        """Bytes of all slices written, as they are on disk."""
+        """Bytes of all slices on disk."""
         self._plan = plan
         self._codec = codec
         self._scratch = scratch
@@ -59,7 +59,7 @@ class SpilledPiles:
         return set_index in self._sets
 
     def write(self, batch: GroupedBatch, piles: range) -> None:
-        """Write a slice for each region of `piles` of which the batch has records, as `PileSet.write` does."""
+        """Write a slice for each region of `piles` that has records in the batch."""
         bounds = self.layout.cut(batch.bounds, piles)
         counts = np.diff(bounds)
         filled = np.flatnonzero(counts)
@@ -73,7 +73,7 @@ class SpilledPiles:
             self.byte_count += written
 
     def _open_set(self, set_index: int, sample: Records) -> PileSet:
-        """Return a set, created where it is not there yet; `sample` is a first batch of its records."""
+        """Return a set, created if needed; `sample` is a first batch of its records."""
         with self._lock:
             if set_index not in self._sets:
                 name = _set_name(set_index) if self._plan.keeps_sets else None
@@ -96,23 +96,23 @@ class SpilledPiles:
         return np.full(region_count, capacity, np.int64)
 
     def seal(self, set_index: int, digests: Digests, wanted: range) -> SealedSet:
-        """Seal a complete set as `PileSet.seal` does; of piles that are not `wanted`, records may have been dropped."""
+        """Seal a complete set; piles not `wanted` may lack records."""
         given = self.layout.sum(digests.counts)[: self.layout.find(wanted).stop]
         return SealedSet(set_index, self._sets[set_index].seal(digests, given, set_index))
 
     def adopt(self, sealed: SealedSet) -> Digests:
-        """Take over a set of an earlier run, as `PileSet.adopt` does, and return the digests of its piles."""
+        """Adopt a set of an earlier run, and return the digests of its piles."""
         pile_set, digests = PileSet.adopt(self._scratch, _set_name(sealed.set_index), sealed.index_offset)
         with self._lock:
             self._sets[sealed.set_index] = pile_set
         return digests
 
     def region_bytes(self, region: int) -> int:
-        """Return the bytes of a region's slices in all sets, as they are before compression."""
+        """Return the bytes of a region's slices in all sets, before compression."""
         return sum(pile_set.region_bytes(region) for pile_set in self._sets.values())
 
     def read(self, regions: range) -> Iterator[tuple[int, Slice]]:
-        """Yield the slices of some regions, as `PileSet.read` does, each with the number of its set."""
+        """Yield the slices of some regions, each with the number of its set."""
         for set_index, pile_set in self._sets.items():
             for region in regions:
                 for piece in pile_set.read(region):
@@ -126,5 +126,5 @@ class SpilledPiles:
 
 
 def _set_name(set_index: int) -> str:
-    """Return the file name of a pile set that a later run may adopt."""
+    """Return the file name of a kept pile set."""
     return f"set-{set_index:05d}.piles"

@@ -1,6 +1,6 @@
-"""The pile store: all piles of a run, the lowest in memory as long as they fit, the others in pile sets.
+"""The pile store: all piles of a run, the lowest in memory while they fit, the others in pile sets.
 
-Locks, in the order in which threads take them; a thread that holds one takes only later ones:
+Locks, in the order in which threads take them:
 
 1. of a `PileStore`: its resident piles, its digests, and which sets are complete
 2. of its `SpilledPiles`: which sets there are
@@ -38,9 +38,9 @@ class PileStore:
     Parameters
     ----------
     scratch
-        Where pile sets are created, once something must be spilled.
+        Creates the files of pile sets.
     key_range
-        The keys that the piles divide. Default: all.
+        Keys of the piles. Default: all.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class PileStore:
         self._scratch = scratch
         self._wanted_count = plan.pile_count
         self._complete: set[int] = set()
-        """Sets of which all records have been added, and that are not sealed."""
+        """Sets with all their records, not yet sealed."""
         self._sealed: set[int] = set()
         self._lock = threading.Lock()
 
@@ -66,7 +66,7 @@ class PileStore:
         return self.spilled.byte_count
 
     def add(self, set_index: int, origin: Origin, records: Records) -> None:
-        """Add a copy of some records to a pile set. Those of a pile are read back in the order of their origins.
+        """Add a copy of some records to a pile set. Records of a pile are read back in the order of origins.
 
         Raises
         ------
@@ -91,34 +91,34 @@ class PileStore:
             self.spilled.write(batch, range(resident, wanted))
 
     def complete(self, set_index: int, given: Digest) -> None:
-        """Note that all records of a pile set have been added, and make sure that they are the ones given.
+        """Declare a pile set complete, and check the digest of its records.
 
         Raises
         ------
         CheckError
-            When they are not.
+            When the digest is not `given`.
         """
         with self._lock:
             self.digests.check_set(set_index, given)
             self._complete.add(set_index)
 
     def seal_next(self) -> SealedSet | None:
-        """Seal a pile set that is complete, if piles have left memory and the store keeps its sets.
+        """Seal a complete pile set, if piles have been spilled and the store keeps its sets.
 
-        What memory holds of the set is written as well, and kept, so that a later run can adopt the set as a whole.
+        Records of the set in memory are written, too, and stay in memory, so that a later run can adopt the whole set.
         A set without records has no file, and is never sealed.
 
         Returns
         -------
         SealedSet | None
-            None where there is none to be sealed. No other call returns the same set.
+            None if there is none to seal. Each set is returned once.
 
         Raises
         ------
         CheckError
             When the set on disk lacks records.
         OutputError
-            When it cannot be written.
+            When the set cannot be written.
         """
         with self._lock:
             if not self._plan.keeps_sets or self.resident.pile_count == self.pile_count:
@@ -135,12 +135,12 @@ class PileStore:
             return None
 
     def adopt(self, sealed: SealedSet) -> None:
-        """Take over a pile set that an earlier run has sealed; nothing stays in memory then.
+        """Adopt a pile set that an earlier run sealed; piles are no longer kept in memory.
 
         Raises
         ------
         PileError
-            When it does not read back as it was written.
+            When the set is missing or damaged.
         """
         digests = self.spilled.adopt(sealed)
         with self._lock:
@@ -151,7 +151,7 @@ class PileStore:
     def make_part(self, piles: range, part_count: int) -> PileStore:
         """Return an empty store for the records of some piles in `part_count` finer piles.
 
-        It may hold them in memory if this store does, and spills all of them otherwise.
+        It keeps piles in memory only if these piles are in memory here.
         """
         record_count = float(self.digests.counts[piles.start : piles.stop].sum())
         resident_bytes = self._plan.resident_bytes if piles.start < self.resident.pile_count else 0
@@ -159,25 +159,25 @@ class PileStore:
         return PileStore(plan, self.codec, self._scratch, self.key_range.part(piles, self.pile_count))
 
     def close(self) -> None:
-        """Forget everything and close the files. Idempotent."""
+        """Free all records and close the files. Idempotent."""
         self.resident.clear()
         self.spilled.close()
 
     def _drop_unwanted(self) -> None:
-        """With only n records wanted, drop the piles above those that already hold n smaller keys."""
+        """If only n records are wanted, drop the piles above those that hold n smaller keys."""
         if self._plan.output_count is None:
             return
         reached = int(np.searchsorted(np.cumsum(self.digests.counts), self._plan.output_count))
         needed = max(1, min(reached + 1, self.pile_count))
         wanted = min(self._wanted_count, self.spilled.layout.round_up(needed))
         if wanted <= self._wanted_count // 2 and self.resident.pile_count > wanted:
-            self.resident.forget_from(wanted)
+            self.resident.drop_from(wanted)
         self._wanted_count = wanted
 
     def _keep(self, batch: GroupedBatch) -> int:
         """Keep the lowest piles of a batch in memory, and return how many piles are kept.
 
-        Before they come to be too much, high piles of all batches are evicted.
+        Evicts high piles of all batches if memory is short.
         """
         sizes = batch.bytes_before()
         wanted = min(self.resident.pile_count, self._wanted_count)
@@ -188,14 +188,14 @@ class PileStore:
         return wanted
 
     def _evict(self, pile_count: int) -> None:
-        """Spill the piles from `pile_count` on, and keep only those below in memory."""
+        """Spill the piles from `pile_count` on."""
         for kept in self.resident.batches:
             if kept.set_index not in self._sealed:
                 self._spill(kept, pile_count)
         self.resident.keep_first(pile_count)
 
     def _spill(self, kept: GroupedBatch, first: int) -> None:
-        """Write what is wanted of a batch in memory, from pile `first` on."""
+        """Write the wanted piles of a batch in memory, from pile `first` on."""
         end = min(kept.pile_count, self._wanted_count)
         if first < end:
             self.spilled.write(kept, range(first, end))

@@ -1,6 +1,6 @@
-"""Records on the move: a native batch beside its keys, and the bytes of a slice of it.
+"""Records between the passes: a native batch with its keys, and their layout on disk.
 
-A slice on disk is its keys, then its records. Where every column is ``fixed_size_binary`` or ``large_binary``
+A slice on disk is its keys, then its records. If every column is ``fixed_size_binary`` or ``large_binary``
 without nulls (`FlatCodec`):
 
     keys (8 n) | lengths of column 1 (4 n), if it is large_binary | bytes of column 1 | column 2 ...
@@ -38,12 +38,12 @@ class Records:
 
     @property
     def byte_count(self) -> int:
-        """Bytes held by the keys and by what the batch refers to."""
+        """Bytes of the keys and of the batch."""
         return self.keys.nbytes + count_bytes(self.batch)
 
-    def bytes_before(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the bytes held by the records before each of these places, in the shape of `places`."""
-        return places * self.keys.itemsize + count_bytes_before(self.batch, places)
+    def bytes_before(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the bytes of the records before each row number, in the shape of `rows`."""
+        return rows * self.keys.itemsize + count_bytes_before(self.batch, rows)
 
     def take(self, index: NDArray[np.intp]) -> Records:
         """Return the records at `index`, copied."""
@@ -61,7 +61,7 @@ class Records:
 def take_rows(batch: pa.RecordBatch, index: NDArray[np.intp]) -> pa.RecordBatch:
     """Return the rows of a batch at `index`, copied."""
     if batch.num_columns == 0:
-        return batch.slice(0, len(index))  # take would forget the number of rows
+        return batch.slice(0, len(index))  # take would lose the number of rows
     if any(column.offset and _holds_fixed_lists(column.type) for column in batch.columns):
         # Arrow's take picks wrong values from a slice of fixed-size lists in fixed-size lists.
         columns = [pa.concat_arrays([column, column.slice(0, 0)]) for column in batch.columns]

@@ -1,4 +1,4 @@
-"""Small batches of records coalesced into groups, and the queue from threads that read to threads that are idle."""
+"""Groups of small batches, and the queue that passes them from readers to idle threads."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class BatchGroup:
-    """Batches that directly follow each other, to be visited together.
+    """Consecutive batches, to be visited together.
 
     Parameters
     ----------
     tasks
-        Those that are held until the batches have been visited, once for each time they are given.
+        The task of each batch, to release after the visit.
     batches, ranges
-        The batches, and where their rows are from.
+        The batches, and their row ranges.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class BatchGroup:
 
 
 class Coalescer:
-    """Makes groups of batches that come in one after the other: a small one waits for the next.
+    """Joins small consecutive batches into groups.
 
     Parameters
     ----------
     emit
         Called with every group.
     most_bytes
-        What a group of several batches holds at most.
+        Size limit of a group of several batches.
     """
 
     def __init__(self, emit: Callable[[BatchGroup], None], most_bytes: int) -> None:
@@ -64,7 +64,7 @@ class Coalescer:
         self._bytes = 0
 
     def add(self, task: InputTask, rows: RowRange, batch: pa.RecordBatch) -> None:
-        """Take a batch that directly follows the one before it."""
+        """Add a batch that directly follows the last one."""
         size = count_bytes(batch)
         if self._bytes + size > self._most_bytes:
             self.flush()
@@ -78,7 +78,7 @@ class Coalescer:
             self.flush()
 
     def flush(self) -> None:
-        """Emit what waits."""
+        """Emit the waiting batches."""
         if self._batches:
             group = BatchGroup(self._tasks, self._batches, self._ranges)
             self._tasks, self._batches, self._ranges, self._bytes = [], [], [], 0
@@ -86,9 +86,9 @@ class Coalescer:
 
 
 class WorkQueue:
-    """Groups of batches from threads that still read to those that have nothing left to read.
+    """Passes groups of batches from threads that still read to threads that have nothing left to read.
 
-    Without it, the last fragment of all would keep one thread busy, which may be the only one there is.
+    Without it, one thread alone would process the last fragment, which may be the only one.
 
     Parameters
     ----------
@@ -113,13 +113,13 @@ class WorkQueue:
             return True
 
     def leave(self) -> None:
-        """Count one reader less."""
+        """Remove a reader."""
         with self._changed:
             self._readers -= 1
             self._changed.notify_all()
 
     def take(self) -> BatchGroup | None:
-        """Return a group, waiting for it; None when no reader is left to give one.
+        """Wait for a group and return it; None when no reader is left.
 
         Raises
         ------
@@ -135,7 +135,7 @@ class WorkQueue:
             return self._offered.popleft() if self._offered else None
 
     def stop(self) -> None:
-        """Wake every thread that waits, with `Stopped`."""
+        """Make all waiting threads raise `Stopped`."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

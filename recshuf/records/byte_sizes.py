@@ -1,6 +1,6 @@
-"""Bytes that rows of a batch take in memory, for many row numbers at once.
+"""Sizes of rows of a batch in memory.
 
-Arrow's own `nbytes` does as much for a whole batch, but looks at every single list of a column of lists.
+Arrow's `nbytes` does the same for a whole batch, but visits every list of a column of lists.
 """
 
 from __future__ import annotations
@@ -15,60 +15,60 @@ from recshuf.records.arrow_views import has_offsets, is_variable_list, view_offs
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Places = NDArray[np.int64] | int
+    Rows = NDArray[np.int64] | int
 
 
 def count_bytes(batch: pa.RecordBatch) -> int:
-    """Return the bytes that the rows of a batch take, values, offsets and validity."""
+    """Return the bytes of the rows of a batch: values, offsets and validity."""
     rows = int(batch.num_rows)
     return (sum(int(_bits_before(column, rows)) for column in batch.columns) + 7) >> 3
 
 
-def count_bytes_before(batch: pa.RecordBatch, places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the bytes that the rows before each of these places take, in the shape of `places`.
+def count_bytes_before(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the bytes of the rows before each row number, in the shape of `rows`.
 
     >>> batch = pa.record_batch({"a": pa.array(["x", "yyy"])})
     >>> count_bytes_before(batch, np.array([0, 1, 2])).tolist()
     [0, 5, 12]
     """
-    bits = np.zeros(len(places), np.int64)
+    bits = np.zeros(len(rows), np.int64)
     for column in batch.columns:
-        bits += _bits_before(column, places)
+        bits += _bits_before(column, rows)
     return (bits + 7) >> 3
 
 
-def _bits_before(column: pa.Array, places: Places) -> Places:
-    """Return what `count_bytes_before` does, for one place or many: NumPy takes its time with a single number."""
+def _bits_before(column: pa.Array, rows: Rows) -> Rows:
+    """Return the bits before one row number or many; a plain int, because NumPy is slow with single numbers."""
     kind, types = column.type, pa.types
     if isinstance(kind, pa.BaseExtensionType):
-        return _bits_before(column.storage, places)
-    validity = 0 if column.buffers()[0] is None else places
+        return _bits_before(column.storage, rows)
+    validity = 0 if column.buffers()[0] is None else rows
     if types.is_struct(kind):
         fields = (column.field(index) for index in range(kind.num_fields))
-        return sum((_bits_before(field, places) for field in fields), 0 * places + validity)
+        return sum((_bits_before(field, rows) for field in fields), 0 * rows + validity)
     if types.is_fixed_size_list(kind):
         values = column.values.slice(column.offset * kind.list_size)
-        return _bits_before(values, places * kind.list_size) + validity
+        return _bits_before(values, rows * kind.list_size) + validity
     if not has_offsets(kind):
-        return places * _value_bits(column) + validity
+        return rows * _value_bits(column) + validity
     offsets = view_offsets(column)
-    inner = _from_first(offsets, places)
+    inner = _from_first(offsets, rows)
     if is_variable_list(kind) or types.is_map(kind):
         content = _bits_before(column.values.slice(int(offsets[0])), inner)
     else:
         content = inner * 8
-    return content + places * (8 * offsets.itemsize) + validity
+    return content + rows * (8 * offsets.itemsize) + validity
 
 
-def _from_first(offsets: NDArray[Any], places: Places) -> Places:
-    if isinstance(places, int):
-        return int(offsets[places]) - int(offsets[0])
-    distances: NDArray[np.int64] = np.subtract(offsets[places], offsets[0], dtype=np.int64)
+def _from_first(offsets: NDArray[Any], rows: Rows) -> Rows:
+    if isinstance(rows, int):
+        return int(offsets[rows]) - int(offsets[0])
+    distances: NDArray[np.int64] = np.subtract(offsets[rows], offsets[0], dtype=np.int64)
     return distances
 
 
 def _value_bits(column: pa.Array) -> int:
-    """Return the bits of each value, or their mean where they vary in a way that offsets do not tell."""
+    """Return the bits of each value, or their mean if they vary."""
     kind = column.type
     try:
         if not pa.types.is_dictionary(kind):

@@ -1,10 +1,10 @@
-"""Order-free digests, by which every pass shows that it passed on what it was given.
+"""Digests that do not depend on order, by which each pass checks that it lost and changed no record.
 
 A record's fingerprint is its key, xored with its length times an odd constant; a digest is the number of records,
 the sum of their lengths, and the sum of their fingerprints modulo 2^64. Keys are random, so a record that is lost,
-doubled, put elsewhere or cut changes the sum except with a chance of 2^-64. A sum and no xor: two copies of
-one record would cancel in an xor. Bytes that change without a change of length are not seen here: spilled
-data has checksums for that, and `recshuf verify` compares contents.
+doubled, exchanged or cut changes the sum except with a chance of 2^-64. It is a sum because two copies of one
+record would cancel in an xor. A change of bytes without a change of length is not detected here: spilled data has
+checksums for that, and `recshuf verify` compares contents.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MODULUS = 1 << 64
 _CHUNK_RECORDS = 1 << 15
-"""Records digested at once: their arrays stay in the processor's cache, and in memory that is used again."""
+"""Records digested at once; their arrays fit the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Digest:
     """Sum of the fingerprints modulo 2^64."""
 
     def __add__(self, other: Digest) -> Digest:
-        """Return the digest of both sets of records together."""
+        """Return the digest of the records of both."""
         return Digest(
             self.records + other.records,
             self.byte_count + other.byte_count,
@@ -49,7 +49,7 @@ class Digest:
         )
 
     def compare(self, given: Digest) -> str:
-        """Return in words how this differs from what was `given`.
+        """Describe the difference from the digest of the records `given`.
 
         >>> Digest(2, 10, 7).compare(Digest(3, 10, 9))
         '2 records, 3 given'
@@ -71,8 +71,8 @@ def sum_digests(digests: Iterable[Digest]) -> Digest:
 def record_lengths(batch: pa.RecordBatch) -> NDArray[np.int64]:
     """Return the length of each record, shape ``(n,)``: a function of the record, however the batch was cut.
 
-    It counts the bytes of strings, the elements of lists, and the nulls, all at the top level; fields of fixed size
-    are left out.
+    Counts the bytes of strings, the elements of lists, and nulls, all at the top level; fields of fixed size are left
+    out.
     """
     lengths: NDArray[np.int64] | None = None
     for column in batch.columns:
@@ -83,7 +83,7 @@ def record_lengths(batch: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def _column_lengths(column: pa.Array) -> NDArray[np.int64] | None:
-    """Return what a column adds to the length of each record, as an array of its own; None for nothing."""
+    """Return a new array of what a column adds to the length of each record; None if it adds nothing."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
     own = None
@@ -117,14 +117,14 @@ def _sum_parts(records: Records, edges: NDArray[np.int64]) -> tuple[NDArray[np.i
         chunk = records.slice(first, min(first + _CHUNK_RECORDS, int(edges[-1])))
         lengths = record_lengths(chunk.batch)
         present = np.flatnonzero((starts < first + len(chunk)) & (ends > first) & (ends > starts))
-        places = np.maximum(starts[present] - first, 0)
-        byte_counts[present] += np.add.reduceat(lengths, places)
-        fingerprints[present] += np.add.reduceat(find_fingerprints(chunk.keys, lengths), places)
+        begins = np.maximum(starts[present] - first, 0)
+        byte_counts[present] += np.add.reduceat(lengths, begins)
+        fingerprints[present] += np.add.reduceat(find_fingerprints(chunk.keys, lengths), begins)
     return byte_counts, fingerprints
 
 
 class Digests:
-    """The digests of several parts, such as the piles of a set, as columns of shape ``(n,)``."""
+    """Digests of several parts, such as the piles of a set, as columns of shape ``(n,)``."""
 
     def __init__(self, part_count: int) -> None:
         self.counts: NDArray[np.int64] = np.zeros(part_count, np.int64)
@@ -140,19 +140,19 @@ class Digests:
         return digests
 
     def add(self, other: Digests) -> None:
-        """Add the records of others to each part."""
+        """Add the digests of others, part by part."""
         self.counts += other.counts
         self.byte_counts += other.byte_counts
         self.fingerprints += other.fingerprints
 
     def add_to(self, parts: Sequence[int], other: Digests) -> None:
-        """Add the records of others, the k-th of them to part ``parts[k]``, which may be there more than once."""
+        """Add digest k of `other` to part ``parts[k]``; a part may occur more than once."""
         np.add.at(self.counts, parts, other.counts)
         np.add.at(self.byte_counts, parts, other.byte_counts)
         np.add.at(self.fingerprints, parts, other.fingerprints)
 
     def put(self, part: int, digest: Digest) -> None:
-        """Give a part another digest."""
+        """Set the digest of a part."""
         self.counts[part], self.byte_counts[part], self.fingerprints[part] = (
             digest.records,
             digest.byte_count,

@@ -1,4 +1,4 @@
-"""Paths of columns and of fields in them: ``label``, ``meta.label``, ``meta/label``."""
+"""Paths of columns and fields: ``label``, ``meta.label``, ``meta/label``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def split_path(path: str, columns: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the column of a path and the names of the nested fields below it.
+    """Split a path into its column and the names of the fields below it.
 
     >>> split_path("meta.time", ["label", "meta"])
     ('meta', ['time'])
@@ -51,7 +51,7 @@ def check_path(path: str, schema: pa.Schema) -> None:
 
 
 def dotted(path: str) -> str:
-    """Return a path with its parts joined by dots.
+    """Return a path with dots as separators.
 
     >>> dotted("/meta/time")
     'meta.time'

@@ -1,4 +1,4 @@
-"""What was read of each input."""
+"""Counts and digests of each input, as read."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
 
 
 class InputCount(NamedTuple):
-    """What was read of one input."""
+    """Bytes and digest of one input, as read."""
 
     byte_count: int
-    """Bytes of the records themselves, without keys and offsets where they are lines or fixed rows."""
+    """Bytes of the records, for lines and fixed rows without keys and offsets."""
     digest: Digest
 
 
 class InputCounts:
-    """What was read of each input, as columns, since there may be thousands."""
+    """Counts of all inputs, as columns, because there may be thousands."""
 
     def __init__(self, input_count: int) -> None:
         self._byte_counts: NDArray[np.int64] = np.zeros(input_count, np.int64)
         self._digests = Digests(input_count)
 
     def __getitem__(self, index: int) -> InputCount:
-        """Return what was read of one input."""
+        """Return the counts of one input."""
         return InputCount(int(self._byte_counts[index]), self.digest([index]))
 
     def add(self, inputs: Sequence[int], byte_counts: NDArray[np.int64], digests: Digests) -> None:
-        """Add what was read of some inputs, each of which may be there more than once."""
+        """Add to the counts of some inputs; an input may occur more than once."""
         np.add.at(self._byte_counts, inputs, byte_counts)
         self._digests.add_to(inputs, digests)
 
     def put(self, index: int, count: InputCount) -> None:
-        """Note what was read of an input, in place of what was known."""
+        """Set the counts of an input."""
         self._byte_counts[index] = count.byte_count
         self._digests.put(index, count.digest)
 

@@ -1,4 +1,4 @@
-"""Inputs while they are read: their fragments, taken by any thread, and which input a thread takes next."""
+"""Inputs being read: their fragments, and the schedule by which threads take them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class InputTask:
-    """One input being read, or several at once: its fragments are taken one by one, by any thread."""
+    """One input being read, or several joined; any thread may take its next fragment."""
 
     inputs: Sequence[int]
     fragments: Iterator[Fragment]
     counter: RowCounter = field(default_factory=RowCounter)
     taken: int = 0
     left: int = 1
-    """Fragments taken and not yet read, batches not yet visited, and one for the iterator as long as it has more."""
+    """Fragments not yet read, batches not yet visited, and one for the iterator until it is exhausted."""
     fragment_lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while a fragment is made, which may take as long as to unpack it; taken before `lock`."""
+    """Held while a fragment is made, which may include its decompression; taken before `lock`."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Of `left`."""
+    """Guards `left`."""
 
     def take(self) -> tuple[int, Fragment] | None:
-        """Return the next fragment and its number; None when there is none left."""
+        """Return the next fragment and its number; None if there is none."""
         with self.fragment_lock:
             fragment = next(self.fragments, None)
             if fragment is None:
@@ -42,24 +42,24 @@ class InputTask:
             return self.taken - 1, fragment
 
     def hold(self) -> None:
-        """Add one to what is left to do."""
+        """Increment `left`."""
         with self.lock:
             self.left += 1
 
     def release(self) -> bool:
-        """Take one from what is left to do; return whether it was the last."""
+        """Decrement `left`; return whether it is 0."""
         with self.lock:
             self.left -= 1
             return not self.left
 
 
 class InputSchedule:
-    """Which inputs threads read next: each run by one thread, then what is open by all who have nothing else.
+    """The order in which threads read inputs: first runs, each by one thread, then open inputs, shared by idle threads.
 
     Parameters
     ----------
     runs
-        Consecutive inputs that one thread reads in one go.
+        Consecutive inputs for one thread each.
     """
 
     def __init__(self, runs: Iterable[list[int]]) -> None:
@@ -71,18 +71,18 @@ class InputSchedule:
         self._stopped = False
 
     def next_run(self) -> list[int] | None:
-        """Return a run that nobody reads yet; None when there is none left."""
+        """Return an unread run; None if there is none."""
         with self._lock:
             self.check()
             return self._waiting.popleft() if self._waiting else None
 
     def next_open(self) -> InputTask | None:
-        """Return an input whose fragments are not all taken; None when there is none."""
+        """Return an input with fragments left; None if there is none."""
         with self._lock:
             return self._open[0] if self._open else None
 
     def begin(self, index: int, fragments: Iterable[Fragment], *, is_shared: bool) -> InputTask:
-        """Return the task of an input, whose fragments other threads may take if it `is_shared`."""
+        """Return the task of an input, whose fragments other threads may take if `is_shared`."""
         task = InputTask([index], iter(fragments))
         with self._lock:
             self.check()
@@ -92,7 +92,7 @@ class InputSchedule:
         return task
 
     def close(self, task: InputTask) -> bool:
-        """Remove an input whose fragments are all taken; return whether no other thread has done so before."""
+        """Remove an input without fragments left; return False if another thread has removed it."""
         with self._lock:
             is_open = task in self._open
             if is_open:
@@ -100,7 +100,7 @@ class InputSchedule:
             return is_open
 
     def note_joined(self, rows: Mapping[int, int]) -> None:
-        """Note the rows of inputs that were read at once."""
+        """Record the row counts of inputs that were read joined."""
         with self._lock:
             self.check()
             self._joined_rows.update(rows)
@@ -111,7 +111,7 @@ class InputSchedule:
         return self._joined_rows.get(index, 0) if task is None else task.counter.rows
 
     def stop(self) -> None:
-        """Let no thread take or number anything any more: it gets `Stopped`."""
+        """Make all further calls raise `Stopped`."""
         with self._lock:
             self._stopped = True
             for task in self._tasks.values():
@@ -124,10 +124,9 @@ class InputSchedule:
 
 
 def group_inputs(source: Source, inputs: Sequence[int], most_bytes: int, workers: int) -> Iterator[list[int]]:
-    """Yield runs of consecutive inputs that one thread reads in one go, so many small ones in each that it pays.
+    """Yield runs of consecutive inputs for one thread each; small inputs are grouped.
 
-    A run holds `most_bytes` or less, if it is not of one input, and no more than an eighth of what each worker has to
-    read, so that all have enough to do.
+    A run of several inputs holds at most `most_bytes`, and at most an eighth of a worker's share, to balance the load.
     """
     sizes = [source.inputs[index].native_bytes for index in inputs]
     most = min(most_bytes, sum(size or 0 for size in sizes) // (8 * workers))

@@ -1,9 +1,9 @@
-"""The order: every record's key, the pile of a key, and the index arrays that sort by key.
+"""The order: keys of records, piles of keys, and sorting by key.
 
 Order version 1. The key of record ``r`` of input ``i`` is output number ``r`` of
 ``Philox(SeedSequence(seed, spawn_key=(i,)))``; the output of a run is its records sorted by
 ``(key, i, r)``. Independent uniform keys make every order equally likely. The raw Philox stream is frozen by
-NumPy's compatibility policy, so a seed means the same order for ever.
+NumPy's compatibility policy, so a seed always means the same order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-# Not as `np.random`: NumPy imports that when it is first asked for, and not safely if two threads ask.
+# NumPy imports `np.random` on first access, which is not thread-safe.
 from numpy.random import Philox, SeedSequence
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _OUTPUTS_PER_STEP = 4  # Philox counts blocks of four 64-bit outputs
 
 
 def draw_keys(seed: int, ranges: Sequence[tuple[int, int, int]]) -> NDArray[np.uint64]:
-    """Return the keys of some rows, one range after the other, shape ``(n,)``.
+    """Return the keys of some row ranges in turn, shape ``(n,)``.
 
     Parameters
     ----------
@@ -53,14 +53,14 @@ def draw_keys(seed: int, ranges: Sequence[tuple[int, int, int]]) -> NDArray[np.u
 class KeyRange:
     """The keys ``low`` to ``low + 2**(32 + shift)``, which `find_piles` divides into piles.
 
-    The default is all keys; a pile's own range divides it further.
+    Default: all keys. A pile's own range divides it further.
     """
 
     low: int = 0
     shift: int = 32
 
     def part(self, piles: range, pile_count: int) -> KeyRange:
-        """Return a range that covers some of `pile_count` piles in this range, hardly larger.
+        """Return a slightly larger range around some of the `pile_count` piles in this range.
 
         >>> KeyRange().part(range(1, 2), 4) == KeyRange(low=2**62, shift=30)
         True
@@ -104,8 +104,8 @@ def sort_by_pile(piles: NDArray[np.uint16], pile_count: int) -> tuple[NDArray[np
 def sort_by_key(keys: NDArray[np.uint64]) -> NDArray[np.intp]:
     """Return the index array that sorts by key, equal keys in their old order.
 
-    Sorted are numbers that hold both: as many high bits of a key as there is room for, and the row below them. Rows
-    whose high bits are equal are put right after that.
+    Sorts 64-bit numbers that hold the row in the low bits and as many bits of the key as fit above it. Rows whose
+    packed key bits are equal are sorted afterwards.
 
     >>> sort_by_key(np.array([5, 1, 5, 0], np.uint64)).tolist()
     [3, 1, 0, 2]
@@ -129,7 +129,7 @@ def sort_by_key(keys: NDArray[np.uint64]) -> NDArray[np.intp]:
 
 
 def _mend_ties(index: NDArray[np.intp], ordered: NDArray[np.uint64], keys: NDArray[np.uint64]) -> None:
-    """Sort, in place, the rows whose values in `ordered` are equal by all of their keys."""
+    """Sort rows with equal values in `ordered` by their full keys, in place."""
     tied = np.flatnonzero(ordered[1:] == ordered[:-1])
     if tied.size:
         starts = tied[np.concatenate(([True], np.diff(tied) > 1))]

@@ -1,4 +1,4 @@
-"""Reading the inputs of a source in many threads, each batch with its rows."""
+"""Reads the inputs of a source in many threads."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from recshuf.records.reading_plan import ReadingPlan
 
     Visit = Callable[[pa.RecordBatch, list[RowRange]], None]
-    """Takes a batch and where its rows are from, which directly follow each other; called in many threads."""
+    """Gets a batch and the consecutive row ranges in it; called in many threads."""
 
 
 class InputReader:
     """Reads inputs of a source, every batch once.
 
-    Locks are not nested, but for those of one `InputTask`.
+    Locks are not nested, except those of one `InputTask`.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class InputReader:
     visit
         Called with every batch.
     on_finished
-        Called with inputs all of whose batches have been visited, each once; in many threads.
+        Called once for each input, after all its batches were visited; in many threads.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class InputReader:
         Parameters
         ----------
         name
-            What the threads are called.
+            Name of the threads.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class InputReader:
         self._queue.stop()
 
     def _work(self) -> None:
-        """Read until nothing is left to read, then visit what others have read."""
+        """Read until nothing is left, then visit batches that other threads have read."""
         try:
             while (run := self._schedule.next_run()) is not None:
                 self._read_run(run)
@@ -88,7 +88,7 @@ class InputReader:
             self._visit_group(group)
 
     def _read_run(self, run: list[int]) -> None:
-        """Read an input that others may help with, or several that are so small that nobody needs to."""
+        """Read one input, shared with other threads, or several small ones."""
         if len(run) == 1:
             self._read_shared(self._begin(run[0], is_shared=True))
             return
@@ -97,7 +97,7 @@ class InputReader:
         self._read_in_turn(run)
 
     def _read_joined(self, run: list[int]) -> int:
-        """Read as many small inputs at once as can be; return how many."""
+        """Read small inputs joined, if the source can; return how many."""
         if not isinstance(self._source, SupportsJoining):
             return 0
         joined = self._source.read_joined(run, self._plan.block_bytes, self._plan.max_record_bytes)
@@ -110,7 +110,7 @@ class InputReader:
         return len(rows)
 
     def _read_in_turn(self, run: list[int]) -> None:
-        """Read small inputs one after the other; batches that fit a block together are visited together."""
+        """Read small inputs in turn; batches that fit a block are visited together."""
         coalescer = Coalescer(self._emit, self._plan.block_bytes)
         for index in run:
             task = self._begin(index, is_shared=False)
@@ -121,7 +121,7 @@ class InputReader:
         coalescer.flush()
 
     def _read_shared(self, task: InputTask) -> None:
-        """Read fragments of an input, as other threads may at the same time, until none is left."""
+        """Read fragments of an input until none is left; other threads may do the same."""
         coalescer = Coalescer(self._emit, self._plan.block_bytes)
         while (taken := task.take()) is not None:
             self._read(task, *taken, coalescer)

@@ -1,4 +1,4 @@
-"""How inputs are read inside the memory limit."""
+"""The plan for reading inputs within the memory limit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ReadingPlan:
-    """Threads and block size of one reading of the inputs."""
+    """Threads and block size for reading the inputs."""
 
     workers: int
     block_bytes: int

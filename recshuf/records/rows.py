@@ -1,4 +1,4 @@
-"""Row numbers: the ranges that a batch is made of, and the numbers that the fragments of an input take."""
+"""Row numbers: the row ranges of a batch, and the numbering of an input's fragments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RowRange(NamedTuple):
 
 
 def join_ranges(ranges: Sequence[RowRange]) -> list[RowRange]:
-    """Return ranges that directly follow each other as one for each input.
+    """Join consecutive ranges of the same input.
 
     >>> join_ranges([RowRange(0, 5, 2), RowRange(0, 7, 1), RowRange(1, 0, 4)])
     [RowRange(input_index=0, first_row=5, rows=3), RowRange(input_index=1, first_row=0, rows=4)]
@@ -41,7 +41,7 @@ def join_ranges(ranges: Sequence[RowRange]) -> list[RowRange]:
 def split_ranges(
     batch: pa.RecordBatch, ranges: Sequence[RowRange]
 ) -> Iterator[tuple[pa.RecordBatch, int, int]]:
-    """Yield the rows of each one of a batch, their input and its first row, without a copy."""
+    """Yield each range of a batch as a view, with its input and first row."""
     start = 0
     for one in ranges:
         yield batch.slice(start, one.rows), one.input_index, one.first_row
@@ -49,10 +49,10 @@ def split_ranges(
 
 
 class RowCounter:
-    """Row numbers of one input, claimed by its fragments in order, whichever thread reads one first.
+    """Numbers the rows of one input, whose fragments are read by many threads.
 
-    A fragment of unknown size must have been read before the next one can know its rows; so a claim waits
-    until the fragments before it are `finish`ed.
+    The rows of a fragment are known once those of all earlier fragments are, so a claim waits until these are
+    `finish`ed.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class RowCounter:
         return self._rows
 
     def claim(self, fragment_index: int, count: int) -> int:
-        """Return the first row of the next `count` records of a fragment, once it is that fragment's turn.
+        """Wait for a fragment's turn, and return the first row of its next `count` records.
 
         Raises
         ------
@@ -83,14 +83,14 @@ class RowCounter:
             return first_row
 
     def finish(self, fragment_index: int) -> None:
-        """Pass the turn to the next fragment: this one has claimed all its rows."""
+        """Pass the turn to the next fragment, after all rows of this one were claimed."""
         self.claim(fragment_index, 0)
         with self._changed:
             self._turn += 1
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Wake every thread that waits, with `Stopped`."""
+        """Make all waiting threads raise `Stopped`."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -122,10 +122,10 @@ def number_batches(
 def _number_uncounted(
     counter: RowCounter, index: int, fragment: Fragment
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the batches of a fragment whose size is known only when it has been read.
+    """Yield the batches of a fragment of unknown size.
 
-    Each batch waits until the next one has been read, so that the turn passes on before the last batch,
-    mostly the only one, is visited.
+    Each batch waits until the next one is read, so that the turn passes on before the last batch, mostly
+    the only one, is visited.
     """
     waiting: tuple[int, pa.RecordBatch] | None = None
     for batch in fragment.batches():

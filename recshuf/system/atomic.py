@@ -1,4 +1,4 @@
-"""Folders that replace each other: access, names, and what is on the disk."""
+"""Atomic replacement of folders, and syncing."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EBUSY, errno.EOPNOTSUPP)
-"""Errors which say that two names cannot change places."""
+"""Error numbers of file systems that cannot exchange two names."""
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
 
 def copy_access(source: Path, target: Path) -> None:
-    """Give a directory the permissions of the one that it replaces."""
+    """Copy permissions and owner of a directory to the one that replaces it."""
     found = source.stat()
     target.chmod(stat.S_IMODE(found.st_mode))
     with suppress(PermissionError):
@@ -27,12 +27,12 @@ def copy_access(source: Path, target: Path) -> None:
 
 
 def exchange(first: Path, second: Path) -> None:
-    """Let two names change places in one step.
+    """Exchange two names atomically.
 
     Raises
     ------
     OSError
-        With a number of `NO_EXCHANGE` where the file system cannot do that.
+        With a number of `NO_EXCHANGE` if the file system cannot do that.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):
@@ -44,12 +44,12 @@ def exchange(first: Path, second: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk.
+    """Sync a file, or the names in a folder, to disk.
 
     Raises
     ------
     OSError
-        When they cannot be written.
+        When that fails.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -31,14 +31,14 @@ class NameRules(Protocol):
 
 
 _DIGITS = re.compile(r"(\d+)")
-_MANIFEST_NAME = "recshuf.json"  # of an earlier run, whose shards are inputs now
+_MANIFEST_NAME = "recshuf.json"  # in the output of an earlier run that is an input
 _PARTITION = re.compile(r"([^=/]+)=([^/]*)")
 
 
 def name_stdin() -> InputFile:
-    """Return standard input; where a file has been redirected to it, that file, which has a size and is read in parts.
+    """Return standard input; for a redirected file, the file itself, which has a size and can be read in parallel.
 
-    Its descriptor stands at the end then, as whoever shares it expects.
+    The descriptor is then at its end, as other processes that share it expect.
 
     Raises
     ------
@@ -60,17 +60,17 @@ def name_stdin() -> InputFile:
             os.lseek(descriptor, 0, os.SEEK_END)
             return InputFile(name, path, stamp=Stamp.of(status))
     except OSError:
-        pass  # an object in memory
+        pass  # not a file
     return InputFile(name, None, sys.stdin.buffer)
 
 
 def check_unchanged(files: Iterable[InputFile]) -> None:
-    """Make sure that no input has changed since it was listed.
+    """Check that no input has changed since it was listed.
 
     Raises
     ------
     InputError
-        Naming the first one that has, or that is gone.
+        Names the first input that has changed or is gone.
     """
     for file in files:
         if file.path is None or file.stamp is None:
@@ -101,14 +101,14 @@ def real_names(names: Iterable[str]) -> Iterator[str]:
 
 
 def leave_out_output(files: list[InputFile], patterns: Iterable[str], output: str | Path) -> list[InputFile]:
-    """Return the inputs that do not lie in the output, unless they or the output were named as inputs themselves.
+    """Return the inputs outside the output. Inputs that were named stay; if the output was named, all stay.
 
     Parameters
     ----------
     patterns
-        The inputs as they were named.
+        Inputs as the user named them.
     output
-        A file or a folder, which need not exist.
+        File or folder; it may be missing.
     """
     if not os.path.lexists(output):
         return files
@@ -124,7 +124,7 @@ def leave_out_output(files: list[InputFile], patterns: Iterable[str], output: st
 
 
 def natural_key(path: str) -> tuple[tuple[str | int, ...], ...]:
-    """Return a sort key under which ``file2`` comes before ``file10``, folder by folder.
+    """Return a sort key that puts ``file2`` before ``file10``, folder by folder.
 
     >>> sorted(["b/1", "a10", "a9", "a/2"], key=natural_key)
     ['a/2', 'a9', 'a10', 'b/1']
@@ -145,10 +145,10 @@ def _part_key(part: str) -> tuple[str | int, ...]:
 
 
 def expand_inputs(patterns: Iterable[str], rules: NameRules, warn: Callable[[str], None]) -> list[InputFile]:
-    """Return the files meant by paths, directories and globs, those of a directory or glob in natural order.
+    """Expand paths, directories and globs to files, those of a directory or glob in natural order.
 
-    Folders are searched at any depth; what begins with ``.`` or ``_`` in them is passed over. Of the rest
-    only what `rules` accept is an input, if there is any such file, and `warn` hears what is left out.
+    Folders are searched at any depth; names that begin with ``.`` or ``_`` are skipped. If `rules` accept
+    some of the files, the others are left out with a call of `warn`.
 
     Raises
     ------
@@ -192,7 +192,7 @@ def _list_glob(pattern: str, rules: NameRules, warn: Callable[[str], None]) -> l
 
 
 def _check_ends(pattern: str) -> None:
-    """Refuse to look at any depth where a link leads back up: `glob` would follow it again and again."""
+    """Refuse ``**`` over a folder with a link back to a parent, which `glob` would follow in a circle."""
     before = pattern.partition("**")[0]
     for folder in glob.glob(before) if before else ["."]:  # noqa: PTH207 - see above
         for link in _walk(folder)[1]:
@@ -234,7 +234,7 @@ def _list_folder(folder: str, root: str, rules: NameRules, warn: Callable[[str],
 
 
 def _walk(folder: str) -> tuple[list[str], list[str]]:
-    """Return the files at any depth, and the folders not entered because the way to them leads through them."""
+    """Return the files at any depth, and the links back to a parent folder, which are not followed."""
     paths, circles = [], []
     ways = {folder: frozenset([_identify(folder)])}
     for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
@@ -283,7 +283,7 @@ def _name_file(name: str, root: Path | None, suffix: NameSuffix) -> InputFile:
 
 @lru_cache
 def _find_partitions(folder: str, root: Path | None) -> tuple[tuple[str, str], ...]:
-    """Return the partitions of the files in a folder; where it lies below `root`, only the part below tells."""
+    """Return the Hive partitions in a folder's path, below `root` if it lies there."""
     parents = Path(folder).parts
     if root is not None and root.parts == parents[: len(root.parts)]:
         parents = parents[len(root.parts) :]
@@ -291,6 +291,6 @@ def _find_partitions(folder: str, root: Path | None) -> tuple[tuple[str, str], .
     for part in reversed(parents):
         match = _PARTITION.fullmatch(part)
         if match is None:
-            break  # partition folders stand right above the file, one in another
+            break  # partition folders are the innermost ones
         partitions.insert(0, (match[1], match[2]))
     return tuple(partitions)

@@ -1,4 +1,4 @@
-"""The lock of a folder, which the system gives up when the process ends, however it ends."""
+"""Locks of folders, which the system releases when the process ends."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def lock_folder(folder: Path, output: str) -> int:
-    """Make a folder, private to the user, and return a descriptor that holds its lock until it is closed.
+    """Make a private folder, and return a descriptor that holds its lock until it is closed.
 
     Parameters
     ----------
     output
-        What messages call the output that the folder belongs to.
+        Name of its output, for messages.
 
     Raises
     ------
     OutputError
-        When another run holds it, or it is no folder, or another user's.
+        When another run holds it, it is not a folder, or it belongs to another user.
     OSError
         When it cannot be made.
     """
@@ -47,7 +47,7 @@ def lock_folder(folder: Path, output: str) -> int:
 
 
 def _try_lock(folder: Path, output: str) -> int | None:
-    """Return a descriptor that holds the lock of a folder; None if the folder has been removed meanwhile."""
+    """Return a descriptor that holds the lock of a folder; None if the folder was removed."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -81,7 +81,7 @@ def is_own(found: os.stat_result) -> bool:
 
 
 def _is_same(descriptor: int, path: Path) -> bool:
-    """Tell whether the path still leads to what the descriptor has open."""
+    """Tell whether the path still leads to the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=False))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Sizes: parsing and printing them, and what memory this process may use and has used."""
+"""Memory of this process: allocators, available memory and peak use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BASE_BYTES = 150 * 10**6
-"""What the interpreter and its libraries take, beside the limit that a user states."""
+"""Memory of Python and libraries, which ``--memory`` excludes."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 _MOST_KEPT_BYTES = 32 << 20
@@ -21,12 +21,11 @@ _MOST_KEPT_BYTES = 32 << 20
 
 
 def choose_allocators(memory_bytes: int) -> None:
-    """Make the allocators suit a memory limit; Arrow's only if Arrow is not imported yet, which this does.
+    """Configure the allocators for a memory limit; Arrow's only if Arrow is not imported yet. Imports Arrow.
 
-    Memory that is new to the process is cleared by the system first, which takes as long as the work; memory that is
-    kept for long exceeds the limit. Arrow's jemalloc keeps it for a time that can be set, and its mimalloc is told to
-    keep it for a moment. A user who has chosen an allocator or its settings keeps them. The C library keeps blocks of
-    up to a size.
+    The system clears new memory first, which takes as long as the work; memory kept for too long exceeds the limit.
+    Arrow's jemalloc keeps freed memory for a time by the limit, its mimalloc for 1 ms, and the C library blocks up to a
+    size. Environment variables set by the user take precedence.
     """
     _reuse_blocks(min(_MOST_KEPT_BYTES, memory_bytes // 8))
     if "pyarrow" in sys.modules:
@@ -46,7 +45,7 @@ def choose_allocators(memory_bytes: int) -> None:
 
 @contextmanager
 def _environment(added: dict[str, str]) -> Iterator[None]:
-    """Add variables for a moment: what the caller starts later must not inherit them."""
+    """Set variables temporarily, so that later child processes do not inherit them."""
     os.environ.update(added)
     try:
         yield
@@ -56,7 +55,7 @@ def _environment(added: dict[str, str]) -> Iterator[None]:
 
 
 def _reuse_blocks(kept_bytes: int) -> None:
-    """Have the C library use blocks of up to this size again, and give back what is free beyond it."""
+    """Make the C library reuse blocks up to this size, and return other free memory."""
     import ctypes
 
     with suppress(AttributeError, OSError):  # not the GNU C library

@@ -1,4 +1,4 @@
-"""The system's page cache: dropping pages, and writing them to the device."""
+"""Page cache: dropping pages, and writing them to the device."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _KEPT_BYTES = 4 * _BEHIND_BYTES
 _SYNC_FILE_RANGE_WRITE, _SYNC_FILE_RANGE_DONE = 2, 7  # from linux/fs.h
 
 
-def drop_pages(descriptor: int, place: int = 0, size: int = 0) -> None:
-    """Drop bytes `place` to ``place + size`` of a file from the page cache, all from `place` on if `size` is 0.
+def drop_pages(descriptor: int, offset: int = 0, size: int = 0) -> None:
+    """Drop bytes ``offset:offset + size`` of a file from the page cache; to the end if `size` is 0.
 
-    Pages that are not on the device yet stay. Failures are ignored.
+    Dirty pages stay. Failures are ignored.
     """
     with suppress(OSError):
-        os.posix_fadvise(descriptor, place, size, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(descriptor, offset, size, os.POSIX_FADV_DONTNEED)
 
 
 def drop_file_pages(path: Path) -> None:
@@ -40,7 +40,7 @@ def drop_file_pages(path: Path) -> None:
 
 
 def begin_writing(path: Path) -> None:
-    """Have the system begin to write what it holds of a file to its device. Failures show when the file is synced."""
+    """Start writing the dirty pages of a file to its device. Failures show at the next sync."""
     call = _find_call("sync_file_range")
     if call is not None:
         whole = (ctypes.c_int64(0), ctypes.c_int64(0))
@@ -48,7 +48,7 @@ def begin_writing(path: Path) -> None:
 
 
 def _apply(call: Callable[[int], object], path: Path) -> None:
-    """Call a function with a descriptor of a file, if it can be opened."""
+    """Call a function with a descriptor of a file; a file that cannot be opened is ignored."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -59,20 +59,20 @@ def _apply(call: Callable[[int], object], path: Path) -> None:
 
 @cache
 def _find_call(name: str) -> Callable[..., object] | None:
-    """Return a function of the C library; None where it has none of that name."""
+    """Return a function of the C library; None if it has none of that name."""
     found: Callable[..., object] | None = getattr(ctypes.CDLL(None), name, None)
     return found
 
 
 class WriteBehind:
-    """Has the system begin to write a file to its device while more is appended, so that a sync has little to wait for.
+    """Starts writing a file to its device while it grows, so that the final sync is short.
 
     Parameters
     ----------
     descriptor
-        The file; it belongs to the caller.
+        The file; the caller closes it.
     drop_page_cache
-        Drop what is on the device from the page cache; appending waits for the device some way behind.
+        Drop written pages from the page cache. Writers then wait for the device, about 64 MiB behind.
     """
 
     def __init__(self, descriptor: int, *, drop_page_cache: bool = False) -> None:
@@ -83,11 +83,11 @@ class WriteBehind:
         self._call = _find_call("sync_file_range")
 
     def reach(self, byte_count: int) -> None:
-        """Hear that so many bytes of the file have been written. Failures show when the file is synced."""
+        """Start writing up to `byte_count`, the present size of the file. Failures show at the next sync."""
         size = byte_count - self._begun
         if size >= _BEHIND_BYTES and self._call is not None:
-            place = ctypes.c_int64(self._begun)
-            self._call(self._descriptor, place, ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE)
+            offset = ctypes.c_int64(self._begun)
+            self._call(self._descriptor, offset, ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE)
             self._begun = byte_count
             if self._drop_page_cache:
                 self._drop(byte_count - _KEPT_BYTES)
@@ -95,21 +95,21 @@ class WriteBehind:
     def _drop(self, stop: int) -> None:
         size = stop - self._dropped
         if size >= _BEHIND_BYTES and self._call is not None:
-            place = ctypes.c_int64(self._dropped)
-            self._call(self._descriptor, place, ctypes.c_int64(size), _SYNC_FILE_RANGE_DONE)
+            offset = ctypes.c_int64(self._dropped)
+            self._call(self._descriptor, offset, ctypes.c_int64(size), _SYNC_FILE_RANGE_DONE)
             drop_pages(self._descriptor, self._dropped, size)
             self._dropped = stop
 
 
 class BehindFile(io.FileIO):
-    """A file, not buffered, that is written to its device behind what is appended."""
+    """An unbuffered file with a `WriteBehind`."""
 
     def __init__(self, file: int | str | Path, mode: str, *, drop_page_cache: bool = False) -> None:
         super().__init__(file, mode)
         self._behind = WriteBehind(self.fileno(), drop_page_cache=drop_page_cache)
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Write at the present place, and return how many bytes were."""
+        """Write at the current offset, and return the number of bytes written."""
         count = super().write(data)
         self._behind.reach(self.tell())
         return count

@@ -1,4 +1,4 @@
-"""Places on disk: where a path leads, what room there is, and what an error in writing there means."""
+"""Paths, free space, and errors of writing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recshuf.system.units import format_size
 
 
 class WriteMessages(NamedTuple):
-    """What messages say of a write that failed: ``{room}`` is what is needed and free, ``{reason}`` the system's word."""
+    """Messages for failed writes; ``{room}`` is the needed and free space, ``{reason}`` the system's message."""
 
     too_large: str = "the file may not grow this large; raise ulimit -f, or write more shards"
     no_space: str = "no space left for the output{room}; free some, or choose another"
@@ -24,12 +24,12 @@ _OUTPUT_MESSAGES = WriteMessages()
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
-    """Return the absolute path with all links followed; a link that leads back to itself stays."""
+    """Return the absolute path with links resolved; circular links stay."""
     return Path(os.path.realpath(path))  # Path.resolve fails on such links before Python 3.13
 
 
 def free_bytes(folder: Path) -> int | None:
-    """Return how much more can be written below a folder; None where that cannot be found out."""
+    """Return the free space below a folder; None if unknown."""
     try:
         return shutil.disk_usage(folder).free
     except OSError:
@@ -43,9 +43,9 @@ def write_error(
     needed_bytes: int | None = None,
     messages: WriteMessages = _OUTPUT_MESSAGES,
 ) -> OutputError:
-    """Return the error to raise when writing to `name` in `folder` failed; an `OutputError` is returned as it is.
+    """Return the error for a failed write to `name` in `folder`; an `OutputError` is returned unchanged.
 
-    `needed_bytes` is what the run is expected to write there in all, where that is known.
+    `needed_bytes` is the expected total, if known.
     """
     if isinstance(error, OutputError):
         return error
@@ -61,15 +61,15 @@ def write_error(
 
 
 def choose_temp_dir(asked: Path | None, beside: Path | None = None) -> Path:
-    """Return the folder for large temporary files: the one asked for, else `beside`, else the system's.
+    """Return the folder for large temporary files: `asked`, else `beside`, else the system's.
 
-    The system's is ``$TMPDIR``, else ``/var/tmp``, which unlike ``/tmp`` is meant for large files; where neither can be
-    written, it is the one that `tempfile` chooses.
+    The system's is ``$TMPDIR``, else ``/var/tmp``, which unlike ``/tmp`` is meant for large files. If neither is
+    writable, `tempfile` chooses it.
 
     Raises
     ------
     OutputError
-        When the folder that was asked for is not there.
+        When `asked` is missing.
     """
     if asked is not None:
         if not asked.is_dir():
@@ -80,6 +80,6 @@ def choose_temp_dir(asked: Path | None, beside: Path | None = None) -> Path:
     for candidate in (os.environ.get("TMPDIR"), "/var/tmp"):  # noqa: S108 - private or nameless files are made in it
         if candidate and os.access(candidate, os.W_OK | os.X_OK):
             return Path(candidate)
-    import tempfile  # here, since --help does without it and its millisecond
+    import tempfile  # not at the top, because it delays --help
 
     return Path(tempfile.gettempdir())

@@ -1,4 +1,4 @@
-"""Pools of threads that are waited for, but not for ever once the run is interrupted."""
+"""Thread pools that wait for their threads, with a time limit after an interrupt."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ _numbers = count()
 
 
 class Pool(ThreadPoolExecutor):
-    """Threads that have ended when `shutdown` returns, unless the process is about to end.
+    """A thread pool whose `shutdown` waits until all threads have ended.
 
-    After an `Interrupted`, threads that go on for longer than `PATIENCE_SECONDS` are left behind: nothing wakes one that
-    reads a silent pipe or writes to a full one. Whoever goes on after another exception must not find a thread at work on
-    files that have been closed. The base class forgets a thread that it was starting as a signal raised an exception in
-    it; here that one is waited for, too.
+    After an `Interrupted` it waits for `PATIENCE_SECONDS` only, because nothing wakes a thread that reads a silent pipe or
+    writes to a full one. After other exceptions no thread may still use files that are then closed. Unlike the base
+    class, it also waits for a thread that was being started when a signal raised an exception.
 
     Parameters
     ----------
     threads
-        The most threads.
+        Number of threads.
     name
-        What they are for.
+        Part of their names.
     """
 
     def __init__(self, threads: int, name: str) -> None:
@@ -40,7 +39,7 @@ class Pool(ThreadPoolExecutor):
         super().__init__(threads, self._prefix)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more work, and wait for the threads."""
+        """Refuse more work, and wait for the threads."""
         super().shutdown(False, cancel_futures=cancel_futures)
         if wait:
             try:
@@ -50,7 +49,7 @@ class Pool(ThreadPoolExecutor):
                 raise
 
     def _join(self, deadline: float | None) -> None:
-        """Wait for the threads, some of which may not have begun yet, and perhaps never will."""
+        """Wait for the threads; some may not have started, and may never do."""
         for thread in threading.enumerate():
             if thread.name.startswith(self._prefix):
                 _join(thread, deadline)
@@ -62,14 +61,14 @@ def run_tasks(name: str, threads: int, tasks: Sequence[Callable[[], None]], stop
     Parameters
     ----------
     name, threads
-        As of `Pool`.
+        See `Pool`.
     stop
-        Makes tasks that run raise `Stopped` soon. Called once, and only if not all tasks succeeded.
+        Makes running tasks raise `Stopped` soon. Called once if a task failed.
 
     Raises
     ------
     Exception
-        The first error of any task, `Stopped` last, after all threads have ended.
+        The first error of any task, preferably not `Stopped`, after all threads have ended.
     """
     futures: list[Future[None]] = []
     with Pool(threads, name) as pool:
@@ -88,7 +87,7 @@ def run_tasks(name: str, threads: int, tasks: Sequence[Callable[[], None]], stop
 
 
 def _is_interrupted(error: BaseException | None) -> bool:
-    """Tell whether an error is an `Interrupted`, or came while one was handled."""
+    """Tell whether an error is an `Interrupted`, or was raised while one was handled."""
     return error is not None and (isinstance(error, Interrupted) or _is_interrupted(error.__context__))
 
 

@@ -1,4 +1,7 @@
-"""How deep the schema of a Parquet file nests, found before the library builds it: some versions do that recursively.
+"""How deep the schema of a Parquet file nests, found before the library builds it.
+
+pyarrow 20 to 25 do that recursively, and crash over 50,000 levels; 26 refuses more than 100 by itself. When no older one
+is supported, this may go.
 
 The schema is the list in field 2 of the footer, the groups and columns in order, and a group tells in its field 5 how
 many of those behind it are its own.

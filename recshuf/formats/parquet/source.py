@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import takewhile
-from threading import Lock
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -54,7 +53,6 @@ class ParquetSource(Source):
         self.inputs = self._census.summaries()
         self._open_bytes = self._census.find_open_bytes()
         self.layout = self._census.layout()
-        self._turn = Lock()
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         """Yield the row groups that have rows, small ones together."""
@@ -76,7 +74,7 @@ class ParquetSource(Source):
             inputs,
         )
         chosen = [footers[index] for index in alike]
-        return read_files(chosen, self._project(first), min(block_bytes, max_record_bytes), self._turn)
+        return read_files(chosen, self._project(first), min(block_bytes, max_record_bytes))
 
     def _project(self, input_index: int) -> Projection:
         """Return the projection of one input."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import threading
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -118,17 +117,13 @@ class FooterBin:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._held_bytes = 0
+        self._held_bytes = 0  # roughly, where several threads add
 
     def add(self, footer_bytes: int) -> None:
         """Count a footer of so many bytes in its file, which will soon be unused."""
-        with self._lock:
-            self._held_bytes += footer_bytes
-            is_full = self._held_bytes > _BIN_BYTES
-            if is_full:
-                self._held_bytes = 0
-        if is_full:
+        self._held_bytes += footer_bytes
+        if self._held_bytes > _BIN_BYTES:
+            self._held_bytes = 0
             gc.collect()
 
 

@@ -1,4 +1,7 @@
-"""Nesting depth of the schema of a Parquet file, checked before the library builds it: some versions do so recursively.
+"""Nesting depth of the schema of a Parquet file, checked before the library builds it.
+
+pyarrow 20 to 25 build it recursively and crash over 50,000 levels; 26 refuses more than 100 itself. This module can go
+when no older one is supported.
 
 The schema is the list in field 2 of the footer: groups and columns in order. Field 5 of a group is the number of its
 children, which follow it.

@@ -52,50 +52,33 @@ class Pace:
         self.rows = max(1, min(self._room * rows // max(1, size), GROWTH * self._most))
 
 
-class RunReader:
-    """Reads row groups of a file together, and checks that each has its own rows.
+def read_run(file: OpenFile, run: list[Group], columns: Projection, pace: Pace) -> Iterator[pa.RecordBatch]:
+    """Yield stored batches of row groups that are read together, each of the rows that `pace` chooses.
 
     Parameters
     ----------
     run
         Consecutive row groups; several only if `Projection.is_countable` is true and the file has no INT96 times.
+
+    Raises
+    ------
+    InputError
+        After the last batch, when the rows do not match the metadata of the file.
     """
-
-    def __init__(self, file: OpenFile, run: list[Group], columns: Projection, pace: Pace) -> None:
-        self._file = file
-        self._run = run
-        self._columns = columns
-        self._pace = pace
-        self._indices = [group.index for group in run]
-        self._rows = [group.rows for group in run]
-        self._entries = EntryCount(self._rows, columns.kinds)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield stored batches, each of the rows that `Pace` chooses."""
-        pace, done = self._pace, 0
-        with Int96Watch(self._run[0], self._columns.columns, pace.rows) as watch:
-            for stored in self._file.batches(self._indices, self._columns.leaves, pace.rows):
-                watch.check(stored, done)
-                self._entries.add(stored)
-                done += stored.num_rows
-                yield stored
-                self._file.set_batch_rows(pace.rows)
-                watch.set_batch_rows(pace.rows)
-
-    def check(self) -> None:
-        """Check all that was read, at the end.
-
-        Raises
-        ------
-        InputError
-            When it does not match the metadata of the file.
-        """
-        done, rows = self._entries.rows, sum(self._rows)
-        if done != rows:
-            problem = f"is damaged: {done} rows can be read, and the footer says {rows}"
-            remedy = "fetch or write the file again"
-            raise InputError(self._file.name, problem, place=name_groups(self._indices), remedy=remedy)
-        check_pages(self._file, self._indices, self._columns.leaves, self._entries)
+    indices, rows = [group.index for group in run], [group.rows for group in run]
+    entries = EntryCount(rows, columns.kinds)
+    with Int96Watch(run[0], columns.columns, pace.rows) as watch:
+        for stored in file.batches(indices, columns.leaves, pace.rows):
+            watch.check(stored, entries.rows)
+            entries.add(stored)
+            yield stored
+            file.set_batch_rows(pace.rows)
+            watch.set_batch_rows(pace.rows)
+    if entries.rows != sum(rows):
+        problem = f"is damaged: {entries.rows} rows can be read, and the footer says {sum(rows)}"
+        remedy = "fetch or write the file again"
+        raise InputError(file.name, problem, place=name_groups(indices), remedy=remedy)
+    check_pages(file, indices, columns.leaves, entries)
 
 
 class ParquetFragment(Fragment):
@@ -128,19 +111,13 @@ class ParquetFragment(Fragment):
         with self._groups[0].opener.open() as file:
             for run in join_groups(self._groups, _JOINED_BYTES if is_safe else 0):
                 try:
-                    yield from self._read_run(file, run, pace)
+                    yield from read_run(file, run, self._projection, pace)
                 except InputError:
                     if len(run) > 1:
                         # One by one, so that the error names the row group.
                         for group in run:
-                            deque(self._read_run(file, [group], pace), maxlen=0)
+                            deque(read_run(file, [group], self._projection, pace), maxlen=0)
                     raise
-
-    def _read_run(self, file: OpenFile, run: list[Group], pace: Pace) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of row groups that are read together."""
-        reader = RunReader(file, run, self._projection, pace)
-        yield from reader.batches()
-        reader.check()
 
     def _place(self, row: int) -> str:
         """Return the position of a row of the fragment in words."""

@@ -48,13 +48,8 @@ class Opener:
         return self._open(int96_unit)
 
     def _open(self, int96_unit: str | None) -> OpenFile:
-        footer = self.footer
-        return OpenFile(
-            footer.name,
-            footer.path,
-            metadata=self._metadata,
-            int96_unit=int96_unit or footer.int96_unit,
-        )
+        footer, unit = self.footer, int96_unit or self.footer.int96_unit
+        return OpenFile(footer.name, footer.path, metadata=self._metadata, int96_unit=unit)
 
     def _check(self, file: OpenFile) -> None:
         with explained(file.name):

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError
 from recshuf.formats.parquet.metadata.file import explained
-from recshuf.formats.parquet.reading.fragment import Pace, RunReader
+from recshuf.formats.parquet.reading.fragment import Pace, read_run
 from recshuf.formats.parquet.reading.groups import Opener, list_groups
 from recshuf.interfaces import Joined
 from recshuf.records.batch import concat_batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from threading import Lock
 
     import pyarrow as pa
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from recshuf.formats.parquet.reading.projection import Projection
 
 
-def read_files(footers: Sequence[Footer], columns: Projection, block_bytes: int, turn: Lock) -> Joined | None:
+def read_files(footers: Sequence[Footer], columns: Projection, block_bytes: int) -> Joined | None:
     """Return the records of the first files, as many as fit a block and are read without error; None if there are none.
 
     It stops before a file with INT96 times, which `ParquetFragment` reads twice.
@@ -31,13 +30,10 @@ def read_files(footers: Sequence[Footer], columns: Projection, block_bytes: int,
     ----------
     footers
         Footers of the files, all with the same schema.
-    turn
-        Lock held while a file is opened or checked: many short calls, between which threads would contend for the
-        interpreter.
     """
     if not columns.is_countable:
         return None
-    reader = _FileReader(columns, block_bytes, turn)
+    reader = _FileReader(columns, block_bytes)
     batches: list[pa.RecordBatch] = []
     rows: list[int] = []
     with suppress(InputError):
@@ -52,9 +48,8 @@ def read_files(footers: Sequence[Footer], columns: Projection, block_bytes: int,
 class _FileReader:
     """Reads files one after the other, at most a block in total."""
 
-    def __init__(self, columns: Projection, block_bytes: int, turn: Lock) -> None:
+    def __init__(self, columns: Projection, block_bytes: int) -> None:
         self._columns = columns
-        self._turn = turn
         self._room = block_bytes
         self._pace: Pace | None = None
 
@@ -69,14 +64,11 @@ class _FileReader:
         batches: list[pa.RecordBatch] = []
         if not footer.row_count:
             return batches
-        with self._turn:
-            opener = Opener(footer)
-            groups = list(list_groups(opener))
-            pace = self._pace = self._pace or Pace(groups[0], self._room)
-            file = opener.open()
-        with file, explained(footer.name):
-            reader = RunReader(file, groups, self._columns, pace)
-            for stored in reader.batches():
+        opener = Opener(footer)
+        groups = list(list_groups(opener))
+        pace = self._pace = self._pace or Pace(groups[0], self._room)
+        with opener.open() as file, explained(footer.name):
+            for stored in read_run(file, groups, self._columns, pace):
                 batch = self._columns.conform(stored)
                 size = batch.get_total_buffer_size()
                 self._room -= size
@@ -84,6 +76,4 @@ class _FileReader:
                     return None
                 batches.append(batch)
                 pace.learn(batch.num_rows, size)
-            with self._turn:
-                reader.check()
         return batches

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,9 +13,7 @@ from hypothesis import strategies as st
 import recshuf
 from recshuf.errors import InputError
 from recshuf.formats.parquet import FORMAT
-from recshuf.formats.parquet import source as source_module
 from recshuf.formats.parquet.metadata.file import OpenFile
-from recshuf.formats.parquet.reading import fragment as fragment_module
 from recshuf.interfaces import InputFile, Joined, ReadOptions, SupportsJoining
 
 if TYPE_CHECKING:
@@ -162,38 +159,14 @@ def test_a_dictionary_that_expands_is_not_read_in_one_go(tmp_path: Path, batch_r
     assert sum(batch_rows) * 10_000 < 4 * BLOCK
 
 
-@pytest.mark.parametrize("is_damaged", [False, True])
-def test_a_thread_that_decodes_leaves_the_turn_to_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_damaged: bool
-) -> None:
-    turn = Lock()
-    held: dict[str, set[bool]] = {"decoding": set(), "checking": set()}
-
-    def batches(file: OpenFile, *args: Any) -> Iterator[pa.RecordBatch]:
-        for batch in given_batches(file, *args):
-            held["decoding"].add(turn.locked())
-            yield batch
-
-    def check_pages(*args: Any) -> None:
-        held["checking"].add(turn.locked())
-        given_check(*args)
-
-    given_batches, given_check = OpenFile.batches, fragment_module.check_pages
-    monkeypatch.setattr(OpenFile, "batches", batches)
-    monkeypatch.setattr(fragment_module, "check_pages", check_pages)
-    monkeypatch.setattr(source_module, "Lock", lambda: turn)
+def test_the_files_before_a_damaged_one_are_read_at_once(tmp_path: Path) -> None:
     table = pa.table({"text": [f"{row:099}" for row in range(900)]})
     paths = store(tmp_path, *[table] * 3, use_dictionary=False, write_page_checksum=True)
-    if is_damaged:
-        content = bytearray(paths[2].read_bytes())
-        content[len(content) // 2] ^= 1
-        paths[2].write_bytes(content)
     source = open_source(paths)
-    held["decoding"].clear()
-    joined = read_joined(source)
-    assert held == {"decoding": {False}, "checking": {True}}
-    check_joined(source, joined, 3 - is_damaged)
-    assert not turn.locked()
+    content = bytearray(paths[2].read_bytes())
+    content[len(content) // 2] ^= 1
+    paths[2].write_bytes(content)
+    check_joined(source, read_joined(source), 2)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ class WorkFolder:
                 "continue it, or delete that folder to start anew"
             )
         elif names:
-            warn(f"{self.path}: removed; it was left by a run that died before it finished any part")
+            warn(f"{self.path}: removed; it was left by a run that died before any part was finished")
         self._clear()
 
     def _make_shard_folder(self) -> None:

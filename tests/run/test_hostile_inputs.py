@@ -125,7 +125,7 @@ def test_parquet_is_not_waited_for_where_there_is_no_file(tmp_path: Path, child:
         else:
             path.symlink_to("/dev/zero")
         line = refusal(child.run(["in.parquet", "-o", "out/"], tmp_path), tmp_path)
-    assert "in.parquet: is no regular file, and Parquet needs one; save it to a file first" in line
+    assert "in.parquet: is not a regular file, which Parquet needs; save it to a file first" in line
 
 
 @pytest.mark.parametrize("name", ["pipe", "pipe.txt"])

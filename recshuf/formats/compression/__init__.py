@@ -61,7 +61,7 @@ def check_suffix(name: str, suffix: NameSuffix) -> None:
     """
     if suffix.compression not in (None, *INPUT_SUFFIXES.values()):
         remedy = "decompress it, or pipe it to standard input"
-        raise InputError(name, f"{suffix.compression} is not read", remedy=remedy)
+        raise InputError(name, f"{suffix.compression} is not supported", remedy=remedy)
 
 
 def recognise_compression(head: bytes) -> str:
@@ -122,7 +122,7 @@ def open_encoder(compression: str, level: int | None) -> PieceEncoder | None:
         )
     if compression == "none":
         if level is not None:
-            raise UsageError(f"--compression none:{level}: no compression has no level")
+            raise UsageError(f"--compression none:{level}: none takes no level")
         return None
     levels = _LEVELS[compression]
     if level is None:

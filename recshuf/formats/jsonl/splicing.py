@@ -67,14 +67,14 @@ class JsonFieldAdder(FieldAdder):
         """See `FieldAdder`."""
         lines = batch.column(0)
         is_object = pc.and_(pc.match_substring_regex(lines, _BEGINS), pc.match_substring_regex(lines, _ENDS))
-        self._check(is_object, "is no JSON object, so that it cannot get fields", input_index, first_row)
+        self._check(is_object, "is not a JSON object, so fields cannot be added", input_index, first_row)
         data, offsets = view_records(lines)
         whole = _wrap(offsets[[0, -1]], data)
         for clash in self._clashes:
             # Clashes are rare, and one search of all lines is faster than one per line.
             if pc.match_substring_regex(whole, clash)[0].as_py():
                 is_free = pc.invert(pc.match_substring_regex(lines, clash))
-                problem = "may have one of these fields already, or an object inside of it has"
+                problem = "may already have one of these fields, at the top level or nested"
                 self._check(is_free, problem, input_index, first_row)
 
     def _check(self, is_good: pa.Array, problem: str, input_index: int, first_row: int) -> None:

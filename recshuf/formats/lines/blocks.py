@@ -107,7 +107,7 @@ class BlockReader:
         if find_first(data[:stop], self._separator, begin) != end:
             raise InputError(
                 self._limit.name,
-                "the last record has no separator and would end elsewhere with it, as it ends with a part of one",
+                "the last record has no separator, and would end earlier with one appended: its end is part of a separator",
                 place=f"byte {self._position + begin}",
                 remedy="append the separator to the file",
             )

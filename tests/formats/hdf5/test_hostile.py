@@ -550,7 +550,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path, child: Server, kind: 
     else:
         (tmp_path / "in.h5").symlink_to("/dev/zero")
     line = refusal(child.run(["--format", "hdf5", *TINY], tmp_path), tmp_path)
-    assert "in.h5: is no regular file, and HDF5 needs one; save it to a file first" in line
+    assert "in.h5: is not a regular file, which HDF5 needs; save it to a file first" in line
 
 
 def test_what_only_looks_like_a_pickle_stays_bytes(tmp_path: Path) -> None:

@@ -166,7 +166,9 @@ def test_a_page_beyond_all_memory_is_an_error(tmp_path: Path) -> None:
     )
     with Server(seconds=60, memory_bytes=3 * GB) as child:
         line = refusal(child.run(["in.parquet", "-o", "out/"], tmp_path), tmp_path)
-    assert "in.parquet: row group 0: asks for more memory than there is: damaged, or made to do so" in line
+    assert (
+        "in.parquet: row group 0: asks for more memory than is available: it is damaged or malicious" in line
+    )
 
 
 def test_invalid_utf8_in_names_is_an_error_and_in_values_passes(tmp_path: Path) -> None:

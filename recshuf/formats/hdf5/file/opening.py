@@ -116,7 +116,7 @@ def _check_regular(name: str, path: Path) -> None:
             raise InputError(name, "is not an HDF5 file")
     except OSError as error:
         raise InputError(name, error.strerror or str(error)) from error
-    raise InputError(name, "is no regular file, and HDF5 needs one", remedy="save it to a file first")
+    raise InputError(name, "is not a regular file, which HDF5 needs", remedy="save it to a file first")
 
 
 def _has_signature(file: BinaryIO) -> bool:

@@ -42,7 +42,7 @@ class Pipeline:
     codes: tuple[int, ...]
     """The filters in the order in which they are applied."""
     level: int
-    """Of the compression, if there is one."""
+    """Level of the compression, if there is one."""
     item_bytes: int
     """Size of an element in the file."""
     chunk: tuple[int, ...]

@@ -92,7 +92,7 @@ class ChunkReader:
         return product(range(first, stop, self._chunk[0]), *others)
 
     def _fill(self, rows: NDArray[np.uint8], offset: _Offset, low: _Offset, high: _Offset) -> None:
-        """Copy what lies from `low` up to `high` of a chunk; `rows` begin where it does."""
+        """Copy the elements from `low` up to `high` of a chunk; `rows` begin at the row of `low`."""
         counts = tuple(high[axis] - low[axis] for axis in range(len(low)))
         target = rows[(slice(counts[0]), *map(slice, low[1:], high[1:]))]
         chunk = self._load(offset)

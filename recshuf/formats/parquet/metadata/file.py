@@ -48,7 +48,7 @@ def path_of(file: InputFile) -> Path:
         )
     if not is_regular:
         raise InputError(
-            file.name, "is no regular file, and Parquet needs one", remedy="save it to a file first"
+            file.name, "is not a regular file, which Parquet needs", remedy="save it to a file first"
         )
     return file.path
 
@@ -70,7 +70,7 @@ def explain(error: BaseException, name: str, place: str | None = None) -> InputE
     if isinstance(error, MemoryError):
         return InputError(
             name,
-            "asks for more memory than there is: damaged, or made to do so",
+            "asks for more memory than is available: it is damaged or malicious",
             place=place,
             remedy="check where the file comes from, or raise the memory limit of the system",
         )

@@ -150,4 +150,6 @@ def _check_holds_records(name: str, path: Path, group_rows: tuple[int, ...], col
     if not column_count and any(group_rows):
         raise InputError(name, f"has {sum(group_rows)} rows but no columns, so there is nothing to shuffle")
     if path.name == "_metadata" and any(group_rows):
-        raise InputError(name, "only sums up the files beside it", remedy="give those, and not this one")
+        raise InputError(
+            name, "holds only the metadata of the files beside it", remedy="give those files instead"
+        )

@@ -122,7 +122,7 @@ def open_encoder(compression: str, level: int | None) -> PieceEncoder | None:
         )
     if compression == "none":
         if level is not None:
-            raise UsageError(f"--compression none:{level}: none takes no level")
+            raise UsageError(f"--compression none:{level}: compression none has no level")
         return None
     levels = _LEVELS[compression]
     if level is None:

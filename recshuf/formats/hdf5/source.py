@@ -43,8 +43,6 @@ class Hdf5Source(Source):
 
     Parameters
     ----------
-    given
-        The inputs, at least one.
     datasets
         Names of the datasets of the record, or None for all with a first axis.
     field

@@ -53,8 +53,6 @@ def encode_lines(batch: pa.RecordBatch, nan_as_null: bool) -> pa.Array:
     ----------
     batch
         Rows of a schema that `check_schema` accepts.
-    nan_as_null
-        Write NaN and infinities as null.
 
     Raises
     ------

@@ -102,16 +102,13 @@ class PlainWriter:
             if len(self._gathered) < _GATHERED_BYTES:
                 return
             view = memoryview(b"")
-        self._flush()
+        self.finish()
         self._output.write(view)
-
-    def _flush(self) -> None:
-        gathered, self._gathered = self._gathered, bytearray()
-        self._output.write(memoryview(gathered))
 
     def finish(self) -> None:
         """Write the bytes not written yet."""
-        self._flush()
+        gathered, self._gathered = self._gathered, bytearray()
+        self._output.write(memoryview(gathered))
 
     def stop(self) -> None:
         """Do nothing: there are no threads."""

@@ -39,8 +39,6 @@ class ParquetCensus:
 
     Parameters
     ----------
-    inputs
-        The files, at least one.
     names
         Columns to keep, in this order; None for all.
     path

@@ -33,8 +33,6 @@ class ParquetSource(Source):
 
     Parameters
     ----------
-    inputs
-        The files.
     columns
         Names of the columns to keep, in this order; None for all.
     field

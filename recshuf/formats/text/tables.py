@@ -40,8 +40,6 @@ class TextDecoder(Decoder):
 
     Parameters
     ----------
-    names
-        The inputs as messages show them.
     schema
         Schema of the table form. Default: one string column.
     max_record_bytes

@@ -853,7 +853,7 @@ def test_a_summary_of_other_files_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "part.parquet", metadata_collector=collected)
     collected[0].set_file_path("part.parquet")
     collected[0].write_metadata_file(tmp_path / "_metadata")
-    with pytest.raises(InputError, match="sums up"):
+    with pytest.raises(InputError, match="holds only the metadata"):
         open_source(tmp_path / "_metadata")
     pq.write_metadata(pa.schema([("a", pa.int64())]), tmp_path / "_common_metadata")
     assert open_source(tmp_path / "_common_metadata").inputs[0].record_count == 0
@@ -905,7 +905,7 @@ def test_int96_times_keep_their_value_or_are_an_error(tmp_path: Path) -> None:
 NO_RECORDS = {
     "no_columns.parquet": "no columns",
     "no_columns_new.parquet": "no columns",
-    "_metadata": "sums up",
+    "_metadata": "holds only the metadata",
 }
 UNREADABLE = {
     "incorrect_map_schema.parquet": "Map keys",

@@ -53,10 +53,6 @@ class ChunkReader:
 
     Parameters
     ----------
-    dataset
-        The dataset.
-    pipeline
-        Its filters.
     keeps
         Whether the last chunk stays in memory for the next read.
     """

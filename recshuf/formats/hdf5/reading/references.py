@@ -31,11 +31,6 @@ class ValueGuard:
 
     References that cannot be read are not checked: in datasets with filters other than HDF5's own, in dataset headers, and
     in files with unusual address sizes.
-
-    Parameters
-    ----------
-    name
-        Name of the file for messages.
     """
 
     def __init__(

@@ -31,10 +31,6 @@ class RowReader:
 
     Parameters
     ----------
-    inventory
-        Inventory of the input.
-    schema
-        Native schema of the batches.
     cached
         For each dataset, whether a chunk is kept in memory between reads.
     """

@@ -91,8 +91,6 @@ class TableDecoder(Decoder):
     ----------
     columns
         The datasets, in the order of the native fields.
-    names
-        Names of the inputs for messages.
 
     Raises
     ------

@@ -27,11 +27,6 @@ _DEFAULT_COMPRESSION = "gzip"
 class TableEncoder:
     """Turns batches of a schema into native batches.
 
-    Parameters
-    ----------
-    schema
-        Schema of the table form.
-
     Raises
     ------
     ConversionError

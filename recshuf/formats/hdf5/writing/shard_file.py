@@ -25,8 +25,6 @@ class ShardFile:
     ----------
     path
         The file, which must not exist.
-    image
-        Bytes that it begins with.
 
     Raises
     ------

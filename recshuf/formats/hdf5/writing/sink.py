@@ -89,12 +89,6 @@ class Hdf5Sink(Sink):
     ----------
     path
         The file, which must not exist.
-    image
-        The file without records.
-    plan
-        How its datasets are written.
-    threads
-        Number of threads that filter chunks.
 
     Raises
     ------

@@ -153,12 +153,8 @@ class ChunkWriter(RowWriter):
 
     Parameters
     ----------
-    pipeline
-        The filters.
     fill
         The bytes of an element that was never written.
-    shard
-        The file that the dataset is in.
     """
 
     def __init__(

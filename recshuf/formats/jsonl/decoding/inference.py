@@ -30,11 +30,6 @@ MAX_FIELDS = 16_384
 class GivenTypes:
     """Types from a schema: records are only checked against it.
 
-    Parameters
-    ----------
-    others
-        See `Parser`.
-
     Raises
     ------
     ConversionError

@@ -43,7 +43,7 @@ class StrictObserver:
     def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
         """See `Observer`; nothing is set aside."""
         for start, lines in cut_pieces(records):
-            _apply(self._types.learn, lines, rows.cut(start, start + len(lines)), self._messages)
+            _apply(self._types.learn, lines, rows.take(slice(start, start + len(lines))), self._messages)
         return {}
 
 
@@ -80,7 +80,7 @@ class BadLineFilter:
         """See `Observer`."""
         errors = LineErrors()
         for start, lines in cut_pieces(records):
-            errors |= self._filter(lines, rows.cut(start, start + len(lines)))
+            errors |= self._filter(lines, rows.take(slice(start, start + len(lines))))
         return errors
 
     def _filter(self, lines: pa.Array, rows: Rows, *, are_well_formed: bool = False) -> LineErrors:
@@ -145,7 +145,4 @@ def _apply(
 
 def _halve(lines: pa.Array, rows: Rows) -> list[tuple[pa.Array, Rows]]:
     half = len(lines) // 2
-    return [
-        (lines.slice(0, half), rows.cut(0, half)),
-        (lines.slice(half), rows.cut(half, len(lines))),
-    ]
+    return [(lines[:half], rows.take(slice(half))), (lines[half:], rows.take(slice(half, None)))]

@@ -48,8 +48,6 @@ class Parser:
 
     Parameters
     ----------
-    schema
-        Schema of the columns to return.
     lenient
         Accept numbers and booleans, as they are written, for fields that are text in the schema.
     others
@@ -64,17 +62,13 @@ class Parser:
     def __init__(self, schema: pa.Schema, *, lenient: bool = False, others: str = "error") -> None:
         self.schema = schema
         self._lenient = lenient
-        self._others = others
+        self.is_strict = others == "error"
+        """Whether fields that the schema lacks are errors."""
         self.field_count = sum(_count_fields(field.type) for field in schema)
         self._options = pj.ParseOptions(
             explicit_schema=read_schema_for(schema), unexpected_field_behavior=others
         )
         self._text_names = text_only_names(schema) if lenient else []
-
-    @property
-    def is_strict(self) -> bool:
-        """Whether fields that the schema lacks are errors."""
-        return self._others == "error"
 
     def narrow(self, path: str) -> Parser:
         """Return a parser of the one column that holds a field.

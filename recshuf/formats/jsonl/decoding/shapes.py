@@ -32,11 +32,7 @@ class Rows(NamedTuple):
         """Return the position of one line."""
         return Position(self.input_index, int(self.numbers[index]))
 
-    def cut(self, start: int, stop: int) -> Rows:
-        """Return the rows of a slice of the lines."""
-        return Rows(self.input_index, self.numbers[start:stop])
-
-    def take(self, index: NDArray[np.int64]) -> Rows:
+    def take(self, index: slice | NDArray[np.int64]) -> Rows:
         """Return the rows of some of the lines."""
         return Rows(self.input_index, self.numbers[index])
 

@@ -41,15 +41,7 @@ def is_countable(kind: pa.DataType) -> bool:
 
 
 class EntryCount:
-    """The entries of row groups that are read together, counted batch by batch.
-
-    Parameters
-    ----------
-    rows
-        Rows of each row group.
-    kinds
-        Types of the columns.
-    """
+    """The entries of row groups that are read together, counted batch by batch."""
 
     def __init__(self, rows: Sequence[int], kinds: Sequence[pa.DataType]) -> None:
         self._edges = np.array([0, *accumulate(rows)])

@@ -141,12 +141,6 @@ class OpenFile:
 
     Parameters
     ----------
-    name
-        The input as messages show it.
-    path
-        Path of the file.
-    metadata
-        Its footer, if already read.
     int96_unit
         Unit of time stamps stored as INT96.
     """

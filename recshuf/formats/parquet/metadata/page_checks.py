@@ -38,8 +38,6 @@ def check_pages(file: OpenFile, groups: Sequence[int], leaves: Sequence[int], en
 
     Parameters
     ----------
-    leaves
-        Indices of the Parquet columns.
     entries
         Entries of the row groups in these columns.
 

@@ -39,13 +39,7 @@ class Limits:
 
 
 class Pace:
-    """Chooses the rows of each batch: as many as fit a block, growing slowly.
-
-    Parameters
-    ----------
-    group
-        The first row group to read.
-    """
+    """Chooses the rows of each batch: as many as fit a block, growing slowly."""
 
     def __init__(self, group: Group, block_bytes: int) -> None:
         self.rows = first_batch_rows(group.footer, group.index, block_bytes)
@@ -63,8 +57,6 @@ class RunReader:
 
     Parameters
     ----------
-    file
-        The file, open.
     run
         Consecutive row groups; several only if `Projection.is_countable` is true and the file has no INT96 times.
     """
@@ -107,17 +99,7 @@ class RunReader:
 
 
 class ParquetFragment(Fragment):
-    """Consecutive row groups.
-
-    Parameters
-    ----------
-    groups
-        The row groups, at least one.
-    projection
-        Projection of their file.
-    limits
-        Sizes of batches and records.
-    """
+    """Consecutive row groups."""
 
     def __init__(self, groups: list[Group], projection: Projection, limits: Limits) -> None:
         self.record_count = sum(group.rows for group in groups)

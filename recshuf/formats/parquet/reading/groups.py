@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 class Opener:
-    """Opens one file, in any thread. Its footer is read and checked the first time, and then reused.
-
-    Parameters
-    ----------
-    footer
-        The footer that the census read.
-    """
+    """Opens one file, in any thread. Its footer is read and checked the first time, and then reused."""
 
     def __init__(self, footer: Footer) -> None:
         self.footer = footer

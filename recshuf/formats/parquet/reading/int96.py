@@ -23,8 +23,6 @@ class Int96Watch:
 
     Parameters
     ----------
-    group
-        The row group to read.
     stored
         The Arrow columns read, in the order of the batches.
     rows

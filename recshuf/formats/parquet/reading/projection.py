@@ -21,10 +21,6 @@ class Projection:
 
     Parameters
     ----------
-    footer
-        Footer of the file.
-    schema
-        Schema of the batches.
     columns
         For each column of `schema`, its index in the file, or its constant value.
     """

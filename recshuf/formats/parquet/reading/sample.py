@@ -77,8 +77,6 @@ class GroupSample:
     ----------
     file, footer
         A file that has rows.
-    columns
-        The Arrow columns to sample.
 
     Raises
     ------

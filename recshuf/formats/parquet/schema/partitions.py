@@ -26,8 +26,6 @@ class PartitionColumns:
 
     Parameters
     ----------
-    inputs
-        Every input of the run.
     own
         Names of the columns of the files, which take precedence over folders of the same name.
 

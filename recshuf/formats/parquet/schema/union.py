@@ -36,8 +36,6 @@ class FieldClash(Exception):  # noqa: N818 - never leaves the adapter: `SchemaUn
     ----------
     path
         Path of the field, parts joined by dots.
-    left, right
-        The two types.
     """
 
     def __init__(self, path: str, left: pa.DataType, right: pa.DataType) -> None:

@@ -20,8 +20,6 @@ class RowBuffer:
 
     Parameters
     ----------
-    schema
-        Schema of every batch.
     rows
         Rows of each table that `add` hands out, at least 1.
     """

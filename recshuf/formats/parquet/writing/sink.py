@@ -32,17 +32,7 @@ _FILE_BUFFER_BYTES = 1 << 20
 
 
 class ParquetTarget(Target):
-    """Shards that all follow one plan.
-
-    Parameters
-    ----------
-    schema
-        Schema of the batches.
-    plan
-        How to write them.
-    drop_page_cache
-        See `WriteOptions`.
-    """
+    """Shards that all follow one plan."""
 
     suffix = ".parquet"
 
@@ -78,10 +68,6 @@ class ParquetSink(Sink):
     ----------
     stream
         The file; the sink closes it.
-    schema
-        Schema of the batches.
-    plan
-        How to write them.
     encoders
         Row groups encoded at once, each by its own thread.
     """

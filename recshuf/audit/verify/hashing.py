@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from recshuf.audit.verify.type_classes import is_bytes, is_list, is_list_view, sorted_fields
+from recshuf.audit.verify.type_classes import is_bytes, sorted_fields
 from recshuf.audit.verify.word_hashing import HASH_BYTES, ByteStrings, HashKey, add_nulls, combine, hash_bytes
 from recshuf.errors import ConversionError
+from recshuf.records.arrow_views import is_any_list, is_list_view, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -110,7 +111,7 @@ class _Hasher:
             return _with_nulls(array, self._read_bytes(array, level))
         if pt.is_map(kind):
             return _with_nulls(array, self._read_map(array, field, level))
-        if is_list(kind):
+        if is_any_list(kind):
             return _with_nulls(array, self._read_list(array, field, level))
         if pt.is_struct(kind):
             return _with_nulls(array, self._read_struct(array, field, level))
@@ -253,13 +254,7 @@ def _find_bounds(array: pa.Array, width: int | None) -> tuple[NDArray[np.int64],
     elif not count:
         edges = np.zeros(1, np.int64)
     else:
-        wide = (
-            pt.is_large_list(array.type) or pt.is_large_string(array.type) or pt.is_large_binary(array.type)
-        )
-        kind: Any = np.int64 if wide else np.int32
-        buffer = array.buffers()[1]
-        edges = np.frombuffer(buffer, kind, count + 1, array.offset * np.dtype(kind).itemsize)
-        edges = edges.astype(np.int64)
+        edges = view_offsets(array).astype(np.int64)
     return edges[:-1], edges[1:]
 
 

@@ -18,6 +18,7 @@ from recshuf.piles.layout import StorePlan
 from recshuf.piles.reader import PileReader
 from recshuf.piles.slices import Origin
 from recshuf.piles.store import PileStore
+from recshuf.records.arrow_views import view_bytes
 from recshuf.records.batch import Records
 
 if TYPE_CHECKING:
@@ -210,10 +211,7 @@ def _as_bytes(array: NDArray[np.uint64] | NDArray[np.int64]) -> pa.Array:
 
 
 def _unpack(records: Records) -> _Entries:
-    second, location, count = (
-        np.frombuffer(column.buffers()[1], np.uint64, len(column), 8 * column.offset)
-        for column in records.batch.columns
-    )
+    second, location, count = (view_bytes(column).view(np.uint64) for column in records.batch.columns)
     return _Entries(records.keys, second, location, count.view(np.int64))
 
 

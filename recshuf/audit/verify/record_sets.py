@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recshuf.audit.verify.hashing import hash_rows
-from recshuf.audit.verify.type_classes import is_bytes, is_list, storage_of
+from recshuf.audit.verify.type_classes import is_bytes, storage_of
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats import NameRules, load_format
 from recshuf.interfaces import SupportsFields
 from recshuf.output.manifest import MANIFEST_NAME, Manifest
+from recshuf.records.arrow_views import is_any_list
 from recshuf.system.listing import expand_inputs
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def _json_type(kind: pa.DataType) -> pa.DataType:
         return pa.large_list(pa.struct([pa.field(name, child) for name, child in pair]))
     if pt.is_struct(kind):
         return pa.struct([pa.field(field.name, _json_type(field.type)) for field in kind])
-    if is_list(kind):
+    if is_any_list(kind):
         return pa.large_list(_json_type(kind.value_type))
     if is_bytes(kind):
         is_text = pt.is_string(kind) or pt.is_large_string(kind) or str(kind) == "string_view"

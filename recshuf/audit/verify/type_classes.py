@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
+from recshuf.records.arrow_views import is_any_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,18 +40,6 @@ def storage_of(kind: pa.DataType) -> pa.DataType:
     if pt.is_dictionary(kind) or pt.is_run_end_encoded(kind):
         return storage_of(kind.value_type)
     return kind
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Return whether a type is a list of any kind; maps are not."""
-    return bool(
-        pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind) or is_list_view(kind)
-    )
-
-
-def is_list_view(kind: pa.DataType) -> bool:
-    """Return whether a type is a list view of either width."""
-    return str(kind).startswith(("list_view<", "large_list_view<"))
 
 
 def is_bytes(kind: pa.DataType) -> bool:
@@ -148,7 +137,7 @@ def _item_types(kind: pa.DataType) -> list[pa.DataType]:
     """Return the types of a list's items, of keys and values if it is a map; nothing for other types."""
     if pt.is_map(kind):
         return [kind.key_type, kind.item_type]
-    if not is_list(kind):
+    if not is_any_list(kind):
         return []
     value = storage_of(kind.value_type)
     if pt.is_struct(value) and [field.name for field in value] == ["key", "value"]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from recshuf.errors import InputError
 from recshuf.formats.parquet.schema.types import dense_type, is_extension, with_value_field
-from recshuf.records.arrow_views import is_variable_list
+from recshuf.records.arrow_views import is_list_view, is_variable_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,7 +171,7 @@ def unify_types(left: pa.DataType, right: pa.DataType, path: str = "") -> pa.Dat
 
 def _surface(kind: pa.DataType) -> pa.DataType:
     """Return the type without a dictionary or view at the top level; nested types are unified later."""
-    if pa.types.is_nested(kind) and not str(kind).startswith(("list_view", "large_list_view")):
+    if pa.types.is_nested(kind) and not is_list_view(kind):
         return kind
     return dense_type(kind)
 

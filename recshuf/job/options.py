@@ -6,7 +6,7 @@ This module evaluates its annotations, because `OPTIONS` is read from them.
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, NamedTuple, TypedDict
 
 from recshuf.errors import UsageError
 from recshuf.system.units import parse_size
@@ -14,7 +14,6 @@ from recshuf.system.units import parse_size
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from recshuf.job.job import Job
 
 Names = str | Iterable[str]
 Size = int | str
@@ -42,8 +41,8 @@ class Option(NamedTuple):
     formats: tuple[str, ...] = ()
     flags: str | None = None
     """Its name in error messages. Default: its own flag."""
-    identity: "Callable[[Job], object] | None" = None
-    """Its value in the journal, which ``--resume`` compares; None if the output does not depend on it.
+    identity: Callable[[Any], object] | None = None
+    """Returns its value of a `Job` for the journal, which ``--resume`` compares; None if the output does not depend on it.
 
     Must be None for the default of a new option, because older journals lack the option."""
 

@@ -31,8 +31,8 @@ print(peak_bytes())
 
 
 def measure_peak(name: str, *arguments: Any, **options: Any) -> int:
-    """Return the peak memory in bytes of one call of a function of `recshuf` at the limit `MEMORY`."""
-    call = json.dumps([name, arguments, options | {"memory": MEMORY, "workers": 2}], default=str)
+    """Return the peak memory in bytes of one call of a function of `recshuf`, at the limit `MEMORY` by default."""
+    call = json.dumps([name, arguments, {"memory": MEMORY, "workers": 2} | options], default=str)
     child = subprocess.run(
         [sys.executable, "-c", CHILD, call], capture_output=True, text=True, timeout=100, check=False
     )
@@ -63,6 +63,14 @@ def test_a_check_of_many_outputs_takes_the_memory_of_one(lines: Path):
 
 def test_a_sample_of_long_values_stays_within_the_limit(tables: list[Path]):
     assert measure_peak("check", tables, column="text") <= MEMORY + BASE
+
+
+@pytest.mark.slow
+def test_a_picture_of_two_samples_of_long_values_stays_within_the_limit(tmp_path: Path):
+    pytest.importorskip("PIL")
+    make_data("parquet", 500 * MB, tmp_path, file_bytes=500 * MB, group_rows=500_000)
+    peak = measure_peak("picture", tmp_path, against=tmp_path, column="text", memory=256 * MB)
+    assert peak <= 256 * MB + BASE
 
 
 def test_a_search_for_records_that_differ_stays_within_the_limit(tables: list[Path]):

@@ -97,17 +97,16 @@ class BottomKSample:
         self._raise_level(max(level, self.level))
         if not self.kept:
             raise UsageError("there are no records to check")
-        priorities = np.concatenate([part.priorities for part in self._parts])
-        provenance = np.concatenate([part.provenance for part in self._parts])
-        values = pa.chunked_array([part.values for part in self._parts])
-        self._parts = []  # each copy takes the place of the one before
-        values = values.combine_chunks()
+        parts = [part for part in self._parts if len(part.priorities)]
+        self._parts = []
+        parts.sort(key=lambda part: int(part.provenance[0]))  # each holds consecutive records
+        values = pa.chunked_array([part.values for part in parts]).combine_chunks()
         if isinstance(values, pa.ChunkedArray):
             raise UsageError("the values are too large to be compared; choose a smaller column")
-        order = np.argsort(provenance)
-        whole = SampledRecords(values.take(pa.array(order)), priorities[order], provenance[order])
-        self._parts = [whole]
-        return whole
+        priorities = np.concatenate([part.priorities for part in parts])
+        provenance = np.concatenate([part.provenance for part in parts])
+        self._parts = [SampledRecords(values, priorities, provenance)]
+        return self._parts[0]
 
     def _raise_level(self, level: int) -> None:
         self.level = level

@@ -66,7 +66,7 @@ def order_by_value(values: pa.Array, rng: np.random.Generator) -> ValueOrder:
     return ValueOrder(order, groups, int(sizes[sizes > 1].sum()), len(sizes))
 
 
-def rank_densely(values: pa.Array) -> NDArray[np.int64]:
+def rank_densely(values: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
     """Return the dense rank of each value, from 0; nulls come last.
 
     Raises
@@ -83,9 +83,11 @@ def rank_densely(values: pa.Array) -> NDArray[np.int64]:
     return codes
 
 
-def _simplify(values: pa.Array) -> pa.Array:
+def _simplify(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Return values of the same order in a type that Arrow can sort, if there is one."""
     kind = values.type
+    if isinstance(values, pa.ChunkedArray):
+        return pa.chunked_array([_simplify(chunk) for chunk in values.chunks])
     if isinstance(kind, pa.BaseExtensionType):
         return _simplify(values.storage)
     if pt.is_fixed_size_list(kind) and kind.list_size == 1:
@@ -96,7 +98,7 @@ def _simplify(values: pa.Array) -> pa.Array:
     return values.cast(narrow[kind]) if kind in narrow else values
 
 
-def name_codes(values: pa.Array, codes: NDArray[np.int64]) -> list[str]:
+def name_codes(values: pa.ChunkedArray, codes: NDArray[np.int64]) -> list[str]:
     """Return the name of each code, in the order of codes."""
     _, rows = np.unique(codes, return_index=True)
     return [_name(value) for value in values.take(pa.array(rows)).to_pylist()]

@@ -43,7 +43,7 @@ def draw_values(samples: Sequence[BottomKSample], column: str) -> tuple[list[Pan
     """
     taken = [sample.take().values for sample in samples]
     try:
-        both = pa.chunked_array([values.cast(taken[0].type) for values in taken]).combine_chunks()
+        both = pa.chunked_array([values.cast(taken[0].type) for values in taken])
     except pa.ArrowException as error:
         raise UsageError(f"column {column!r} is not the same before and after: {error}") from error
     codes, key = _choose_key(both, column)
@@ -80,7 +80,7 @@ def picture_values(jobs: Sequence[Job], progress: Progress, column: str, title: 
     return encode_png(draw_picture(panels, key, title))
 
 
-def _choose_key(values: pa.Array, column: str) -> tuple[np.ndarray, Key]:
+def _choose_key(values: pa.ChunkedArray, column: str) -> tuple[np.ndarray, Key]:
     """Return a number for each value and its colours: label codes if there are few labels, else ranks on a ramp."""
     codes = rank_densely(values)
     sizes = np.bincount(codes)

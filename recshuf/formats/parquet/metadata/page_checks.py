@@ -93,9 +93,9 @@ class _Headers:
         needed, values = chunk.num_values, 0
         while values < needed and place < end:
             header, place = self._read(place)
-            values += sum(
-                header.structs[page].numbers.get(_VALUES, 0) for page in _DATA_PAGES if page in header.structs
-            )
+            for kind in _DATA_PAGES:
+                if kind in header.structs:
+                    values += header.structs[kind].numbers.get(_VALUES, 0)
             if (stored_bytes := header.numbers.get(_STORED_BYTES, -1)) < 0:
                 raise IndexError
             place += stored_bytes

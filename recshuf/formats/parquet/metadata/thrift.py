@@ -35,15 +35,23 @@ class ThriftReader:
     def read_struct(self) -> Struct:
         """Read the fields of a struct up to its end."""
         found = Struct()
-        field = 0
+        data, field = self._data, 0
         # `read_field` inlined for speed: every page has a header.
-        while kind := (head := self._data[self.place]) & 15:
+        while kind := (head := data[self.place]) & 15:
             self.place += 1
             field = field + (head >> 4) if head > 15 else self.read_number()
-            if INT16 <= kind <= INT64:
-                found.numbers[field] = self.read_number()
-            elif kind == STRUCT:
+            if kind <= FALSE:
+                continue
+            if kind == STRUCT:
                 found.structs[field] = self.read_struct()
+            elif INT16 <= kind <= INT64:
+                if (byte := data[self.place]) < 0x80:
+                    self.place += 1
+                    found.numbers[field] = byte >> 1 ^ -(byte & 1)
+                else:
+                    found.numbers[field] = self.read_number()
+            elif kind == BINARY and (size := data[self.place]) < 0x80:
+                self.place += 1 + size
             else:
                 self.skip(kind)
         self.place += 1

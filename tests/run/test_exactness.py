@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-import recshuf.records.reader
 import recshuf.run.gather
+import recshuf.system.threads
 from recshuf.audit.order.battery import LIMIT
 from recshuf.piles.reader import PileReader
 from recshuf.piles.scratch import Scratch
@@ -60,10 +60,10 @@ def draw_orders(n: int, seeds: Sequence[int], folder: Path) -> NDArray[np.int64]
     threaded = len(seeds) // THREADED_SHARE
     orders = [draw_order(source, seed, scratch) for seed in seeds[:threaded]]
     with pytest.MonkeyPatch.context() as patch:
-        for module in (recshuf.records.reader, recshuf.run.gather):
+        for module in (recshuf.system.threads, recshuf.run.gather):
             patch.setattr(module, "Pool", InlineExecutor)
         orders += [draw_order(source, seed, scratch) for seed in seeds[threaded:]]
-    scratch.remove()
+    scratch.close()
     return np.array(orders, np.int64)
 
 
@@ -72,7 +72,7 @@ def draw_order(source: FakeSource, seed: int, scratch: Scratch) -> NDArray[np.ui
     store, _ = fill_store(source, scratch, knobs, seed)
     stream = io.BytesIO()
     target = FakeTarget(source.shape)
-    count = int(store.counts.sum())
+    count = int(PileReader(store).counts.sum())
     write_shards(source, store, knobs, [0, count], lambda _: target.open_stream(stream, 1))
     store.close()
     content = np.frombuffer(stream.getvalue()[len(MAGIC) : -len(TRAILER)], np.uint8)

@@ -85,26 +85,25 @@ class BadLineFilter:
 
     def _filter(self, lines: pa.Array, rows: Rows, *, are_well_formed: bool = False) -> LineErrors:
         """Learn from the good lines, leaving out the bad ones found and halving where an error leads to none."""
-        if not len(lines):
-            return {}
-        try:
-            self._types.learn(lines, rows)
-        except Conflict as conflict:
-            raise self._messages.conflict_error(conflict) from conflict
-        except BadRecord as error:
-            errors = self._find_errors(error, lines, are_well_formed=are_well_formed)
-            if len(lines) == 1 and not errors:
-                raise self._messages.record_error(error, rows.position(0)) from error
-        else:
-            return {}
-        if errors:
+        found = LineErrors()
+        while len(lines):
+            try:
+                self._types.learn(lines, rows)
+            except Conflict as conflict:
+                raise self._messages.conflict_error(conflict) from conflict
+            except BadRecord as error:
+                errors = self._find_errors(error, lines, are_well_formed=are_well_formed)
+                if len(lines) == 1 and not errors:
+                    raise self._messages.record_error(error, rows.position(0)) from error
+            else:
+                break
+            if not errors:
+                for part in _halve(lines, rows):
+                    found |= self._filter(*part, are_well_formed=True)
+                break
+            found |= {int(rows.numbers[at]): error for at, error in errors.items()}
             good = np.delete(np.arange(len(lines)), list(errors))
-            parts = [(lines.take(pa.array(good)), rows.take(good))]
-        else:
-            parts = _halve(lines, rows)
-        found = {int(rows.numbers[at]): error for at, error in errors.items()}
-        for part in parts:
-            found |= self._filter(*part, are_well_formed=True)
+            lines, rows, are_well_formed = lines.take(pa.array(good)), rows.take(good), True
         return found
 
     def _find_errors(self, error: BadRecord, lines: pa.Array, *, are_well_formed: bool) -> LineErrors:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 import pytest
@@ -16,6 +18,11 @@ from recshuf.errors import InputError
 from recshuf.formats.jsonl.decoding import inference, line_checks
 from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
 from recshuf.formats.jsonl.decoding.grammar import find_ungrammatical
+from recshuf.formats.jsonl.decoding.inference import InferredTypes
+from recshuf.formats.jsonl.decoding.line_checks import BadRecord
+from recshuf.formats.jsonl.decoding.messages import LineMessages
+from recshuf.formats.jsonl.decoding.observers import BadLineFilter
+from recshuf.formats.jsonl.decoding.shapes import Rows
 from tests.support.bad_json import BAD, damaged_lines
 from tests.support.json_decoding import batch_of, decode_with
 from tests.support.json_oracle import fit_together, is_sound
@@ -240,3 +247,20 @@ def test_the_grammar_refuses_what_the_parser_refuses(lines: list[str]) -> None:
         except pa.ArrowInvalid as error:
             is_one, means_nothing = False, " changed from " in str(error) or " twice " in str(error)
         assert (row in wrong) == (not is_one) or (means_nothing and row not in wrong)
+
+
+def test_bad_lines_that_are_found_one_at_a_time_take_no_stack():
+    """An error may lead to a single line each time; a piece can have thousands of such lines."""
+
+    class OneAtATime(InferredTypes):
+        def learn(self, lines: pa.Array, rows: Rows) -> None:
+            if len(lines) > 1:
+                raise BadRecord("is bad", suspect=0)
+
+        def find_error(self, lines: pa.Array) -> BadRecord | None:
+            return BadRecord("is bad") if len(lines) == 1 else None
+
+    count = 2 * sys.getrecursionlimit()
+    records = pa.array([b"{}\n"] * count, pa.large_binary())
+    observer = BadLineFilter(OneAtATime(), LineMessages(["in.jsonl"], 0))
+    assert list(observer.observe(records, Rows(0, np.arange(count)))) == list(range(count - 1))

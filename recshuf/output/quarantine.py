@@ -216,7 +216,7 @@ def check_path(path: Path, inputs: Sequence[Path], output: Path | None, *, overw
     if output is not None and real_path(output) in (target, *target.parents):
         raise UsageError(f"{option} is or lies in the output; name another file")
     if target.exists() and not target.is_file():
-        raise UsageError(f"{option} is no regular file; name another one")
+        raise UsageError(f"{option} is not a regular file; name another file")
     if target.exists() and not overwrite:
         raise UsageError(f"{option} exists already; name another file, or replace it with --overwrite")
 

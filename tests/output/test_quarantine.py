@@ -201,7 +201,7 @@ def test_files_that_cannot_be_meant_are_refused(tmp_path: Path):
         (link, True, "is one of the inputs"),
         (tmp_path / "out", True, "lies in the output"),
         (tmp_path / "out" / "x" / ".." / "bad", True, "lies in the output"),
-        (tmp_path, True, "no regular file"),
+        (tmp_path, True, "is not a regular file"),
         (there, False, "--overwrite"),
     ):
         if ".." in path.parts:

@@ -195,7 +195,7 @@ def test_a_run_that_is_continued_sets_the_same_aside(
         ("out.parquet", {"on_bad_record": "quarantine:"}, "neither"),
         ("out.parquet", {"on_bad_record": "skip"}, "neither"),
         ("out.parquet", {"on_bad_record": "quarantine:{folder}/out.parquet"}, "output"),
-        ("out.parquet", {"on_bad_record": "quarantine:{folder}/in"}, "no regular file"),
+        ("out.parquet", {"on_bad_record": "quarantine:{folder}/in"}, "is not a regular file"),
         ("out.parquet", {"verify": True}, "--verify"),
     ],
 )

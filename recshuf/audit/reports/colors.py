@@ -58,7 +58,7 @@ LABEL_COLOURS = np.array(
 """The palette of Okabe and Ito, safe for colour-blind readers; the first two differ most."""
 
 GREY = np.array([216, 216, 216], np.uint8)
-"""For missing values and labels without a colour. Readers who do not see green would take a darker one for the purple."""
+"""Colour of missing values and of labels without one. A darker grey looks purple to readers who do not see green."""
 
 
 @dataclass(frozen=True, slots=True)

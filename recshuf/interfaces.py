@@ -82,7 +82,13 @@ class ReadOptions:
     separator: bytes = b"\n"
     """Bytes that end a text record."""
     header_lines: int = 0
-    """Number of header lines of each text input."""
+    """Number of header lines of each text input, or header records of each CSV input."""
+    finds_header: bool = False
+    """Whether a CSV header is found by its contents, and `header_lines` is not known."""
+    delimiter: bytes | None = None
+    """Byte between CSV fields; None to find it."""
+    quote: bytes = b'"'
+    """Byte around quoted CSV fields; empty for none."""
     max_record_bytes: int = 1 << 30
     """Longest text record accepted, separator included."""
     datasets: tuple[str, ...] | None = None
@@ -110,6 +116,8 @@ class WriteOptions:
     """None for the default of the library."""
     separator: bytes = b"\n"
     """Bytes that end a text record."""
+    delimiter: bytes = b","
+    """Byte between CSV fields."""
     nan_as_null: bool = False
     """Write NaN and infinities as JSON null; else they are an error."""
     drop_page_cache: bool = False
@@ -399,6 +407,10 @@ class FormatNames:
     """File name suffixes without compression: ``(".jsonl", ".ndjson")``. Shards get the first one."""
     compressions: tuple[str, ...] = field(default=("none",))
     """Its values of `--compression`."""
+    is_lines: bool = False
+    """Whether it is lines of bytes, which pipes can carry and which compression wraps as a whole."""
+    written_header_lines: int = 0
+    """Header records of a shard that is written from tables."""
 
 
 class Format(ABC):

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Format, FormatNames, InputFile, NameSuffix
 
-FORMAT_NAMES = ("jsonl", "text", "parquet", "hdf5")
-_LINES = ("jsonl", "text")
+FORMAT_NAMES = ("jsonl", "csv", "text", "parquet", "hdf5")
 _BY_CONTENT = ("parquet", "hdf5", "jsonl", "text")
 _HEAD_BYTES = 64 << 10
 
@@ -108,7 +107,7 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
     first: tuple[str, str] | None = None
     for file in inputs:
         name = name_by_listing(file)
-        if name in _LINES:
+        if name is not None and load_format(name).names.is_lines:
             _check_plain(file, name)
         name = name or name_by_content(file)
         if first is not None and name != first[1]:
@@ -182,4 +181,4 @@ def suffix_compression(name: str, names: FormatNames) -> str | None:
     check_suffix(name, suffix)
     if suffix.compression is not None:
         return suffix.compression
-    return "none" if names.name in _LINES and suffix.kind in names.suffixes else None
+    return "none" if names.is_lines and suffix.kind in names.suffixes else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, WriteOptions
-from recshuf.job.options import OPTIONS, Options, refuse_unknown
+from recshuf.job.options import OPTIONS, Options, parse_header, refuse_unknown
 from recshuf.job.plan import Cut
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
@@ -137,6 +137,7 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
     compression, level = _parse_compression(options["compression"])
     separator = _choose_separator(options)
     options["separator"] = None if separator == b"\n" else separator
+    header = parse_header(options["header"]) if isinstance(options["header"], str) else options["header"]
     quarantine = _parse_bad_record(options["on_bad_record"])
     memory, temp_dir = options["memory"], options["temp_dir"]
     return Job(
@@ -150,14 +151,23 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
         quarantine=quarantine,
         read=ReadOptions(
             separator=separator,
-            header_lines=options["header"],
+            header_lines=header or 0,
+            finds_header=header is None,
+            delimiter=_parse_byte("--delimiter", options["delimiter"]),
+            quote=_parse_quote(options["quote"]),
             max_record_bytes=_parse(options["max_record_bytes"]),
             datasets=split_names("--datasets", options["datasets"]),
             columns=split_names("--columns", options["columns"]),
             schema=_load_schema(options["schema"]),
             sets_bad_aside=quarantine is not None,
         ),
-        write=WriteOptions(compression, level, separator, options["nan_as_null"]),
+        write=WriteOptions(
+            compression,
+            level,
+            separator,
+            delimiter=_parse_byte("--delimiter", options["delimiter"]) or b",",
+            nan_as_null=options["nan_as_null"],
+        ),
     )
 
 
@@ -174,6 +184,20 @@ def _make_cut(options: Options) -> Cut | None:
             "--shards, --shard-records and --shard-bytes contradict each other; give one of them"
         )
     return None if asked == [None, None, None] else cut
+
+
+def _parse_quote(given: str | bytes) -> bytes:
+    return b"" if given in ("none", b"") else _parse_byte("--quote", given) or b""
+
+
+def _parse_byte(flag: str, given: str | bytes | None) -> bytes | None:
+    """Return one byte that can be a delimiter or quote; None if none is given."""
+    if given is None:
+        return None
+    byte = os.fsencode(given) if isinstance(given, str) else given
+    if len(byte) != 1 or not byte.isascii() or byte in b"\r\n":
+        raise UsageError(f"{flag} is not one ASCII character other than the ends of lines")
+    return byte
 
 
 def _choose_separator(options: Options) -> bytes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Names = str | Iterable[str]
 Size = int | str
 
-FORMATS = ("jsonl", "text", "parquet", "hdf5")
+FORMATS = ("jsonl", "csv", "text", "parquet", "hdf5")
 _ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 
 
@@ -59,6 +59,20 @@ def parse_seed(text: str) -> int:
         raise UsageError(f"{text!r} is not a whole number from 0 to 2^128-1") from None
 
 
+def parse_header(text: str) -> int | None:
+    """Return the number of header lines; None for ``auto``.
+
+    >>> parse_header("2"), parse_header("none"), parse_header("auto")
+    (2, 0, None)
+    """
+    if text in ("auto", "none"):
+        return None if text == "auto" else 0
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"--header {text!r} is not a number of lines, auto or none") from None
+
+
 def parse_separator(text: str) -> bytes:
     r"""Return the bytes of a command-line argument, with escapes replaced.
 
@@ -82,12 +96,19 @@ class CheckOptions(TypedDict, total=False):
     """Options of `check` and `picture`, and of all other functions."""
 
     format: Annotated[str | None, Option("Input", "NAME", f"Format of the inputs: {', '.join(FORMATS)}. Default: from suffix, else from content.", choices=FORMATS)]
-    """Format of the inputs: ``jsonl``, ``text``, ``parquet`` or ``hdf5``. Default: from suffix, else from content."""
+    """Format of the inputs: ``jsonl``, ``csv``, ``text``, ``parquet`` or ``hdf5``. Default: from suffix, else from content."""
     to: Annotated[str | None, Option("Output", "NAME", "Output format. Default: from the suffix of OUTPUT, else that of the inputs.", choices=FORMATS)]
     """Output format. Default: from the suffix of the output, else that of the inputs."""
-    header: Annotated[int, Option("Input", "N", "Text: number of header lines of each input, written once at the top of each shard. Default: 0.",
-        parse=int, default=0, side="inputs", formats=("text",), identity=lambda job: job.read.header_lines)]
-    """Number of header lines of each text input, written once at the top of each shard. Default: 0."""
+    header: Annotated[int | str | None, Option("Input", "N", "Text, CSV: number of header lines of each input, written once at the top of each shard; auto or none. Default: auto, which is 0 for text.",
+        parse=parse_header, side="inputs", formats=("text", "csv"), identity=lambda job: "none" if job.options["header"] in (0, "none") else job.read.header_lines)]
+    """Number of header lines of each text or CSV input, written once at the top of each shard, ``"auto"`` or ``"none"``.
+    Default: ``"auto"``, which is 0 for text."""
+    delimiter: Annotated[str | bytes | None, Option("Input", "C", "CSV: character between fields. Default: a tab in .tsv, else found in the first input; a comma in CSV that is made.",
+        parse=parse_separator, side="records", formats=("csv",), identity=lambda job: job.read.delimiter and job.read.delimiter.hex())]
+    """Character between CSV fields. Default: a tab in ``.tsv``, else found in the first input; a comma in CSV that is made."""
+    quote: Annotated[str | bytes, Option("Input", "C", "CSV: character around quoted fields, or none. Default: a double quote.",
+        default='"', side="inputs", formats=("csv",), identity=lambda job: None if job.read.quote == b'"' else job.read.quote.hex())]
+    """Character around quoted CSV fields, or ``"none"``. Default: a double quote."""
     zero_terminated: Annotated[bool, Option("Input", None, "Text: records end in a NUL byte.", default=False, short="-z")]
     """Text records end in a NUL byte. Default: False."""
     separator: Annotated[str | bytes | None, Option("Input", "STR", r"Text: string that ends a record, with the escapes \n, \t, \r, \0, \xHH and \\. Default: \n.",
@@ -102,8 +123,8 @@ class CheckOptions(TypedDict, total=False):
     columns: Annotated[Names | None, Option("Input", "A,B", "Parquet: columns to keep. Default: all.",
         side="inputs", formats=("parquet",), identity=lambda job: job.read.columns and list(job.read.columns))]
     """Parquet columns to keep; a string is split at commas. Default: all."""
-    schema: Annotated["pa.Schema | str | os.PathLike[str] | None", Option("Input", "FILE", "Schema file for a conversion from JSONL or text. Default: inferred types.",
-        is_path=True, side="inputs", formats=("jsonl", "text"), identity=lambda job: job.read.schema and str(job.read.schema))]
+    schema: Annotated["pa.Schema | str | os.PathLike[str] | None", Option("Input", "FILE", "Schema file for a conversion from JSONL, CSV or text. Default: inferred types.",
+        is_path=True, side="inputs", formats=("jsonl", "csv", "text"), identity=lambda job: job.read.schema and str(job.read.schema))]
     """Schema, or path of a schema file, for a conversion from JSONL or text. Default: inferred types."""
     memory: Annotated[Size | None, Option("Resources", "SIZE", "Memory limit, excluding about 150 MB for Python and libraries. Default: half of available memory.", parse=parse_size)]
     """Memory limit, excluding about 150 MB for Python and libraries. Default: half of available memory."""

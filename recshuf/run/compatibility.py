@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
+from recshuf.formats import load_format
 from recshuf.job.options import OPTIONS, flag_of
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ def check_options(job: Job, source_name: str, target_name: str) -> None:
             if option.side == side and job.is_given(name) and not {*concerned} & {*option.formats}:
                 flags, formats = option.flags or flag_of(name), " or ".join(option.formats)
                 raise UsageError(f"{flags}: for {side} of {formats} only; here: {concerned[0]}")
-    if job.quarantine is not None and (source_name == target_name or source_name not in ("jsonl", "text")):
-        raise UsageError("--on-bad-record: for a conversion of jsonl or text only; leave it out")
+    if job.quarantine is not None and (
+        source_name == target_name or not load_format(source_name).names.is_lines
+    ):
+        raise UsageError("--on-bad-record: for a conversion of jsonl, csv or text only; leave it out")
     if job.options["provenance"] and target_name == "text":
         raise UsageError("--provenance: text has no columns; give --to parquet or --to jsonl")
     if job.options["provenance"] and source_name == target_name == "hdf5":
@@ -46,5 +49,5 @@ def check_streams(job: Job, source_name: str, target_name: str, *, to_stream: bo
             "give a file or directory with -o",
         ),
     ):
-        if streams and name not in ("text", "jsonl"):
+        if streams and not load_format(name).names.is_lines:
             raise UsageError(f"{name} cannot be {what}, which cannot seek; {remedy}")

@@ -200,11 +200,11 @@ def _detect_format(job: Job, files: list[InputFile], target_name: str | None) ->
     if not are_streams:
         return detect_format(files)
     # A file after < is detected by content. Only text and JSONL are ambiguous.
-    if files[0].stamp is not None and (found := name_by_content(files[0])) not in ("text", "jsonl"):
+    if files[0].stamp is not None and not load_format(found := name_by_content(files[0])).names.is_lines:
         return found
-    if target_name not in (None, "text", "jsonl"):
+    if target_name is not None and not load_format(target_name).names.is_lines:
         raise UsageError(
-            f"{files[0].name} into {target_name}: its lines may be text or JSON; give --format text or --format jsonl"
+            f"{files[0].name} into {target_name}: its lines may be text, JSON or CSV; give --format text, jsonl or csv"
         )
     return target_name or "text"
 

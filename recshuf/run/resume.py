@@ -34,6 +34,7 @@ _LIBRARIES = {
     "hdf5": ("h5py", "deflate"),
     "jsonl": ("zstandard",),
     "text": ("zstandard",),
+    "csv": ("zstandard",),
 }
 
 

@@ -158,7 +158,10 @@ def options_of_output(read: ReadOptions, given: str, to: str, schema: pa.Schema 
     return replace(
         read,
         separator=read.separator if to == "text" else b"\n",
-        header_lines=read.header_lines if is_same else 0,
+        header_lines=read.header_lines if is_same else load_format(to).names.written_header_lines,
+        finds_header=is_same and read.finds_header,
+        quote=read.quote if is_same else b'"',
+        delimiter=read.delimiter if is_same or read.delimiter else None,
         columns=None,
         datasets=None,
         schema=None if is_same or schema is None else _schema_for(to, schema),

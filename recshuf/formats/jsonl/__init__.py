@@ -47,7 +47,7 @@ class JsonlSource(LineSource):
 class JsonlFormat(Format):
     """JSON Lines."""
 
-    names = FormatNames("jsonl", (".jsonl", ".ndjson", ".jsonlines"), COMPRESSIONS)
+    names = FormatNames("jsonl", (".jsonl", ".ndjson", ".jsonlines"), COMPRESSIONS, is_lines=True)
 
     def recognises(self, head: bytes) -> bool:
         """See `Format`: the first line that is not blank holds an object."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.errors import InputError
-from recshuf.formats.lines.cutting import cut_batches, find_first, find_last_end
+from recshuf.formats.lines.cutting import cut_batches, find_first
 from recshuf.formats.lines.files import fill
 from recshuf.interfaces import Fragment
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.formats.compression.streams import ByteReader
+    from recshuf.formats.lines.cutter import Cutter
     from recshuf.formats.lines.cutting import Bytes
     from recshuf.formats.lines.limit import RecordLimit
 
@@ -30,17 +31,18 @@ class BlockFragment(Fragment):
     """Whole records in memory, from byte `position` of the (decompressed) input on."""
 
     def __init__(
-        self, data: Bytes, position: int, separator: bytes, limit: RecordLimit, max_records: int
+        self, data: Bytes, position: int, cutter: Cutter, limit: RecordLimit, max_records: int
     ) -> None:
         self._data = data
         self._position = position
-        self._separator = separator
+        self._cutter = cutter
         self._limit = limit
         self._max_records = max_records
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """See `Fragment`."""
-        for batch in cut_batches(self._data, 0, self._separator, self._max_records):
+        ends = self._cutter.find_ends(self._data, 0)
+        for batch in cut_batches(self._data, 0, ends, self._max_records):
             self._limit.check(batch, self._position)
             yield batch
 
@@ -55,11 +57,12 @@ class BlockReader:
     """
 
     def __init__(
-        self, reader: ByteReader, position: int, separator: bytes, limit: RecordLimit, block_bytes: int
+        self, reader: ByteReader, position: int, cutter: Cutter, limit: RecordLimit, block_bytes: int
     ) -> None:
         self._reader = reader
         self._position = position
-        self._separator = separator
+        self._cutter = cutter
+        self._separator = cutter.separator
         self._limit = limit
         self._block_bytes = block_bytes
         self._rest: Bytes = np.empty(0, np.uint8)
@@ -80,14 +83,14 @@ class BlockReader:
         data = np.empty(max(self._block_bytes, 2 * kept) + len(self._separator), np.uint8)
         data[:kept] = self._rest
         filled = self._fill(data, kept)
-        stop = find_last_end(data[:filled], self._separator)
+        stop = self._cutter.find_last_end(data[:filled])
         while not stop and not self._is_ended:
             if filled > self._limit.max_bytes:
                 raise self._limit.exceeded(self._position)
             # In place where the system can move pages, so that a long record is in memory once.
             data.resize(data.size + max(self._block_bytes, data.size // _GROWTH_PART), refcheck=False)
             filled = self._fill(data, filled)
-            stop = find_last_end(data[:filled], self._separator)
+            stop = self._cutter.find_last_end(data[:filled])
         if self._is_ended and stop < filled:
             filled = stop = self._terminate(data, stop, filled)
         self._rest = data[stop:filled].copy()

@@ -24,7 +24,6 @@ from recshuf.formats.lines.files import (
     read_error,
     read_stream,
 )
-from recshuf.formats.lines.header import take_header
 from recshuf.formats.lines.sample import Rate, Sampler
 from recshuf.interfaces import InputSummary
 
@@ -33,7 +32,8 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from recshuf.formats.compression.streams import ByteReader
-    from recshuf.interfaces import InputFile, ReadOptions
+    from recshuf.formats.lines.cutter import Cutter
+    from recshuf.interfaces import InputFile
 
 _MOST_SAMPLES = 256  # files sampled, however many there are
 
@@ -74,10 +74,10 @@ class Census:
         Bytes read of each input to estimate its records.
     """
 
-    def __init__(self, options: ReadOptions, suffixes: tuple[str, ...], sample_bytes: int) -> None:
-        self._options = options
+    def __init__(self, cutter: Cutter, suffixes: tuple[str, ...], sample_bytes: int) -> None:
+        self._cutter = cutter
         self._suffixes = suffixes
-        self._sampler = Sampler(options.separator, sample_bytes)
+        self._sampler = Sampler(cutter, sample_bytes)
 
     def look_at_all(self, given: Sequence[InputFile]) -> list[LineInput]:
         """Return the facts of each input; of thousands, some are sampled and the others estimated from these.
@@ -115,7 +115,7 @@ class Census:
             if given.stream is None:
                 raise InputError(given.name, "is neither a file nor a stream")
             return self._look_at_stream(given.name, given.stream, owned=False)
-        plain_rate = None if self._options.header_lines else rates.get("none")
+        plain_rate = None if self._cutter.has_header else rates.get("none")
         if plain_rate and (judged := self._judge_by_size(given, plain_rate)):
             return judged
         descriptor, status = open_descriptor(given.name, given.path)
@@ -159,7 +159,7 @@ class Census:
             head += more
         compression = recognise_compression(head)
         reader = open_reader(name, StreamSource(name, stream, head, owned=owned), compression)
-        header = take_header(name, reader, self._options, is_compressed=compression != "none")
+        header = self._cutter.take_header(name, reader, is_compressed=compression != "none")
         return LineInput(
             name=name,
             compression=compression,
@@ -175,7 +175,7 @@ class Census:
         source, is_compressed = FileSource(file), compression != "none"
         reader = open_reader(file.name, source, compression)
         try:
-            header = take_header(file.name, reader, self._options, is_compressed=is_compressed)
+            header = self._cutter.take_header(file.name, reader, is_compressed=is_compressed)
             if rate is None:
                 records = PrefixedReader(header.rest, reader)
                 summary = self._sampler.estimate(source, records, header.end, is_compressed=is_compressed)

@@ -139,15 +139,17 @@ def _drop_overlapping(starts: Positions, size: int) -> Positions:
     return starts[orbit]
 
 
-def cut_batches(data: Bytes, begin: int, separator: bytes, max_records: int) -> Iterator[pa.RecordBatch]:
-    """Yield batches of the records in ``data[begin:]``, which begins and ends with whole records.
+def cut_batches(
+    data: Bytes, begin: int, found: Iterator[Positions], max_records: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches of the records in ``data[begin:]``, whose ends are `found`.
 
     The batches share the memory of `data` and keep it alive. They hold about `max_records` or fewer, which
     bounds the memory for offsets of very short records.
     """
     held: list[Positions] = [np.array([begin], np.int64)]
     count = 0
-    for ends in find_ends(data, begin, separator):
+    for ends in found:
         if count and count + ends.size > max_records:
             offsets = np.concatenate(held)
             yield make_batch(data, offsets)

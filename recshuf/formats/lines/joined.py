@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.formats.lines.cutting import find_ends, make_batch
+from recshuf.formats.lines.cutting import make_batch
 from recshuf.formats.lines.files import close_read
 from recshuf.interfaces import Joined
 from recshuf.system.page_cache import drop_pages
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from recshuf.formats.lines.census import LineInput
+    from recshuf.formats.lines.cutter import Cutter
     from recshuf.formats.lines.cutting import Bytes
 
 
 def read_files(
     inputs: Sequence[LineInput],
-    separator: bytes,
+    cutter: Cutter,
     max_records: int,
     max_record_bytes: int,
     *,
@@ -31,7 +32,7 @@ def read_files(
 ) -> Joined | None:
     """Return all records of uncompressed files with a separator of one byte.
 
-    None if there are more than `max_records`, or a record is longer than allowed.
+    None if there are more than `max_records`, or a record is longer than allowed or goes on behind its file.
 
     Raises
     ------
@@ -41,10 +42,10 @@ def read_files(
     edges = [0]
     data = np.empty(sum(_count_bytes(one) + 1 for one in inputs), np.uint8)
     for one in inputs:
-        edges.append(_read_file(one, data, edges[-1], separator, drop_page_cache=drop_page_cache))
+        edges.append(_read_file(one, data, edges[-1], cutter.separator, drop_page_cache=drop_page_cache))
     found = [np.zeros(1, np.int64)]
     count = 0
-    for ends in find_ends(data[: edges[-1]], 0, separator):
+    for ends in cutter.find_ends(data[: edges[-1]], 0):
         found.append(ends)
         count += ends.size
         if count > max_records:
@@ -52,7 +53,10 @@ def read_files(
     offsets = np.concatenate(found)
     if edges[-1] > max_record_bytes and int(np.diff(offsets).max()) > max_record_bytes:
         return None
-    rows = np.diff(np.searchsorted(offsets, edges))
+    places = np.searchsorted(offsets, edges)
+    if places[-1] == offsets.size or (offsets[places] != edges).any():
+        return None
+    rows = np.diff(places)
     return Joined(make_batch(data, offsets), rows.tolist())
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.formats.lines.cutting import cut_batches, find_first, find_last_end, make_batch
+from recshuf.formats.lines.cutting import cut_batches, find_ends, find_first, find_last_end, make_batch
 from recshuf.formats.lines.files import close_read, read_error
 from recshuf.interfaces import Fragment
 from recshuf.system.page_cache import drop_pages
@@ -77,7 +77,8 @@ class RangeFragment(Fragment):
             return
         stop = find_first(data, self._options.separator, inside - 1) + 1
         last = stop or first + find_last_end(data[first:inside], self._options.separator)
-        for batch in cut_batches(data[:last], first, self._options.separator, self._max_records):
+        ends = find_ends(data[:last], first, self._options.separator)
+        for batch in cut_batches(data[:last], first, ends, self._max_records):
             self._limit.check(batch, origin)
             yield batch
         if not stop:

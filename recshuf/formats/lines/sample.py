@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.formats.lines.cutting import OFFSET_BYTES, find_ends
+from recshuf.formats.lines.cutting import OFFSET_BYTES
 from recshuf.formats.lines.files import FileSource, LineFile, close_read, fill
 from recshuf.interfaces import InputSummary
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from recshuf.formats.compression.streams import ByteReader
+    from recshuf.formats.lines.cutter import Cutter
     from recshuf.formats.lines.cutting import Bytes
 
 _COMPRESSED_PART = 4  # decompressed bytes per sample, in samples of uncompressed files
@@ -62,7 +63,7 @@ class Sample:
 class Sampler:
     """Estimates files of lines from a sample of the beginning and, for uncompressed files, of the middle."""
 
-    separator: bytes
+    cutter: Cutter
     sample_bytes: int
     """Bytes read at each of these."""
 
@@ -101,7 +102,7 @@ class Sampler:
 
     def _count(self, data: Bytes, *, is_whole: bool) -> Sample:
         separator_count = end = 0
-        for ends in find_ends(data, 0, self.separator):
+        for ends in self.cutter.find_ends(data, 0):
             separator_count += ends.size
             end = int(ends[-1]) if ends.size else end
         record_count = separator_count + (end < data.size)

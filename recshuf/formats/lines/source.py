@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.lines.blocks import BlockFragment, BlockReader, skip_bytes
 from recshuf.formats.lines.census import Census
+from recshuf.formats.lines.cutter import Cutter
 from recshuf.formats.lines.cutting import OFFSET_BYTES, PIECE_BYTES, SCHEMA
 from recshuf.formats.lines.joined import read_files
 from recshuf.formats.lines.limit import RecordLimit
@@ -17,6 +18,7 @@ from recshuf.interfaces import Source
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from recshuf.formats.compression.streams import ByteReader
     from recshuf.formats.lines.census import LineInput
     from recshuf.interfaces import Fragment, InputFile, Joined, ReadOptions
 
@@ -46,13 +48,22 @@ class LineSource(Source):
     ----------
     suffixes
         File name suffixes of uncompressed files.
+    cutter
+        Default: one that cuts at every separator.
     """
 
-    def __init__(self, given: Sequence[InputFile], options: ReadOptions, suffixes: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        given: Sequence[InputFile],
+        options: ReadOptions,
+        suffixes: tuple[str, ...],
+        cutter: Cutter | None = None,
+    ) -> None:
         if not options.separator:
             raise UsageError("--separator: an empty separator separates nothing")
         sample_bytes = min(max(_SAMPLES_BYTES // len(given), _MIN_SAMPLE_BYTES), _MAX_SAMPLE_BYTES)
-        census = Census(options, suffixes, sample_bytes)
+        self._cutter = cutter or Cutter(options)
+        census = Census(self._cutter, suffixes, sample_bytes)
         self.options = options
         self._streams_taken: set[int] = set()
         self._lines = census.look_at_all(given)
@@ -98,11 +109,11 @@ class LineSource(Source):
             not one.file or one.compression != "none" for one in chosen
         ):
             return None
-        max_records = _count_batch_records(block_bytes)
+        max_records = count_batch_records(block_bytes)
         max_record_bytes = min(max_record_bytes, self.options.max_record_bytes)
         return read_files(
             chosen,
-            self.options.separator,
+            self._cutter,
             max_records,
             max_record_bytes,
             drop_page_cache=self.options.drop_page_cache,
@@ -112,7 +123,7 @@ class LineSource(Source):
         assert lines.file is not None  # noqa: S101 # ranges are those of files
         for begin in range(lines.data_begin, lines.file.size, block_bytes):
             end = min(begin + block_bytes, lines.file.size)
-            max_records = _count_batch_records(block_bytes)
+            max_records = count_batch_records(block_bytes)
             yield RangeFragment(lines, begin, end, self.options, limit, max_records)
 
     def _blocks(
@@ -123,20 +134,25 @@ class LineSource(Source):
             reader.limit_window(window_bytes)
             if lines.file:
                 skip_bytes(reader, lines.data_begin)
-            separator = self.options.separator
-            blocks = BlockReader(reader, lines.data_begin, separator, limit, block_bytes)
+            blocks = self._open_blocks(reader, lines, limit, block_bytes)
             for data, position in blocks.read_blocks():
-                yield BlockFragment(data, position, separator, limit, _count_batch_records(block_bytes))
+                yield BlockFragment(data, position, self._cutter, limit, count_batch_records(block_bytes))
         finally:
             reader.close()
+
+    def _open_blocks(
+        self, reader: ByteReader, lines: LineInput, limit: RecordLimit, block_bytes: int
+    ) -> BlockReader:
+        return BlockReader(reader, lines.data_begin, self._cutter, limit, block_bytes)
 
     def reading_bytes(self, block_bytes: int) -> int:
         """See `Source`."""
         # A block, its rest for the next block, and the ends of its records twice: in pieces and joined.
-        offset_bytes = 2 * OFFSET_BYTES * (_count_batch_records(block_bytes) + PIECE_BYTES)
+        offset_bytes = 2 * OFFSET_BYTES * (count_batch_records(block_bytes) + PIECE_BYTES)
         window_bytes = max(one.window_bytes for one in self._lines)
         return 2 * block_bytes + READ_ON_BYTES + offset_bytes + window_bytes + _READING_BYTES
 
 
-def _count_batch_records(block_bytes: int) -> int:
+def count_batch_records(block_bytes: int) -> int:
+    """Return the most records of a batch."""
     return max(1, min(_MAX_BATCH_RECORDS, block_bytes // _BYTES_PER_OFFSET))

@@ -38,7 +38,7 @@ class TextSource(LineSource):
 class TextFormat(Format):
     """Text, the format of last resort: any bytes are text."""
 
-    names = FormatNames("text", (".txt", ".text", ".csv", ".tsv", ".log", ".lines"), COMPRESSIONS)
+    names = FormatNames("text", (".txt", ".text", ".log", ".lines"), COMPRESSIONS, is_lines=True)
 
     def recognises(self, head: bytes) -> bool:  # noqa: ARG002 # any bytes are text
         """See `Format`."""

@@ -1,0 +1,79 @@
+"""CSV: records end at newlines outside of quotes. From CSV to CSV no field is parsed, and no byte changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from recshuf.errors import UsageError
+from recshuf.formats.compression import COMPRESSIONS
+from recshuf.formats.csv.cutter import CsvCutter
+from recshuf.formats.csv.ranges import RangeCuts, RecordRange
+from recshuf.formats.csv.unclosed import CsvBlockReader, UnclosedQuotes
+from recshuf.formats.lines.sink import LineTarget
+from recshuf.formats.lines.source import LineLayout, LineSource, count_batch_records
+from recshuf.interfaces import Format, FormatNames
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from recshuf.formats.compression.streams import ByteReader
+    from recshuf.formats.lines.census import LineInput
+    from recshuf.formats.lines.limit import RecordLimit
+    from recshuf.interfaces import Decoder, Fragment, InputFile, ReadOptions, WriteOptions
+
+_TAB_SUFFIX = ".tsv"
+
+
+class CsvSource(LineSource):
+    """Inputs in CSV."""
+
+    def __init__(self, given: Sequence[InputFile], options: ReadOptions, suffixes: tuple[str, ...]) -> None:
+        self.cutter = CsvCutter(options)
+        super().__init__(given, options, suffixes, self.cutter)
+
+    def _ranges(self, lines: LineInput, block_bytes: int, limit: RecordLimit) -> Iterator[Fragment]:
+        assert lines.file is not None  # noqa: S101 # ranges are those of files
+        cuts = RangeCuts(lines, self.cutter, limit, UnclosedQuotes(lines))
+        max_records = count_batch_records(block_bytes)
+        for begin, end in cuts.find(block_bytes):
+            yield RecordRange(cuts, begin, end, max_records, drop_page_cache=self.options.drop_page_cache)
+
+    def _open_blocks(
+        self, reader: ByteReader, lines: LineInput, limit: RecordLimit, block_bytes: int
+    ) -> CsvBlockReader:
+        return CsvBlockReader(reader, lines, self.cutter, limit, block_bytes)
+
+    def decoder(self) -> Decoder:
+        """See `Source`."""
+        raise NotImplementedError
+
+
+class CsvFormat(Format):
+    """CSV, and TSV."""
+
+    names = FormatNames("csv", (".csv", _TAB_SUFFIX), COMPRESSIONS, is_lines=True, written_header_lines=1)
+
+    def recognises(self, head: bytes) -> bool:  # noqa: ARG002 # see below
+        """See `Format`: only a suffix tells CSV from text."""
+        return False
+
+    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> CsvSource:
+        """See `Format`."""
+        if options.separator != b"\n":
+            raise UsageError("--separator and --zero-terminated are for text; CSV records end with a newline")
+        if options.delimiter is None and inputs[0].suffix.kind == _TAB_SUFFIX:
+            options = replace(options, delimiter=b"\t")
+        return CsvSource(inputs, options, self.names.suffixes)
+
+    def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
+        """See `Format`."""
+        suffix = self.names.suffixes[0]
+        if isinstance(layout, LineLayout):
+            return LineTarget(suffix, layout, options, None)
+        raise NotImplementedError
+
+
+FORMAT = CsvFormat()

@@ -1,0 +1,131 @@
+"""Cuts CSV outside of quotes, and takes its header."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recshuf.errors import InputError
+from recshuf.formats.csv.detection import MARK, detect_delimiter, has_header, parse_head
+from recshuf.formats.csv.quotes import Dialect, QuoteScanner, State
+from recshuf.formats.lines.cutter import Cutter
+from recshuf.formats.lines.files import fill
+from recshuf.formats.lines.header import Header
+from recshuf.formats.lines.limit import RecordLimit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recshuf.formats.compression.streams import ByteReader
+    from recshuf.formats.lines.cutting import Bytes, Positions
+    from recshuf.interfaces import ReadOptions
+
+_HEAD_BYTES = 1 << 16
+_SYNC_BYTES = (1 << 14, 1 << 18)
+
+
+class CsvCutter(Cutter):
+    """Cuts records at newlines outside of quotes.
+
+    The first input that is not empty decides what is detected; it must be looked at first.
+    """
+
+    has_header = True  # or a byte order mark
+
+    def __init__(self, options: ReadOptions) -> None:
+        super().__init__(options)
+        self.dialect: Dialect | None = (
+            Dialect(options.delimiter, options.quote) if options.delimiter else None
+        )
+        self._first: tuple[str, int] | None = None
+        """The first input that is not empty, and its number of header records."""
+        self._scanner = QuoteScanner(self.dialect or Dialect(b",", options.quote))
+
+    @property
+    def header_records(self) -> int:
+        """Number of header records of every input that is not empty."""
+        return self._first[1] if self._first else 0
+
+    @property
+    def scanner(self) -> QuoteScanner:
+        """Finds records in the dialect of the inputs."""
+        return self._scanner
+
+    def take_header(self, name: str, reader: ByteReader, *, is_compressed: bool) -> Header:
+        """See `Cutter`; a byte order mark is part of the header."""
+        data = np.empty(_HEAD_BYTES, np.uint8)
+        filled = fill(reader, data.data)
+        if not filled:
+            return Header(None, b"", 0)
+        wanted = self._detect(name, data[:filled].tobytes())
+        limit = RecordLimit(name, self.options.max_record_bytes, "--max-record-bytes", is_compressed)
+        begin = len(MARK) if data[: len(MARK)].tobytes() == MARK else 0
+        while (end := self._find_header_end(data[:filled], begin, wanted)) < 0 and filled == data.size:
+            if filled > limit.max_bytes:
+                raise limit.exceeded(0)
+            data = np.concatenate([data, np.empty_like(data)])
+            filled += fill(reader, data.data[filled:])
+        if end >= 0:
+            return Header(data[:end].tobytes(), data[end:filled].tobytes(), end)
+        return self._end_header(name, data[:filled], begin, wanted)
+
+    def _end_header(self, name: str, data: Bytes, begin: int, wanted: int) -> Header:
+        """Return the header of an input that ends with it, without a newline."""
+        whole = np.append(data, np.uint8(self.separator[0]))
+        if (
+            self._find_header_end(whole, begin, wanted) == whole.size
+            and data[-1:].tobytes() != self.separator
+        ):
+            return Header(whole.tobytes(), b"", data.size)
+        raise InputError(
+            name, f"has fewer complete records than its header, {wanted}", remedy="check --header and --quote"
+        )
+
+    def _find_header_end(self, data: Bytes, begin: int, wanted: int) -> int:
+        """Return the end of the first `wanted` records; -1 if there are fewer."""
+        if not wanted:
+            return begin
+        for ends in self.find_ends(data, begin):
+            if wanted <= ends.size:
+                return int(ends[wanted - 1])
+            wanted -= ends.size
+        return -1
+
+    def _detect(self, name: str, head: bytes) -> int:
+        """Return the number of header records of an input; the first one decides the dialect."""
+        quote = self.options.quote
+        if self.dialect is None:
+            self.dialect = Dialect(detect_delimiter(head, quote), quote)
+            self._scanner = QuoteScanner(self.dialect)
+        found = self.options.header_lines
+        if self.options.finds_header:
+            found = int(has_header(name, parse_head(head, *self.dialect)))
+        self._first = self._first or (name, found)
+        if found != self._first[1]:
+            raise InputError(
+                name,
+                f"{'begins' if found else 'does not begin'} with a header line, unlike {self._first[0]}",
+                remedy="give --header 1 or --header none",
+            )
+        return found
+
+    def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
+        """See `Cutter`."""
+        return (ends for ends, _ in self._scanner.find_ends(data, begin, State()))
+
+    def find_last_end(self, data: Bytes) -> int:
+        """See `Cutter`. Looks at the end first, and only if that does not tell, at everything."""
+        for size in _SYNC_BYTES:
+            begin = max(0, data.size - size)
+            if begin and (sync := self._scanner.find_sync(data[begin:])) >= 0:
+                end = self._find_last(data, begin + sync, State(toggles=False))
+                if end:
+                    return end
+        return self._find_last(data, 0, State())
+
+    def _find_last(self, data: Bytes, begin: int, state: State) -> int:
+        last = 0
+        for ends, _ in self._scanner.find_ends(data, begin, state):
+            last = int(ends[-1]) if ends.size else last
+        return last

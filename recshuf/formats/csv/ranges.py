@@ -1,0 +1,147 @@
+"""Uncompressed CSV files, read as independent ranges of whole records by any number of threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recshuf.formats.csv.quotes import State
+from recshuf.formats.lines.cutting import cut_batches, view_records
+from recshuf.formats.lines.files import close_read
+from recshuf.interfaces import Fragment
+from recshuf.system.page_cache import drop_pages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from recshuf.formats.csv.cutter import CsvCutter
+    from recshuf.formats.csv.unclosed import UnclosedQuotes
+    from recshuf.formats.lines.census import LineInput
+    from recshuf.formats.lines.cutting import Bytes
+    from recshuf.formats.lines.limit import RecordLimit
+
+_WINDOW_BYTES = (1 << 14, 1 << 18)
+_STEP_BYTES = 1 << 20
+
+
+class RecordRange(Fragment):
+    """The records in bytes ``begin`` to ``end`` of a file, both between records."""
+
+    def __init__(
+        self, cuts: RangeCuts, begin: int, end: int, max_records: int, *, drop_page_cache: bool
+    ) -> None:
+        self._file = cuts.file
+        self._begin = begin
+        self._end = end
+        self._cuts = cuts
+        self._max_records = max_records
+        self._drop_page_cache = drop_page_cache
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """See `Fragment`."""
+        data = self._read()
+        ends = self._cuts.cutter.find_ends(data, 0)
+        last = 0
+        for batch in cut_batches(data, 0, ends, self._max_records):
+            self._cuts.limit.check(batch, self._begin)
+            last += view_records(batch.column(0))[0].size
+            yield batch
+        if last != data.size:
+            raise self._cuts.unclosed.error_at(self._begin + last)
+
+    def _read(self) -> Bytes:
+        size = self._end - self._begin
+        data = np.empty(size + 1, np.uint8)
+        descriptor = self._file.open()
+        try:
+            self._file.read_at(descriptor, data.data[:size], self._begin)
+            if self._drop_page_cache:
+                drop_pages(descriptor, self._begin, size)
+        finally:
+            close_read(descriptor)
+        if data[size - 1] == ord("\n"):
+            return data[:size]
+        data[size] = ord("\n")
+        return data
+
+
+class RangeCuts:
+    """Finds where a file can be cut between records, without reading all of it where quotes tell."""
+
+    def __init__(
+        self, lines: LineInput, cutter: CsvCutter, limit: RecordLimit, unclosed: UnclosedQuotes
+    ) -> None:
+        assert lines.file is not None  # noqa: S101 # ranges are those of files
+        self.file = lines.file
+        self._begin = lines.data_begin
+        self.cutter = cutter
+        self.limit = limit
+        self.unclosed = unclosed
+
+    def find(self, block_bytes: int) -> Iterator[tuple[int, int]]:
+        """Yield ranges of whole records; only one of a single record exceeds `block_bytes`."""
+        begin = self._begin
+        descriptor = self.file.open()
+        try:
+            while begin < self.file.size:
+                end = min(begin + block_bytes, self.file.size)
+                if end < self.file.size:
+                    end = self._find_last_end(descriptor, begin, end) or self._find_next_end(
+                        descriptor, begin
+                    )
+                yield begin, end
+                begin = end
+        finally:
+            close_read(descriptor)
+
+    def _find_last_end(self, descriptor: int, begin: int, end: int) -> int:
+        """Return the last end of a record from `begin`, the start of one, to `end`; 0 if there is none."""
+        for size in _WINDOW_BYTES:
+            if end - size <= begin:
+                break
+            data = self._read(descriptor, end - size, end)
+            sync = self.cutter.scanner.find_sync(data)
+            if sync >= 0 and (found := self._last_of(data, sync, State(toggles=False))[0]):
+                return end - size + found
+        last, state = 0, State()
+        for at in range(begin, end, _STEP_BYTES):
+            data = self._read(descriptor, at, min(at + _STEP_BYTES, end))
+            found, state = self._last_of(data, 0, state)
+            last = at + found if found else last
+        return last
+
+    def _last_of(self, data: Bytes, begin: int, state: State) -> tuple[int, State]:
+        last, behind = 0, state
+        for ends, behind in self.cutter.scanner.find_ends(data, begin, state):
+            last = int(ends[-1]) if ends.size else last
+        return last, behind
+
+    def _find_next_end(self, descriptor: int, begin: int) -> int:
+        """Return the end of the record at `begin`, before memory for the record is taken."""
+        state = State()
+        for at in range(begin, self.file.size, _STEP_BYTES):
+            data = self._read(descriptor, at, min(at + _STEP_BYTES, self.file.size))
+            found, state = self._scan_first(data, state)
+            if found:
+                return at + found
+            if at + data.size - begin > self.limit.max_bytes:
+                raise self.limit.exceeded(begin)
+        if state.is_quoted:
+            raise self.unclosed.error_at(begin)
+        return self.file.size
+
+    def _scan_first(self, data: Bytes, state: State) -> tuple[int, State]:
+        """Return the first end of a record, 0 if there is none, and then the state behind `data`."""
+        behind = state
+        for ends, behind in self.cutter.scanner.find_ends(data, 0, state):
+            if ends.size:
+                return int(ends[0]), behind
+        return 0, behind
+
+    def _read(self, descriptor: int, begin: int, end: int) -> Bytes:
+        data = np.empty(end - begin, np.uint8)
+        self.file.read_at(descriptor, data.data, begin)
+        return data

@@ -1,0 +1,104 @@
+"""The ends of CSV records against an automaton that looks at one byte after the other."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recshuf.formats.csv import quotes
+from recshuf.formats.csv.cutter import CsvCutter
+from recshuf.formats.csv.quotes import Dialect, QuoteScanner, State
+from recshuf.interfaces import ReadOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DIALECT = Dialect(b",", b'"')
+nasty = st.text('a,"\n\r', max_size=60) | st.lists(
+    st.sampled_from(['"', '""', ",", "\n", "x", '"a\nb"', 'a"b', '"a""b",', "\r\n"]), max_size=40
+).map("".join)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+    monkeypatch.setattr(quotes, "PIECE_BYTES", 5)
+    yield
+
+
+def walk(data: bytes) -> tuple[list[int], list[bool]]:
+    """Return the ends of records, and for each position whether it is inside of quotes."""
+    state, ends, inside = "start", [], []
+    for position, byte in enumerate(data):
+        inside.append(state == "quoted")
+        char = chr(byte)
+        if state == "quoted":
+            state = "closed" if char == '"' else "quoted"
+        elif char == '"':
+            state = "quoted" if state in ("start", "closed") else "plain"
+        else:
+            state = "start" if char in ",\n\r" else "plain"
+            if char == "\n":
+                ends.append(position + 1)
+    return ends, [*inside, state == "quoted"]
+
+
+def scan(data: bytes) -> tuple[list[int], State]:
+    state, found = State(), []
+    for ends, state in QuoteScanner(DIALECT).find_ends(np.frombuffer(data, np.uint8), 0, State()):
+        found += ends.tolist()
+    return found, state
+
+
+@settings(max_examples=2000)
+@given(nasty)
+def test_records_end_where_an_automaton_says(text: str) -> None:
+    ends, inside = walk(text.encode())
+    found, state = scan(text.encode())
+    assert found == ends
+    assert state.is_quoted == inside[-1]
+
+
+@settings(max_examples=1000)
+@given(nasty)
+def test_records_are_those_of_the_csv_module(text: str) -> None:
+    text = text.replace("\r\n", "\n").replace("\r", "")
+    expected = list(csv.reader(io.StringIO(text + '"\n' * scan(text.encode())[1].is_quoted, newline="")))
+    data = (text + '"\n' * scan(text.encode())[1].is_quoted).encode()
+    ends = [0, *scan(data)[0]]
+    records = [data[begin:end] for begin, end in zip(ends, ends[1:], strict=False)]
+    records += [data[ends[-1] :]] if data[ends[-1] :] else []
+    assert [next(csv.reader(io.StringIO(record.decode(), newline=""))) for record in records] == expected
+
+
+@settings(max_examples=2000)
+@given(nasty, nasty)
+def test_a_sync_is_outside_of_quotes_whatever_comes_before(before: str, text: str) -> None:
+    data = text.encode()
+    sync = QuoteScanner(DIALECT).find_sync(np.frombuffer(data, np.uint8))
+    if sync >= 0:
+        assert data[sync : sync + 1] not in (b'"', b"")
+        assert not walk(before.encode() + data)[1][len(before.encode()) + sync]
+
+
+@settings(max_examples=1000)
+@given(nasty)
+def test_the_last_end_is_that_of_the_automaton(text: str) -> None:
+    cutter = CsvCutter(ReadOptions(delimiter=b","))
+    data = np.frombuffer(text.encode(), np.uint8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("recshuf.formats.csv.cutter._SYNC_BYTES", (3, 9))
+        assert cutter.find_last_end(data) == max(walk(text.encode())[0], default=0)
+
+
+def test_the_common_case_equals_the_general_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = ['1,"a, ""b""\nc",x\n', "2,plain,y\n", '3,"","\n\n"\n', '4,"z"\n']
+    data = "".join(rows[row * 7 % 4] for row in range(500)).encode()
+    fast = scan(data)
+    monkeypatch.setattr(QuoteScanner, "_scan_regular", lambda *_: None)
+    assert scan(data) == fast == (walk(data)[0], State())

@@ -1,0 +1,64 @@
+"""The CSV adapter keeps the promises of every format, plain and compressed."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING, ClassVar
+
+from recshuf.formats.csv import FORMAT
+from recshuf.interfaces import InputFile
+from tests.support.format_suite import FormatSuite
+from tests.support.format_tools import decompress_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+HEADER = b"\xef\xbb\xbfid,text,flag\r\n"
+
+
+def split_records(data: bytes) -> list[bytes]:
+    """Return the records of CSV in which quotes stand around fields only, without their newlines."""
+    records, begin, is_quoted = [], 0, False
+    for position, byte in enumerate(data):
+        is_quoted ^= byte == ord('"')
+        if byte == ord("\n") and not is_quoted:
+            records.append(data[begin:position])
+            begin = position + 1
+    assert not is_quoted
+    return records + ([data[begin:]] if data[begin:] else [])
+
+
+class TestCsv(FormatSuite):
+    format = FORMAT
+    reads_streams = True
+    bulk_rows = 100_000
+    suffix = ".csv"
+    pack: ClassVar[Callable[[bytes], bytes]] = bytes
+
+    def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
+        inputs = []
+        for index, count in enumerate(row_counts):
+            path = folder / f"input {index}{self.suffix}"
+            lines = [
+                b'%d%d,"a ""%d""\n, %s",%s\n' % (index, row, row, b'\n""\r\n' * (row % 9), b"" if row % 3 else b"x")
+                for row in range(count)
+            ]
+            path.write_bytes(type(self).pack(b"".join([HEADER, *lines])))
+            inputs.append(InputFile(name=str(path), path=path))
+        return inputs
+
+    def read_back(self, path: Path) -> list[bytes]:
+        data = decompress_file(path)
+        assert data.startswith(HEADER)
+        return split_records(data.removeprefix(HEADER))
+
+    def records_of(self, batch: pa.RecordBatch) -> list[bytes]:
+        return [record.removesuffix(b"\n") for record in batch.column("record").to_pylist()]
+
+
+class TestCsvGzip(TestCsv):
+    suffix = ".csv.gz"
+    pack = staticmethod(gzip.compress)

@@ -172,6 +172,8 @@ def _schema_for(to: str, schema: pa.Schema) -> pa.Schema | None:
     """Return the schema of lines that were written from records of `schema`. None: the format has its own."""
     if to == "text":
         return pa.schema([("text", pa.large_binary())])
+    if to == "csv":
+        return pa.schema([(field.name, storage_of(field.type)) for field in schema])
     if to != "jsonl":
         return None
     return pa.schema([pa.field(field.name, _json_type(field.type)) for field in schema])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
@@ -48,7 +49,15 @@ class CsvSource(LineSource):
 
     def decoder(self) -> Decoder:
         """See `Source`."""
-        raise NotImplementedError
+        from recshuf.formats.csv.decoder import CsvDecoder
+
+        return CsvDecoder(
+            [one.name for one in self.inputs],
+            self.cutter.scanner.dialect,
+            self.cutter.names,
+            self.options.schema,
+            sets_bad_aside=self.options.sets_bad_aside,
+        )
 
 
 class CsvFormat(Format):
@@ -73,7 +82,12 @@ class CsvFormat(Format):
         suffix = self.names.suffixes[0]
         if isinstance(layout, LineLayout):
             return LineTarget(suffix, layout, options, None)
-        raise NotImplementedError
+        from recshuf.formats.csv.encoding import check_schema, encode_header, encode_records
+
+        check_schema(schema)
+        header = encode_header(schema, options.delimiter)
+        layout = LineLayout(options.separator, header, "none")
+        return LineTarget(suffix, layout, options, partial(encode_records, delimiter=options.delimiter))
 
 
 FORMAT = CsvFormat()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +39,8 @@ class CsvCutter(Cutter):
         self.dialect: Dialect | None = (
             Dialect(options.delimiter, options.quote) if options.delimiter else None
         )
+        self._top = b""
+        """The beginning of the first input that is not empty, its header or more."""
         self._first: tuple[str, int] | None = None
         """The first input that is not empty, and its number of header records."""
         self._scanner = QuoteScanner(self.dialect or Dialect(b",", options.quote))
@@ -46,6 +49,31 @@ class CsvCutter(Cutter):
     def header_records(self) -> int:
         """Number of header records of every input that is not empty."""
         return self._first[1] if self._first else 0
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns: the fields of the first header record, or f0, f1 and so on.
+
+        Raises
+        ------
+        InputError
+            When two columns have the same name, or a name is not UTF-8.
+        """
+        if self._first is None or self.dialect is None:
+            return []
+        name, header_records = self._first
+        rows = parse_head(self._top, *self.dialect)
+        if not header_records:
+            return [f"f{index}" for index in range(max(1, len(rows[0]) if rows else 0))]
+        try:
+            names = [field.encode("latin-1").decode() for field in rows[0]]
+        except UnicodeDecodeError as error:
+            raise InputError(name, "is not UTF-8", place="the header", remedy="save it as UTF-8") from error
+        if twice := [field for field, count in Counter(names).items() if count > 1]:
+            raise InputError(
+                name, f"two columns are named {twice[0]!r}", place="the header", remedy="rename one of them"
+            )
+        return names
 
     @property
     def scanner(self) -> QuoteScanner:
@@ -66,6 +94,7 @@ class CsvCutter(Cutter):
                 raise limit.exceeded(0)
             data = np.concatenate([data, np.empty_like(data)])
             filled += fill(reader, data.data[filled:])
+        self._top = self._top or data[: max(end, _HEAD_BYTES)].tobytes()[:filled]
         if end >= 0:
             return Header(data[:end].tobytes(), data[end:filled].tobytes(), end)
         return self._end_header(name, data[:filled], begin, wanted)

@@ -46,9 +46,17 @@ class State(NamedTuple):
 
 
 class QuoteScanner:
-    """Finds newlines outside of quotes, piece by piece."""
+    """Finds newlines outside of quotes, piece by piece.
 
-    def __init__(self, dialect: Dialect) -> None:
+    Parameters
+    ----------
+    end
+        The byte that is found in place of a newline.
+    """
+
+    def __init__(self, dialect: Dialect, end: int = _NEWLINE) -> None:
+        self.dialect = dialect
+        self._end = end
         self._quote = dialect.quote[0] if dialect.quote else None
         self._starts_field = np.zeros(256, np.bool_)
         self._starts_field[[_NEWLINE, _RETURN, dialect.delimiter[0]]] = True
@@ -86,7 +94,7 @@ class QuoteScanner:
 
     def _scan(self, piece: Bytes, state: State, mask: Mask, other: Mask) -> tuple[Positions, State]:
         """Return the newlines outside of quotes, and the state behind the piece."""
-        np.equal(piece, _NEWLINE, out=mask[: piece.size])
+        np.equal(piece, self._end, out=mask[: piece.size])
         mask[piece.size :] = False
         if self._quote is None:
             return find_set(mask), state
@@ -121,7 +129,7 @@ class QuoteScanner:
         return found[~inside], State(is_quoted, toggles)
 
     def _scan_any(self, piece: Bytes, state: State, found: Positions) -> tuple[Positions, State]:
-        newlines = found[piece[found] == _NEWLINE]
+        newlines = found[piece[found] == self._end]
         runs, toggles = self._find_odd_runs(piece, state)
         quoted = np.empty(runs.size + 1, np.bool_)
         quoted[0] = state.is_quoted
@@ -154,6 +162,15 @@ class QuoteScanner:
         if runs.size and runs[0] == 0:
             toggles[0] = state.toggles
         return runs, toggles
+
+
+def find_returns(data: Bytes, dialect: Dialect) -> Positions:
+    """Return the carriage returns outside of quotes that no newline follows. `data` is whole records."""
+    if not (data == _RETURN).any():
+        return np.empty(0, np.int64)
+    found = [ends for ends, _ in QuoteScanner(dialect, _RETURN).find_ends(data, 0, State())]
+    behind = np.concatenate(found)
+    return behind[data[behind] != _NEWLINE] - 1
 
 
 def _count_last(piece: Bytes, byte: int | None) -> int:

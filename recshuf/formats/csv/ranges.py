@@ -114,10 +114,9 @@ class RangeCuts:
         return last
 
     def _last_of(self, data: Bytes, begin: int, state: State) -> tuple[int, State]:
-        last, behind = 0, state
-        for ends, behind in self.cutter.scanner.find_ends(data, begin, state):
-            last = int(ends[-1]) if ends.size else last
-        return last, behind
+        pieces = list(self.cutter.scanner.find_ends(data, begin, state))
+        last = next((int(ends[-1]) for ends, _ in reversed(pieces) if ends.size), 0)
+        return last, pieces[-1][1] if pieces else state
 
     def _find_next_end(self, descriptor: int, begin: int) -> int:
         """Return the end of the record at `begin`, before memory for the record is taken."""

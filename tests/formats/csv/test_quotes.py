@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,10 +50,8 @@ def walk(data: bytes) -> tuple[list[int], list[bool]]:
 
 
 def scan(data: bytes) -> tuple[list[int], State]:
-    state, found = State(), []
-    for ends, state in QuoteScanner(DIALECT).find_ends(np.frombuffer(data, np.uint8), 0, State()):
-        found += ends.tolist()
-    return found, state
+    pieces = list(QuoteScanner(DIALECT).find_ends(np.frombuffer(data, np.uint8), 0, State()))
+    return [end for ends, _ in pieces for end in ends.tolist()], pieces[-1][1] if pieces else State()
 
 
 @settings(max_examples=2000)
@@ -71,7 +70,7 @@ def test_records_are_those_of_the_csv_module(text: str) -> None:
     expected = list(csv.reader(io.StringIO(text + '"\n' * scan(text.encode())[1].is_quoted, newline="")))
     data = (text + '"\n' * scan(text.encode())[1].is_quoted).encode()
     ends = [0, *scan(data)[0]]
-    records = [data[begin:end] for begin, end in zip(ends, ends[1:], strict=False)]
+    records = [data[begin:end] for begin, end in pairwise(ends)]
     records += [data[ends[-1] :]] if data[ends[-1] :] else []
     assert [next(csv.reader(io.StringIO(record.decode(), newline=""))) for record in records] == expected
 

@@ -1,0 +1,82 @@
+"""Tables as CSV, written by pyarrow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.types as pt
+
+from recshuf.errors import ConversionError
+from recshuf.formats.csv.quotes import Dialect, QuoteScanner, State
+
+if TYPE_CHECKING:
+    from recshuf.formats.lines.cutting import Bytes, Positions
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Check that CSV can hold the columns, so that they can be read again.
+
+    Raises
+    ------
+    ConversionError
+        Names the first column that it cannot hold.
+    """
+    if not len(schema):
+        raise ConversionError("", "CSV needs at least one column")
+    for field in schema:
+        kind = field.type.value_type if pt.is_dictionary(field.type) else field.type
+        if isinstance(kind, pa.BaseExtensionType) or pt.is_nested(kind) or not _is_plain(kind):
+            raise ConversionError(
+                field.name, f"CSV cannot hold {field.type}", remedy="leave it out, or write JSONL or Parquet"
+            )
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return (
+        (pt.is_primitive(kind) and kind != pa.float16() and not pt.is_interval(kind))
+        or kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.null())
+        or pt.is_fixed_size_binary(kind)
+        or pt.is_decimal128(kind)
+    )
+
+
+def encode_header(schema: pa.Schema, delimiter: bytes) -> bytes:
+    """Return the header of a table."""
+    output = pa.BufferOutputStream()
+    pc.write_csv(schema.empty_table(), output, pc.WriteOptions(delimiter=delimiter.decode()))
+    return output.getvalue().to_pybytes()
+
+
+def encode_records(batch: pa.RecordBatch, delimiter: bytes) -> pa.LargeBinaryArray:
+    """Return the rows of a table as records.
+
+    Raises
+    ------
+    ConversionError
+        When bytes are not UTF-8.
+    """
+    output = pa.BufferOutputStream()
+    options = pc.WriteOptions(include_header=False, delimiter=delimiter.decode())
+    try:
+        pc.write_csv(batch, output, options)
+    except pa.ArrowInvalid as error:
+        names = ", ".join(repr(field.name) for field in batch.schema if _is_bytes(field.type))
+        raise ConversionError(names, f"CSV cannot hold a value ({error})", remedy="write Parquet") from error
+    written = output.getvalue()
+    offsets = _find_offsets(np.frombuffer(written, np.uint8), delimiter)
+    if offsets.size != batch.num_rows + 1:
+        raise RuntimeError(f"{batch.num_rows} rows were written as {offsets.size - 1} records")
+    buffers = [None, pa.py_buffer(offsets), written]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), batch.num_rows, buffers, null_count=0)
+
+
+def _find_offsets(data: Bytes, delimiter: bytes) -> Positions:
+    found = QuoteScanner(Dialect(delimiter, b'"')).find_ends(data, 0, State())
+    return np.concatenate([np.zeros(1, np.int64), *(ends for ends, _ in found)])
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind))

@@ -1,0 +1,104 @@
+"""Parses whole CSV records with pyarrow, and finds those that cannot be parsed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+
+from recshuf.formats.csv.quotes import find_returns
+from recshuf.formats.lines.cutting import view_records
+from recshuf.interfaces import BadRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from recshuf.formats.csv.quotes import Dialect
+    from recshuf.formats.lines.cutting import Bytes, Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """Records as a table, without those that are bad."""
+
+    table: pa.Table
+    bad: BadRecords | None
+
+
+@dataclass(frozen=True, slots=True)
+class CsvParser:
+    """Parses native batches.
+
+    An empty field without quotes is null; with quotes, it is an empty string.
+    """
+
+    dialect: Dialect
+    names: Sequence[str]
+
+    def parse(self, batch: pa.RecordBatch, types: Mapping[str, pa.DataType]) -> Parsed:
+        """Return the records as a table; columns without a type get that of their values.
+
+        Raises
+        ------
+        pa.ArrowInvalid
+            When a value does not have the type of its column. Names column and row, from 1 on.
+        """
+        reasons = self._find_unreadable(*view_records(batch.column(0)))
+        wanted = np.setdiff1d(np.arange(batch.num_rows), list(reasons), assume_unique=True)
+        kept = batch.column(0).take(wanted) if reasons else batch.column(0)
+        table, ragged = self._read(view_records(kept)[0], types)
+        for row, problem in ragged:
+            reasons[int(wanted[row - 1])] = problem
+        if table.num_rows + len(reasons) != batch.num_rows:
+            raise RuntimeError(f"{batch.num_rows} records were parsed as {table.num_rows}")
+        if not reasons:
+            return Parsed(table, None)
+        index = np.array(sorted(reasons), np.int64)
+        return Parsed(table, BadRecords(index, [reasons[row] for row in index.tolist()]))
+
+    def _find_unreadable(self, data: Bytes, offsets: Positions) -> dict[int, str]:
+        """Return what is wrong with records that pyarrow would not read as one row each."""
+        returns = find_returns(data, self.dialect)
+        rows = np.searchsorted(offsets, returns, "right") - 1
+        found = dict.fromkeys(rows.tolist(), "holds a carriage return outside of quotes")
+        if len(self.names) == 1:
+            return found
+        sizes = np.diff(offsets)
+        blank = (sizes == 1) | ((sizes == 2) & (data[offsets[:-1]] == ord("\r")))
+        return found | dict.fromkeys(np.flatnonzero(blank).tolist(), self._problem(0))
+
+    def _problem(self, count: int) -> str:
+        return f"has {count} field{'' if count == 1 else 's'}, and the first record has {len(self.names)}"
+
+    def _read(self, data: Bytes, types: Mapping[str, pa.DataType]) -> tuple[pa.Table, list[tuple[int, str]]]:
+        ragged: list[tuple[int, str]] = []
+
+        def skip(row: pc.InvalidRow) -> str:
+            ragged.append((row.number, self._problem(row.actual_columns)))
+            return "skip"
+
+        if not data.size:
+            return pa.schema([(name, types.get(name, pa.null())) for name in self.names]).empty_table(), []
+        table = pc.read_csv(
+            pa.BufferReader(pa.py_buffer(data)),
+            pc.ReadOptions(use_threads=False, block_size=data.size + 1, column_names=list(self.names)),
+            pc.ParseOptions(
+                delimiter=self.dialect.delimiter.decode(),
+                quote_char=self.dialect.quote.decode() or False,
+                newlines_in_values=True,
+                ignore_empty_lines=False,
+                invalid_row_handler=skip,
+            ),
+            pc.ConvertOptions(
+                column_types=dict(types),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                true_values=["true", "True", "TRUE"],
+                false_values=["false", "False", "FALSE"],
+            ),
+        )
+        return table, ragged

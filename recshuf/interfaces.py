@@ -116,8 +116,8 @@ class WriteOptions:
     """None for the default of the library."""
     separator: bytes = b"\n"
     """Bytes that end a text record."""
-    delimiter: bytes = b","
-    """Byte between CSV fields."""
+    delimiter: bytes | None = None
+    """Byte between CSV fields; None for that of the inputs, else a comma."""
     nan_as_null: bool = False
     """Write NaN and infinities as JSON null; else they are an error."""
     drop_page_cache: bool = False
@@ -409,6 +409,8 @@ class FormatNames:
     """Its values of `--compression`."""
     is_lines: bool = False
     """Whether it is lines of bytes, which pipes can carry and which compression wraps as a whole."""
+    spans_lines: bool = False
+    """Whether a record may hold newlines, so that messages count records and not lines."""
     written_header_lines: int = 0
     """Header records of a shard that is written from tables."""
 

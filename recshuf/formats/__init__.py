@@ -175,6 +175,11 @@ def name_by_content(file: InputFile) -> str:
     return name
 
 
+def suffix_delimiter(name: str) -> bytes | None:
+    """Return the byte between fields that the suffix of an output file promises; None if it promises none."""
+    return b"\t" if split_suffix(name).kind == ".tsv" else None
+
+
 def suffix_compression(name: str, names: FormatNames) -> str | None:
     """Return the compression of an output file by its suffix; None when the suffix does not say."""
     suffix = split_suffix(name)

@@ -137,7 +137,7 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
     compression, level = _parse_compression(options["compression"])
     separator = _choose_separator(options)
     options["separator"] = None if separator == b"\n" else separator
-    header = parse_header(options["header"]) if isinstance(options["header"], str) else options["header"]
+    header = _choose_header(options["header"])
     quarantine = _parse_bad_record(options["on_bad_record"])
     memory, temp_dir = options["memory"], options["temp_dir"]
     return Job(
@@ -165,7 +165,7 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
             compression,
             level,
             separator,
-            delimiter=_parse_byte("--delimiter", options["delimiter"]) or b",",
+            delimiter=_parse_byte("--delimiter", options["delimiter"]),
             nan_as_null=options["nan_as_null"],
         ),
     )
@@ -184,6 +184,13 @@ def _make_cut(options: Options) -> Cut | None:
             "--shards, --shard-records and --shard-bytes contradict each other; give one of them"
         )
     return None if asked == [None, None, None] else cut
+
+
+def _choose_header(given: int | str | None) -> int | None:
+    """Return the number of header lines; None if it is to be found."""
+    if isinstance(given, str) and given not in ("auto", "none"):
+        raise UsageError(f"header={given!r} is not a number of lines, 'auto' or 'none'")
+    return parse_header(given) if isinstance(given, str) else given
 
 
 def _parse_quote(given: str | bytes) -> bytes:

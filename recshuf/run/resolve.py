@@ -14,6 +14,7 @@ from recshuf.formats import (
     name_by_listing,
     name_by_suffix,
     suffix_compression,
+    suffix_delimiter,
 )
 from recshuf.interfaces import InputFile
 from recshuf.job.plan import Cut, InputSize, Limits, Plan
@@ -234,6 +235,8 @@ def _choose_output(
             f"--compression {write.compression} is not possible for {to.names.name}; choose one of "
             f"{', '.join(to.names.compressions)}"
         )
+    if write.delimiter is None and destination is not None and not destination.is_directory:
+        write = replace(write, delimiter=suffix_delimiter(str(destination.path)))
     cut = job.cut or Cut(shards=len(inputs.files) if is_directory else 1)
     return ResolvedOutput(destination, to.names.name, write, cut)
 

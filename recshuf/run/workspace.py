@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import CheckError, ConversionError, DiskFullError, InputError, UsageError
+from recshuf.formats import load_format
 from recshuf.job.plan import sum_known
 from recshuf.output.quarantine import Quarantine, check_path
 from recshuf.output.work_folder import PILES_PREFIX, WorkFolder
@@ -182,7 +183,7 @@ def open_quarantine(
         parent if work is None else work.path,
         names,
         secrets.token_hex(8) if work is None else str(real_path(work.path)),
-        header_lines=read.header_lines,
+        header_lines=0 if load_format(resolved.inputs.format).names.spans_lines else read.header_lines,
         separator_bytes=len(read.separator),
     )
     cleanup.callback(quarantine.close)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 OPTIONS = """
     --format --to --compression --shards --shard-records --shard-bytes --seed --memory --workers --temp-dir
     --spill-compression
-    -n --head-count --header -z --zero-terminated --separator --max-record-bytes --datasets --columns --schema
+    -n --head-count --header -z --zero-terminated --separator --delimiter --quote --max-record-bytes --datasets --columns --schema
     --piles --nan-as-null --overwrite --resume --no-space-check --plan --report -q --quiet -v --verbose --version -h --help -o --output
 """
 

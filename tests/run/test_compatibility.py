@@ -12,16 +12,18 @@ from recshuf.errors import UsageError
 from recshuf.job.job import make_job
 from recshuf.run.compatibility import check_options
 
-FORMATS = ("jsonl", "text", "parquet", "hdf5")
+FORMATS = ("jsonl", "csv", "text", "parquet", "hdf5")
 PAIRS = [(given, to) for given in FORMATS for to in FORMATS]
 FITTING = {
     "separator": ("|", "--separator and -z: for records of text only", lambda given, to: "text" in (given, to)),
     "zero_terminated": (True, "--separator and -z: for records of text", lambda given, to: "text" in (given, to)),
-    "header": (1, "--header: for inputs of text only", lambda given, _: given == "text"),
+    "header": (1, "--header: for inputs of text or csv only", lambda given, _: given in ("text", "csv")),
     "datasets": ("a", "--datasets: for inputs of hdf5 only", lambda given, _: given == "hdf5"),
     "columns": ("a", "--columns: for inputs of parquet only", lambda given, _: given == "parquet"),
     "nan_as_null": (True, "--nan-as-null: for output of jsonl only", lambda _, to: to == "jsonl"),
     "provenance": (True, "--provenance: ", lambda given, to: to != "text" and (given, to) != ("hdf5", "hdf5")),
+    "delimiter": (";", "--delimiter: for records of csv only", lambda given, to: "csv" in (given, to)),
+    "quote": ("'", "--quote: for inputs of csv only", lambda given, _: given == "csv"),
 }  # fmt: skip
 
 
@@ -39,14 +41,14 @@ def test_an_option_that_does_not_fit_the_formats_is_named(name: str, given: str,
 
 @pytest.mark.parametrize(("given", "to"), PAIRS)
 def test_what_is_the_default_fits_all_formats(given: str, to: str):
-    options: dict[str, Any] = {"separator": "\n", "header": 0, "datasets": None, "nan_as_null": False}
+    options: dict[str, Any] = {"separator": "\n", "header": None, "datasets": None, "nan_as_null": False}
     check_options(make_job("in", "out", options), given, to)
 
 
 @pytest.mark.parametrize(("given", "to"), PAIRS)
 def test_a_schema_is_for_conversions_from_lines(given: str, to: str):
     job = make_job("in", "out", {"schema": pa.schema([("a", pa.int64())])})
-    if given in ("jsonl", "text") and to != given:
+    if given in ("jsonl", "csv", "text") and to != given:
         check_options(job, given, to)
     else:
         with pytest.raises(UsageError, match="--schema: "):

@@ -91,6 +91,15 @@ def write_header(folder: Path) -> None:
         (folder / f"{index}.csv").write_text("id;value\nint;int\n" + "".join(rows))
 
 
+def write_quoted(folder: Path) -> None:
+    """CSV with newlines, delimiters and doubled quotes in fields, and a byte order mark."""
+    for index in range(2):
+        rows = [
+            f'{row},"{word(row)}, ""{row}""\n{word(row + 1)}",{row / 4}\r\n' for row in range(120 + index)
+        ]
+        (folder / f"{index}.csv").write_bytes(("\ufeffid,text,value\r\n" + "".join(rows)).encode())
+
+
 def write_separated(folder: Path) -> None:
     """Records of several lines between separators of two bytes."""
     records = [f"{row}\n{word(row)}".encode() for row in range(150)]
@@ -419,6 +428,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "gzip": write_gzip,
     "zstd": write_zstd,
     "header": write_header,
+    "quoted": write_quoted,
     "separated": write_separated,
     "zero": write_zero,
     "nested": write_nested,

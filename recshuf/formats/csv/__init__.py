@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,12 +28,23 @@ if TYPE_CHECKING:
 _TAB_SUFFIX = ".tsv"
 
 
+@dataclass(frozen=True, slots=True)
+class CsvLayout(LineLayout):
+    """Properties of CSV inputs that CSV shards keep."""
+
+    delimiter: bytes
+
+
 class CsvSource(LineSource):
     """Inputs in CSV."""
 
     def __init__(self, given: Sequence[InputFile], options: ReadOptions, suffixes: tuple[str, ...]) -> None:
         self.cutter = CsvCutter(options)
         super().__init__(given, options, suffixes, self.cutter)
+        kept = self.layout
+        self.layout = CsvLayout(
+            kept.separator, kept.header, kept.compression, self.cutter.scanner.dialect.delimiter
+        )
 
     def _ranges(self, lines: LineInput, block_bytes: int, limit: RecordLimit) -> Iterator[Fragment]:
         assert lines.file is not None  # noqa: S101 # ranges are those of files
@@ -63,7 +74,9 @@ class CsvSource(LineSource):
 class CsvFormat(Format):
     """CSV, and TSV."""
 
-    names = FormatNames("csv", (".csv", _TAB_SUFFIX), COMPRESSIONS, is_lines=True, written_header_lines=1)
+    names = FormatNames(
+        "csv", (".csv", _TAB_SUFFIX), COMPRESSIONS, is_lines=True, spans_lines=True, written_header_lines=1
+    )
 
     def recognises(self, head: bytes) -> bool:  # noqa: ARG002 # see below
         """See `Format`: only a suffix tells CSV from text."""
@@ -79,15 +92,24 @@ class CsvFormat(Format):
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
         """See `Format`."""
-        suffix = self.names.suffixes[0]
-        if isinstance(layout, LineLayout):
-            return LineTarget(suffix, layout, options, None)
+        if isinstance(layout, CsvLayout):
+            if options.delimiter not in (None, layout.delimiter):
+                raise UsageError(
+                    f"the inputs have {layout.delimiter.decode()!r} between fields, "
+                    f"the output has {options.delimiter.decode()!r}; name it otherwise, or write Parquet first"
+                )
+            return LineTarget(self._suffix(layout.delimiter), layout, options, None)
         from recshuf.formats.csv.encoding import check_schema, encode_header, encode_records
 
         check_schema(schema)
-        header = encode_header(schema, options.delimiter)
-        layout = LineLayout(options.separator, header, "none")
-        return LineTarget(suffix, layout, options, partial(encode_records, delimiter=options.delimiter))
+        delimiter = options.delimiter or b","
+        made = LineLayout(options.separator, encode_header(schema, delimiter), "none")
+        return LineTarget(
+            self._suffix(delimiter), made, options, partial(encode_records, delimiter=delimiter)
+        )
+
+    def _suffix(self, delimiter: bytes) -> str:
+        return _TAB_SUFFIX if delimiter == b"\t" else self.names.suffixes[0]
 
 
 FORMAT = CsvFormat()

@@ -47,7 +47,7 @@ def encode_header(schema: pa.Schema, delimiter: bytes) -> bytes:
     """Return the header of a table."""
     output = pa.BufferOutputStream()
     pc.write_csv(schema.empty_table(), output, pc.WriteOptions(delimiter=delimiter.decode()))
-    return output.getvalue().to_pybytes()
+    return bytes(output.getvalue().to_pybytes())
 
 
 def encode_records(batch: pa.RecordBatch, delimiter: bytes) -> pa.LargeBinaryArray:

@@ -170,7 +170,8 @@ def find_returns(data: Bytes, dialect: Dialect) -> Positions:
         return np.empty(0, np.int64)
     found = [ends for ends, _ in QuoteScanner(dialect, _RETURN).find_ends(data, 0, State())]
     behind = np.concatenate(found)
-    return behind[data[behind] != _NEWLINE] - 1
+    lone: Positions = behind[data[behind] != _NEWLINE] - 1
+    return lone
 
 
 def _count_last(piece: Bytes, byte: int | None) -> int:

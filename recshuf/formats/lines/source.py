@@ -52,6 +52,8 @@ class LineSource(Source):
         Default: one that cuts at every separator.
     """
 
+    layout: LineLayout
+
     def __init__(
         self,
         given: Sequence[InputFile],

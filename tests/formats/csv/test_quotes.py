@@ -29,7 +29,7 @@ nasty = st.text('a,"\n\r', max_size=60) | st.lists(
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
     monkeypatch.setattr(quotes, "PIECE_BYTES", 5)
-    yield
+    return
 
 
 def walk(data: bytes) -> tuple[list[int], list[bool]]:

@@ -1,0 +1,155 @@
+"""Shuffles of CSV: records, header and columns against Python's `csv` and what pandas would write."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import ConversionError, InputError, UsageError
+
+PARTS = ("", "a", "x,y", 'say "hi"', "two\nlines", "\n\n", "crlf\r\nin", "é", '"', "0")
+
+
+def make_rows(count: int, seed: int = 0) -> list[list[str]]:
+    draw = random.Random(seed)
+    return [[str(row), *("".join(draw.choices(PARTS, k=3)) for _ in range(2)), "t"] for row in range(count)]
+
+
+def write_csv(path: Path, rows: list[list[str]], header: str = "id,one,two,last", **dialect: Any) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, **dialect).writerows([header.split(","), *rows])
+    return path
+
+
+def read_csv(path: Path, **dialect: Any) -> list[list[str]]:
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return list(csv.reader(io.StringIO(data.decode(), newline=""), **dialect))
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t", ";", "|"])
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_records_survive_whatever_they_hold(tmp_path: Path, delimiter: str, suffix: str):
+    rows = make_rows(3000)
+    path = write_csv(tmp_path / "in.csv", rows, delimiter=delimiter)
+    if suffix == ".csv.gz":
+        path = tmp_path / "in.csv.gz"
+        path.write_bytes(gzip.compress((tmp_path / "in.csv").read_bytes()))
+    recshuf.shuffle(path, tmp_path / "out/", seed=1, shards=3, workers=4, verify=True)
+    made = [read_csv(one, delimiter=delimiter) for one in sorted((tmp_path / "out").glob("shard*"))]
+    assert all(shard[0] == ["id", "one", "two", "last"] for shard in made)
+    records = [row for shard in made for row in shard[1:]]
+    assert sorted(records) == sorted(rows)
+    assert records != rows
+
+
+def test_workers_and_memory_do_not_change_a_byte(tmp_path: Path):
+    path = write_csv(tmp_path / "in.csv", make_rows(200_000))
+    outputs = [tmp_path / name for name in ("a.csv", "b.csv", "c.csv.gz")]
+    for output, workers, memory in zip(outputs, (1, 4, 3), ("64MB", "1GB", "64MB"), strict=True):
+        recshuf.shuffle(path, output, seed=7, workers=workers, memory=memory)
+    assert outputs[0].read_bytes() == outputs[1].read_bytes() == gzip.decompress(outputs[2].read_bytes())
+
+
+def test_types_are_those_of_all_records(tmp_path: Path):
+    lines = [f"{row},2020-01-01,true,{row}" for row in range(100_000)]
+    lines[70_000] = "7.5,2020-01-01 10:00:00,1,"
+    path = tmp_path / "in.csv"
+    path.write_text("\n".join(["number,day,flag,empty", *lines, ""]))
+    recshuf.shuffle(path, tmp_path / "out.parquet", seed=1, workers=3, verify=True)
+    schema = pq.read_schema(tmp_path / "out.parquet")
+    assert schema.types == [pa.float64(), pa.timestamp("ms"), pa.string(), pa.int64()]
+
+
+def test_columns_without_a_header_are_numbered(tmp_path: Path):
+    (tmp_path / "in.csv").write_text("1,2\n3,4\n")
+    recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.parquet", seed=1)
+    assert sorted(pq.read_table(tmp_path / "out.parquet").to_pylist(), key=str) == [
+        {"f0": 1, "f1": 2},
+        {"f0": 3, "f1": 4},
+    ]
+
+
+def test_a_table_goes_through_csv_and_back(tmp_path: Path):
+    rows = [{"i": row, "s": (None, "", 'a"b', "c\nd", "NA")[row % 5], "f": row / 3} for row in range(500)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in.parquet")
+    recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "mid.tsv", seed=1, verify=True)
+    assert (tmp_path / "mid.tsv").read_bytes().startswith(b'"i"\t"s"\t"f"\n')
+    recshuf.shuffle(tmp_path / "mid.tsv", tmp_path / "out.parquet", seed=2, verify=True)
+    assert sorted(pq.read_table(tmp_path / "out.parquet").to_pylist(), key=lambda row: row["i"]) == rows
+
+
+def test_nested_columns_are_refused_by_name(tmp_path: Path):
+    pq.write_table(pa.table({"a": [1], "deep": [[1, 2]]}), tmp_path / "in.parquet")
+    with pytest.raises(ConversionError, match=r"'deep'.*CSV cannot hold list"):
+        recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize("to", ["out.csv", "out.parquet"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_open_quote_at_the_end_is_an_error_with_its_line(tmp_path: Path, to: str, packed: bool):
+    data = b'id,t\n1,"a\nb"\n2,"open\n3,x\n'
+    path = tmp_path / ("in.csv.gz" if packed else "in.csv")
+    path.write_bytes(gzip.compress(data) if packed else data)
+    with pytest.raises(InputError, match=r"in\.csv.*: line 4: a quoted field .* is not closed"):
+        recshuf.shuffle(path, tmp_path / to)
+    assert not (tmp_path / to).exists()
+
+
+def test_a_wrong_number_of_fields_fails_a_conversion_only(tmp_path: Path):
+    (tmp_path / "in.csv").write_bytes(b"a,b\nx,y\nz\n\nu,v,w\n")
+    recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", seed=1, verify=True)
+    assert sorted((tmp_path / "out.csv").read_bytes().splitlines()[1:]) == [b"", b"u,v,w", b"x,y", b"z"]
+    with pytest.raises(InputError, match=r"in\.csv: record 2: has 1 field, and the first record has 2"):
+        recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.parquet")
+    report = recshuf.shuffle(
+        tmp_path / "in.csv", tmp_path / "out.parquet", on_bad_record=f"quarantine:{tmp_path / 'bad'}"
+    )
+    assert report.records == 1
+    assert (tmp_path / "bad").read_text().count('"line":') == 3
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (b"a,b\n1,2\n", b"a,c\n1,2\n", "its header differs"),
+        (b"a,b\n1,2\n", b"1,2\n", "does not begin with a header line"),
+        (b"1,2\n", b"a,b\n", "begins with a header line"),
+        (b"country,2019\nx,1\n", b"", "may be a header"),
+    ],
+)
+def test_headers_that_do_not_fit_are_an_error(tmp_path: Path, first: bytes, second: bytes, message: str):
+    (tmp_path / "1.csv").write_bytes(first)
+    (tmp_path / "2.csv").write_bytes(second)
+    with pytest.raises(InputError, match=message):
+        recshuf.shuffle([tmp_path / "1.csv", tmp_path / "2.csv"], tmp_path / "out.csv")
+
+
+@pytest.mark.parametrize(("header", "kept"), [("none", b""), (1, b"7,8\n"), ("auto", b"")])
+def test_the_header_is_what_the_option_says(tmp_path: Path, header: int | str, kept: bytes):
+    (tmp_path / "in.csv").write_bytes(b"7,8\n1,2\n3,4\n5,6\n")
+    recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out/", header=header, shards=2, seed=3, verify=True)
+    shards = [path.read_bytes() for path in sorted((tmp_path / "out").glob("shard*"))]
+    assert all(shard.startswith(kept) for shard in shards)
+    assert sum(shard.removeprefix(kept).count(b"\n") for shard in shards) == (3 if kept else 4)
+
+
+def test_commas_do_not_go_into_tsv(tmp_path: Path):
+    (tmp_path / "in.csv").write_bytes(b"a,b\n1,2\n")
+    with pytest.raises(UsageError, match="between fields"):
+        recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.tsv")
+
+
+def test_provenance_is_refused_from_csv_to_csv(tmp_path: Path):
+    (tmp_path / "in.csv").write_bytes(b"a,b\n1,2\n")
+    with pytest.raises(UsageError, match="--provenance"):
+        recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", provenance=True)

@@ -189,7 +189,7 @@ def _make_cut(options: Options) -> Cut | None:
 def _choose_header(given: int | str | None) -> int | None:
     """Return the number of header lines; None if it is to be found."""
     if isinstance(given, str) and given not in ("auto", "none"):
-        raise UsageError(f"header={given!r} is not a number of lines, 'auto' or 'none'")
+        raise UsageError(f"--header {given!r} is not a number of lines, 'auto' or 'none'")
     return parse_header(given) if isinstance(given, str) else given
 
 

@@ -94,9 +94,8 @@ def write_header(folder: Path) -> None:
 def write_quoted(folder: Path) -> None:
     """CSV with newlines, delimiters and doubled quotes in fields, and a byte order mark."""
     for index in range(2):
-        rows = [
-            f'{row},"{word(row)}, ""{row}""\n{word(row + 1)}",{row / 4}\r\n' for row in range(120 + index)
-        ]
+        texts = [f'{word(row)}, "{row}"\n{word(row + 1)}'.replace('"', '""') for row in range(120 + index)]
+        rows = [f'{row},"{text}",{row / 4}\r\n' for row, text in enumerate(texts)]
         (folder / f"{index}.csv").write_bytes(("\ufeffid,text,value\r\n" + "".join(rows)).encode())
 
 

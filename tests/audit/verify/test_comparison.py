@@ -178,17 +178,17 @@ def test_hdf5_types_are_equal_after_a_conversion(tmp_path: Path):
 
 
 def test_options_say_what_a_record_is(tmp_path: Path):
-    (tmp_path / "in.txt").write_bytes(b"head\0b\nb\0a\0")
-    recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt", seed=1, header=1, zero_terminated=True)
+    (tmp_path / "head.txt").write_bytes(b"head\0b\nb\0a\0")
+    recshuf.shuffle(tmp_path / "head.txt", tmp_path / "made.txt", seed=1, header=1, zero_terminated=True)
     assert (
-        recshuf.verify(tmp_path / "in.txt", tmp_path / "out.txt", header=1, zero_terminated=True).records == 2
+        recshuf.verify(tmp_path / "head.txt", tmp_path / "made.txt", header=1, zero_terminated=True).records == 2
     )
-    (tmp_path / "out.txt").write_bytes(b"Head\0b\nb\0a\0")
-    report = recshuf.verify(tmp_path / "in.txt", tmp_path / "out.txt", header=1, zero_terminated=True)
+    (tmp_path / "made.txt").write_bytes(b"Head\0b\nb\0a\0")
+    report = recshuf.verify(tmp_path / "head.txt", tmp_path / "made.txt", header=1, zero_terminated=True)
     assert report.differences == ("schemas: the header lines differ",)
 
-    recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.jsonl", seed=1, header=1, separator=b"\0")
-    assert recshuf.verify(tmp_path / "in.txt", tmp_path / "out.jsonl", header=1, separator=b"\0").is_equal
+    recshuf.shuffle(tmp_path / "head.txt", tmp_path / "out.jsonl", seed=1, header=1, separator=b"\0")
+    assert recshuf.verify(tmp_path / "head.txt", tmp_path / "out.jsonl", header=1, separator=b"\0").is_equal
 
     pq.write_table(pa.table({"a": ["x", "y"], "b": [1, 2]}), tmp_path / "in.parquet")
     for name in ("out.txt", "out.parquet"):

@@ -287,6 +287,8 @@ class Source(ABC):
     """One for each `InputFile` given, in the same order."""
     compression: str | None = None
     """Compression of the first input as a value of `--compression`; None if there is no such value."""
+    options: ReadOptions | None = None
+    """How the inputs are read, with what was found in them in place of what was left open; None if nothing was."""
     layout: object
     """Settings of the inputs that a target of the same format keeps (codec, chunk shapes, header...). Opaque to
     all other code."""

@@ -186,7 +186,9 @@ def open_comparison(
         return Comparison(inputs, None)
     added = (FILE_COLUMN, ROW_COLUMN) if job.options["provenance"] else manifest.added if manifest else ()
     schema = _add_fields(inputs.infer_schema(), added)
-    read = options_of_output(job.read, given_format, made_format, schema)
+    # What was found in the inputs holds for an output of their format, which may show too few records to find it.
+    found = given.source.options if made_format == given_format else None
+    read = options_of_output(found or job.read, given_format, made_format, schema)
     made = open_record_set("output", files, made_format, read)
     made.added = added
     made.decoder = made.source.decoder() if decodes else None

@@ -41,6 +41,13 @@ class CsvSource(LineSource):
     def __init__(self, given: Sequence[InputFile], options: ReadOptions, suffixes: tuple[str, ...]) -> None:
         self.cutter = CsvCutter(options)
         super().__init__(given, options, suffixes, self.cutter)
+        if self.cutter.dialect is not None:
+            self.options = replace(
+                options,
+                delimiter=self.cutter.dialect.delimiter,
+                header_lines=self.cutter.header_records,
+                finds_header=False,
+            )
         kept = self.layout
         self.layout = CsvLayout(
             kept.separator, kept.header, kept.compression, self.cutter.scanner.dialect.delimiter

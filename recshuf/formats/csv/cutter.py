@@ -33,6 +33,7 @@ class CsvCutter(Cutter):
     """
 
     has_header = True  # or a byte order mark
+    long_record_hint = ", or close a quoted field that is open"
 
     def __init__(self, options: ReadOptions) -> None:
         super().__init__(options)
@@ -87,7 +88,9 @@ class CsvCutter(Cutter):
         if not filled:
             return Header(None, b"", 0)
         wanted = self._detect(name, data[:filled].tobytes())
-        limit = RecordLimit(name, self.options.max_record_bytes, "--max-record-bytes", is_compressed)
+        limit = RecordLimit(
+            name, self.options.max_record_bytes, "--max-record-bytes", is_compressed, self.long_record_hint
+        )
         begin = len(MARK) if data[: len(MARK)].tobytes() == MARK else 0
         while (end := self._find_header_end(data[:filled], begin, wanted)) < 0 and filled == data.size:
             if filled > limit.max_bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from recshuf.formats.csv.parser import CsvParser
 from recshuf.interfaces import BadRecords, Decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from recshuf.formats.csv.quotes import Dialect
 
@@ -78,10 +79,14 @@ class CsvDecoder(Decoder):
             record = first_row + int(parsed.bad.index[0]) + 1
             raise self._bad(input_index, record, parsed.bad.reasons[0])
         if self._schema is None:
-            with self._lock:
-                for column, values in zip(self._columns, parsed.table.columns, strict=True):
-                    column.observe(values)
+            self._observe_types(batch, parsed.table)
         return parsed.bad
+
+    def _observe_types(self, batch: pa.RecordBatch, table: pa.Table) -> None:
+        texts = cache(lambda: self._parser.parse(batch, dict.fromkeys(self._parser.names, pa.binary())).table)
+        with self._lock:
+            for name, column in zip(self._parser.names, self._columns, strict=True):
+                column.observe(table[name], partial(_find_column, texts, name))
 
     def _error(self, input_index: int, first_row: int, message: str) -> InputError:
         """Return the error for a message of pyarrow, which counts rows from 1 in each batch."""
@@ -109,6 +114,11 @@ class CsvDecoder(Decoder):
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """See `Decoder`."""
-        table = self._parser.parse(batch, self._types).table.cast(self.finish())
+        schema = self.finish()  # sets the types to parse with
+        table = self._parser.parse(batch, self._types).table.cast(schema)
         parts = table.combine_chunks().to_batches()
-        return parts[0] if parts else pa.RecordBatch.from_pylist([], schema=self.finish())
+        return parts[0] if parts else pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def _find_column(table: Callable[[], pa.Table], name: str) -> pa.ChunkedArray:
+    return table()[name]

@@ -9,11 +9,19 @@ pyarrow finds the type of a column in each batch. The types of a chain hold each
     null < time32[s]                    < string
 
 The type of two batches is the first that holds both, so that it does not depend on how records are cut.
+A column of doubles stays text if one of its numbers would be altered: a whole number from 2^53 on, or one that is too
+large.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _CHAINS = (
     (pa.int64(), pa.float64()),
@@ -23,6 +31,9 @@ _CHAINS = (
     (pa.time32("s"),),
 )
 _NANOSECONDS = (pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
+_EXACT = 2.0**53  # doubles hold every whole number up to it
+_WHOLE = r"^\s*[+-]?\d+\s*$"
+_INFINITE = r"(?i)inf"
 
 
 class ColumnType:
@@ -31,10 +42,19 @@ class ColumnType:
     def __init__(self) -> None:
         self._kind: pa.DataType = pa.null()
         self._fits_nanoseconds = True
+        self._fits_double = True
 
-    def observe(self, values: pa.ChunkedArray) -> None:
-        """Take the type of further values into account."""
+    def observe(self, values: pa.ChunkedArray, texts: Callable[[], pa.ChunkedArray]) -> None:
+        """Take the type of further values into account.
+
+        Parameters
+        ----------
+        texts
+            Returns the values as bytes.
+        """
         self._kind = _join(self._kind, values.type)
+        if self._fits_double and values.type in _CHAINS[0]:
+            self._fits_double = _fits_double(values, texts)
         if self._fits_nanoseconds and pa.types.is_temporal(values.type):
             self._fits_nanoseconds = _fits_nanoseconds(values)
 
@@ -42,6 +62,8 @@ class ColumnType:
     def kind(self) -> pa.DataType:
         """The type that holds all values; strings if there are none."""
         if self._kind == pa.null() or (self._kind in _NANOSECONDS and not self._fits_nanoseconds):
+            return pa.string()
+        if self._kind == pa.float64() and not self._fits_double:
             return pa.string()
         return self._kind
 
@@ -60,6 +82,22 @@ def _join(one: pa.DataType, other: pa.DataType) -> pa.DataType:
         if one in chain and other in chain:
             return chain[max(chain.index(one), chain.index(other))]
     return pa.binary() if pa.binary() in (one, other) else pa.string()
+
+
+def _fits_double(values: pa.ChunkedArray, texts: Callable[[], pa.ChunkedArray]) -> bool:
+    """Tell whether doubles hold all numbers as they are written, apart from decimal places."""
+    bounds = pc.min_max(values).as_py()
+    if bounds["min"] is None or max(-bounds["min"], bounds["max"]) < _EXACT:
+        return True
+    if values.type == pa.int64():
+        return False
+    large = pc.filter(
+        pa.table([values, texts()], ["value", "text"]), pc.greater_equal(pc.abs(values), _EXACT)
+    )
+    text = large["text"]
+    too_large = pc.and_(pc.is_inf(large["value"]), pc.invert(pc.match_substring_regex(text, _INFINITE)))
+    altered = pc.or_(pc.match_substring_regex(text, _WHOLE), too_large)
+    return not pc.any(altered, min_count=0).as_py()
 
 
 def _fits_nanoseconds(values: pa.ChunkedArray) -> bool:

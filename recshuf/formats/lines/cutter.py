@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 class Cutter:
     """Cuts records at every separator."""
 
+    long_record_hint = ""
+    """What may be wrong with a record that is too long, as the end of a remedy."""
+
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self.separator = options.separator

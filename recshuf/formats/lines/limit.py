@@ -27,6 +27,8 @@ class RecordLimit:
     """The command line option that raises the limit."""
     is_compressed: bool
     """Whether byte positions are those of the decompressed data."""
+    hint: str = ""
+    """What else the reader of the error may do."""
 
     def check(self, batch: pa.RecordBatch, origin: int) -> None:
         """Refuse a batch with a record that is too long.
@@ -50,5 +52,5 @@ class RecordLimit:
             self.name,
             f"the record that starts here is longer than {self.max_bytes} bytes",
             place=f"byte {position} of the decompressed data" if self.is_compressed else f"byte {position}",
-            remedy=f"raise {self.option}",
+            remedy=f"raise {self.option}{self.hint}",
         )

@@ -52,6 +52,7 @@ class LineSource(Source):
         Default: one that cuts at every separator.
     """
 
+    options: ReadOptions
     layout: LineLayout
 
     def __init__(
@@ -98,6 +99,7 @@ class LineSource(Source):
             min(max_record_bytes, self.options.max_record_bytes),
             "--memory" if is_memory_less else "--max-record-bytes",
             lines.compression != "none",
+            self._cutter.long_record_hint,
         )
         if lines.file and lines.compression == "none" and len(self.options.separator) == 1:
             return self._ranges(lines, block_bytes, limit)

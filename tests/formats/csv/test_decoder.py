@@ -1,0 +1,63 @@
+"""Types of CSV columns: the same however records are cut, and none that alters a whole number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recshuf.formats.csv import FORMAT
+from recshuf.interfaces import ReadOptions
+from tests.support.format_tools import place_batches
+from tests.support.line_tools import give, same_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VALUES = ["", '""', "1", "-5", "0.5", "nan", "inf", "true", "False", "2020-01-01", "2020-01-01 10:00:00"]
+VALUES += ["1000-01-01", "2020-01-01 10:00:00.5", "2020-01-01T10:00:00Z", "12:30:00", "x", "9007199254740993"]
+VALUES += ["12345678901234567890", "1e300", "1e400", " 7", "-9223372036854775808"]
+
+
+def decode(folder: Path, values: list[str], block_bytes: int = 1 << 20) -> pa.Table:
+    """Return the table form of a column; a second one keeps its records from being blank."""
+    content = "".join(f"{value},k\n" for value in values)
+    file = give(folder / "in.csv", content.encode())
+    source = FORMAT.open_source([file], ReadOptions(delimiter=b","))
+    decoder = source.decoder()
+    placed = place_batches(source, block_bytes)
+    for one in reversed(placed):
+        decoder.observe(*one)
+    return pa.Table.from_batches([decoder.decode(batch) for batch, _, _ in placed], decoder.finish())
+
+
+@same_folder
+@given(st.lists(st.sampled_from(VALUES), min_size=1, max_size=8))
+def test_types_do_not_depend_on_cuts(tmp_path: Path, values: list[str]) -> None:
+    whole = decode(tmp_path, values)
+    assert decode(tmp_path, values, block_bytes=1).equals(whole) or "nan" in values
+    assert decode(tmp_path, values, block_bytes=1).schema == whole.schema
+
+
+@same_folder
+@given(st.lists(st.integers(-(2**70), 2**70) | st.just(0.5), min_size=1, max_size=5))
+def test_a_whole_number_keeps_its_value(tmp_path: Path, numbers: list[float]) -> None:
+    found = decode(tmp_path, [str(number) for number in numbers])["f0"].to_pylist()
+    assert [
+        float(one) if one == "0.5" else int(one) if isinstance(one, str) else one for one in found
+    ] == numbers
+
+
+@pytest.mark.parametrize("other", ["9007199254740993", "12345678901234567890", "-9007199254740993", "1e400"])
+@pytest.mark.parametrize("block_bytes", [1, 1 << 20])
+def test_a_number_that_a_double_would_alter_stays_text(tmp_path: Path, other: str, block_bytes: int) -> None:
+    table = decode(tmp_path, ["0.5", other, "", "2"], block_bytes)
+    assert table["f0"].to_pylist() == ["0.5", other, None, "2"]
+
+
+def test_large_doubles_are_doubles(tmp_path: Path) -> None:
+    table = decode(tmp_path, ["1e300", "inf", "-Inf", "12345678901234567890.0", "3"])
+    assert table["f0"].to_pylist() == [1e300, float("inf"), float("-inf"), 12345678901234567890.0, 3.0]

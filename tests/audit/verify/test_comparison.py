@@ -181,7 +181,8 @@ def test_options_say_what_a_record_is(tmp_path: Path):
     (tmp_path / "head.txt").write_bytes(b"head\0b\nb\0a\0")
     recshuf.shuffle(tmp_path / "head.txt", tmp_path / "made.txt", seed=1, header=1, zero_terminated=True)
     assert (
-        recshuf.verify(tmp_path / "head.txt", tmp_path / "made.txt", header=1, zero_terminated=True).records == 2
+        recshuf.verify(tmp_path / "head.txt", tmp_path / "made.txt", header=1, zero_terminated=True).records
+        == 2
     )
     (tmp_path / "made.txt").write_bytes(b"Head\0b\nb\0a\0")
     report = recshuf.verify(tmp_path / "head.txt", tmp_path / "made.txt", header=1, zero_terminated=True)

@@ -103,8 +103,7 @@ class QuoteScanner:
         if not quotes.any():
             ends = find_set(mask[:0] if state.is_quoted else mask)
             return ends, State(state.is_quoted, bool(state.is_quoted or self._starts_field[piece[-1]]))
-        np.logical_or(mask[: piece.size], quotes, out=mask[: piece.size])
-        found = find_set(mask)
+        found = np.flatnonzero(np.logical_or(mask[: piece.size], quotes, out=quotes))
         return self._scan_regular(piece, state, found) or self._scan_any(piece, state, found)
 
     def _scan_regular(self, piece: Bytes, state: State, found: Positions) -> tuple[Positions, State] | None:
@@ -116,7 +115,7 @@ class QuoteScanner:
         inside = np.bitwise_xor.accumulate(is_quote.view(np.uint8)).view(np.bool_)
         if state.is_quoted:
             np.logical_not(inside, out=inside)
-        opening = found[is_quote & inside]
+        opening = found[np.flatnonzero(is_quote)][int(state.is_quoted) :: 2]
         if opening.size and opening[0] == 0:
             if not state.toggles:
                 return None

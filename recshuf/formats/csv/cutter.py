@@ -85,8 +85,8 @@ class CsvCutter(Cutter):
         """See `Cutter`; a byte order mark is part of the header."""
         data = np.empty(_HEAD_BYTES, np.uint8)
         filled = fill(reader, data.data)
-        if not filled:
-            return Header(None, b"", 0)
+        if data[:filled].tobytes() in (b"", MARK):
+            return Header(None, b"", filled)
         wanted = self._detect(name, data[:filled].tobytes())
         limit = RecordLimit(
             name, self.options.max_record_bytes, "--max-record-bytes", is_compressed, self.long_record_hint

@@ -23,7 +23,9 @@ def test_a_header_with_numbers_is_one_in_an_empty_sample(tmp_path: Path) -> None
 
 
 def test_the_delimiter_of_the_inputs_is_that_of_the_output(tmp_path: Path) -> None:
-    records = ["1;x\n"] * 100 + ['1;x,y,"\n'] * 2000  # alone, the last ones seem to have commas between fields
+    records = ["1;x\n"] * 100 + [
+        '1;x,y,"\n'
+    ] * 2000  # alone, the last ones seem to have commas between fields
     (tmp_path / "in.csv").write_text("id;a,b,c\n" + "".join(records))
     recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", seed=1, head_count=1, verify=True)
     assert (tmp_path / "out.csv").read_text() == 'id;a,b,c\n1;x,y,"\n'

@@ -1,4 +1,4 @@
-"""What the cutter of CSV says about records that are too long."""
+"""Inputs of CSV with nothing in them, and records that are too long."""
 
 from __future__ import annotations
 
@@ -25,3 +25,10 @@ def test_a_quote_that_is_never_closed_is_named_where_a_record_is_too_long(
         read_input(
             FORMAT.open_source([file], ReadOptions(header_lines=header_lines, max_record_bytes=1000)), 0, 500
         )
+
+
+def test_a_byte_order_mark_alone_is_an_empty_input(tmp_path: Path) -> None:
+    files = [give(tmp_path / "mark.csv", b"\xef\xbb\xbf"), give(tmp_path / "in.csv", b"a,b\n1,2\n")]
+    source = FORMAT.open_source(files, ReadOptions(finds_header=True))
+    assert [sum(batch.num_rows for batch in read_input(source, index, 100)) for index in range(2)] == [0, 1]
+    assert source.layout.header == b"a,b\n"  # type: ignore[attr-defined]

@@ -64,6 +64,10 @@ class OutputError(RecshufError, OSError):
     """An output that exists, cannot be created, or cannot be written."""
 
 
+class AlreadyCompleteError(OutputError):
+    """An output that ``--resume`` would continue exists, and no unfinished run of it is left."""
+
+
 class DiskFullError(OutputError):
     """No space left while writing; the message names the folder and the option that moves it."""
 

@@ -11,6 +11,7 @@ from recshuf.errors import UsageError
 from recshuf.formats.parquet.metadata.file import path_of
 from recshuf.formats.parquet.metadata.footer import open_footer
 from recshuf.formats.parquet.reading.sample import GroupSample
+from recshuf.formats.parquet.schema.claims import settle_copies
 from recshuf.formats.parquet.schema.declared import DeclaredSchemas
 from recshuf.formats.parquet.schema.partitions import PartitionColumns
 from recshuf.formats.parquet.schema.types import is_ordered
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from recshuf.formats.parquet.metadata.file import OpenFile
     from recshuf.formats.parquet.metadata.footer import Footer
     from recshuf.formats.parquet.reading.sample import LeafStorage
+    from recshuf.formats.parquet.schema.claims import RangeIndex
     from recshuf.formats.parquet.schema.declared import Declared
     from recshuf.interfaces import InputFile
 
@@ -69,9 +71,12 @@ class ParquetCensus:
         self.partitions = PartitionColumns(inputs, self._own_columns())
         self._fields = {field.name: field for field in self.partitions.fields}
         self._picks = self._pick_wanted(self._pick())
-        self.declared = pa.schema(
-            [self._fields[p] if isinstance(p, str) else self._union.schema.field(p) for p in self._picks],
-            metadata=self._union.schema.metadata,
+        self.declared = settle_copies(
+            self._union.schema.metadata,
+            self.footers[0].declared.record_schema,
+            pa.schema(
+                [self._fields[p] if isinstance(p, str) else self._union.schema.field(p) for p in self._picks]
+            ),
         )
 
     def find_open_bytes(self) -> int:
@@ -84,7 +89,8 @@ class ParquetCensus:
 
     def summaries(self) -> tuple[InputSummary, ...]:
         """Return counts and sizes of each input."""
-        constant = 8 * sum(isinstance(pick, str) for pick in self._picks)
+        made = self._fields.keys() | {f.range_index.name for f in self.footers if f.range_index}
+        constant = 8 * len(made & set(self.declared.names))
         return tuple(
             InputSummary(f.name, f.file_bytes, f.row_count, True, size + constant * f.row_count)
             for f, size in zip(self.footers, self._native_bytes, strict=True)
@@ -109,19 +115,20 @@ class ParquetCensus:
             },
         )
 
-    def columns_of(self, input_index: int) -> list[int | str | None]:
+    def columns_of(self, input_index: int) -> list[int | str | RangeIndex | None]:
         """Return the origin of each column of the run in one input.
 
         A number is a column of the file, a string the key of a partition folder, None a column of nulls.
         """
         footer = self.footers[input_index]
-        columns = columns_of(self._union.schema, footer.schema, footer.name, [])
+        places = columns_of(self._union.schema, footer.declared.record_schema, footer.name, [])
+        columns = [footer.range_index if place == len(footer.schema) else place for place in places]
         return [pick if isinstance(pick, str) else columns[pick] for pick in self._picks]
 
     def _read(self, input_file: InputFile) -> None:
         file, footer = open_footer(input_file.name, path_of(input_file), self._schemas)
         with file:
-            self._union.add(footer.schema, footer.name)
+            self._union.add(footer.declared.record_schema, footer.name)
             self.footers.append(footer)
             columns = [i for i, name in enumerate(footer.schema.names) if self._is_kept(name)]
             sample = self._samples.get(footer.declared)

@@ -18,6 +18,7 @@ from recshuf.interfaces import Decoder, Source
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from recshuf.formats.parquet.schema.claims import RangeIndex
     from recshuf.interfaces import Fragment, InputFile, Joined
 
 _LEAST_FRAGMENTS = 16
@@ -69,7 +70,9 @@ class ParquetSource(Source):
         first = inputs[0]
         alike = takewhile(
             lambda index: (
-                footers[index].declared is footers[first].declared and partitions.are_equal(first, index)
+                footers[index].declared is footers[first].declared
+                and footers[index].range_index == footers[first].range_index
+                and partitions.are_equal(first, index)
             ),
             inputs,
         )
@@ -79,7 +82,7 @@ class ParquetSource(Source):
     def _project(self, input_index: int) -> Projection:
         """Return the projection of one input."""
         partitions = self._census.partitions
-        columns: list[int | pa.Scalar] = []
+        columns: list[int | pa.Scalar | RangeIndex] = []
         for field, column in zip(self.schema, self._census.columns_of(input_index), strict=True):
             if isinstance(column, str):
                 columns.append(partitions.scalar(input_index, column))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from recshuf.formats.parquet.schema.claims import RangeIndex
     from recshuf.formats.parquet.schema.declared import Declared, DeclaredSchemas
 
 _PAGED_WRITERS = ("parquet-cpp", "parquet-mr", "parquet-rs", "parquet-go", "Polars", "impala")
@@ -47,6 +48,8 @@ class Footer:
     """Whether its writer makes small pages."""
     parsed_bytes: int
     """Estimated memory of the footer while the file is open."""
+    range_index: RangeIndex | None
+    """The index of pandas that becomes a column."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -101,7 +104,7 @@ def open_footer(name: str, path: Path, schemas: DeclaredSchemas) -> tuple[OpenFi
             metadata = file.metadata
             file.close()
             file = OpenFile(name, path, metadata=metadata, int96_unit=footer.int96_unit)
-            footer = replace(footer, declared=schemas.find(file.schema))
+            footer = replace(footer, declared=_find_declared(file, schemas))
     except BaseException:
         file.close()
         raise
@@ -114,7 +117,7 @@ def _read_footer(file: OpenFile, path: Path, file_bytes: int, schemas: DeclaredS
         raise InputError(
             file.name, f"has {metadata.num_columns} columns, more than the {_MOST_COLUMNS} that are read"
         )
-    declared = schemas.find(file.schema)
+    declared = _find_declared(file, schemas)
     if declared.leaf_starts[-1] != metadata.num_columns:
         raise InputError(file.name, f"its {metadata.num_columns} columns do not match its Arrow schema")
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
@@ -126,7 +129,14 @@ def _read_footer(file: OpenFile, path: Path, file_bytes: int, schemas: DeclaredS
     sizes = tuple(group.total_byte_size for group in groups)
     is_paged = str(metadata.created_by).startswith(_PAGED_WRITERS)
     parsed_bytes = _PARSED * metadata.serialized_size
-    return Footer(file.name, path, file_bytes, declared, rows, sizes, int96, unit, is_paged, parsed_bytes)
+    index = file.range_index
+    return Footer(
+        file.name, path, file_bytes, declared, rows, sizes, int96, unit, is_paged, parsed_bytes, index
+    )
+
+
+def _find_declared(file: OpenFile, schemas: DeclaredSchemas) -> Declared:
+    return schemas.find(file.schema, file.range_index.name if file.range_index else None)
 
 
 def _find_int96(file: OpenFile, declared: Declared) -> tuple[int, ...]:

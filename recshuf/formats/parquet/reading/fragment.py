@@ -99,7 +99,7 @@ class ParquetFragment(Fragment):
         done = 0
         for stored in self._read(pace):
             with explained(self._footer.name, self._place(done)):
-                batch = self._projection.conform(stored)
+                batch = self._projection.conform(stored, self._groups[0].first_row + done)
             size = count_bytes(batch)
             pace.learn(batch.num_rows, size)
             yield from self._cut(batch, size, done)

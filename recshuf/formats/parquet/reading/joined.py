@@ -69,7 +69,7 @@ class _FileReader:
         pace = self._pace = self._pace or Pace(groups[0], self._room)
         with opener.open() as file, explained(footer.name):
             for stored in read_run(file, groups, self._columns, pace):
-                batch = self._columns.conform(stored)
+                batch = self._columns.conform(stored, sum(batch.num_rows for batch in batches))
                 size = batch.get_total_buffer_size()
                 self._room -= size
                 if self._room < 0:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from recshuf.formats.parquet.schema.types import is_ordered, is_time_stamp, leaf_types
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -17,6 +15,9 @@ class Declared:
     """A schema, with facts about its Parquet columns."""
 
     schema: pa.Schema
+    """Schema of the columns of the file."""
+    record_schema: pa.Schema
+    """Schema of its records: behind its columns, the index of pandas."""
     leaf_starts: tuple[int, ...]
     """Index of the first Parquet column of each Arrow column, and the number of all."""
     time_columns: tuple[int, ...]
@@ -31,14 +32,15 @@ class DeclaredSchemas:
     def __init__(self) -> None:
         self._known: list[Declared] = []
 
-    def find(self, schema: pa.Schema) -> Declared:
-        """Return the facts of a schema, the same object for equal schemas."""
+    def find(self, schema: pa.Schema, index_name: str | None = None) -> Declared:
+        """Return the facts of a schema, the same object for equal schemas with the same column for an index."""
+        records = schema if index_name is None else schema.append(pa.field(index_name, pa.int64()))
         for known in self._known:
-            if known.schema.equals(schema, check_metadata=True):
+            if known.schema.equals(schema, check_metadata=True) and known.record_schema.equals(records):
                 return known
         leaves = [list(leaf_types(field.type)) for field in schema]
         starts = tuple(accumulate(map(len, leaves), initial=0))
         times = tuple(index for index, types in enumerate(leaves) if any(map(is_time_stamp, types)))
         ordered = tuple(index for index, field in enumerate(schema) if is_ordered(field.type))
-        self._known.append(Declared(schema, starts, times, ordered))
+        self._known.append(Declared(schema, records, starts, times, ordered))
         return self._known[-1]

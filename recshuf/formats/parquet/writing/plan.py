@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from recshuf.errors import ConversionError, UsageError
 from recshuf.formats.parquet.reading.sample import scratch_row_bytes
+from recshuf.formats.parquet.schema.claims import settle_copies
 from recshuf.formats.parquet.schema.types import dense_schema, leaf_types
 from recshuf.formats.parquet.writing.layout import ROW_GROUP_ROWS, SINK_BYTES, RowCost
 
@@ -88,8 +89,8 @@ def make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOpt
     if layout is not None:
         # Columns that the inputs lack come last, and are written as they are, dictionaries included.
         added = list(schema)[len(layout.schema) :]
-        declared = pa.schema([*layout.schema, *added], layout.schema.metadata)
-        native = pa.schema([*dense_schema(layout.schema), *added], layout.schema.metadata)
+        declared = settle_copies(layout.schema.metadata, layout.schema, pa.schema([*layout.schema, *added]))
+        native = pa.schema([*dense_schema(layout.schema), *added], declared.metadata)
     plan = WritePlan(
         declared=declared,
         native=native,

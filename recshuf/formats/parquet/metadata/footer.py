@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,15 +13,19 @@ from recshuf.formats.parquet.metadata.nesting import check_nesting
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
+    from typing import BinaryIO
 
     import pyarrow as pa
 
+    from recshuf.formats.parquet.metadata.annotations import Annotations
     from recshuf.formats.parquet.schema.claims import RangeIndex
     from recshuf.formats.parquet.schema.declared import Declared, DeclaredSchemas
 
 _PAGED_WRITERS = ("parquet-cpp", "parquet-mr", "parquet-rs", "parquet-go", "Polars", "impala")
 _PARSED = 6
 """Memory of a footer, as a multiple of its bytes in the file: 9 MB for 10,000 row groups took 47 to 62."""
+_HEAD_BYTES = 1 << 16
+"""Bytes of a footer that most schemas fit."""
 _PAGE_BYTES = 1 << 20
 _PAGE_VALUES = 1024
 _MOST_COLUMNS = 100_000  # each takes some 0.3 ms and 10 KB, and a file of a few MB could claim any number
@@ -96,28 +101,31 @@ def open_footer(name: str, path: Path, schemas: DeclaredSchemas) -> tuple[OpenFi
     with explained(name), path.open("rb", buffering=0) as stream:
         file_bytes = check_magic(name, stream)
         check_nesting(name, stream, file_bytes)
+        annotations = _read_annotations(name, stream, file_bytes, schemas)
     file = OpenFile(name, path)
     try:
         with explained(name):
-            footer = _read_footer(file, path, file_bytes, schemas)
+            footer = _read_footer(file, path, file_bytes, schemas, annotations)
         if footer.int96_unit != "ns":
             metadata = file.metadata
             file.close()
             file = OpenFile(name, path, metadata=metadata, int96_unit=footer.int96_unit)
-            footer = replace(footer, declared=_find_declared(file, schemas))
+            footer = replace(footer, declared=_find_declared(file, schemas, annotations))
     except BaseException:
         file.close()
         raise
     return file, footer
 
 
-def _read_footer(file: OpenFile, path: Path, file_bytes: int, schemas: DeclaredSchemas) -> Footer:
+def _read_footer(
+    file: OpenFile, path: Path, file_bytes: int, schemas: DeclaredSchemas, annotations: Annotations | None
+) -> Footer:
     metadata = file.metadata
     if metadata.num_columns > _MOST_COLUMNS:
         raise InputError(
             file.name, f"has {metadata.num_columns} columns, more than the {_MOST_COLUMNS} that are read"
         )
-    declared = _find_declared(file, schemas)
+    declared = _find_declared(file, schemas, annotations)
     if declared.leaf_starts[-1] != metadata.num_columns:
         raise InputError(file.name, f"its {metadata.num_columns} columns do not match its Arrow schema")
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
@@ -135,8 +143,23 @@ def _read_footer(file: OpenFile, path: Path, file_bytes: int, schemas: DeclaredS
     )
 
 
-def _find_declared(file: OpenFile, schemas: DeclaredSchemas) -> Declared:
-    return schemas.find(file.schema, file.range_index.name if file.range_index else None)
+def _find_declared(file: OpenFile, schemas: DeclaredSchemas, annotations: Annotations | None) -> Declared:
+    schema = annotations.annotate(file.schema) if annotations else file.schema
+    return schemas.find(schema, file.range_index.name if file.range_index else None)
+
+
+def _read_annotations(
+    name: str, stream: BinaryIO, file_bytes: int, schemas: DeclaredSchemas
+) -> Annotations | None:
+    """Return the annotations of the columns; None if the footer cannot be parsed, which is left to the library."""
+    stream.seek(file_bytes - 8)
+    footer_bytes = int.from_bytes(stream.read(4), "little")
+    for most in (_HEAD_BYTES, footer_bytes):
+        stream.seek(max(0, file_bytes - 8 - footer_bytes))
+        head = stream.read(min(footer_bytes, most))
+        with suppress(IndexError, RecursionError):
+            return schemas.find_annotations(name, head)
+    return None
 
 
 def _find_int96(file: OpenFile, declared: Declared) -> tuple[int, ...]:

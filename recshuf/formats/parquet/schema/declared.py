@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from recshuf.formats.parquet.metadata.annotations import read_annotations
 from recshuf.formats.parquet.schema.types import is_ordered, is_time_stamp, leaf_types
+
+if TYPE_CHECKING:
+    from recshuf.formats.parquet.metadata.annotations import Annotations
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +36,16 @@ class DeclaredSchemas:
 
     def __init__(self) -> None:
         self._known: list[Declared] = []
+        self._annotations: Annotations | None = None
+
+    def find_annotations(self, name: str, footer: bytes) -> Annotations:
+        """Return the annotations in the footer of a file; those of the file before, if the schema has the same bytes.
+
+        Raises what `read_annotations` raises.
+        """
+        if self._annotations is None or not footer.startswith(self._annotations.head):
+            self._annotations = read_annotations(name, footer)
+        return self._annotations
 
     def find(self, schema: pa.Schema, index_name: str | None = None) -> Declared:
         """Return the facts of a schema, the same object for equal schemas with the same column for an index."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from recshuf.errors import InputError
+from recshuf.formats.parquet.metadata.annotations import merge_marks, name_type, with_marks
 from recshuf.formats.parquet.schema.types import dense_type, is_extension, with_value_field
 from recshuf.records.arrow_views import is_list_view, is_variable_list
 
@@ -38,7 +39,7 @@ class FieldClash(Exception):  # noqa: N818 - never leaves the adapter: `SchemaUn
         Path of the field, parts joined by dots.
     """
 
-    def __init__(self, path: str, left: pa.DataType, right: pa.DataType) -> None:
+    def __init__(self, path: str, left: pa.DataType | str, right: pa.DataType | str) -> None:
         super().__init__(path, left, right)
         self.path = path
         self.left = left
@@ -137,7 +138,11 @@ def unify_fields(left: pa.Field, right: pa.Field, path: str) -> pa.Field:
         When there is none.
     """
     kind = unify_types(left.type, right.type, path)
-    return left.with_type(kind).with_nullable(left.nullable or right.nullable)
+    marks = merge_marks(left, right)
+    if marks is None:
+        raise FieldClash(path, name_type(left), name_type(right))
+    field = left.with_type(kind).with_nullable(left.nullable or right.nullable)
+    return with_marks(field, marks) if marks or left.metadata else field
 
 
 def unify_types(left: pa.DataType, right: pa.DataType, path: str = "") -> pa.DataType:
@@ -151,14 +156,15 @@ def unify_types(left: pa.DataType, right: pa.DataType, path: str = "") -> pa.Dat
     FieldClash
         When there is none.
     """
-    if left == right or pa.types.is_null(right):
+    if left.equals(right, check_metadata=True) or pa.types.is_null(right):
         return left
     if pa.types.is_null(left):
         return right
     if pa.types.is_dictionary(left) and pa.types.is_dictionary(right):
         return _unify_dictionaries(left, right, path)
     left, right = _surface(left), _surface(right)
-    if left == right:
+    # The annotations of equal nested types may differ.
+    if left == right and not pa.types.is_nested(left):
         return left
     if is_extension(left) or is_extension(right):
         raise FieldClash(path, left, right)

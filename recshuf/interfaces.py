@@ -96,6 +96,8 @@ class ReadOptions:
     """Table form of JSONL or text records; None to infer it."""
     drop_page_cache: bool = False
     """Drop read data from the page cache, because it cannot hold all files of the run."""
+    memory_bytes: int | None = None
+    """Memory limit of the run. None for no limit."""
     sets_bad_aside: bool = False
     """Whether decoders return lines that do not parse, instead of raising an error."""
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from recshuf.formats.parquet.reading.sample import LeafStorage
     from recshuf.formats.parquet.schema.claims import RangeIndex
     from recshuf.formats.parquet.schema.declared import Declared
-    from recshuf.interfaces import InputFile
+    from recshuf.interfaces import InputFile, ReadOptions
 
 
 class ParquetCensus:
@@ -41,10 +41,8 @@ class ParquetCensus:
 
     Parameters
     ----------
-    names
-        Columns to keep, in this order; None for all.
-    path
-        Path of the only field to read: no other column is kept; None for all.
+    options
+        `columns`, `field` and `memory_bytes` apply.
 
     Raises
     ------
@@ -54,12 +52,11 @@ class ParquetCensus:
         When a column does not exist, or an input is a stream.
     """
 
-    def __init__(
-        self, inputs: Sequence[InputFile], names: tuple[str, ...] | None, path: str | None = None
-    ) -> None:
+    def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
         self.footers: list[Footer] = []
-        self._names = names
-        self._path = path
+        self._names = options.columns
+        self._path = options.field
+        self._memory_bytes = options.memory_bytes
         self._native_bytes: list[int] = []
         self._schemas = DeclaredSchemas()
         self._samples: dict[Declared, GroupSample] = {}
@@ -81,9 +78,13 @@ class ParquetCensus:
 
     def find_open_bytes(self) -> int:
         """Return the peak memory of reading a file without the batch: its footer, and pages of a row group."""
+        measured = max((sample.page_bytes for sample in self._samples.values()), default=0)
         return max(
             footer.parsed_bytes
-            + footer.page_bytes([column for column in self.columns_of(index) if isinstance(column, int)])
+            + max(
+                measured,
+                footer.page_bytes([column for column in self.columns_of(index) if isinstance(column, int)]),
+            )
             for index, footer in enumerate(self.footers)
         )
 
@@ -133,7 +134,9 @@ class ParquetCensus:
             columns = [i for i, name in enumerate(footer.schema.names) if self._is_kept(name)]
             sample = self._samples.get(footer.declared)
             if sample is None and footer.first_group is not None:
-                sample = self._samples[footer.declared] = GroupSample(file, footer, columns)
+                sample = self._samples[footer.declared] = GroupSample(
+                    file, footer, columns, self._memory_bytes
+                )
             self._native_bytes.append(sample.native_bytes(footer) if sample else 0)
             if sample and not self._storage:
                 self._storage = {footer.schema.field(i).name: sample.storage(i) for i in columns}
@@ -148,7 +151,7 @@ class ParquetCensus:
             if column in columns:
                 field = footer.schema.field(column)
                 order = self._categories.setdefault(field.name, CategoryOrder(field.type.value_type))
-                order.add(file, footer, column)
+                order.add(file, footer, column, self._memory_bytes)
 
     def _own_columns(self) -> set[str]:
         """Return the names of the columns of the files."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import InputError
 from recshuf.formats.parquet.metadata.entries import EntryCount
 from recshuf.formats.parquet.metadata.file import explained, name_groups
-from recshuf.formats.parquet.metadata.page_checks import check_pages
+from recshuf.formats.parquet.metadata.page_checks import PageClaims
 from recshuf.formats.parquet.reading.groups import join_groups
 from recshuf.formats.parquet.reading.int96 import Int96Watch
 from recshuf.formats.parquet.reading.sample import GROWTH, first_batch_rows
@@ -36,6 +36,8 @@ class Limits:
 
     block_bytes: int
     max_record_bytes: int
+    page_bytes: int
+    """Limit on the memory of the pages of a row group."""
 
 
 class Pace:
@@ -52,7 +54,9 @@ class Pace:
         self.rows = max(1, min(self._room * rows // max(1, size), GROWTH * self._most))
 
 
-def read_run(file: OpenFile, run: list[Group], columns: Projection, pace: Pace) -> Iterator[pa.RecordBatch]:
+def read_run(
+    file: OpenFile, run: list[Group], columns: Projection, pace: Pace, most_page_bytes: int
+) -> Iterator[pa.RecordBatch]:
     """Yield stored batches of row groups that are read together, each of the rows that `pace` chooses.
 
     Parameters
@@ -60,12 +64,17 @@ def read_run(file: OpenFile, run: list[Group], columns: Projection, pace: Pace) 
     run
         Consecutive row groups; several only if `Projection.is_countable` is true and the file has no INT96 times.
 
+    most_page_bytes
+        Most memory for the pages of a row group.
+
     Raises
     ------
     InputError
-        After the last batch, when the rows do not match the metadata of the file.
+        Before the first batch, when pages take more memory. After the last one, when the rows do not match the metadata
+        of the file.
     """
     indices, rows = [group.index for group in run], [group.rows for group in run]
+    claims = PageClaims(file, indices, columns.leaves, most_page_bytes)
     entries = EntryCount(rows, columns.kinds)
     with Int96Watch(run[0], columns.columns, pace.rows) as watch:
         for stored in file.batches(indices, columns.leaves, pace.rows):
@@ -78,7 +87,7 @@ def read_run(file: OpenFile, run: list[Group], columns: Projection, pace: Pace) 
         problem = f"is damaged: {entries.rows} rows can be read, and the footer says {sum(rows)}"
         remedy = "fetch or write the file again"
         raise InputError(file.name, problem, place=name_groups(indices), remedy=remedy)
-    check_pages(file, indices, columns.leaves, entries)
+    claims.check(entries)
 
 
 class ParquetFragment(Fragment):
@@ -111,12 +120,15 @@ class ParquetFragment(Fragment):
         with self._groups[0].opener.open() as file:
             for run in join_groups(self._groups, _JOINED_BYTES if is_safe else 0):
                 try:
-                    yield from read_run(file, run, self._projection, pace)
+                    yield from read_run(file, run, self._projection, pace, self._limits.page_bytes)
                 except InputError:
                     if len(run) > 1:
                         # One by one, so that the error names the row group.
                         for group in run:
-                            deque(read_run(file, [group], self._projection, pace), maxlen=0)
+                            deque(
+                                read_run(file, [group], self._projection, pace, self._limits.page_bytes),
+                                maxlen=0,
+                            )
                     raise
 
     def _place(self, row: int) -> str:

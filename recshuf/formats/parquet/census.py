@@ -10,6 +10,7 @@ import pyarrow as pa
 from recshuf.errors import UsageError
 from recshuf.formats.parquet.metadata.file import path_of
 from recshuf.formats.parquet.metadata.footer import open_footer
+from recshuf.formats.parquet.reading.int96 import choose_unit
 from recshuf.formats.parquet.reading.sample import GroupSample
 from recshuf.formats.parquet.schema.claims import settle_copies
 from recshuf.formats.parquet.schema.declared import DeclaredSchemas
@@ -53,18 +54,15 @@ class ParquetCensus:
     """
 
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
-        self.footers: list[Footer] = []
         self._names = options.columns
         self._path = options.field
         self._memory_bytes = options.memory_bytes
-        self._native_bytes: list[int] = []
-        self._schemas = DeclaredSchemas()
-        self._samples: dict[Declared, GroupSample] = {}
-        self._union = SchemaUnion()
-        self._storage: dict[str, tuple[LeafStorage, ...]] = {}
-        self._categories: dict[str, CategoryOrder] = {}
-        for file in inputs:
-            self._read(file)
+        self._int96_unit: str | None = None
+        self._read_all(inputs)
+        unit = self._choose_int96_unit()
+        if unit != self._int96_unit:
+            self._int96_unit = unit
+            self._read_all(inputs)
         self.partitions = PartitionColumns(inputs, self._own_columns())
         self._fields = {field.name: field for field in self.partitions.fields}
         self._picks = self._pick_wanted(self._pick())
@@ -126,9 +124,36 @@ class ParquetCensus:
         columns = [footer.range_index if place == len(footer.schema) else place for place in places]
         return [pick if isinstance(pick, str) else columns[pick] for pick in self._picks]
 
+    def _read_all(self, inputs: Sequence[InputFile]) -> None:
+        self.footers: list[Footer] = []
+        self._native_bytes: list[int] = []
+        self._schemas = DeclaredSchemas()
+        self._samples: dict[Declared, GroupSample] = {}
+        self._union = SchemaUnion()
+        self._storage: dict[str, tuple[LeafStorage, ...]] = {}
+        self._categories: dict[str, CategoryOrder] = {}
+        for file in inputs:
+            self._read(file)
+
+    def _choose_int96_unit(self) -> str | None:
+        """Return the unit of the INT96 times of all inputs; None if no input has any."""
+        files = [
+            (
+                footer,
+                [column for column in footer.int96_columns if self._is_kept(footer.schema.names[column])],
+            )
+            for footer in self.footers
+        ]
+        files = [(footer, columns) for footer, columns in files if columns]
+        if self._int96_unit is None or not files:
+            return self._int96_unit
+        return choose_unit(files, self._int96_unit, self._memory_bytes)
+
     def _read(self, input_file: InputFile) -> None:
-        file, footer = open_footer(input_file.name, path_of(input_file), self._schemas)
+        file, footer = open_footer(input_file.name, path_of(input_file), self._schemas, self._int96_unit)
         with file:
+            if footer.int96_columns:
+                self._int96_unit = footer.int96_unit
             self._union.add(footer.declared.record_schema, footer.name)
             self.footers.append(footer)
             columns = [i for i, name in enumerate(footer.schema.names) if self._is_kept(name)]

@@ -90,8 +90,15 @@ class Footer:
         return pages + min(group_bytes, BUFFER_BYTES * leaf_count)
 
 
-def open_footer(name: str, path: Path, schemas: DeclaredSchemas) -> tuple[OpenFile, Footer]:
+def open_footer(
+    name: str, path: Path, schemas: DeclaredSchemas, int96_unit: str | None = None
+) -> tuple[OpenFile, Footer]:
     """Open a file and read its footer; the caller closes the file.
+
+    Parameters
+    ----------
+    int96_unit
+        Unit of INT96 times. Default: microseconds if Spark wrote the file, which has no finer ones; else nanoseconds.
 
     Raises
     ------
@@ -106,15 +113,16 @@ def open_footer(name: str, path: Path, schemas: DeclaredSchemas) -> tuple[OpenFi
     try:
         with explained(name):
             footer = _read_footer(file, path, file_bytes, schemas, annotations)
-        if footer.int96_unit != "ns":
+        unit = int96_unit or footer.int96_unit
+        if footer.int96_columns and unit != "ns":
             metadata = file.metadata
             file.close()
-            file = OpenFile(name, path, metadata=metadata, int96_unit=footer.int96_unit)
+            file = OpenFile(name, path, metadata=metadata, int96_unit=unit)
             footer = replace(footer, declared=_find_declared(file, schemas, annotations))
     except BaseException:
         file.close()
         raise
-    return file, footer
+    return file, replace(footer, int96_unit=unit)
 
 
 def _read_footer(
@@ -132,7 +140,6 @@ def _read_footer(
     rows = tuple(group.num_rows for group in groups)
     _check_holds_records(file.name, path, rows, metadata.num_columns)
     int96 = _find_int96(file, declared)
-    # Spark counts microseconds, and its times may exceed the range of nanoseconds; other writers store nanoseconds.
     unit = "us" if int96 and b"org.apache.spark.version" in (metadata.metadata or {}) else "ns"
     sizes = tuple(group.total_byte_size for group in groups)
     is_paged = str(metadata.created_by).startswith(_PAGED_WRITERS)

@@ -12,7 +12,6 @@ from recshuf.formats.parquet.metadata.entries import EntryCount
 from recshuf.formats.parquet.metadata.file import explained, name_groups
 from recshuf.formats.parquet.metadata.page_checks import PageClaims
 from recshuf.formats.parquet.reading.groups import join_groups
-from recshuf.formats.parquet.reading.int96 import Int96Watch
 from recshuf.formats.parquet.reading.sample import GROWTH, first_batch_rows
 from recshuf.interfaces import Fragment
 from recshuf.records.byte_sizes import count_bytes
@@ -62,7 +61,7 @@ def read_run(
     Parameters
     ----------
     run
-        Consecutive row groups; several only if `Projection.is_countable` is true and the file has no INT96 times.
+        Consecutive row groups; several only if `Projection.is_countable` is true.
 
     most_page_bytes
         Most memory for the pages of a row group.
@@ -76,13 +75,10 @@ def read_run(
     indices, rows = [group.index for group in run], [group.rows for group in run]
     claims = PageClaims(file, indices, columns.leaves, most_page_bytes)
     entries = EntryCount(rows, columns.kinds)
-    with Int96Watch(run[0], columns.columns, pace.rows) as watch:
-        for stored in file.batches(indices, columns.leaves, pace.rows):
-            watch.check(stored, entries.rows)
-            entries.add(stored)
-            yield stored
-            file.set_batch_rows(pace.rows)
-            watch.set_batch_rows(pace.rows)
+    for stored in file.batches(indices, columns.leaves, pace.rows):
+        entries.add(stored)
+        yield stored
+        file.set_batch_rows(pace.rows)
     if entries.rows != sum(rows):
         problem = f"is damaged: {entries.rows} rows can be read, and the footer says {sum(rows)}"
         remedy = "fetch or write the file again"
@@ -116,9 +112,8 @@ class ParquetFragment(Fragment):
 
     def _read(self, pace: Pace) -> Iterator[pa.RecordBatch]:
         """Yield stored batches; small row groups are read together if a check can tell their rows apart."""
-        is_safe = self._projection.is_countable and not self._footer.int96_columns
         with self._groups[0].opener.open() as file:
-            for run in join_groups(self._groups, _JOINED_BYTES if is_safe else 0):
+            for run in join_groups(self._groups, _JOINED_BYTES if self._projection.is_countable else 0):
                 try:
                     yield from read_run(file, run, self._projection, pace, self._limits.page_bytes)
                 except InputError:

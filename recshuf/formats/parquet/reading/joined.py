@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 def read_files(footers: Sequence[Footer], columns: Projection, limits: Limits) -> Joined | None:
     """Return the records of the first files, as many as fit a block and are read without error; None if there are none.
 
-    It stops before a file with INT96 times, which `ParquetFragment` reads twice.
-
     Parameters
     ----------
     footers
@@ -39,7 +37,7 @@ def read_files(footers: Sequence[Footer], columns: Projection, limits: Limits) -
     rows: list[int] = []
     with suppress(InputError):
         for footer in footers:
-            if footer.int96_columns or (read := reader.read(footer)) is None:
+            if (read := reader.read(footer)) is None:
                 break
             batches += read
             rows.append(footer.row_count)

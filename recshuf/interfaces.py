@@ -89,6 +89,9 @@ class ReadOptions:
     """HDF5 datasets to read; None for all that have a first axis."""
     columns: tuple[str, ...] | None = None
     """Parquet columns to keep, in this order; None for all."""
+    widens: bool = False
+    """Whether Parquet columns of integers here, and of floats or decimals there, get one type. A value that it does not
+    hold exactly is an error."""
     field: str | None = None
     """Path of the only wanted field of the table form: ``a``, ``a.b``, ``a/b``; None for all. Sources may leave out
     other fields."""

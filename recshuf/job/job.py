@@ -155,6 +155,7 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
             max_record_bytes=_parse(options["max_record_bytes"]),
             datasets=split_names("--datasets", options["datasets"]),
             columns=split_names("--columns", options["columns"]),
+            widens=options["widen"],
             schema=_load_schema(options["schema"]),
             memory_bytes=memory_bytes,
             sets_bad_aside=quarantine is not None,

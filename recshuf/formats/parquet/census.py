@@ -43,7 +43,7 @@ class ParquetCensus:
     Parameters
     ----------
     options
-        `columns`, `field` and `memory_bytes` apply.
+        `columns`, `widens`, `field` and `memory_bytes` apply.
 
     Raises
     ------
@@ -57,6 +57,7 @@ class ParquetCensus:
         self._names = options.columns
         self._path = options.field
         self._memory_bytes = options.memory_bytes
+        self._widens = options.widens
         self._int96_unit: str | None = None
         self._read_all(inputs)
         unit = self._choose_int96_unit()
@@ -129,7 +130,7 @@ class ParquetCensus:
         self._native_bytes: list[int] = []
         self._schemas = DeclaredSchemas()
         self._samples: dict[Declared, GroupSample] = {}
-        self._union = SchemaUnion()
+        self._union = SchemaUnion(widens=self._widens)
         self._storage: dict[str, tuple[LeafStorage, ...]] = {}
         self._categories: dict[str, CategoryOrder] = {}
         for file in inputs:

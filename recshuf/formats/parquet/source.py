@@ -34,7 +34,7 @@ class ParquetSource(Source):
     Parameters
     ----------
     options
-        `columns`, `field` and `memory_bytes` apply.
+        `columns`, `widens`, `field` and `memory_bytes` apply.
 
     Raises
     ------

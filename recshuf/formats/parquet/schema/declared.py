@@ -48,11 +48,11 @@ class DeclaredSchemas:
         return self._annotations
 
     def find(self, schema: pa.Schema, index_name: str | None = None) -> Declared:
-        """Return the facts of a schema, the same object for equal schemas with the same column for an index."""
-        records = schema if index_name is None else schema.append(pa.field(index_name, pa.int64()))
+        """Return the facts of a schema, the same object for equal schemas; their metadata name the index."""
         for known in self._known:
-            if known.schema.equals(schema, check_metadata=True) and known.record_schema.equals(records):
+            if known.schema.equals(schema, check_metadata=True):
                 return known
+        records = schema if index_name is None else schema.append(pa.field(index_name, pa.int64()))
         leaves = [list(leaf_types(field.type)) for field in schema]
         starts = tuple(accumulate(map(len, leaves), initial=0))
         times = tuple(index for index, types in enumerate(leaves) if any(map(is_time_stamp, types)))

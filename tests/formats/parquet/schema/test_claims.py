@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
+from recshuf.interfaces import SupportsJoining
 from tests.support.parquet_tools import open_source, read_all
 
 if TYPE_CHECKING:
@@ -75,6 +76,20 @@ def test_the_indices_of_many_files_go_on_in_each(tmp_path: Path, group_bytes: in
     assert table["a"].to_pylist() == [str(index) for index in table["id"].to_pylist()]
     found = pd.read_parquet(shuffled(paths))
     assert list(found.index) == found["a"].astype(int).to_list()
+
+
+@pytest.mark.parametrize("starts", [[0, 0], [0, 5000]])
+def test_small_files_that_are_read_together_keep_their_indices(tmp_path: Path, starts: list[int]) -> None:
+    indices = [pd.RangeIndex(start, start + 5000, name="id") for start in starts]
+    frames = [pd.DataFrame({"n": range(5000)}, index=index) for index in indices]
+    source = open_source(*store_frames(tmp_path, *frames))
+    assert isinstance(source, SupportsJoining)
+    joined = source.read_joined([0, 1], 1 << 20, 1 << 20)
+    assert joined is not None
+    table = read_all(source).slice(0, joined.batch.num_rows)
+    assert joined.batch.column("id").to_pylist() == table["id"].to_pylist()
+    assert table["id"].to_pylist()[:5000] == list(indices[0])
+    assert len(joined.rows) == (2 if starts[0] == starts[1] else 1)
 
 
 def test_an_index_is_the_column_of_another_file(tmp_path: Path) -> None:

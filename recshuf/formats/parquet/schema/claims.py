@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from recshuf.errors import InputError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -72,6 +74,45 @@ def settle(schema: pa.Schema, rows: int) -> tuple[pa.Schema, RangeIndex | None]:
     return schema.with_metadata(metadata or None), index
 
 
+def merge(
+    first: dict[bytes, bytes] | None, other: dict[bytes, bytes] | None, name: str
+) -> dict[bytes, bytes] | None:
+    """Return the metadata of the first of several files, less claims that do not hold for the file `name`.
+
+    Raises
+    ------
+    InputError
+        When the coordinates of a column of GeoParquet mean something else in that file.
+    """
+    if first is None or first.get(_GEO) == (other or {}).get(_GEO):
+        return first
+    merged, others = dict(first), _geo_columns(other)
+
+    def drop_types(content: dict[str, Any]) -> None:
+        for column, facts in content["columns"].items():
+            # An empty list says that any type may occur.
+            ours, theirs = ({**one, "geometry_types": []} for one in (facts, others.get(column, facts)))
+            if ours != theirs:
+                raise InputError(
+                    name,
+                    "its geo metadata (crs, encoding, edges...) do not fit those of the files before",
+                    place=f"field {column!r}",
+                    remedy="convert one of them, or shuffle the files apart",
+                )
+            facts["geometry_types"] = []
+
+    _edit(merged, _GEO, drop_types)
+    return merged
+
+
+def _geo_columns(metadata: dict[bytes, bytes] | None) -> dict[str, Any]:
+    try:
+        columns: dict[str, Any] = json.loads((metadata or {})[_GEO])["columns"]
+    except (KeyError, ValueError, TypeError):
+        return {}
+    return columns
+
+
 def settle_copies(metadata: dict[bytes, bytes] | None, first: pa.Schema, final: pa.Schema) -> pa.Schema:
     """Return the schema `final` with metadata that were stored with the schema `first`.
 
@@ -97,6 +138,8 @@ def _edit(metadata: dict[bytes, bytes], key: bytes, change: Callable[[dict[str, 
         content = json.loads(metadata[key])
         before = json.dumps(content)
         change(content)
+    except InputError:
+        raise
     except (KeyError, ValueError, TypeError, AttributeError):
         return
     after = json.dumps(content)

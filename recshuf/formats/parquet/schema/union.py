@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from recshuf.errors import InputError
 from recshuf.formats.parquet.metadata.annotations import merge_marks, name_type, with_marks
+from recshuf.formats.parquet.schema.claims import merge
 from recshuf.formats.parquet.schema.types import dense_type, is_extension, with_value_field
 from recshuf.records.arrow_views import is_list_view, is_variable_list
 
@@ -100,7 +101,8 @@ class SchemaUnion:
         known = set(self.schema.names)
         new = [field.with_nullable(True) for field in schema if field.name not in known]
         self._owners += [name] * len(new)
-        self._schema = pa.schema(fields + new, metadata=self.schema.metadata)
+        metadata = merge(self.schema.metadata, schema.metadata, name)
+        self._schema = pa.schema(fields + new, metadata=metadata)
 
 
 def columns_of(union: pa.Schema, schema: pa.Schema, name: str, others: list[str]) -> list[int | None]:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
+from recshuf.errors import InputError
 from recshuf.interfaces import SupportsJoining
 from tests.support.parquet_tools import open_source, read_all
 
@@ -159,6 +160,32 @@ def test_claims_on_one_file_are_dropped_and_all_else_is_kept(tmp_path: Path) -> 
     kept = pq.read_schema(shuffled([path])).metadata
     assert kept.keys() == {b"geo", b"author", b"pandas"}
     assert json.loads(kept[b"geo"])["columns"] == {"g": {"encoding": "WKB"}}
+
+
+def test_claims_on_geometries_hold_for_all_files(tmp_path: Path) -> None:
+    def geo_file(name: str, crs: str, *types: str) -> Path:
+        geo = {
+            "columns": {"g": {"encoding": "WKB", "crs": crs, "geometry_types": types, "bbox": [len(types)]}}
+        }
+        return with_metadata(tmp_path / name, {"g": [b"1"]}, {"geo": json.dumps(geo)})
+
+    points, lines = (
+        geo_file("0.parquet", "EPSG:4326", "Point"),
+        geo_file("1.parquet", "EPSG:4326", "LineString"),
+    )
+    far = geo_file("2.parquet", "EPSG:3857", "Point")
+    for paths, types in (([points, points], ["Point"]), ([points, lines], []), ([lines, points, lines], [])):
+        kept = json.loads(pq.read_schema(shuffled(paths)).metadata[b"geo"])
+        assert kept["columns"] == {"g": {"encoding": "WKB", "crs": "EPSG:4326", "geometry_types": types}}
+    with pytest.raises(InputError, match=r"2\.parquet: field 'g': its geo metadata .* do not fit"):
+        shuffled([points, lines, far])
+
+
+def test_the_declared_order_of_rows_is_dropped(tmp_path: Path) -> None:
+    order = [pq.SortingColumn(0)]
+    pq.write_table(pa.table({"a": range(ROWS)}), tmp_path / "in.parquet", sorting_columns=order)
+    assert pq.read_metadata(tmp_path / "in.parquet").row_group(0).sorting_columns
+    assert not pq.read_metadata(shuffled([tmp_path / "in.parquet"])).row_group(0).sorting_columns
 
 
 def test_a_copy_of_the_schema_is_kept_where_it_is_the_schema(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ class PageClaims:
         needed, group = max(found)
         raise InputError(
             self._file.name,
-            f"its pages unpack to {format_size(needed)} of memory, and {format_size(most_bytes)} is there",
+            f"its pages unpack to {format_size(needed)} of memory, more than the {format_size(most_bytes)} allowed",
             place=f"row group {group}",
             remedy="raise --memory, or check where the file comes from",
         )

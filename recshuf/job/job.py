@@ -139,11 +139,12 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
     options["separator"] = None if separator == b"\n" else separator
     quarantine = _parse_bad_record(options["on_bad_record"])
     memory, temp_dir = options["memory"], options["temp_dir"]
+    memory_bytes = max(SMALLEST_MEMORY, available_bytes() // 2) if memory is None else _parse(memory)
     return Job(
         inputs=tuple(os.fspath(path) for path in paths),
         output=None if output is None else os.fspath(output),
         options=options,
-        memory_bytes=max(SMALLEST_MEMORY, available_bytes() // 2) if memory is None else _parse(memory),
+        memory_bytes=memory_bytes,
         cut=_make_cut(options),
         workers=options["workers"] or _count_cores(options),
         temp_dir=None if temp_dir is None else Path(temp_dir),
@@ -154,7 +155,9 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
             max_record_bytes=_parse(options["max_record_bytes"]),
             datasets=split_names("--datasets", options["datasets"]),
             columns=split_names("--columns", options["columns"]),
+            widens=options["widen"],
             schema=_load_schema(options["schema"]),
+            memory_bytes=memory_bytes,
             sets_bad_aside=quarantine is not None,
         ),
         write=WriteOptions(compression, level, separator, options["nan_as_null"]),

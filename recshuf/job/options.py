@@ -102,6 +102,10 @@ class CheckOptions(TypedDict, total=False):
     columns: Annotated[Names | None, Option("Input", "A,B", "Parquet: columns to keep. Default: all.",
         side="inputs", formats=("parquet",), identity=lambda job: job.read.columns and list(job.read.columns))]
     """Parquet columns to keep; a string is split at commas. Default: all."""
+    widen: Annotated[bool, Option("Input", None, "Parquet: give a column that is int64 in one input and double in another a type for both: double or decimal. A value that it does not hold exactly is an error. Default: such inputs are refused.",
+        default=False, side="inputs", formats=("parquet",), identity=lambda job: job.read.widens or None)]
+    """Give Parquet columns that are integers here, and floats or decimals there, one type: double or decimal. A value
+    that it does not hold exactly is an error. Default: False; such inputs are refused."""
     schema: Annotated["pa.Schema | str | os.PathLike[str] | None", Option("Input", "FILE", "Schema file for a conversion from JSONL or text. Default: inferred types.",
         is_path=True, side="inputs", formats=("jsonl", "text"), identity=lambda job: job.read.schema and str(job.read.schema))]
     """Schema, or path of a schema file, for a conversion from JSONL or text. Default: inferred types."""

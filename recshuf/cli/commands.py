@@ -70,6 +70,7 @@ def _run_shuffle(
     if quiet and verbose:
         raise UsageError("-q and -v contradict each other; give one of them")
     _check_streams(inputs, output)
+    inputs, output = inputs or ("-",), output or "-"
     if report:
         check_report(report, output, plan)
     if html:
@@ -81,14 +82,11 @@ def _run_shuffle(
         _print_plan(inputs, output, report, options)
         return
     from recshuf import api
+    from recshuf.audit.reports.terminal import say
     from recshuf.audit.reports.text import detail_lines, summary
-    from recshuf.cli.terminal import say
 
     progress = _choose_progress(quiet, writes_records=output in (None, "-"))
-    try:
-        done = api.shuffle(inputs, output, progress=progress, **options)
-    finally:
-        progress.stop()
+    done = api.shuffle(inputs, output, progress=progress, **options)
     for line in detail_lines(done) if verbose else ():
         say(line)
     if not quiet:
@@ -198,7 +196,7 @@ def _run_gallery(output: str, verbose: bool) -> None:  # noqa: ARG001 - `main` r
     if folder.exists():
         raise OutputError(f"{output}: exists; name a new folder")
     from recshuf.audit.reports.gallery import draw_row, render_gallery
-    from recshuf.cli.terminal import say
+    from recshuf.audit.reports.terminal import say
 
     folder.mkdir(parents=True)
     try:
@@ -234,15 +232,12 @@ def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:
 
 def _choose_progress(quiet: bool, *, writes_records: bool = False) -> Progress:
     """Return the display of progress; `writes_records` says whether records go to standard output."""
-    from recshuf.cli.terminal import TerminalProgress, Warnings
+    from recshuf.audit.reports.terminal import open_terminal
     from recshuf.job.progress import SilentProgress
 
     if quiet:
         return SilentProgress()
-    records_on_terminal = writes_records and sys.stdout is not None and sys.stdout.isatty()
-    if sys.stderr is None or not sys.stderr.isatty() or records_on_terminal:
-        return Warnings()
-    return TerminalProgress()
+    return open_terminal(shows_records=writes_records and sys.stdout is not None and sys.stdout.isatty())
 
 
 def _print_plan(

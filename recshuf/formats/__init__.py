@@ -150,7 +150,7 @@ def _read_head(file: InputFile, size: int) -> bytes:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise InputError(file.name, f"cannot be read: {error.strerror}") from error
+        raise InputError.of_system(error, file.name, f"cannot be read: {error.strerror}") from error
 
 
 def name_by_content(file: InputFile) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from recshuf.errors import OutputError
+from recshuf.errors import MissingFolderError, OutputError, OutputExistsError
 from recshuf.output.manifest import MANIFEST_NAME, Manifest
 from recshuf.system.paths import real_path, write_error
 
@@ -77,14 +77,16 @@ class Destination:
                     f"{self.path}: is a file, and the output is a directory of shards; remove it first"
                 )
             if not overwrite and not self.is_stream:
-                raise OutputError(f"{self.path}: exists already; give --overwrite to replace it")
+                raise OutputExistsError(f"{self.path}: exists already; give --overwrite to replace it")
         elif not self.is_directory and not self.path.parent.is_dir():
-            raise OutputError(f"{self.path.parent}: no such directory; create it first")
+            raise MissingFolderError(f"{self.path.parent}: no such directory; create it first")
 
     def _check_directory(self, *, overwrite: bool) -> None:
         names = sorted(set(os.listdir(self.path)) - {".recshuf"})  # noqa: PTH208 - names are wanted
         if names and not overwrite:
-            raise OutputError(f"{self.path}: is not empty; give --overwrite to replace the shards in it")
+            raise OutputExistsError(
+                f"{self.path}: is not empty; give --overwrite to replace the shards in it"
+            )
         foreign = sorted(set(names) - self.previous_names())
         if foreign:
             raise OutputError(

@@ -257,12 +257,12 @@ def _identify(folder: str) -> tuple[int, int]:
     try:
         status = Path(folder).stat()
     except OSError as error:
-        raise InputError(folder, f"cannot be listed: {error.strerror}") from error
+        raise InputError.of_system(error, folder, f"cannot be listed: {error.strerror}") from error
     return status.st_dev, status.st_ino
 
 
 def _raise(error: OSError) -> None:
-    raise InputError(str(error.filename), f"cannot be listed: {error.strerror}") from error
+    raise InputError.of_system(error, str(error.filename), f"cannot be listed: {error.strerror}") from error
 
 
 def _is_hidden(name: str) -> bool:
@@ -275,7 +275,9 @@ def _name_file(name: str, root: Path | None, suffix: NameSuffix) -> InputFile:
     try:
         status = path.stat()
     except OSError as error:
-        raise InputError(name, f"cannot be opened: {error.strerror}", remedy="check the path") from error
+        raise InputError.of_system(
+            error, name, f"cannot be opened: {error.strerror}", remedy="check the path"
+        ) from error
     # The times of a pipe change as it is read.
     stamp = Stamp.of(status) if stat.S_ISREG(status.st_mode) else None
     return InputFile(name, path, None, _find_partitions(name.rpartition("/")[0], root), stamp, suffix)

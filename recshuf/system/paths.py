@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from recshuf.errors import DiskFullError, OutputError
+from recshuf.errors import DiskFullError, ForbiddenOutputError, MissingFolderError, OutputError
 from recshuf.system.units import format_size
 
 
@@ -52,7 +52,8 @@ def write_error(
     if error.errno == errno.EFBIG:
         return DiskFullError(f"{name}: {messages.too_large}")
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-        return OutputError(f"{name}: {messages.other.format(reason=error.strerror or error)}")
+        kind = ForbiddenOutputError if isinstance(error, PermissionError) else OutputError
+        return kind(f"{name}: {messages.other.format(reason=error.strerror or error)}")
     known = [f"about {format_size(needed_bytes)} needed in all"] if needed_bytes else []
     if folder is not None and (free := free_bytes(folder)) is not None:
         known.append(f"{format_size(free)} free")
@@ -73,7 +74,7 @@ def choose_temp_dir(asked: Path | None, beside: Path | None = None) -> Path:
     """
     if asked is not None:
         if not asked.is_dir():
-            raise OutputError(f"{asked}: no such directory; create it, or choose another --temp-dir")
+            raise MissingFolderError(f"{asked}: no such directory; create it, or choose another --temp-dir")
         return asked
     if beside is not None:
         return beside

@@ -52,8 +52,8 @@ def test_options_that_cannot_be_meant_are_usage_errors(tmp_path: Path, options: 
         {"seed": "x"},
         {"shards": "3"},
         {"header": "1"},
-        {"memory": 3e8},
-        {"schema": {}},
+        {"memory": 3.5},
+        {"schema": 7},
     ],
     ids=str,
 )

@@ -15,6 +15,7 @@ from recshuf.job.plan import Cut
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
 from recshuf.system.memory import available_bytes
+from recshuf.system.paths import refuse_url
 from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ def parse_path(what: str, path: object) -> str:
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(name, str):
         raise UsageError(f"{what}: {_TAKEN}; here: {_describe(name)}")
+    refuse_url(name)
     return name
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from recshuf.errors import DiskFullError, ForbiddenOutputError, MissingFolderError, OutputError
+from recshuf.errors import DiskFullError, ForbiddenOutputError, MissingFolderError, OutputError, UsageError
 from recshuf.system.units import format_size
 
 
@@ -26,6 +27,25 @@ _OUTPUT_MESSAGES = WriteMessages()
 def real_path(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path with links resolved; circular links stay."""
     return Path(os.path.realpath(path))  # Path.resolve fails on such links before Python 3.13
+
+
+def refuse_url(name: str) -> None:
+    """Refuse a URL in place of a path.
+
+    Raises
+    ------
+    UsageError
+        Says what to do.
+    """
+    match = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", name)
+    if match is None or Path(f"{match[1]}:").exists():
+        return
+    if match[1].lower() == "file":
+        raise UsageError(f"{name}: is a URL; give the path in it")
+    raise UsageError(
+        f"{name}: is a URL, and only local files are read and written; copy the files with the tools of "
+        f"{match[1]}, or mount the store"
+    )
 
 
 def free_bytes(folder: Path) -> int | None:

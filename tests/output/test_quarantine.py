@@ -328,8 +328,8 @@ def test_text_that_is_not_utf8_is_set_aside(tmp_path: Path):
 def test_streams_have_bad_lines_too(tmp_path: Path):
     out = io.BytesIO()
     report = recshuf.shuffle(
-        None,
-        None,
+        "-",
+        "-",
         format="jsonl",
         to="text",
         schema=pa.schema([("t", pa.string())]),

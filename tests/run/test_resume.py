@@ -340,7 +340,7 @@ def test_changed_inputs_are_named(tmp_path: Path, index: int, change: str):
 @pytest.mark.parametrize("options", [{"stdin": io.BytesIO(b"a\n")}, {"stdout": io.BytesIO()}])
 def test_streams_cannot_be_continued(tmp_path: Path, options: dict[str, Any]):
     (path,) = make_inputs(tmp_path, "text", [10])
-    inputs, output = (None, tmp_path / "out") if "stdin" in options else (path, None)
+    inputs, output = ("-", tmp_path / "out") if "stdin" in options else (path, "-")
     with pytest.raises(UsageError, match="--resume"):
         recshuf.shuffle(inputs, output, resume=True, **options)
 

@@ -206,14 +206,14 @@ def _run_picture(
     if not inputs:
         raise UsageError("no data; usage: recshuf picture [OPTIONS] DATA... -o PICTURE.png")
     refuse_url(output)
-    if Path(output).suffix.lower() not in ("", ".png"):
-        raise UsageError(f"{output}: the picture is a PNG; give a name that ends in .png")
     path = real_path(output)
     if not path.parent.is_dir():
         raise OutputError(f"{output}: folder {path.parent} does not exist; create it first")
     if path.exists() and not (overwrite and path.is_file()):
         raise OutputError(f"{output}: exists; give --overwrite, or choose another name")
     check_spared(output, [*inputs, *options["against"]])
+    if path.suffix.lower() not in ("", ".png"):
+        raise UsageError(f"{output}: the picture is a PNG; give a name that ends in .png")
     from recshuf import api
 
     picture = api.picture(inputs, progress=_choose_progress(quiet), **options)

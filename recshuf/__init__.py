@@ -61,7 +61,10 @@ def __getattr__(name: str) -> object:
         return import_module("recshuf.errors")
     if name in _HOMES:
         # No folder or module here may have one of these names: it would shadow the function.
-        value = getattr(import_module(_HOMES[name]), name)
+        home = import_module(_HOMES[name])
+        value = getattr(home, name)
+        if home.__name__ == "recshuf.api":
+            value = home.speak_python(value)
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import os  # noqa: TC003 - `typing.get_type_hints` needs it, as it does the names below
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, Unpack, cast
+from functools import wraps
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar, Unpack, cast
 
 # Return types are named by the package, which imports them when they are asked for; some import pyarrow.
 import recshuf  # noqa: TC001
-from recshuf.errors import UsageError
+from recshuf.errors import RecshufError, UsageError
 from recshuf.job.job import list_paths, make_job, split_names
-from recshuf.job.options import CheckOptions, Options, OrderOptions, Paths, VerifyOptions, refuse_unknown
+from recshuf.job.options import (
+    CheckOptions,
+    Options,
+    OrderOptions,
+    Paths,
+    VerifyOptions,
+    refuse_unknown,
+    to_keywords,
+)
 from recshuf.job.progress import Progress, SilentProgress
 from recshuf.system.memory import choose_allocators
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from recshuf.job.job import Job
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def shuffle(
@@ -247,6 +259,21 @@ def picture(
             return picture_matching(job, listener, order.id_column, heading)
         jobs = [job, order.make_output_job()] if order.against else [job]
         return picture_values(jobs, listener, order.column, heading)
+
+
+def speak_python(function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function as a public one, whose errors name its arguments in place of the flags of the command."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except RecshufError as error:
+            error.rephrase(to_keywords)
+            raise
+
+    call.__module__ = "recshuf"  # where pickle finds it
+    return call
 
 
 class _Order(NamedTuple):

@@ -5,6 +5,10 @@ from __future__ import annotations
 import errno
 import signal
 from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class RecshufError(Exception):
@@ -16,6 +20,12 @@ class RecshufError(Exception):
     def __str__(self) -> str:
         """Return the message, also where `OSError` would add an error number."""
         return str(self.args[0]) if self.args else ""
+
+    def rephrase(self, change: Callable[[str], str]) -> None:
+        """Change the message and the notes."""
+        self.args = (change(str(self)),)
+        if notes := getattr(self, "__notes__", None):
+            notes[:] = map(change, notes)
 
 
 class UsageError(RecshufError, ValueError):
@@ -50,7 +60,7 @@ class InputError(RecshufError, ValueError):
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the arguments in place of the message."""
         make = partial(type(self), self.name, self.problem, place=self.place, remedy=self.remedy)
-        return make, (), self.__dict__
+        return make, (), self.__dict__ | {"args": self.args}
 
     @classmethod
     def of_system(
@@ -107,7 +117,8 @@ class ConversionError(RecshufError, TypeError):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the arguments in place of the message."""
-        return partial(type(self), self.field, self.problem, remedy=self.remedy), (), self.__dict__
+        make = partial(type(self), self.field, self.problem, remedy=self.remedy)
+        return make, (), self.__dict__ | {"args": self.args}
 
 
 class OutputError(RecshufError, OSError):

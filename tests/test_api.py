@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import subprocess
 import sys
 import typing
@@ -18,6 +19,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import UsageError
+from recshuf.job.options import to_keywords
 from tests.support.numbered_files import make_inputs
 
 if TYPE_CHECKING:
@@ -163,5 +165,36 @@ def test_schema_may_be_an_object(tmp_path: Path, schema):
 def test_wrong_schema_is_refused(tmp_path: Path):
     (tmp_path / "in.jsonl").write_text('{"a": 1}\n')
     for schema in (7, pa.int8(), pa.field("a", pa.int8()), {"a": int}):
-        with pytest.raises(recshuf.errors.RecshufError, match="--schema"):
+        with pytest.raises(recshuf.errors.RecshufError, match="schema: "):
             recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.parquet", schema=schema)
+
+
+def test_messages_name_python_arguments(tmp_path: Path):
+    (path,) = make_inputs(tmp_path, "text", [10])
+    with pytest.raises(FileExistsError, match=r"give overwrite=True to replace it"):
+        recshuf.shuffle(path, path)
+    with pytest.raises(UsageError, match=r"^memory 1 is out of range"):
+        recshuf.shuffle(path, tmp_path / "out", memory=1)
+    with pytest.raises(UsageError, match=r"give either against INPUT\.\.\., column NAME or provenance"):
+        recshuf.check(path)
+
+
+def test_command_names_flags(tmp_path: Path):
+    (path,) = make_inputs(tmp_path, "text", [10])
+    done = subprocess.run(
+        [sys.executable, "-m", "recshuf", path, "-o", path],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "give --overwrite to replace it" in done.stderr
+
+
+def test_notes_name_python_arguments_and_survive_pickle(tmp_path: Path):
+    error = recshuf.errors.InputError("a--b.txt", "is long", remedy="raise --max-record-bytes")
+    error.add_note("continue with the same command and --resume")
+    error.rephrase(to_keywords)
+    for copied in (error, pickle.loads(pickle.dumps(error))):
+        assert str(copied) == "a--b.txt: is long; raise max_record_bytes"
+        assert copied.__notes__ == ["continue with the same command and resume=True"]

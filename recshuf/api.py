@@ -262,14 +262,17 @@ def picture(
 
 
 def speak_python(function: Callable[P, R]) -> Callable[P, R]:
-    """Return the function as a public one, whose errors name its arguments in place of the flags of the command."""
+    """Return the function as a public one, whose errors and notes name its arguments in place of the command's flags."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except RecshufError as error:
-            error.rephrase(to_keywords)
+        except BaseException as error:
+            if isinstance(error, RecshufError):
+                error.args = (to_keywords(str(error)),)
+            if notes := getattr(error, "__notes__", None):
+                notes[:] = map(to_keywords, notes)
             raise
 
     call.__module__ = "recshuf"  # where pickle finds it

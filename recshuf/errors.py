@@ -5,10 +5,6 @@ from __future__ import annotations
 import errno
 import signal
 from functools import partial
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class RecshufError(Exception):
@@ -20,12 +16,6 @@ class RecshufError(Exception):
     def __str__(self) -> str:
         """Return the message, also where `OSError` would add an error number."""
         return str(self.args[0]) if self.args else ""
-
-    def rephrase(self, change: Callable[[str], str]) -> None:
-        """Change the message and the notes."""
-        self.args = (change(str(self)),)
-        if notes := getattr(self, "__notes__", None):
-            notes[:] = map(change, notes)
 
 
 class UsageError(RecshufError, ValueError):

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
+from recshuf.api import speak_python
 from recshuf.errors import UsageError
-from recshuf.job.options import to_keywords
 from tests.support.numbered_files import make_inputs
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def test_messages_name_python_arguments(tmp_path: Path):
         recshuf.shuffle(path, path)
     with pytest.raises(UsageError, match=r"^memory 1 is out of range"):
         recshuf.shuffle(path, tmp_path / "out", memory=1)
-    with pytest.raises(UsageError, match=r"give either against INPUT\.\.\., column NAME or provenance"):
+    with pytest.raises(UsageError, match=r"give either against=INPUT..., column=NAME or provenance=True"):
         recshuf.check(path)
 
 
@@ -191,10 +191,14 @@ def test_command_names_flags(tmp_path: Path):
     assert "give --overwrite to replace it" in done.stderr
 
 
-def test_notes_name_python_arguments_and_survive_pickle(tmp_path: Path):
-    error = recshuf.errors.InputError("a--b.txt", "is long", remedy="raise --max-record-bytes")
-    error.add_note("continue with the same command and --resume")
-    error.rephrase(to_keywords)
-    for copied in (error, pickle.loads(pickle.dumps(error))):
-        assert str(copied) == "a--b.txt: is long; raise max_record_bytes"
-        assert copied.__notes__ == ["continue with the same command and resume=True"]
+def test_message_and_notes_survive_pickle():
+    def fail() -> None:
+        error = recshuf.errors.InputError("a--b.txt", "is long", remedy="raise --max-record-bytes")
+        error.add_note("continue with the same command and --resume")
+        raise error
+
+    with pytest.raises(recshuf.errors.InputError) as caught:
+        speak_python(fail)()
+    for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+        assert str(error) == "a--b.txt: is long; raise max_record_bytes"
+        assert error.__notes__ == ["continue with the same command and resume=True"]

@@ -27,8 +27,8 @@ SchemaLike = ArrowSchema | Mapping[str, object] | str | os.PathLike[str]
 """A schema, the content of a schema file, or its path."""
 
 FORMATS = ("jsonl", "text", "parquet", "hdf5")
-_FLAG = re.compile(rf"(?<![\w./-])(--[a-z]+(?:-[a-z]+)*|-[oz])\b( (?:{'|'.join(FORMATS)})\b)?")
-"""A flag in a message, and the format after it."""
+_FLAG = re.compile(rf"(?<![\w./-])(--[a-z]+(?:-[a-z]+)*|-[oz])\b( (?:{'|'.join(FORMATS)}|[A-Z]{{3,}})\b)?")
+"""A flag in a message, and the format or the placeholder after it."""
 _ODD_NAMES = {"-o": "output", "-z": "zero_terminated", "--id": "id_column", "--field": "column"}
 _ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 
@@ -214,21 +214,20 @@ def flag_of(name: str) -> str:
 def to_keywords(message: str) -> str:
     """Return a message about flags in terms of the arguments of the Python functions.
 
-    >>> to_keywords("exists already; give --overwrite to replace it, or a lower --memory; see --format text")
-    "exists already; give overwrite=True to replace it, or a lower memory; see format='text'"
+    >>> to_keywords("exists already; give --overwrite, a lower --memory, --format text or --column NAME")
+    "exists already; give overwrite=True, a lower memory, format='text' or column=NAME"
     """
     return _FLAG.sub(_to_keyword, message)
 
 
 def _to_keyword(match: re.Match[str]) -> str:
-    flag, value = match.groups()
+    flag, value = match[1], (match[2] or "").strip()
     name = _ODD_NAMES.get(flag) or flag.removeprefix("--").replace("-", "_")
-    if name not in OPTIONS or name == "provenance":
-        return f"{name}{value or ''}"
-    if OPTIONS[name].metavar is None:
-        return f"{name}=True{value or ''}"
-    choice = (value or "").strip()
-    return f"{name}={choice!r}" if choice in OPTIONS[name].choices else f"{name}{value or ''}"
+    if name in OPTIONS and OPTIONS[name].metavar is None:
+        return f"{name}=True" + (match[2] or "")
+    if value.isupper():
+        return f"{name}={value}"
+    return f"{name}={value!r}" if value else name
 
 
 def refuse_unknown(options: Mapping[str, object], kind: type) -> None:

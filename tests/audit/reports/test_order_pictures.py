@@ -77,7 +77,7 @@ def test_without_a_column_colours_are_places_in_the_inputs(tmp_path: Path, sorte
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "--column NAME, --against INPUT... or --provenance"),
+        ({}, "column=NAME, against=INPUT... or provenance=True"),
         ({"column": "list"}, "have no order"),
         ({"column": "x"}, "no column 'x'"),
     ],

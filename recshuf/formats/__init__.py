@@ -20,6 +20,7 @@ FORMAT_NAMES = ("jsonl", "text", "parquet", "hdf5")
 _LINES = ("jsonl", "text")
 _BY_CONTENT = ("parquet", "hdf5", "jsonl", "text")
 _HEAD_BYTES = 64 << 10
+_GLANCE_BYTES = 4 << 10
 _BLOCK_BYTES = 1 << 20
 _CONVERT = (
     "convert it, for example with jq -c '.[]' (an array) or jq -c . (objects), or give --format jsonl to take each "
@@ -161,17 +162,25 @@ def _check_document(file: InputFile) -> None:
 
     if file.stamp is None:
         return
-    head = _read_head(file, _HEAD_BYTES)
-    is_whole = len(head) == file.stamp.size
-    compression = recognise_compression(head)
-    if compression != "none":
-        head = decompress_head(head, compression, _HEAD_BYTES)
-        is_whole = is_whole and len(head) < _HEAD_BYTES
-    elif head.startswith(b"[{") and b"\n" not in head:
-        is_whole = _is_one_line(file)
+    head, is_whole = _look_into(file, _GLANCE_BYTES)
+    if head.lstrip().startswith(b"["):
+        head, is_whole = _look_into(file, _HEAD_BYTES)
     found = describe_document(head, is_whole=is_whole)
     if found is not None:
         raise InputError(file.name, f"is {found}, and JSONL has one record in each line", remedy=_CONVERT)
+
+
+def _look_into(file: InputFile, size: int) -> tuple[bytes, bool]:
+    """Return the (decompressed) beginning of a file, at most `size` bytes, and whether the file ends with the first line of it."""
+    head = _read_head(file, size)
+    is_whole = file.stamp is not None and len(head) == file.stamp.size
+    compression = recognise_compression(head)
+    if compression != "none":
+        head = decompress_head(head, compression, size)
+        return head, is_whole and len(head) < size
+    if head.startswith(b"[{") and b"\n" not in head:
+        is_whole = _is_one_line(file)
+    return head, is_whole
 
 
 def _is_one_line(file: InputFile) -> bool:

@@ -9,6 +9,8 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+import xxhash
+
 from recshuf.errors import DiskFullError, ForbiddenOutputError, MissingFolderError, OutputError, UsageError
 from recshuf.system.units import format_size
 
@@ -22,6 +24,7 @@ class WriteMessages(NamedTuple):
 
 
 _OUTPUT_MESSAGES = WriteMessages()
+_LONGEST_NAME = 240  # file systems allow 255 bytes
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
@@ -46,6 +49,12 @@ def refuse_url(name: str) -> None:
         f"{name}: is a URL, and only local files are read and written; copy the files with the tools of "
         f"{match[1]}, or mount the store"
     )
+
+
+def shorten_name(name: str) -> str:
+    """Return a file name, or a hash of it if it leaves no room for a prefix and a suffix of 15 bytes."""
+    raw = os.fsencode(name)
+    return name if len(raw) <= _LONGEST_NAME else xxhash.xxh3_64_hexdigest(raw)
 
 
 def free_bytes(folder: Path) -> int | None:

@@ -125,7 +125,7 @@ def list_paths(what: str, paths: Paths) -> list[str]:
     """
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
-    is_data = hasattr(paths, "read") or hasattr(paths, "columns")
+    is_data = any(hasattr(paths, name) for name in ("read", "columns", "column_names"))
     if is_data or isinstance(paths, bytes | Mapping) or not isinstance(paths, Iterable):
         raise UsageError(f"{what}: {_TAKEN}; here: {_describe(paths)}")
     if isinstance(paths, set | frozenset):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import stat
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from recshuf.errors import DiskFullError, OutputError
+from recshuf.errors import DiskFullError, ForbiddenOutputError, MissingFolderError, OutputError, UsageError
 from recshuf.system.units import format_size
 
 
@@ -60,6 +61,25 @@ def _is_sole(status: os.stat_result) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
+def refuse_url(name: str) -> None:
+    """Refuse a URL in place of a path.
+
+    Raises
+    ------
+    UsageError
+        Says what to do.
+    """
+    match = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", name)
+    if match is None or Path(f"{match[1]}:").exists():
+        return
+    if match[1].lower() == "file":
+        raise UsageError(f"{name}: is a URL; give the path in it")
+    raise UsageError(
+        f"{name}: is a URL, and only local files are read and written; copy the files with the tools of "
+        f"{match[1]}, or mount the store"
+    )
+
+
 def shorten_name(name: str) -> str:
     """Return a file name, or a hash of it if it leaves no room for a prefix and a suffix of 15 bytes."""
     raw = os.fsencode(name)
@@ -90,7 +110,8 @@ def write_error(
     if error.errno == errno.EFBIG:
         return DiskFullError(f"{name}: {messages.too_large}")
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-        return OutputError(f"{name}: {messages.other.format(reason=error.strerror or error)}")
+        kind = ForbiddenOutputError if isinstance(error, PermissionError) else OutputError
+        return kind(f"{name}: {messages.other.format(reason=error.strerror or error)}")
     known = [f"about {format_size(needed_bytes)} needed in all"] if needed_bytes else []
     if folder is not None and (free := free_bytes(folder)) is not None:
         known.append(f"{format_size(free)} free")
@@ -111,7 +132,7 @@ def choose_temp_dir(asked: Path | None, beside: Path | None = None) -> Path:
     """
     if asked is not None:
         if not asked.is_dir():
-            raise OutputError(f"{asked}: no such directory; create it, or choose another --temp-dir")
+            raise MissingFolderError(f"{asked}: no such directory; create it, or choose another --temp-dir")
         return asked
     if beside is not None:
         return beside

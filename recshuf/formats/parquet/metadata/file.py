@@ -78,7 +78,7 @@ def explain(error: BaseException, name: str, place: str | None = None) -> InputE
     if isinstance(error, UnicodeDecodeError):
         return InputError(name, "a name or key in its footer is not valid UTF-8", place=place)
     if isinstance(error, OSError) and error.errno is not None and error.strerror:
-        return InputError(name, f"cannot be read: {error.strerror}")
+        return InputError.of_system(error, name, f"cannot be read: {error.strerror}")
     if "crypt" in text.lower():
         return InputError(name, _KEYLESS, place=place, remedy="decrypt it first")
     if "CRC checksum" in text:

@@ -33,6 +33,7 @@ _FOREIGN_SUFFIXES = {
     ".7z": "7z",
     ".rar": "rar",
 }
+_ARCHIVES = ("zip", "7z", "rar")
 _MAGICS = {
     "gzip": re.compile(rb"\x1f\x8b\x08"),
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),  # a frame, or one to be skipped
@@ -85,6 +86,8 @@ def check_suffix(name: str, suffix: NameSuffix) -> None:
     """
     if suffix.compression not in (None, *COMPRESSIONS):
         remedy = "decompress it; standard input takes what the decompressor writes"
+        if suffix.compression in _ARCHIVES:
+            remedy = "unpack it, and give its files"
         raise InputError(name, f"{suffix.compression} is not supported", remedy=remedy)
 
 

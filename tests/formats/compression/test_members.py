@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import lz4.frame
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -175,6 +176,13 @@ def test_what_is_encoded_reads_back(chunks: list[tuple[bytes, int]], kind: str) 
     data = b"".join(chunk * count for chunk, count in chunks)
     encoded = encode(data, kind, 1)
     assert read_all(encoded, kind) == decompress(encoded, kind) == data
+
+
+@pytest.mark.parametrize("kind", ["gzip", "bz2", "lz4"])
+def test_arrow_reads_all_members_that_are_written(kind: str) -> None:
+    data = TEXT * 300
+    stream = pa.CompressedInputStream(pa.BufferReader(encode(data, kind)), kind)
+    assert stream.read() == data
 
 
 @pytest.mark.parametrize(

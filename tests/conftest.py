@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,11 @@ if str(PROJECT) not in sys.path:
 
 pytest.register_assert_rewrite("tests.support")
 
+
+# Under nohup or in the background of a script the tests start with signals ignored, and so would their children.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 
 # A slow machine is no failure; and CI tries the same examples each time.
 hypothesis.settings.register_profile("recshuf", deadline=None, derandomize="CI" in os.environ)

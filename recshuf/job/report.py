@@ -36,6 +36,8 @@ class FileReport:
     """Size on disk; None for a stream."""
     quarantined: int = 0
     """Records of an input in quarantine; `records` includes them."""
+    checksum: str | None = None
+    """xxh3 checksum of a shard in a directory, 128 bits as hexadecimal digits; None for other files."""
 
 
 @dataclass(frozen=True, slots=True)

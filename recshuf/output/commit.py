@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import shutil
 from typing import TYPE_CHECKING
 
-from recshuf.output.manifest import MANIFEST_NAME
 from recshuf.system.atomic import NO_EXCHANGE, copy_access, exchange, sync
 from recshuf.system.paths import write_error
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from recshuf.output.manifest import Manifest
     from recshuf.output.work_folder import WorkFolder
 
 
 def commit(work: WorkFolder, manifest: Manifest | None) -> None:
-    """Put all synced shards in place, unless an earlier run has done so.
+    """Put all synced shards in place, unless an earlier run has done so, and then the manifest beside them.
 
     Parameters
     ----------
@@ -26,21 +26,32 @@ def commit(work: WorkFolder, manifest: Manifest | None) -> None:
     Raises
     ------
     OutputError
-        When that fails. The output is then as it was, or a directory without a manifest; ``--resume`` completes it.
+        When that fails. The output is then as it was, or whole; ``--resume`` completes it.
     """
-    shards, target = work.shards, work.shards.target
-    if shards.are_committed:
-        return
+    shards = work.shards
     try:
-        if manifest is not None:
-            _place_directory(work, manifest)
-        else:
-            shard = shards.folder / target.name
-            _note_inode(work, shard)
-            shard.rename(target)
-        sync(target.parent)
+        if not shards.are_committed:
+            if manifest is not None:
+                manifest.write()
+            _place(work)
+        shards.place_manifest()
+        sync(shards.target.parent)
     except OSError as error:
-        raise write_error(error, str(shards.destination.path), target.parent) from error
+        raise write_error(error, str(shards.destination.path), shards.target.parent) from error
+
+
+def _place(work: WorkFolder) -> None:
+    """Rename what was written to the output."""
+    written, target = work.shards.written, work.shards.target
+    replaces_folder = work.shards.destination.is_directory and target.exists()
+    if replaces_folder:
+        copy_access(target, written)
+    sync(written)
+    _note_inode(work, written)
+    if replaces_folder:
+        _replace_folder(written, target, work.path / "old")
+    else:
+        written.rename(target)
 
 
 def _note_inode(work: WorkFolder, path: Path) -> None:
@@ -49,42 +60,20 @@ def _note_inode(work: WorkFolder, path: Path) -> None:
     work.journal.append({"commit": [found.st_dev, found.st_ino]})
 
 
-def _place_directory(work: WorkFolder, manifest: Manifest) -> None:
-    folder, target = work.shards.folder, work.shards.target
-    is_new = not target.exists()
-    manifest.write()
-    if not is_new:
-        copy_access(target, folder)
-    sync(folder)
-    _note_inode(work, folder)
-    if is_new:
-        folder.rename(target)
-        return
+def _replace_folder(folder: Path, target: Path, old: Path) -> None:
+    """Exchange two folders; where the file system cannot, move the target to `old`, and the folder to its place."""
     try:
         exchange(folder, target)
     except OSError as error:
         if error.errno not in NO_EXCHANGE:
             raise
-        _replace_files(work, manifest)
-
-
-def _replace_files(work: WorkFolder, manifest: Manifest) -> None:
-    """Replace the shards in a directory that cannot be exchanged.
-
-    The old manifest is deleted first and the new one moved last: a directory with a manifest is complete. Each step can
-    be repeated, so that a later run can complete the commit.
-    """
-    folder, target = work.shards.folder, work.shards.target
-    previous = work.journal.last("moving")
-    if previous is None:
-        previous = sorted(work.shards.destination.previous_names())
-        work.journal.append({"moving": previous})
-        sync(work.journal.path)  # a later run needs this entry to complete the commit
-    (target / MANIFEST_NAME).unlink(missing_ok=True)
-    for name in {Path(name).name for name in previous} - {shard.name for shard in manifest.shards}:
-        if (target / name).is_file():
-            (target / name).unlink()
-    for name in sorted(os.listdir(folder), key=lambda name: name == MANIFEST_NAME):  # noqa: PTH208
-        (folder / name).rename(target / name)
-    sync(target)
-    _note_inode(work, target)
+    else:
+        return
+    shutil.rmtree(old, ignore_errors=True)
+    target.rename(old)
+    try:
+        folder.rename(target)
+    except BaseException:
+        if not target.exists():
+            old.rename(target)
+        raise

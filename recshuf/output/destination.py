@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import xxhash
-
 from recshuf.errors import OutputError
-from recshuf.output.manifest import MANIFEST_NAME, Manifest
-from recshuf.system.paths import real_path, write_error
+from recshuf.output.manifest import Manifest, manifest_path
+from recshuf.system.paths import real_path, shorten_name, write_error
 
 if TYPE_CHECKING:
     from typing import BinaryIO
-
-_LONGEST_NAME = 240  # file systems allow 255 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +35,9 @@ class Destination:
 
     @property
     def work_folder(self) -> Path:
-        """The work folder: beside the output, or inside it if it cannot be renamed, such as a mount point."""
+        """The work folder, beside the output."""
         path = real_path(self.path)
-        if self.is_directory and path.is_dir() and not _can_replace(path):
-            return path / ".recshuf"
-        name = path.name
-        if len(os.fsencode(name)) > _LONGEST_NAME:
-            name = xxhash.xxh3_64_hexdigest(os.fsencode(name))
-        return path.parent / f".{name}.recshuf"
+        return path.parent / f".{shorten_name(path.name)}.recshuf"
 
     def open_stream(self) -> BinaryIO:
         """Open a device or a pipe for writing.
@@ -69,37 +60,53 @@ class Destination:
         OutputError
             When the output exists and may not be replaced, or its folder does not exist.
         """
-        if self.is_directory and self.path.is_dir():
+        if self.is_directory:
             self._check_directory(overwrite=overwrite)
         elif self.path.exists() or self.path.is_symlink():
-            if self.is_directory:
-                raise OutputError(
-                    f"{self.path}: is a file, and the output is a directory of shards; remove it first"
-                )
             if not overwrite and not self.is_stream:
                 raise OutputError(f"{self.path}: exists already; give --overwrite to replace it")
-        elif not self.is_directory and not self.path.parent.is_dir():
+        elif not self.path.parent.is_dir():
             raise OutputError(f"{self.path.parent}: no such directory; create it first")
 
     def _check_directory(self, *, overwrite: bool) -> None:
-        names = sorted(set(os.listdir(self.path)) - {".recshuf"})  # noqa: PTH208 - names are wanted
+        names = self._list_names()
         if names and not overwrite:
             raise OutputError(f"{self.path}: is not empty; give --overwrite to replace the shards in it")
-        foreign = sorted(set(names) - self.previous_names())
+        foreign = sorted(names - self._manifest_names())
+        if foreign and self.work_folder.exists():
+            raise OutputError(
+                f"{self.path}: holds {foreign[0]!r}, which its manifest does not name, and an unfinished run left "
+                f"{self.work_folder}; give --resume to complete it"
+            )
         if foreign:
             raise OutputError(
                 f"{self.path}: holds {foreign[0]!r}, which is not from an earlier run; remove it or choose another "
                 "output"
             )
 
-    def previous_names(self) -> set[str]:
-        """Return the names of the files of an earlier run, from its manifest."""
+    def _list_names(self) -> set[str]:
+        """Return the names in the directory; none if it does not exist."""
+        if not self.path.is_dir():
+            if self.path.exists() or self.path.is_symlink():
+                raise OutputError(
+                    f"{self.path}: is a file, and the output is a directory of shards; remove it first"
+                )
+            return set()
+        if not _can_replace(real_path(self.path)):
+            raise OutputError(
+                f"{self.path}: cannot be replaced as a whole, because it is a mount point or its parent cannot be "
+                f"written; give a directory inside it, such as {self.path / 'shuffled'}/"
+            )
+        return set(os.listdir(self.path))  # noqa: PTH208 - names are wanted
+
+    def _manifest_names(self) -> set[str]:
+        """Return the names of the shards of an earlier run, from its manifest."""
         try:
             manifest = Manifest.read(self.path)
         except (OSError, ValueError) as error:
-            path = self.path / MANIFEST_NAME
+            path = manifest_path(self.path)
             raise OutputError(f"{path}: is not a manifest of recshuf; choose another output") from error
-        return {MANIFEST_NAME, *(shard.name for shard in manifest.shards)} if manifest else set()
+        return {shard.name for shard in manifest.shards} if manifest else set()
 
 
 def _can_replace(folder: Path) -> bool:

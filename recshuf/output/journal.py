@@ -109,8 +109,8 @@ def read_journal(path: Path) -> list[Entry]:
 
 
 def _is_finished(entry: Entry) -> bool:
-    """Tell whether an entry names a pile set, a shard, or a commit in progress."""
-    return not entry.keys().isdisjoint(("set", "shard", "moving"))
+    """Tell whether an entry names a pile set or a shard."""
+    return not entry.keys().isdisjoint(("set", "shard"))
 
 
 def _parse(line: bytes) -> Entry | None:

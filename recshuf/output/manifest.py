@@ -1,4 +1,4 @@
-"""The manifest beside the shards of a run, and its comparison with the files there."""
+"""The manifest beside a folder of shards, and its comparison with the files there."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 
 from recshuf.formats import name_by_suffix
 from recshuf.job.report import FileReport
+from recshuf.output.checksum import find_checksum
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.system.atomic import sync
+from recshuf.system.listing import MANIFEST_SUFFIX
+from recshuf.system.paths import real_path, shorten_name
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
@@ -19,7 +22,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-MANIFEST_NAME = "recshuf.json"
+
+def manifest_path(folder: Path) -> Path:
+    """Return the path of the manifest of a folder of shards: beside it, so that the folder holds shards only."""
+    folder = real_path(folder)
+    return folder.parent / f"{shorten_name(folder.name)}{MANIFEST_SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +49,13 @@ class Manifest:
     """Schema of the records, in table form if there is one."""
     counts_quarantined: bool = False
     """Whether to write the number of quarantined records of each input."""
+    notes: tuple[str, ...] = ()
+    """What differs from the inputs, besides the order."""
 
     @property
     def path(self) -> Path:
         """The file of the manifest."""
-        return self.folder / MANIFEST_NAME
+        return manifest_path(self.folder)
 
     @classmethod
     def read(cls, folder: Path) -> Manifest | None:
@@ -60,11 +69,8 @@ class Manifest:
             When it is not a valid manifest.
         """
         try:
-            text = (folder / MANIFEST_NAME).read_text(encoding="utf-8-sig", errors="surrogateescape")
-            content = json.loads(text)
-            inputs = [
-                FileReport(str(one.get("name")), int(one["records"]), None) for one in content["inputs"]
-            ]
+            content = json.loads(manifest_path(folder).read_text(encoding="utf-8-sig"))
+            inputs = [FileReport(_parse_name(one), int(one["records"]), None) for one in content["inputs"]]
             shards = map(_parse_shard, content["shards"])
             added = map(str, content.get("provenance", ()))
             return cls(folder, str(content["to"]), tuple(inputs), tuple(shards), tuple(added))
@@ -74,7 +80,7 @@ class Manifest:
             raise ValueError(f"not a manifest: {error}") from error
 
     def write(self) -> None:
-        """Write the manifest to its folder, and sync it.
+        """Write the manifest beside its folder, and sync it.
 
         Raises
         ------
@@ -97,9 +103,11 @@ class Manifest:
                 {"name": one.name, "type": str(one.type), "nullable": one.nullable}
                 for one in self.schema or ()
             ],
-        } | ({"provenance": list(self.added)} if self.added else {})
+        }
+        content |= {"provenance": list(self.added)} if self.added else {}
+        content |= {"notes": list(self.notes)} if self.notes else {}
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        self.path.write_text(text, encoding="utf-8", errors="surrogateescape")
+        self.path.write_text(text, encoding="utf-8")
         sync(self.path)
 
     def find_present(self) -> list[str]:
@@ -118,6 +126,8 @@ class Manifest:
                 found.append(f"{path}: is missing, and the manifest names it")
             elif size != shard.file_bytes:
                 found.append(f"{path}: has {size:,} bytes, and {shard.file_bytes:,} in the manifest")
+            elif shard.checksum and find_checksum(path) != shard.checksum:
+                found.append(f"{path}: has another checksum in the manifest")
         others = sorted(name for name in os.listdir(self.folder) if name not in named)  # noqa: PTH208 - names are wanted
         foreign = [name for name in others if not name.startswith(".") and name_by_suffix(name)]
         return found + [f"{self.folder / name}: is not named in the manifest" for name in foreign]
@@ -144,13 +154,32 @@ class Manifest:
 
 
 def _parse_shard(given: dict[str, object]) -> FileReport:
-    name, records, size = given["name"], given["records"], given["bytes"]
+    name, records, size, checksum = given["name"], given["records"], given["bytes"], given.get("xxh3")
     if not isinstance(name, str) or not isinstance(records, int) or not isinstance(size, int):
         raise TypeError(name)
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ValueError(name)
-    return FileReport(name, records, size)
+    if not isinstance(checksum, str | None):
+        raise TypeError(checksum)
+    return FileReport(name, records, size, checksum=checksum)
 
 
 def _describe_file(file: FileReport) -> dict[str, object]:
-    return {"name": file.name, "records": file.records, "bytes": file.file_bytes}
+    return (
+        _describe_name(file.name)
+        | {"records": file.records, "bytes": file.file_bytes}
+        | ({"xxh3": file.checksum} if file.checksum else {})
+    )
+
+
+def _describe_name(name: str) -> dict[str, object]:
+    """Return a name as JSON can hold it; of one that is no UTF-8, the bytes, too."""
+    raw = os.fsencode(name)
+    text = raw.decode(errors="replace")
+    described: dict[str, object] = {"name": text}
+    return described if text.encode() == raw else described | {"name_hex": raw.hex()}
+
+
+def _parse_name(given: dict[str, object]) -> str:
+    raw = given.get("name_hex")
+    return str(given.get("name")) if raw is None else os.fsdecode(bytes.fromhex(str(raw)))

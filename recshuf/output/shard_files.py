@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from recshuf.output.manifest import MANIFEST_NAME
+from recshuf.output.manifest import manifest_path
 from recshuf.system.paths import real_path
 
 if TYPE_CHECKING:
@@ -66,9 +67,19 @@ class ShardFiles:
                 if path.name not in names:
                     path.unlink()
 
+    def place_manifest(self) -> None:
+        """Rename a manifest in the work folder to its place beside the output, if there is one.
+
+        Raises
+        ------
+        OSError
+            When that fails.
+        """
+        with suppress(FileNotFoundError):
+            manifest_path(self.folder).rename(manifest_path(self.target))
+
     def list_files(self) -> list[tuple[str, int]]:
         """Return name and size of each shard, in their order."""
         folder = self.written if self.destination.is_directory else self.folder
-        others = {MANIFEST_NAME, self.folder.parent.name}  # the work folder may lie in the output
-        names = sorted(set(os.listdir(folder)) - others, key=lambda name: (len(name), name))  # noqa: PTH208
+        names = sorted(os.listdir(folder), key=lambda name: (len(name), name))  # noqa: PTH208 - names are wanted
         return [(name, (folder / name).stat().st_size) for name in names]

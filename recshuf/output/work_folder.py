@@ -2,7 +2,8 @@
 
 It lies beside the output, so that a rename puts everything in place at once. Its name begins with a dot:
 
-    journal.jsonl  shards/  piles/  quarantine/  old/ (only in folders of earlier versions)
+    journal.jsonl  shards/  shards.recshuf.json  piles/  quarantine/
+    old/  the output that is replaced, if the file system cannot exchange folders
 
 A run that dies leaves it behind, and a later run can continue from it.
 """
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from recshuf.output.destination import Destination
 
-_OWN_NAMES = frozenset(("journal.jsonl", "shards", "piles", "quarantine", "old"))
+_OWN_NAMES = frozenset(("journal.jsonl", "shards", "shards.recshuf.json", "piles", "quarantine", "old"))
 PILES_PREFIX = "recshuf-piles-"
 """Prefix of folders of pile sets outside the work folder."""
 
@@ -85,6 +86,7 @@ class WorkFolder:
         if finished and resumes:
             return
         if finished and self.shards.are_committed:
+            self.shards.place_manifest()
             warn(f"{self.path}: removed; its run had put everything in place and then died")
         elif finished:
             self.journal.clear()

@@ -15,7 +15,7 @@ from recshuf.output.commit import commit
 from recshuf.piles.reader import PileReader
 from recshuf.run.gather import Gather, GatherTask
 from recshuf.run.resolve import find_destination, resolve_job
-from recshuf.run.resume import Earlier
+from recshuf.run.resume import Earlier, read_checksums
 from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
 from recshuf.run.shards import open_shards, take_over_shards
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
@@ -142,7 +142,7 @@ def _write_shards(
     finished = take_over_shards(resolved, workspace, target, bounds, progress)
     task = GatherTask(resolved.plan, bounds, finished)
     try:
-        with open_shards(resolved, workspace, target, is_only=len(bounds) == 2) as shards:
+        with open_shards(resolved, workspace, target) as shards:
             Gather(task, PileReader(workspace.store), shards, resolved.decoder, progress).run()
     except BrokenPipeError:
         raise  # the reader has closed the pipe, which is no failure
@@ -183,8 +183,11 @@ def _commit(
     if work is None:
         shards = [FileReport(resolved.output.name, sizes[0], None)]
     else:
+        checksums = read_checksums(work.journal)
         files = zip(work.shards.list_files(), sizes, strict=True)
-        shards = [FileReport(name, records, size) for (name, size), records in files]
+        shards = [
+            FileReport(name, records, size, checksum=checksums.get(name)) for (name, size), records in files
+        ]
         manifest = None
         if work.shards.destination.is_directory:
             manifest = make_manifest(resolved, workspace.seed, inputs, shards, work.shards.folder)

@@ -13,6 +13,7 @@ from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import Stamp
 from recshuf.job.options import OPTIONS, flag_of
 from recshuf.output.checksum import find_checksum
+from recshuf.output.journal import read_journal
 from recshuf.piles.layout import PileLayout
 from recshuf.records.digests import Digest
 from recshuf.records.input_counts import InputCount
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.output.journal import Entry
+    from recshuf.output.journal import Entry, Journal
     from recshuf.run.resolve import ResolvedJob
 
 _LIBRARIES = {
@@ -188,6 +189,11 @@ def describe_shard(shard: int, path: Path, digest: Digest, schema: pa.Schema | N
         "digest": _pack(digest),
         "schema": _sum_schema(schema),
     }
+
+
+def read_checksums(journal: Journal) -> dict[str, str]:
+    """Return the checksum of each shard that a journal names."""
+    return {entry["name"]: entry["xxh3"] for entry in read_journal(journal.path) if "shard" in entry}
 
 
 def _sum_schema(schema: pa.Schema | None) -> str | None:

@@ -57,9 +57,7 @@ class _StreamedShard:
 
 
 @contextmanager
-def open_shards(
-    resolved: ResolvedJob, workspace: Workspace, target: Target, *, is_only: bool
-) -> Iterator[Shards]:
+def open_shards(resolved: ResolvedJob, workspace: Workspace, target: Target) -> Iterator[Shards]:
     """Give where shards go; at the end all are synced and noted, unless there is an error."""
     work = workspace.work
     if work is None:
@@ -69,8 +67,11 @@ def open_shards(
     def note(shard: FinishedShard) -> None:
         work.journal.note(describe_shard(shard.number, shard.path, shard.digest, shard.schema))
 
-    # A single shard gets no journal entry, because the run ends with it.
-    syncer = ShardSyncer(None if is_only else note, drop_page_cache=resolved.inputs.drop_page_cache)
+    # An output file gets no journal entry, because the run ends with it.
+    syncer = ShardSyncer(
+        note if work.shards.destination.is_directory else None,
+        drop_page_cache=resolved.inputs.drop_page_cache,
+    )
     try:
         yield _ShardFiles(resolved, work, target, syncer)
         syncer.finish()

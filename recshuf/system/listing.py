@@ -31,7 +31,7 @@ class NameRules(Protocol):
 
 
 _DIGITS = re.compile(r"(\d+)")
-_MANIFEST_NAME = "recshuf.json"  # in the output of an earlier run that is an input
+MANIFEST_SUFFIX = ".recshuf.json"  # files of this suffix describe outputs, and are no inputs
 _PARTITION = re.compile(r"([^=/]+)=([^/]*)")
 
 
@@ -180,7 +180,7 @@ def _list_glob(pattern: str, rules: NameRules, warn: Callable[[str], None]) -> l
     found = []
     for match in matches:
         below = Path(match).relative_to(root).parts if root.parts else Path(match).parts
-        if any(_is_hidden(part) for part in below) or Path(match).name == _MANIFEST_NAME:
+        if any(_is_hidden(part) for part in below) or match.endswith(MANIFEST_SUFFIX):
             continue
         if not Path(match).is_dir():
             found.append(_name_file(match, root, rules.split(match)))
@@ -248,7 +248,7 @@ def _walk(folder: str) -> tuple[list[str], list[str]]:
             else:
                 folders.append(name)
                 ways[path] = way | {identity}
-        wanted = [name for name in names if not _is_hidden(name) and name != _MANIFEST_NAME]
+        wanted = [name for name in names if not _is_hidden(name) and not name.endswith(MANIFEST_SUFFIX)]
         paths += [os.path.join(parent, name) for name in wanted]  # noqa: PTH118 - keeps ./
     return paths, circles
 

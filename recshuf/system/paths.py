@@ -8,6 +8,8 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+import xxhash
+
 from recshuf.errors import DiskFullError, OutputError
 from recshuf.system.units import format_size
 
@@ -21,11 +23,18 @@ class WriteMessages(NamedTuple):
 
 
 _OUTPUT_MESSAGES = WriteMessages()
+_LONGEST_NAME = 240  # file systems allow 255 bytes
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path with links resolved; circular links stay."""
     return Path(os.path.realpath(path))  # Path.resolve fails on such links before Python 3.13
+
+
+def shorten_name(name: str) -> str:
+    """Return a file name, or a hash of it if it leaves no room for a prefix and a suffix of 15 bytes."""
+    raw = os.fsencode(name)
+    return name if len(raw) <= _LONGEST_NAME else xxhash.xxh3_64_hexdigest(raw)
 
 
 def free_bytes(folder: Path) -> int | None:

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recshuf.output.manifest import manifest_path
 from tests.support.command_line import assert_one_line, numbers
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class TestResults:
         assert (result.returncode, result.stdout) == (0, b"")
         assert_one_line(result.stderr, "1,000 records", f"1 shard in {output}/", "seed ")
         seed = result.stderr.decode().split()[-1]
-        assert json.loads((output / "recshuf.json").read_bytes())["seed"] == seed
+        assert json.loads(manifest_path(output).read_bytes())["seed"] == seed
 
     def test_quiet(self, call: Run, lines: Path) -> None:
         result = call(lines, "-q")

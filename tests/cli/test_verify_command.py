@@ -44,9 +44,10 @@ def test_different_is_1_and_says_what_and_where(pair: tuple[Path, Path], call: R
     done = call("verify", path, output)
     lines = done.stdout.decode().splitlines()
     assert (done.returncode, done.stderr) == (1, b"")
-    assert lines[0] == f"different: in {output}, 1 record missing, 1 record extra, 1 other difference"
-    assert lines[1] == f"{output}/new.txt: is not named in the manifest"
-    missing, extra = lines[2:]
+    assert lines[0] == f"different: in {output}, 1 record missing, 1 record extra, 2 other differences"
+    assert lines[1] == f"{output}/shard-00000.txt: has another checksum in the manifest"
+    assert lines[2] == f"{output}/new.txt: is not named in the manifest"
+    missing, extra = lines[3:]
     assert missing.startswith(f"missing: {path}: record ")
     assert extra == f"extra: {output}/shard-00000.txt: record 0"
 

@@ -22,6 +22,7 @@ from zlib import crc32
 
 import numpy as np
 
+from recshuf.output.manifest import manifest_path
 from tests.fuzzing.mutate import mutate
 from tests.fuzzing.seeds import FORMATS, Seed, make_seeds
 from tests.fuzzing.server import HUNG, Ended, Server
@@ -168,7 +169,7 @@ def _old_manifest(case: Case, server: Server) -> None:
         case.add(f"{index}-{good.name}", good.data)
     ended = server.run([*case.arguments, *case.inputs, "-o", "out/"], case.folder)
     assert ended.status == 0, ended
-    manifest = case.folder / "out" / "recshuf.json"
+    manifest = manifest_path(case.folder / "out")
     text = manifest.read_bytes()
     if case.rng.integers(2):
         target = [
@@ -177,7 +178,7 @@ def _old_manifest(case: Case, server: Server) -> None:
             b"..",
             b"",
             b"/etc/hostname",
-            b"recshuf.json",
+            b"out.recshuf.json",
             b"a/b",
             b"\\u0000",
             b"\\ud800",
@@ -207,7 +208,11 @@ def _judge(case: Case, server: Server) -> tuple[str, str, str]:
         if after != before:
             return SILENT, f"files changed in spite of the error: {_differences(before, after)}", message
         return DETECTED, "", message
-    strangers = {path for path in after if after[path] != before.get(path) and path.split("/")[0] != "out"}
+    strangers = {
+        path
+        for path in after
+        if after[path] != before.get(path) and path.split("/")[0] not in ("out", "out.recshuf.json")
+    }
     if strangers:
         return SILENT, f"files changed beside the output: {sorted(strangers)}", message
     problem = _compare(case, server)
@@ -227,7 +232,7 @@ def _find_crash(ended: Ended, *, is_schema: bool) -> str:
 def _compare(case: Case, server: Server) -> str:
     """Return what is wrong with the output of a run that ended well."""
     out = case.folder / "out"
-    shards = sorted(f"out/{path.name}" for path in out.iterdir() if path.name != "recshuf.json")
+    shards = sorted(f"out/{path.name}" for path in out.iterdir())
     if case.to == case.name:
         compared = server.call("compare", [case.name, case.inputs, shards], case.folder)
     else:

@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
+from recshuf.output.manifest import manifest_path
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -163,7 +165,7 @@ def _row(value: Any) -> bytes:
 
 def check_manifest(folder: str) -> str:
     """Return how the manifest of a folder of shards differs from the files there; nothing if it fits."""
-    content = json.loads((Path(folder) / "recshuf.json").read_bytes())
+    content = json.loads(manifest_path(Path(folder)).read_bytes())
     named = sorted(shard["name"] for shard in content["shards"])
-    there = sorted(path.name for path in Path(folder).iterdir() if path.name != "recshuf.json")
+    there = sorted(path.name for path in Path(folder).iterdir())
     return "" if named == there else f"the manifest names {named}, there are {there}"

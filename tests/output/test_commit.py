@@ -1,4 +1,4 @@
-"""The commit: all or nothing, in one step or file by file."""
+"""The commit: all or nothing, and the manifest last."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import pytest
 
 import recshuf.output.commit as commit_module
 from recshuf.errors import OutputError
-from recshuf.job.report import FileReport
 from recshuf.output.commit import commit
 from recshuf.output.destination import Destination
-from recshuf.output.manifest import MANIFEST_NAME, Manifest
+from recshuf.output.manifest import Manifest, manifest_path
 from tests.support.output_tools import (
     enter_work,
     leave_finished,
@@ -42,7 +41,7 @@ def test_a_new_directory_gets_shards_and_manifest(tmp_path: Path):
     work.remove()
     work.remove()
     found = read_tree(tmp_path)
-    assert found.pop(f"a/b/out/{MANIFEST_NAME}")
+    assert found.pop("a/b/out.recshuf.json")
     assert found == {"a/b/out/shard-00000.txt": "new", "a/b/out/shard-00001.txt": "new"}
 
 
@@ -75,9 +74,8 @@ def test_the_files_of_an_earlier_run_are_replaced_all(
     work = stage(Destination(tmp_path / "out", is_directory=True))
     commit(work, manifest_of(work))
     work.remove()
-    assert sorted(os.listdir(tmp_path / "out")) == [MANIFEST_NAME, "shard-00000.txt", "shard-00001.txt"]
-    assert (tmp_path / "out" / "shard-00000.txt").read_text() == "new"
-    assert os.listdir(tmp_path) == ["out"]
+    assert read_tree(tmp_path / "out") == {"shard-00000.txt": "new", "shard-00001.txt": "new"}
+    assert sorted(os.listdir(tmp_path)) == ["out", "out.recshuf.json"]
 
 
 def test_an_existing_directory_keeps_its_permissions(tmp_path: Path):
@@ -94,21 +92,7 @@ def test_an_empty_directory_is_filled(tmp_path: Path):
     work = stage(Destination(tmp_path / "out", is_directory=True))
     commit(work, manifest_of(work))
     work.remove()
-    assert len(os.listdir(tmp_path / "out")) == 3
-
-
-def test_a_directory_that_cannot_be_renamed_is_filled_from_inside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """As the mount point of a container's volume."""
-    monkeypatch.setattr(Path, "is_mount", lambda self: self.name == "out")
-    write_run(tmp_path / "out", "a.txt")
-    work = stage(Destination(tmp_path / "out", is_directory=True))
-    assert work.path == tmp_path / "out" / ".recshuf"
-    Destination(tmp_path / "out", is_directory=True).check(overwrite=True)
-    commit(work, manifest_of(work))
-    work.remove()
-    assert sorted(os.listdir(tmp_path / "out")) == [MANIFEST_NAME, "shard-00000.txt", "shard-00001.txt"]
+    assert len(os.listdir(tmp_path / "out")) == 2
 
 
 @pytest.mark.parametrize("is_directory", [True, False])
@@ -125,16 +109,16 @@ def test_a_run_that_died_after_its_commit_leaves_only_rubbish(tmp_path: Path, is
     enter_work(destination, heard.append).remove()
     assert len(heard) == 1
     assert (read_tree(tmp_path / "out") if is_directory else (tmp_path / "out").read_text()) == after
-    assert os.listdir(tmp_path) == ["out"]
+    assert sorted(os.listdir(tmp_path)) == ["out", "out.recshuf.json"][: 1 + is_directory]
 
 
-# File by file
+# Every step of it fails, is interrupted, or is the last
 
 
 def strike_at(
-    patch: pytest.MonkeyPatch, step: int, strike: Callable[[], None], *, late: bool = False
+    patch: pytest.MonkeyPatch, step: int, strike: Callable[[], None], *, late: bool, can_exchange: bool
 ) -> None:
-    """Have something happen before, or right after, a file is deleted or renamed."""
+    """Have something happen before, or right after, a file or folder is renamed or exchanged."""
     steps = iter(range(100))
 
     def strike_or(whole: Callable[..., object]) -> Callable[..., object]:
@@ -149,9 +133,10 @@ def strike_at(
 
         return change
 
-    patch.setattr(commit_module, "exchange", refuse_exchange)
+    patch.setattr(
+        commit_module, "exchange", strike_or(commit_module.exchange) if can_exchange else refuse_exchange
+    )
     patch.setattr(Path, "rename", strike_or(Path.rename))
-    patch.setattr(Path, "unlink", strike_or(Path.unlink))
 
 
 def fail() -> None:
@@ -162,113 +147,104 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-STEPS = 5
-"""Old manifest, an old shard whose name no new one has, two new shards, new manifest."""
+WAYS = [(can_exchange, step) for can_exchange, steps in ((True, 2), (False, 3)) for step in range(steps)]
+"""Exchange and manifest; or old folder, new folder and manifest."""
+NEW = {"shard-00000.txt": "new", "shard-00001.txt": "new"}
 
 
-def check_completed(tmp_path: Path, before: dict[str, str]) -> None:
-    """Make sure that a directory with a manifest is whole, and let the commit be completed."""
-    found = read_tree(tmp_path / "out")
-    assert MANIFEST_NAME not in found or found == before or len(found) == 3
-    work = open_work(Destination(tmp_path / "out", is_directory=True), resumes=True)
-    shards = (FileReport("shard-00000.txt", 0, 3), FileReport("shard-00001.txt", 0, 3))
-    commit(work, Manifest(work.shards.folder, "text", (), shards))
+def lay_out(folder: Path) -> dict[str, str]:
+    """Make an output of an earlier run, and return its shards."""
+    write_run(folder / "out", "shard-00000.txt", "b.txt")
+    return read_tree(folder / "out")
+
+
+def check_completed(folder: Path) -> None:
+    """Let the commit be completed by a later run."""
+    work = open_work(Destination(folder / "out", is_directory=True), resumes=True)
+    commit(work, manifest_of(work))
     work.remove()
-    found = read_tree(tmp_path / "out")
-    assert sorted(found) == [MANIFEST_NAME, "shard-00000.txt", "shard-00001.txt"]
-    assert found["shard-00000.txt"] == found["shard-00001.txt"] == "new"
-    assert os.listdir(tmp_path) == ["out"]
+    assert read_tree(folder / "out") == NEW
+    assert sorted(os.listdir(folder)) == ["out", "out.recshuf.json"]
+    manifest = Manifest.read(folder / "out")
+    assert manifest
+    assert not manifest.compare_files()
 
 
-@pytest.mark.parametrize("step", range(STEPS))
+@pytest.mark.parametrize(("can_exchange", "step"), WAYS)
 @pytest.mark.parametrize(
     ("strike", "late", "error"),
     [(fail, False, OutputError), (interrupt, False, KeyboardInterrupt), (interrupt, True, KeyboardInterrupt)],
 )
-def test_a_commit_that_fails_midway_is_completed(
-    tmp_path: Path, step: int, strike: Callable[[], None], late: bool, error: type[BaseException]
+def test_a_commit_that_fails_leaves_a_whole_folder_and_is_completed(
+    tmp_path: Path,
+    can_exchange: bool,
+    step: int,
+    strike: Callable[[], None],
+    late: bool,
+    error: type[BaseException],
 ):
-    write_run(tmp_path / "out", "shard-00000.txt", "b.txt")
-    before = read_tree(tmp_path / "out")
+    before = lay_out(tmp_path)
     work = stage(Destination(tmp_path / "out", is_directory=True))
     work.journal.note({"piles": None})
-    assert not work.journal.is_resumable
+    work.journal.note({"shard": 0})
     with pytest.MonkeyPatch.context() as patch:
-        strike_at(patch, step, strike, late=late)
+        strike_at(patch, step, strike, late=late, can_exchange=can_exchange)
         with pytest.raises(error):
             commit(work, manifest_of(work))
-        assert work.journal.is_resumable, "whatever was finished before"
-        work.release()
-        patch.undo()
-        patch.setattr(commit_module, "exchange", refuse_exchange)
-        check_completed(tmp_path, before)
+    if (can_exchange, step, late) != (False, 0, True):  # the old folder has just been moved
+        assert read_tree(tmp_path / "out") in (before, NEW)
+    work.release()
+    check_completed(tmp_path)
 
 
-@pytest.mark.parametrize("step", range(STEPS))
-def test_a_commit_that_died_midway_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int):
-    write_run(tmp_path / "out", "shard-00000.txt", "b.txt")
-    before = read_tree(tmp_path / "out")
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(("can_exchange", "step"), WAYS)
+def test_a_commit_that_died_is_completed(tmp_path: Path, can_exchange: bool, step: int, late: bool):
+    before = lay_out(tmp_path)
     destination = Destination(tmp_path / "out", is_directory=True)
     leave_finished(destination)
     child = os.fork()
     if not child:
         work = open_work(destination, resumes=True)
-        strike_at(pytest.MonkeyPatch(), step, lambda: os._exit(7))
+        strike_at(pytest.MonkeyPatch(), step, lambda: os._exit(7), late=late, can_exchange=can_exchange)
         commit(work, manifest_of(work))
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    monkeypatch.setattr(commit_module, "exchange", refuse_exchange)
-    check_completed(tmp_path, before)
+    assert read_tree(tmp_path / "out") in (before, NEW, *([{}] if not can_exchange else []))
+    check_completed(tmp_path)
 
 
-def test_a_commit_that_was_undone_in_part_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """As version 0.1.0 left it: what was replaced lies in the work folder."""
-    monkeypatch.setattr(commit_module, "exchange", refuse_exchange)
-    write_run(tmp_path / "out", "shard-00000.txt", "b.txt")
-    work = leave_finished(Destination(tmp_path / "out", is_directory=True))
-    (work.path / "old").mkdir()
-    for name in (MANIFEST_NAME, "b.txt"):
-        (tmp_path / "out" / name).rename(work.path / "old" / name)
-    for entry in (
-        {"commit": [0, 0]},
-        {"moving": [MANIFEST_NAME, "b.txt", "shard-00000.txt"]},
-        {"moved": False},
-    ):
-        work.journal.append(entry)
-    check_completed(tmp_path, {})
+def die_before_the_manifest(destination: Destination) -> None:
+    """Leave the new folder beside the old manifest, as a run that was killed between the two."""
+    work = leave_finished(destination)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(work.shards), "place_manifest", lambda _: interrupt())
+        with pytest.raises(KeyboardInterrupt):
+            commit(work, manifest_of(work))
 
 
-def test_a_directory_filled_file_by_file_is_known_to_be_complete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(commit_module, "exchange", refuse_exchange)
-    write_run(tmp_path / "out", "b.txt")
+def test_a_folder_whose_manifest_is_still_to_come_is_told(tmp_path: Path):
+    lay_out(tmp_path)
     destination = Destination(tmp_path / "out", is_directory=True)
-    work = stage(destination)
-    work.journal.note({"piles": None})
-    commit(work, manifest_of(work))
-    after = read_tree(tmp_path / "out")
-    work.release()
-    again = open_work(destination, resumes=True)
-    assert again.shards.are_committed
-    commit(again, None)
-    again.release()
+    die_before_the_manifest(destination)
+    manifest = Manifest.read(tmp_path / "out")
+    assert manifest
+    assert "b.txt: is missing" in " ".join(manifest.compare_files())
+    with pytest.raises(OutputError, match=r"unfinished run left .*; give --resume"):
+        destination.check(overwrite=True)
+
+
+def test_a_new_run_places_the_manifest_of_one_that_died_before_it(tmp_path: Path):
+    lay_out(tmp_path)
+    destination = Destination(tmp_path / "out", is_directory=True)
+    die_before_the_manifest(destination)
     heard: list[str] = []
     enter_work(destination, heard.append).remove()
     assert "put everything in place" in heard[0]
-    assert read_tree(tmp_path / "out") == after
-
-
-def test_a_folder_that_a_manifest_names_is_no_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(commit_module, "exchange", refuse_exchange)
-    write_run(tmp_path / "out", "b.txt")
-    (tmp_path / "out" / "b.txt").unlink()
-    (tmp_path / "out" / "b.txt").mkdir()
-    (tmp_path / "out" / "b.txt" / "precious").touch()
-    work = stage(Destination(tmp_path / "out", is_directory=True))
-    commit(work, manifest_of(work))
-    work.remove()
-    assert (tmp_path / "out" / "b.txt" / "precious").exists()
+    manifest = Manifest.read(tmp_path / "out")
+    assert manifest
+    assert not manifest.compare_files()
+    destination.check(overwrite=True)
 
 
 @pytest.mark.parametrize("name", ["../victim.txt", "{folder}/victim.txt", "..", ""])
@@ -278,9 +254,9 @@ def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path, name: str):
     out = tmp_path / "out"
     named = name.format(folder=tmp_path)
     write_run(out)
-    manifest = json.loads((out / MANIFEST_NAME).read_text())
+    manifest = json.loads(manifest_path(out).read_text())
     manifest["shards"] = [{"name": named, "records": 1, "bytes": 8}]
-    (out / MANIFEST_NAME).write_text(json.dumps(manifest))
+    manifest_path(out).write_text(json.dumps(manifest))
     work = stage(Destination(out, is_directory=True))
     try:
         Destination(out, is_directory=True).check(overwrite=True)

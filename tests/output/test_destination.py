@@ -8,7 +8,7 @@ import pytest
 
 from recshuf.errors import OutputError
 from recshuf.output.destination import Destination
-from recshuf.output.manifest import MANIFEST_NAME
+from recshuf.output.manifest import manifest_path
 from tests.support.output_tools import write_run
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def test_a_directory_without_a_manifest_is_never_replaced(tmp_path: Path):
     "content", ["", "[]", "{}", '{"shards": 1}', '{"shards": [{}]}', "\xff", '{"shards": [1]}']
 )
 def test_a_manifest_of_something_else_is_an_error(tmp_path: Path, content: str):
-    (tmp_path / MANIFEST_NAME).write_text(content, encoding="latin-1")
+    manifest_path(tmp_path).write_text(content, encoding="latin-1")
     with pytest.raises(OutputError, match="manifest"):
         Destination(tmp_path, is_directory=True).check(overwrite=True)
 
@@ -74,3 +74,27 @@ def test_a_file_is_no_directory_and_a_folder_must_exist(tmp_path: Path):
         Destination(tmp_path / "file", is_directory=True).check(overwrite=True)
     with pytest.raises(OutputError, match="no such directory"):
         Destination(tmp_path / "none" / "x.txt", is_directory=False).check(overwrite=False)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_mount_point_is_refused_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
+):
+    """As a container's volume."""
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(type(tmp_path), "is_mount", lambda path: path.name == "out")
+    with pytest.raises(OutputError, match=r"give a directory inside it, such as .*/out/shuffled/"):
+        Destination(tmp_path / "out", is_directory=True).check(overwrite=overwrite)
+    Destination(tmp_path / "out" / "shuffled", is_directory=True).check(overwrite=overwrite)
+
+
+def test_a_file_named_like_the_manifest_is_never_replaced(tmp_path: Path):
+    manifest_path(tmp_path / "new").write_text("precious")
+    with pytest.raises(OutputError, match=r"new\.recshuf\.json: is not a manifest"):
+        Destination(tmp_path / "new", is_directory=True).check(overwrite=False)
+
+
+def test_the_manifest_of_a_folder_that_is_gone_may_be_replaced(tmp_path: Path):
+    write_run(tmp_path / "run", "a.txt")
+    (tmp_path / "run" / "a.txt").unlink()
+    Destination(tmp_path / "run", is_directory=True).check(overwrite=False)

@@ -9,14 +9,15 @@ import pyarrow as pa
 import pytest
 
 from recshuf.job.report import FileReport
-from recshuf.output.manifest import MANIFEST_NAME, Manifest
+from recshuf.output.checksum import find_checksum
+from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 INPUTS = (FileReport("in/\udcff é.jsonl", 5, 100, 2), FileReport("standard input", 1, None))
-SHARDS = (FileReport("shard-00000.txt", 4, 70), FileReport("shard-00001.txt", 0, 0))
+SHARDS = (FileReport("shard-00000.txt", 4, 70, checksum="0a1b"), FileReport("shard-00001.txt", 0, 0))
 
 
 def make_manifest(folder: Path, **options: object) -> Manifest:
@@ -26,11 +27,10 @@ def make_manifest(folder: Path, **options: object) -> Manifest:
 
 def test_keys_are_written_in_their_order(tmp_path: Path):
     make_manifest(tmp_path).write()
-    content = (tmp_path / MANIFEST_NAME).read_bytes()
+    content = manifest_path(tmp_path).read_bytes()
     assert content.startswith(b'{\n  "recshuf": "')
     assert content.endswith(b"\n}\n")
-    assert b'"in/\xff \xc3\xa9.jsonl"' in content
-    assert list(json.loads(content.replace(b"\xff", b"")).items()) == [
+    assert list(json.loads(content).items()) == [
         ("recshuf", __version__),
         ("order", 1),
         ("seed", str(2**100)),
@@ -40,14 +40,19 @@ def test_keys_are_written_in_their_order(tmp_path: Path):
         (
             "inputs",
             [
-                {"name": "in/ é.jsonl", "records": 5, "bytes": 100},
+                {
+                    "name": "in/\ufffd é.jsonl",
+                    "name_hex": "in/\udcff é.jsonl".encode(errors="surrogateescape").hex(),
+                    "records": 5,
+                    "bytes": 100,
+                },
                 {"name": "standard input", "records": 1, "bytes": None},
             ],
         ),
         (
             "shards",
             [
-                {"name": "shard-00000.txt", "records": 4, "bytes": 70},
+                {"name": "shard-00000.txt", "records": 4, "bytes": 70, "xxh3": "0a1b"},
                 {"name": "shard-00001.txt", "records": 0, "bytes": 0},
             ],
         ),
@@ -57,7 +62,7 @@ def test_keys_are_written_in_their_order(tmp_path: Path):
 
 def test_keys_for_options_are_written_with_them(tmp_path: Path):
     make_manifest(tmp_path, added=("file", "row"), counts_quarantined=True).write()
-    content = json.loads((tmp_path / MANIFEST_NAME).read_bytes().replace(b"\xff", b""))
+    content = json.loads(manifest_path(tmp_path).read_bytes())
     assert content["provenance"] == ["file", "row"]
     assert [one["quarantined"] for one in content["inputs"]] == [2, 0]
 
@@ -80,7 +85,7 @@ def test_a_folder_without_one_has_none(tmp_path: Path):
     ["", "[]", "null", "{}", "\xff", '{"shards": 1}', '{"shards": [{}]}', '{"shards": [1]}', "[" * 100_000],
 )
 def test_what_is_none_is_one_error(tmp_path: Path, content: str):
-    (tmp_path / MANIFEST_NAME).write_text(content, encoding="latin-1")
+    manifest_path(tmp_path).write_text(content, encoding="latin-1")
     with pytest.raises(ValueError):  # noqa: PT011 - the callers word it
         Manifest.read(tmp_path)
 
@@ -88,6 +93,26 @@ def test_what_is_none_is_one_error(tmp_path: Path, content: str):
 @pytest.mark.parametrize("name", ["../a", "a/b", "..", ".", "", "a\0b", 7])
 def test_shards_are_in_the_folder(tmp_path: Path, name: object):
     content = {"to": "text", "inputs": [], "shards": [{"name": name, "records": 1, "bytes": 1}]}
-    (tmp_path / MANIFEST_NAME).write_text(json.dumps(content))
+    manifest_path(tmp_path).write_text(json.dumps(content))
     with pytest.raises(ValueError):  # noqa: PT011
         Manifest.read(tmp_path)
+
+
+def test_the_manifest_lies_beside_its_folder(tmp_path: Path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    assert manifest_path(tmp_path / "link") == tmp_path / "real.recshuf.json"
+    assert manifest_path(tmp_path / "a.b") == tmp_path / "a.b.recshuf.json"
+    longest = manifest_path(tmp_path / ("n" * 255))
+    longest.touch()
+    assert longest.parent == tmp_path
+
+
+def test_a_shard_of_the_same_size_and_other_bytes_is_named(tmp_path: Path):
+    (tmp_path / "a.txt").write_text("old")
+    manifest = Manifest(
+        tmp_path, "text", (), (FileReport("a.txt", 1, 3, checksum=find_checksum(tmp_path / "a.txt")),)
+    )
+    assert manifest.compare_files() == []
+    (tmp_path / "a.txt").write_text("new")
+    assert manifest.compare_files() == [f"{tmp_path}/a.txt: has another checksum in the manifest"]

@@ -21,6 +21,7 @@ import recshuf
 from recshuf.errors import DiskFullError, InputError, OutputError, PileError, UsageError
 from recshuf.interfaces import BadRecords
 from recshuf.output import bad_lines, quarantine
+from recshuf.output.manifest import manifest_path
 from recshuf.output.quarantine import Quarantine, check_path
 from recshuf.run import resolve
 from tests.support.bad_json import BAD
@@ -269,7 +270,7 @@ def test_bad_lines_are_set_aside_and_all_others_written(tmp_path: Path, inputs: 
     assert [one.quarantined for one in report.inputs] == [
         sum(name == str(path) for name, _, _ in bad) for path in inputs
     ]
-    manifest = json.loads((tmp_path / "out" / "recshuf.json").read_text())
+    manifest = json.loads(manifest_path(tmp_path / "out").read_text())
     assert sum(one["quarantined"] for one in manifest["inputs"]) == len(bad)
     assert sum(one["records"] for one in manifest["inputs"]) == len(bad) + len(good)
     assert manifest["records"] == len(good)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -108,14 +108,24 @@ def test_a_noted_shard_is_found_again(work: WorkFolder):
     assert not damaged
 
 
-def test_the_only_shard_of_a_run_is_synced_and_not_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    syncs, noted = Syncs(monkeypatch), []
-    monkeypatch.setattr(shards, "describe_shard", lambda number, *_: noted.append(number) or {})
+@pytest.mark.parametrize(("output", "noted"), [("out/", [0]), ("out.txt", [])])
+def test_an_output_file_is_synced_and_not_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, noted: list[int]
+):
+    synced: list[str] = []
+    found: list[int] = []
+    describe = shards.describe_shard
+
+    def note(number: int, *shard: Any) -> dict[str, Any]:
+        found.append(number)
+        return describe(number, *shard)
+
+    monkeypatch.setattr(shard_sync, "sync", lambda path: synced.append(path.name))
+    monkeypatch.setattr(shards, "describe_shard", note)
     (tmp_path / "in.txt").write_text("a\nb\nc\n")
-    for count in (1, 2):
-        recshuf.shuffle([tmp_path / "in.txt"], f"{tmp_path}/out{count}/", shards=count, workers=1)
-        assert syncs.steps.count("sync 0") == count
-        assert noted == [0, 1][: 2 * (count - 1)]
+    recshuf.shuffle([tmp_path / "in.txt"], f"{tmp_path}/{output}", workers=1)
+    assert synced == ["shard-00000.txt" if noted else "out.txt"]
+    assert found == noted
 
 
 @pytest.mark.parametrize("drop_page_cache", [False, True])

@@ -18,6 +18,7 @@ import zstandard
 
 import recshuf
 from recshuf.errors import UsageError
+from recshuf.output.manifest import manifest_path
 from recshuf.run import resolve
 from recshuf.system import page_cache
 from recshuf.system.page_cache import WriteBehind
@@ -108,6 +109,7 @@ def test_spilled_runs_give_the_bytes_of_runs_in_memory(tmp_path: Path, name: str
         reports[setting] = recshuf.shuffle(inputs, output, shards=3, seed=1, temp_dir=tmp_path, **options)
         digests[setting] = digest_tree(output)
         shutil.rmtree(output)
+        manifest_path(output).unlink()
     assert len(set(map(str, digests.values()))) == 1, digests
     assert {setting: report.spilled_bytes > 0 for setting, report in reports.items()} == {
         setting: setting != "memory" for setting in reports
@@ -199,7 +201,7 @@ def test_golden_files(tmp_path: Path, path: Path):
     recshuf.shuffle(inputs, tmp_path / "out", seed=int(golden["options"]["seed"]), **options)
     shards = {shard.name: shard.read_text().splitlines() for shard in list_shards(tmp_path / "out")}
     assert shards == golden["shards"]
-    manifest = json.loads((tmp_path / "out" / "recshuf.json").read_text())
+    manifest = json.loads(manifest_path(tmp_path / "out").read_text())
     assert {key: manifest[key] for key in golden["manifest"]} == golden["manifest"]
 
 

@@ -21,6 +21,7 @@ from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, InputSummary, ReadOptions, WriteOptions
 from recshuf.job.plan import Costs
 from recshuf.output.journal import Journal
+from recshuf.output.manifest import manifest_path
 from recshuf.records.provenance import ProvenanceDecoder
 from tests.support.format_tools import decompress_file
 from tests.support.numbered_files import make_inputs, order_of
@@ -229,7 +230,7 @@ def test_plan_and_manifest_tell_of_it(tmp_path: Path):
     assert plan.peak_memory_bytes > without.peak_memory_bytes
     for options, names in (({}, None), ({"provenance": True}, NAMES)):
         recshuf.shuffle(inputs, f"{tmp_path}/out/", overwrite=True, **options)
-        assert json.loads((tmp_path / "out/recshuf.json").read_text()).get("provenance") == names
+        assert json.loads(manifest_path(tmp_path / "out").read_text()).get("provenance") == names
 
 
 def test_provenance_costs_memory_where_batches_are_read_and_decoded():

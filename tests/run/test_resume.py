@@ -7,7 +7,6 @@ import io
 import json
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +16,7 @@ import recshuf.run.resolve as resolve
 from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.job.progress import SilentProgress
 from recshuf.output.journal import Journal, read_journal
+from recshuf.output.manifest import manifest_path
 from recshuf.output.shard_files import ShardFiles
 from recshuf.output.work_folder import WorkFolder
 from recshuf.piles.pile_set import PileSet
@@ -24,6 +24,8 @@ from tests.support.killed_runs import Killed, kill_after, run, run_and_die
 from tests.support.numbered_files import FORMATS, make_inputs
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from recshuf.job.plan import Plan
 
 COUNTS = (300, 200, 0, 250)
@@ -92,7 +94,7 @@ def test_a_continued_run_gives_the_same_bytes(tmp_path: Path, name: str, parts: 
     assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
     assert finished.isdisjoint(made)
     assert report.records == sum(COUNTS)
-    assert sorted(os.listdir(tmp_path)) == ["in", "out", "whole"]
+    assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.recshuf.json", "whole", "whole.recshuf.json"]
 
 
 @pytest.mark.parametrize("parts", range(1, 7))
@@ -162,7 +164,7 @@ def test_a_run_may_die_again_and_again(tmp_path: Path):
 def test_a_run_that_has_nothing_to_go_on_from_just_runs(tmp_path: Path):
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     run(inputs, tmp_path / "out", resume=True)
-    assert sorted(os.listdir(tmp_path)) == ["in", "out"]
+    assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.recshuf.json"]
     with pytest.raises(OutputError, match="--overwrite"):
         run(inputs, tmp_path / "out", resume=True)
 
@@ -203,10 +205,10 @@ def test_what_is_replaced_stays_until_the_run_is_through(tmp_path: Path):
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("spills", [True, False])
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
-def test_an_output_replaced_in_part_is_completed(
+def test_an_output_whose_manifest_is_missing_is_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int, spills: bool, error: BaseException
 ):
-    """Where directories cannot be exchanged, whatever else was finished."""
+    """Whatever else was finished."""
     if not spills:
         monkeypatch.undo()
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
@@ -214,39 +216,30 @@ def test_an_output_replaced_in_part_is_completed(
     run(inputs, tmp_path / "out", shards=2, seed=1)
     run(inputs, tmp_path / "whole", shards=shards)
 
-    def refuse(*_: Path) -> None:
-        raise OSError(errno.EBUSY, "is a mount point")
+    def fail(_: ShardFiles) -> None:
+        raise error
 
-    def rename(path: Path, target: Path) -> Path:
-        if target == tmp_path / "out" / "recshuf.json":
-            raise error
-        return whole(path, target)
-
-    whole = Path.rename
-    monkeypatch.setattr("recshuf.output.commit.exchange", refuse)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", rename)
+        patch.setattr(ShardFiles, "place_manifest", fail)
         with pytest.raises((OutputError, KeyboardInterrupt)) as caught:
             run(inputs, tmp_path / "out", **options)
     assert "continue with the same command and --resume" in caught.value.__notes__[0]
-    assert not (tmp_path / "out" / "recshuf.json").exists()
+    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
     run(inputs, tmp_path / "out", resume=True, **options)
     assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
-    assert sorted(os.listdir(tmp_path)) == ["in", "out", "whole"]
+    manifests = [manifest_path(tmp_path / name).read_bytes() for name in ("out", "whole")]
+    assert manifests[0] == manifests[1]
+    assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.recshuf.json", "whole", "whole.recshuf.json"]
 
 
-@pytest.mark.parametrize("is_mount", [True, False])
-def test_a_run_that_died_after_its_commit_is_complete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_mount: bool
-):
+def test_a_run_that_died_after_its_commit_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     run(inputs, tmp_path / "whole")
     run(inputs, tmp_path / "out", seed=1)
-    monkeypatch.setattr(Path, "is_mount", lambda path: is_mount and path.name == "out")
     with monkeypatch.context() as patch:
         patch.setattr(WorkFolder, "remove", WorkFolder.release)
         run(inputs, tmp_path / "out", overwrite=True)
-    folder = tmp_path / "out" / ".recshuf" if is_mount else tmp_path / ".out.recshuf"
+    folder = tmp_path / ".out.recshuf"
     assert folder.is_dir()
     report = run(inputs, tmp_path / "out", overwrite=True, resume=True)
     assert [shard.name for shard in report.shards] == [f"shard-{shard:05d}.txt" for shard in range(3)]
@@ -401,6 +394,6 @@ def test_the_manifest_is_that_of_an_undisturbed_run(tmp_path: Path):
     inputs = make_inputs(tmp_path / "in", "parquet", COUNTS)
     run_until(4, inputs, tmp_path / "out")
     run(inputs, tmp_path / "out", resume=True)
-    manifest = json.loads((tmp_path / "out" / "recshuf.json").read_text())
+    manifest = json.loads(manifest_path(tmp_path / "out").read_text())
     assert [one["records"] for one in manifest["inputs"]] == list(COUNTS)
     assert sum(one["records"] for one in manifest["shards"]) == sum(COUNTS)

@@ -59,9 +59,7 @@ def test_shards_follow_the_options(tmp_path: Path, name: str):
         shards = list_shards(tmp_path / label)
         assert [len(read_ids(shard)) for shard in shards] == sizes
         assert [number for shard in shards for number in read_ids(shard)] == expected
-        assert sorted(os.listdir(tmp_path / label)) == sorted(
-            ["recshuf.json", *(shard.name for shard in shards)]
-        )
+        assert sorted(os.listdir(tmp_path / label)) == sorted(shard.name for shard in shards)
 
 
 def test_shard_bytes_cut_lines_into_files_of_that_size(tmp_path: Path):

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import recshuf
+from recshuf.output.manifest import manifest_path
 from tests.support.numbered_files import make_inputs
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def test_the_manifest_tells_what_the_run_did(tmp_path: Path):
     inputs = make_inputs(tmp_path / "in", "parquet", [10, 20])
     report = recshuf.shuffle(inputs, f"{tmp_path}/out/", seed=2**100)
-    manifest = json.loads((tmp_path / "out" / "recshuf.json").read_text())
+    manifest = json.loads(manifest_path(tmp_path / "out").read_text())
     assert int(manifest["seed"]) == 2**100 == report.seed
     assert [(one["name"], one["records"]) for one in manifest["inputs"]] == [
         (str(path), count) for path, count in zip(inputs, [10, 20], strict=True)
@@ -43,6 +44,6 @@ def test_the_manifest_tells_types_that_people_know(tmp_path: Path):
         file["id"] = np.arange(5)
         file["image"] = np.zeros((5, 8, 3), np.float32)
     recshuf.shuffle(tmp_path / "in.h5", f"{tmp_path}/out/")
-    schema = json.loads((tmp_path / "out" / "recshuf.json").read_text())["schema"]
+    schema = json.loads(manifest_path(tmp_path / "out").read_text())["schema"]
     assert [field["type"].count("float") for field in schema] == [0, 1]
     assert schema[0]["type"] == "int64"

@@ -9,7 +9,7 @@ HDF5
     Every group, dataset, link and attribute in order of names: type, shape, chunks, the numbers of the filters, fill
     value, and the raw bytes of the values.
 The manifest
-    Everything but the version of recshuf, the sizes of files, which compression decides, and the types of fields,
+    Everything but the version of recshuf, sizes and checksums of files, which compression decides, and the types of fields,
     which are as pyarrow prints them.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-MANIFEST = "recshuf.json"
+MANIFEST = "out.recshuf.json"
 
 
 def hash_bytes(path: Path) -> str:
@@ -65,7 +65,9 @@ def hash_lines(lines: Iterator[str]) -> str:
 
 def hash_manifest(path: Path) -> str:
     def keep(values: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in values.items() if key not in ("recshuf", "bytes", "type")}
+        return {
+            key: value for key, value in values.items() if key not in ("recshuf", "bytes", "xxh3", "type")
+        }
 
     manifest = json.loads(path.read_bytes(), object_hook=keep)
     return hashlib.sha256(json.dumps(manifest).encode()).hexdigest()

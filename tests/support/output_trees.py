@@ -6,12 +6,14 @@ import json
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from recshuf.output.manifest import manifest_path
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def list_shards(folder: Path) -> list[Path]:
-    return [folder / shard["name"] for shard in json.loads((folder / "recshuf.json").read_text())["shards"]]
+    return [folder / shard["name"] for shard in json.loads(manifest_path(folder).read_text())["shards"]]
 
 
 def list_tree(folder: Path) -> dict[str, bytes]:

@@ -112,7 +112,7 @@ def test_markers_and_hidden_files_are_passed_over():
         "d/.hidden",
         "d/.git/x",
         "d/_temporary/x",
-        "d/recshuf.json",
+        "d/out.recshuf.json",
     )
     assert expand("d") == ["d/a.parquet"]
     assert expand("d/*") == ["d/a.parquet"]

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recshuf.output.manifest import manifest_path
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
@@ -135,6 +137,7 @@ class Stage:
         self.folder, self.recipe = folder, recipe
         self.inputs, self.place, self.temp = folder / "inputs", folder / "place", folder / "temp"
         self.output = self.place / recipe.output.rstrip("/")
+        self.manifest = manifest_path(self.output)
         self._old = folder.with_name(folder.name + "-old")
         self.old: State = None
         """What an earlier run wrote."""
@@ -154,6 +157,8 @@ class Stage:
         self._expect_success(run(self.arguments("-n", "50", seed=1)))
         self.old = self.state()
         self.output.rename(self._old)
+        if self.manifest.exists():
+            self.manifest.rename(manifest_path(self._old))
         ending = run(self.arguments())
         self._expect_success(ending)
         self.after = self.state()
@@ -183,24 +188,32 @@ class Stage:
         self.before = self.old if overwrites else None
         if overwrites and self._old.is_dir():
             shutil.copytree(self._old, self.output)
+            shutil.copyfile(manifest_path(self._old), self.manifest)
         elif overwrites:
             shutil.copyfile(self._old, self.output)
 
     def state(self) -> State:
-        """Return what the output holds."""
+        """Return what the output holds, and the manifest beside it."""
         if self.output.is_dir():
-            return {path.name: _digest(path) for path in sorted(self.output.iterdir())}
+            manifest = [self.manifest] if self.manifest.exists() else []
+            return {path.name: _digest(path) for path in [*sorted(self.output.iterdir()), *manifest]}
         return {"": _digest(self.output)} if self.output.exists() else None
 
     def is_whole(self) -> bool:
-        """Tell whether the output holds what it held before, or the complete new set."""
-        state = self.state()
-        is_marked = not self.recipe.exchanges and state is not None and "recshuf.json" not in state
-        return state in (self.before, self.after) or is_marked
+        """Tell whether the output holds what it held before, or the complete new set.
+
+        The manifest follows its folder; a folder that cannot be exchanged is away for a moment.
+        """
+        shards = self._shards(self.state())
+        is_away = not self.recipe.exchanges and shards is None
+        return shards in (self._shards(self.before), self._shards(self.after)) or is_away
+
+    def _shards(self, state: State) -> State:
+        return state and {name: digest for name, digest in state.items() if name != self.manifest.name}
 
     def leftovers(self) -> list[str]:
         """Return the names of what lies beside the output and in the temporary folder."""
-        found = {*self.place.iterdir(), *self.temp.iterdir()} - {self.output}
+        found = {*self.place.iterdir(), *self.temp.iterdir()} - {self.output, self.manifest}
         return sorted(str(path.relative_to(self.folder)) for path in found)
 
     def _look_at_inputs(self) -> dict[str, tuple[int, int, int]]:

@@ -2,7 +2,7 @@
 
 A crash of the machine loses what was not synced, and keeps renames in any order that syncs do not forbid. So what
 comes to lie under the output's name must be synced before it is renamed, the folder it stands in as well, the folder
-that got the name after that, and the manifest comes last or together with all the rest.
+that got the name after that, and the manifest comes last.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recshuf.output.manifest import manifest_path
 from tests.support.tally import Tally
 from tests.torture.jobs import MIDDLE, Choice, Stage, make_folder
 from tests.torture.server import PROJECT, Ending
@@ -27,7 +28,6 @@ TRACED = (
     "open,openat,creat,mkdir,mkdirat,write,pwrite64,writev,pwritev,pwritev2,ftruncate,fallocate,sendfile,"
     "fsync,fdatasync,rename,renameat,renameat2,link,linkat"
 )
-MANIFEST = "recshuf.json"
 
 _LINE = re.compile(r"^(?:\d+ +)?(\w+)\((.*)\) += (-?\d+)(?:<([^>]*)>)?")
 _DESCRIPTOR = re.compile(r"^\d+<(.*?)>(?:\(deleted\))?(?:,|$)")
@@ -88,6 +88,7 @@ class Checker:
 
     def __init__(self, output: Path) -> None:
         self.output = str(output)
+        self._manifest = str(manifest_path(output))
         self.faults: list[str] = []
         self._written: set[str] = set()
         """Files with bytes that are not synced."""
@@ -109,7 +110,7 @@ class Checker:
             self._written.add(call.paths[0])
 
     def _rename(self, old: str, new: str, *, exchanges: bool) -> None:
-        if _is_in(new, self.output):
+        if _is_in(new, self.output) or new == self._manifest:
             self._arrive(old, new)
         if not exchanges:
             self._written = {_move(path, old, new) for path in self._written}
@@ -120,7 +121,7 @@ class Checker:
         for unsynced, what in ((self._written, "bytes"), (self._changed, "names")):
             late = sorted(path for path in unsynced if _is_in(path, old))
             self.faults += [f"{path} comes to {new}, its {what} not synced" for path in late]
-        if self._arrived and Path(self._arrived[-1]).name == MANIFEST:
+        if self._arrived and self._arrived[-1] == self._manifest:
             self.faults.append(f"{new} comes after the manifest")
         self._arrived.append(new)
 

@@ -28,7 +28,7 @@ from recshuf.audit.reports.html import (
 from recshuf.audit.reports.order_pictures import draw_matching, draw_values
 from recshuf.audit.reports.text import check_notes, check_verdict, count_of, duration, plan_lines
 from recshuf.errors import UsageError
-from recshuf.output.manifest import MANIFEST_NAME
+from recshuf.output.manifest import manifest_path
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
@@ -228,10 +228,8 @@ def _tabulate_plan(done: ShuffleReport) -> Table:
 
 def _quote_manifest(job: Job) -> Iterator[Text]:
     """Yield the manifest of the output, if it has one."""
-    if job.output is not None and (path := Path(job.output, MANIFEST_NAME)).is_file():
-        yield Text(
-            "Manifest", f"{MANIFEST_NAME}, which lies beside the shards", path.read_text(encoding="utf-8")
-        )
+    if job.output is not None and (path := manifest_path(Path(job.output))).is_file():
+        yield Text("Manifest", f"{path.name}, beside the folder of shards", path.read_text(encoding="utf-8"))
 
 
 def _tabulate_files(heading: str, files: Sequence[FileReport]) -> Table:

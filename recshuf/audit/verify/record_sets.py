@@ -14,7 +14,7 @@ from recshuf.audit.verify.type_classes import is_bytes, storage_of
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats import NameRules, load_format
 from recshuf.interfaces import SupportsFields
-from recshuf.output.manifest import MANIFEST_NAME, Manifest
+from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.records.arrow_views import is_any_list
 from recshuf.system.listing import expand_inputs
 
@@ -100,7 +100,7 @@ def read_manifest(output: str) -> Manifest | None:
     InputError
         When there is one that cannot be read or understood.
     """
-    name = str(Path(output, MANIFEST_NAME))
+    name = str(manifest_path(Path(output)))
     try:
         return Manifest.read(Path(output))
     except OSError as error:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recshuf import api
+from recshuf.output.manifest import manifest_path
 from tests.support.html_pages import Reader, assert_self_contained
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def test_a_page_of_a_run_shows_plan_passes_and_order(tmp_path: Path, inputs: Pat
     }
     assert shown <= set(reader.text)
     manifest, report = (json.loads(text) for text in reader.text if text.startswith("{"))
-    assert manifest == json.loads((output / "recshuf.json").read_text(encoding="utf-8"))
+    assert manifest == json.loads(manifest_path(output).read_text(encoding="utf-8"))
     assert (report["records"], report["seed"], len(report["shards"])) == (COUNT, "5", 3)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, UsageError
+from recshuf.output.manifest import manifest_path
 from recshuf.records.reader import InputReader
 from tests.support.line_comparisons import LINES, append, write_lines
 
@@ -29,9 +30,9 @@ def make_output(folder: Path, **options: Any) -> tuple[Path, Path]:
 
 
 def edit_manifest(output: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    content = json.loads((output / "recshuf.json").read_text())
+    content = json.loads(manifest_path(output).read_text())
     change(content)
-    (output / "recshuf.json").write_text(json.dumps(content))
+    manifest_path(output).write_text(json.dumps(content))
 
 
 FILE_DAMAGES: dict[str, tuple[Callable[[Path], object], str, int, int]] = {
@@ -68,7 +69,7 @@ def test_hidden_files_and_files_of_no_format_are_not_records(tmp_path: Path):
 
 def test_a_directory_without_manifest_is_compared_by_its_files(tmp_path: Path):
     path, output = make_output(tmp_path)
-    (output / "recshuf.json").unlink()
+    manifest_path(output).unlink()
     assert recshuf.verify(path, output).is_equal
     write_lines(output / "more.txt", [b"x"])
     assert recshuf.verify(path, output).extra_places[0].name == str(output / "more.txt")
@@ -93,7 +94,7 @@ def test_an_output_among_the_inputs_is_not_an_input(tmp_path: Path):
 )  # fmt: skip
 def test_a_manifest_that_is_none_is_named(tmp_path: Path, text: str):
     path, output = make_output(tmp_path)
-    (output / "recshuf.json").write_text(text)
+    manifest_path(output).write_text(text)
     with pytest.raises(InputError, match=r"recshuf\.json: is not a manifest"):
         recshuf.verify(path, output)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FORMAT_NAMES = ("jsonl", "text", "parquet", "hdf5")
 _LINES = ("jsonl", "text")
+_SAME_BYTES = {"jsonl", "text"}  # their files may have each other's suffixes
 _BY_CONTENT = ("parquet", "hdf5", "jsonl", "text")
 _HEAD_BYTES = 64 << 10
 
@@ -201,7 +202,7 @@ def check_output(name: str, names: FormatNames, compression: str | None) -> None
         Names the suffix and what it contradicts.
     """
     kind, found = split_suffix(name).kind, name_by_output(name)
-    if found not in (None, names.name) and not {found, names.name} <= {*_LINES}:
+    if found not in (None, names.name) and not {found, names.name} <= _SAME_BYTES:
         raise UsageError(f"{name}: suffix {kind} contradicts --to {names.name}; change one of them")
     named = suffix_compression(name, names)
     if named is not None and named not in names.compressions:

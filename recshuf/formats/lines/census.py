@@ -79,6 +79,7 @@ class Census:
 
     def __init__(self, options: ReadOptions, suffixes: tuple[str, ...], sample_bytes: int) -> None:
         self._options = options
+        self._refuses_foreign = options.refuses_foreign
         self._suffixes = suffixes
         self._sampler = Sampler(options.separator, sample_bytes)
 
@@ -114,7 +115,7 @@ class Census:
         InputError
             When it is missing, unreadable, damaged, no lines, or shorter than its header.
         """
-        if self._options.refuses_foreign:
+        if self._refuses_foreign:
             check_kind(given.name, given.suffix.kind)
         if given.path is None:
             if given.stream is None:
@@ -148,7 +149,7 @@ class Census:
             return None
         if not os.access(path, os.R_OK):
             return None
-        if self._options.refuses_foreign:
+        if self._refuses_foreign:
             check_head(name, read_head(name, path, FOREIGN_HEAD_BYTES))
         file = LineFile(name, path, stamp.size, stamp.modified_ns)
         header = b"" if file.size else None
@@ -185,7 +186,7 @@ class Census:
 
     def _check_head(self, name: str, reader: ByteReader) -> ByteReader:
         """Return a reader that stands where `reader` stood, at the start, if that is not foreign."""
-        if not self._options.refuses_foreign:
+        if not self._refuses_foreign:
             return reader
         head = memoryview(bytearray(FOREIGN_HEAD_BYTES))
         taken = bytes(head[: fill(reader, head)])

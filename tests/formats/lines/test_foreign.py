@@ -5,10 +5,13 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import os
 import pickle
 import sqlite3
 import tarfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -20,7 +23,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError
-from tests.support.format_tools import OneWayReader
+from tests.support.format_tools import OneWayReader, find_open_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,6 +130,18 @@ def test_it_is_refused_inside_of_a_compressed_file(tmp_path: Path, what: str) ->
     (tmp_path / "in.txt.gz").write_bytes(gzip.compress((tmp_path / "in").read_bytes()))
     with pytest.raises(InputError, match=rf"in\.txt\.gz: begins like .*{what}"):
         recshuf.shuffle(tmp_path / "in.txt.gz", tmp_path / "out.txt")
+
+
+def test_it_is_refused_from_a_named_pipe_which_is_closed(tmp_path: Path) -> None:
+    WRITERS["NumPy array"](tmp_path / "in")
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit((tmp_path / "pipe").write_bytes, (tmp_path / "in").read_bytes())
+        with pytest.raises(InputError, match="pipe: begins like a NumPy array"):
+            recshuf.shuffle(tmp_path / "pipe", tmp_path / "out.txt")
+        with suppress(BrokenPipeError):
+            writing.result()
+    assert not find_open_files(tmp_path)
 
 
 def test_one_of_hundreds_of_files_is_found(tmp_path: Path) -> None:

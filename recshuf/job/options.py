@@ -154,7 +154,7 @@ class VerifyOptions(CheckOptions, total=False):
 class Options(CheckOptions, total=False):
     """Options of `shuffle` and `plan`, with the names of the command line. A size is a number or ``"300MB"``."""
 
-    compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, snappy or lz4. Default: from the suffix of OUTPUT, else that of the inputs.")]
+    compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, bz2, xz, lz4 or snappy. Default: from the suffix of OUTPUT, else that of the inputs.")]
     """Output compression, with or without a level: ``"zstd:9"``. Default: from the suffix of the output, else that of the inputs."""
     shards: Annotated[int | None, Option("Output", "N", "Number of shards. Default: one per input file, in a directory.", parse=int)]
     """Number of shards; their record counts differ by at most one. Default: one per input file, in a directory."""

@@ -45,7 +45,7 @@ class ConversionError(RecshufError, TypeError):
     Parameters
     ----------
     field
-        Path of the field, with dots between its parts.
+        Path of the field, with dots between its parts; empty for the records as a whole.
     problem
         What cannot be stored, in half a sentence.
     remedy
@@ -56,7 +56,8 @@ class ConversionError(RecshufError, TypeError):
         self.field = field
         self.problem = problem
         self.remedy = remedy
-        super().__init__(f"field {field!r}: {problem}" + (f"; {remedy}" if remedy else ""))
+        place = f"field {field!r}: " if field else ""
+        super().__init__(f"{place}{problem}" + (f"; {remedy}" if remedy else ""))
 
 
 class OutputError(RecshufError, OSError):

@@ -362,6 +362,8 @@ class Target(ABC):
 
     suffix: str
     """File name suffix of a shard, with its leading dot: ``.jsonl.zst``."""
+    notes: tuple[str, ...] = ()
+    """What differs from the inputs, besides the order, and users should know: a sentence each."""
 
     @abstractmethod
     def sink_bytes(self, threads: int) -> int:

@@ -73,6 +73,8 @@ class ResolvedJob:
     output: ResolvedOutput
     decoding: Decoding
     plan: Plan
+    notes: tuple[str, ...] = ()
+    """What differs in the output, besides the order."""
 
     @property
     def decoder(self) -> Decoder | None:
@@ -150,7 +152,10 @@ def resolve_job(
     inputs = _open_inputs(job, given, files)
     decoding = _choose_decoding(job, inputs, to.names.name)
     output = _choose_output(job, destination, inputs, to)
-    costs = decoding.find_costs(inputs.source, _preview_target(inputs, output, decoding).sink_bytes)
+    target = _preview_target(inputs, output, decoding)
+    for note in target.notes:
+        progress.warn(note)
+    costs = decoding.find_costs(inputs.source, target.sink_bytes)
     limits = Limits(
         job.memory_bytes,
         job.workers,
@@ -161,7 +166,7 @@ def resolve_job(
     plan = make_plan(inputs.sizes, limits, costs, output.cut, job.options["head_count"], piles)
     if _can_read_again(inputs, destination):
         decoding = decoding.infer_from_prefix(job, inputs.source)
-    return ResolvedJob(job, inputs, output, decoding, plan)
+    return ResolvedJob(job, inputs, output, decoding, plan, target.notes)
 
 
 def _list_inputs(job: Job, destination: Destination | None, progress: Progress) -> list[InputFile]:

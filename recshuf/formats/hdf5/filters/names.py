@@ -14,9 +14,30 @@ if TYPE_CHECKING:
 
 _LZ4_FILTER = 32004
 ZSTD_FILTER = 32015
+_BLOSC2_FILTER = 32026
+_LOSSLESS_FILTERS = frozenset(
+    (
+        h5z.FILTER_DEFLATE,
+        h5z.FILTER_SHUFFLE,
+        h5z.FILTER_FLETCHER32,
+        h5z.FILTER_SZIP,
+        h5z.FILTER_NBIT,
+        h5z.FILTER_LZF,
+        305,  # lzo
+        307,  # bzip2
+        32001,  # blosc
+        32003,  # snappy
+        _LZ4_FILTER,
+        32008,  # bitshuffle
+        ZSTD_FILTER,
+    )
+)
+_BLOSC2_LOSSLESS = (range(4), range(6))
+"""Values of Blosc2 that lose nothing: of its filter (none, shuffle, bitshuffle, delta), and of its codec."""
 _GZIP_LEVEL = 4
 _KEPT_FILTERS = (h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
 _KNOWN_FILTERS = {
+    h5z.FILTER_SCALEOFFSET: "scale-offset",
     305: "lzo",
     307: "bzip2",
     32001: "blosc",
@@ -24,8 +45,12 @@ _KNOWN_FILTERS = {
     32008: "bitshuffle",
     32013: "zfp",
     ZSTD_FILTER: "zstd",
-    32026: "blosc2",
-    32028: "jpeg",
+    32017: "sz",
+    32018: "fcidecomp (JPEG-LS)",
+    32019: "jpeg",
+    32024: "sz3",
+    _BLOSC2_FILTER: "blosc2",
+    32028: "sperr",
 }
 
 
@@ -51,8 +76,7 @@ def refuse_unknown_filters(plist: h5p.PropDCID, name: str, place: str) -> None:
         _load_plugins()
     for code, _, _, label in missing:
         if not h5z.filter_avail(code):
-            said = _KNOWN_FILTERS.get(code) or label.decode(errors="replace") or "unknown"
-            problem = f"the filter {said} ({code}) is not installed"
+            problem = f"the filter {_name_filter(code, label)} ({code}) is not installed"
             remedy = 'pip install "recshuf[hdf5plugin]" brings the common ones'
             raise InputError(name, problem, place=place, remedy=remedy)
 
@@ -92,12 +116,34 @@ def _add_compression(plist: h5p.PropDCID, name: str, level: int | None) -> None:
         plist.set_filter(code, h5z.FLAG_OPTIONAL, values)
 
 
-def replace_unusable_filters(plist: h5p.PropDCID) -> None:
-    """Replace by gzip the filters that can only be undone here, or that lose precision when applied again."""
-    codes = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
-    # Scale-offset rounds values by the range of their chunk, and a shuffle changes the chunks.
-    if any(code == h5z.FILTER_SCALEOFFSET or not _can_encode(code) for code in codes):
-        set_compression(plist, "gzip", None)
+def _name_filter(code: int, label: bytes) -> str:
+    return _KNOWN_FILTERS.get(code) or label.decode(errors="replace") or "unknown"
+
+
+def replace_unusable_filters(plist: h5p.PropDCID) -> str | None:
+    """Replace all compression by gzip if a filter may change values when it is applied again, or cannot be applied here.
+
+    Returns
+    -------
+        Name of the first such filter; None if there is none.
+    """
+    filters = [plist.get_filter(i) for i in range(plist.get_nfilters())]
+    found = [(code, label) for code, _, values, label in filters if not _is_usable(code, values)]
+    if not found:
+        return None
+    set_compression(plist, "gzip", None)
+    return _name_filter(*found[0])
+
+
+def _is_usable(code: int, values: tuple[int, ...]) -> bool:
+    return _is_lossless(code, values) and _can_encode(code)
+
+
+def _is_lossless(code: int, values: tuple[int, ...]) -> bool:
+    """Tell whether a filter is known to give every value back, whatever the chunks that a shuffle makes."""
+    if code == _BLOSC2_FILTER:
+        return all(value in known for value, known in zip(values[5:7], _BLOSC2_LOSSLESS, strict=False))
+    return code in _LOSSLESS_FILTERS
 
 
 def _can_encode(code: int) -> bool:

@@ -167,6 +167,19 @@ class _FixedList(Form):
         return pa.Array.from_buffers(self.arrow_type, len(raw), [None], children=[items])
 
 
+class _EmptyList(Form):
+    """Rows of an axis of length 0. Fixed-size lists of no items cannot be read back from Parquet."""
+
+    width = 0
+
+    def __init__(self, item: Form) -> None:
+        self._empty = pa.array([], item.arrow_type)
+        self.arrow_type = pa.list_(item.arrow_type)
+
+    def decode(self, raw: NDArray[np.uint8]) -> pa.Array:
+        return pa.ListArray.from_arrays(np.zeros(len(raw) + 1, np.int32), self._empty, type=self.arrow_type)
+
+
 def find_form(tid: h5t.TypeID, field: str, shape: Sequence[int] = ()) -> Form:
     """Return the table form of arrays of shape `shape` of an HDF5 type, axes from the outermost on.
 
@@ -177,7 +190,7 @@ def find_form(tid: h5t.TypeID, field: str, shape: Sequence[int] = ()) -> Form:
     """
     form = _find_plain_form(tid, field)
     for length in reversed(shape):
-        form = _FixedList(form, length)
+        form = _FixedList(form, length) if length else _EmptyList(form)
     return form
 
 

@@ -30,11 +30,14 @@ class TableEncoder:
     Raises
     ------
     ConversionError
-        When HDF5 cannot hold a field.
+        When there are no fields, or HDF5 cannot hold one.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
         self.leaves = find_encoders(schema)
+        if not self.leaves:
+            remedy = "choose another format, or name the fields with --schema"
+            raise ConversionError("", "records without a single field have no place in HDF5", remedy=remedy)
         self._names = schema.names
 
     def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -45,8 +48,6 @@ class TableEncoder:
         ConversionError
             When a value is null or cannot be represented.
         """
-        if not self.leaves and batch.num_rows:
-            raise ConversionError("", "records without a single field have no place in HDF5")
         arrays = flatten_structs(batch.columns, self._names)
         rows = [leaf.encode(array) for leaf, array in zip(self.leaves, arrays, strict=True)]
         return pa.RecordBatch.from_arrays(rows, names=["/".join(leaf.path) for leaf in self.leaves])

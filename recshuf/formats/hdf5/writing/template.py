@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import io
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
 import h5py
-from h5py import h5d, h5o, h5p, h5s, h5t
+from h5py import h5d, h5p, h5s, h5t
 
-from recshuf.formats.hdf5.file.attributes import attach_scales, copy_attributes
+from recshuf.formats.hdf5.file.attributes import attach_scales, copy_attributes, copy_values
 from recshuf.formats.hdf5.file.contents import address_of, walk_file
 from recshuf.formats.hdf5.file.dataset import find_chunk
+from recshuf.formats.hdf5.file.opening import reading
 from recshuf.formats.hdf5.filters.names import replace_unusable_filters, set_compression
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Layout:
     image: bytes
     names: tuple[str, ...]
     """Paths of the datasets in the order of the native fields."""
+    notes: tuple[str, ...] = ()
+    """What differs from the inputs, besides the order: a sentence each."""
 
 
 @contextmanager
@@ -73,26 +76,26 @@ class ImageCopier:
     """Leave out links, and attributes that hold references."""
     compression: tuple[str, int | None] | None = None
     """Name and level of another compression."""
+    _notes: list[str] = field(default_factory=list)
 
-    def copy(self) -> bytes:
-        """Return the image.
+    def copy(self) -> Layout:
+        """Return the image, with its datasets of the record.
 
         Raises
         ------
         InputError
-            When an attribute cannot be copied.
+            When an object cannot be copied.
         """
         ways = self._find_ways()
         with new_image(track_order=_tracks_order(self.source["/"])) as (target, result):
             self._copy_attributes("", "", target)
-            for path in self.contents.order:
-                if path in ways:
-                    ways[path](path, target)
-            for name in self.records:
-                if name not in target:
-                    self._copy_dataset(name, target)
+            paths = [path for path in self.contents.order if path in ways]
+            for path in dict.fromkeys((*paths, *self.records)):
+                with reading(self.name, repr(path)):
+                    if path in paths or path not in target:
+                        ways[path](path, target)
             self._attach_scales(target)
-        return result[0]
+        return Layout(result[0], tuple(self.records), tuple(self._notes))
 
     def _find_ways(self) -> dict[str, Callable[[str, h5py.File], None]]:
         """Return the copying function of each object by path; datasets of the record come last, as they may be links."""
@@ -116,9 +119,15 @@ class ImageCopier:
         self._copy_attributes(path, path, target)
 
     def _copy_scalar(self, path: str, target: h5py.File) -> None:
-        plist = h5p.create(h5p.OBJECT_COPY)
-        plist.set_copy_object(h5o.COPY_WITHOUT_ATTR_FLAG)
-        h5o.copy(self.source.id, path.encode(), target.id, path.encode(), plist, link_plist())
+        source = self.source[path].id
+        plist = source.get_create_plist().copy()
+        if plist.get_external_count():
+            plist = h5p.create(h5p.DATASET_CREATE)
+        # HDF5's own copy tracks times if its source does, and then holds the time of the run.
+        plist.set_obj_track_times(False)
+        tid, space = source.get_type().copy(), source.get_space()
+        copy = h5d.create(target.id, path.encode(), tid, space, plist, link_plist())
+        copy_values(source, copy, tid, space)
         self._copy_attributes(path, path, target)
 
     def _copy_soft_link(self, path: str, target: h5py.File) -> None:
@@ -130,8 +139,16 @@ class ImageCopier:
     def _copy_dataset(self, name: str, target: h5py.File) -> None:
         path = self.records[name]
         dataset = self.source[path].id
-        plist = _shard_plist(dataset, self.row_count, self.compression)
         space = h5s.create_simple((0, *dataset.shape[1:]), _find_most(dataset))
+        plist = _shard_plist(dataset, self.row_count)
+        replaced = replace_unusable_filters(plist)
+        if self.compression is not None:
+            set_compression(plist, *self.compression)
+        elif replaced is not None:
+            self._notes.append(
+                f"{self.name}: dataset {path!r}: gzip replaces the filter {replaced}, which may change values when it is "
+                "applied again"
+            )
         h5d.create(target.id, name.encode(), dataset.get_type().copy(), space, plist, link_plist())
         self._copy_attributes(path, name, target)
 
@@ -148,21 +165,16 @@ def recompress_image(layout: Layout, compression: str, level: int | None) -> Lay
         records = {name: name for name in layout.names}
         contents = walk_file(source, "image")
         copier = ImageCopier(source, "image", contents, records, 1, compression=(compression, level))
-        return Layout(copier.copy(), layout.names)
+        return copier.copy()
 
 
-def _shard_plist(
-    dataset: h5d.DatasetID, row_count: int, compression: tuple[str, int | None] | None
-) -> h5p.PropDCID:
+def _shard_plist(dataset: h5d.DatasetID, row_count: int) -> h5p.PropDCID:
     """Return the creation properties of a dataset of a shard, given its model."""
     plist = dataset.get_create_plist().copy()
     plist.set_chunk(_shard_chunk(dataset, row_count))
     plist.set_alloc_time(h5d.ALLOC_TIME_INCR)
     plist.set_fill_time(h5d.FILL_TIME_IFSET)
     plist.set_obj_track_times(False)
-    replace_unusable_filters(plist)
-    if compression is not None:
-        set_compression(plist, *compression)
     return plist
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from h5py import h5d, h5s, h5t
 
+import recshuf
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import WriteOptions
@@ -83,7 +85,7 @@ def test_every_type_has_its_table_form(tmp_path: Path) -> None:
         "deep": pa.struct({"er": pa.struct({"x": pa.list_(pa.list_(pa.int64(), 2), 2)}), "y": pa.float64()}),
         "enum": pa.large_string(),
         "fixed": pa.large_string(),
-        "none": pa.list_(pa.float64(), 0),
+        "none": pa.list_(pa.float64()),
         "opaque": pa.binary(3),
         "ragged": pa.large_list(pa.int32()),
         "string": pa.large_string(),
@@ -224,7 +226,6 @@ COLUMNS: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
     "matrix": (pa.list_(pa.list_(pa.float32(), 3), 2), [[[1, 2, 3], [4, 5, 6]]] * 3),
     "flags": (pa.list_(pa.bool_(), 2), [[True, False], [False, False], [True, True]]),
     "opaques": (pa.list_(pa.binary(2), 1), [[b"ab"], [b"cd"], [b"ef"]]),
-    "nothing": (pa.list_(pa.int8(), 0), [[], [], []]),
     "list": (pa.large_list(pa.int32()), [[1, 2], [], [3]]),
     "bools": (pa.large_list(pa.bool_()), [[True, False], [], [True]]),
     "struct": (
@@ -408,15 +409,23 @@ def test_nul_characters_are_not_lost_in_silence(tmp_path: Path) -> None:
         write_table(path, part.to_batches(), table.schema)
 
 
-def test_a_table_without_columns_is_an_empty_file(tmp_path: Path) -> None:
-    schema = pa.schema([])
-    write_table(tmp_path / "out.h5", [], schema)
-    with h5py.File(tmp_path / "out.h5") as file:
-        assert list(file) == []
-    rows = pa.table({"x": [1, 2]}).select([]).to_batches()
-    if rows and rows[0].num_rows:
-        with pytest.raises(ConversionError):
-            write_table(tmp_path / "rows.h5", rows, schema)
+def test_a_table_without_columns_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConversionError, match=r"records without a single field have no place in HDF5; .*--schema"
+    ):
+        write_table(tmp_path / "out.h5", [], pa.schema([]))
+
+
+def test_rows_of_an_axis_of_length_0_are_empty_lists(tmp_path: Path) -> None:
+    """Parquet readers cannot take fixed-size lists of no items."""
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["x"] = np.zeros((30, 0), np.int32)
+        file["y"] = np.zeros((30, 2, 0, 3), np.float64)
+    recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.parquet", verify=True)
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.to_pydict() == {"x": [[]] * 30, "y": [[[], []]] * 30}
+    recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.jsonl", verify=True)
+    assert set((tmp_path / "out.jsonl").read_text().splitlines()) == {'{"x":[],"y":[[],[]]}'}
 
 
 def test_decimals_have_a_way_out(tmp_path: Path) -> None:

@@ -147,6 +147,8 @@ class VerifyOptions(CheckOptions, total=False):
     """Size of the sample that the output is. Default: it is no sample."""
     provenance: bool
     """Ignore the columns ``source_file`` and ``source_row`` of the output. Default: as in its manifest."""
+    nan_as_null: bool
+    """NaN and infinities of the inputs are null in the output. Default: False."""
     temp_dir: str | os.PathLike[str] | None
     """Folder for hashes that do not fit in memory. Default: ``$TMPDIR``, else ``/var/tmp``."""
 

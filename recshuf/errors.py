@@ -134,6 +134,10 @@ class ForbiddenOutputError(OutputError, PermissionError):
     errno = errno.EACCES
 
 
+class AlreadyCompleteError(OutputExistsError):
+    """An output that ``--resume`` would continue exists, and no unfinished run of it is left."""
+
+
 class DiskFullError(OutputError):
     """No space left while writing; the message names the folder and the option that moves it."""
 

@@ -16,7 +16,7 @@ from click.exceptions import Exit
 from click.shell_completion import shell_complete
 
 from recshuf.cli.commands import FAILED, commands
-from recshuf.errors import Interrupted, RecshufError, UsageError
+from recshuf.errors import AlreadyCompleteError, Interrupted, RecshufError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -170,6 +170,9 @@ def _explain_kind(error: BaseException, verbose: bool) -> int:
         case UsageError():
             say(f"error: {error}")
             return WRONG_USAGE
+        case AlreadyCompleteError():
+            say(f"{error}")
+            return 0
         case RecshufError():
             say(f"error: {error}")
         case click.ClickException():

@@ -52,6 +52,16 @@ class Destination:
         except OSError as error:
             raise write_error(error, str(self.path)) from error
 
+    def is_complete(self) -> bool:
+        """Tell whether the output exists; a directory only if its manifest fits the sizes of its shards."""
+        if not self.is_directory:
+            return self.path.is_file()
+        try:
+            manifest = Manifest.read(self.path)
+        except (OSError, ValueError):
+            return False
+        return manifest is not None and manifest.fits_sizes()
+
     def check(self, *, overwrite: bool) -> None:
         """Refuse an output that must not be written.
 

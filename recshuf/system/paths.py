@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import shutil
+import stat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,6 +50,34 @@ def refuse_url(name: str) -> None:
         f"{name}: is a URL, and only local files are read and written; copy the files with the tools of "
         f"{match[1]}, or mount the store"
     )
+
+
+def open_sole(path: Path, flags: int) -> int:
+    """Open a file that an earlier run left, or a new one with `O_CREAT`, and return its descriptor.
+
+    Raises
+    ------
+    OSError
+        When it cannot be opened, or is anything but a regular file with one name: a link may lead to a file of others,
+        and a pipe would wait for a writer.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    if not _is_sole(os.fstat(descriptor)):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is not a regular file with one name", str(path))
+    return descriptor
+
+
+def is_sole_file(path: Path) -> bool:
+    """Tell whether a path is a regular file with one name."""
+    try:
+        return _is_sole(path.lstat())
+    except OSError:
+        return False
+
+
+def _is_sole(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
 def shorten_name(name: str) -> str:

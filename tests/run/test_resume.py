@@ -13,7 +13,7 @@ import pytest
 
 import recshuf
 import recshuf.run.resolve as resolve
-from recshuf.errors import InputError, OutputError, UsageError
+from recshuf.errors import AlreadyCompleteError, InputError, OutputError, UsageError
 from recshuf.job.progress import SilentProgress
 from recshuf.output.journal import Journal, read_journal
 from recshuf.output.manifest import manifest_path
@@ -165,7 +165,7 @@ def test_a_run_that_has_nothing_to_go_on_from_just_runs(tmp_path: Path):
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     run(inputs, tmp_path / "out", resume=True)
     assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.recshuf.json"]
-    with pytest.raises(OutputError, match="overwrite=True"):
+    with pytest.raises(AlreadyCompleteError):
         run(inputs, tmp_path / "out", resume=True)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import UsageError
+from recshuf.formats.compression import check_level
 from recshuf.interfaces import ReadOptions, WriteOptions
 from recshuf.job.options import OPTIONS, Options, refuse_unknown
 from recshuf.job.plan import Cut
@@ -173,11 +174,12 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
     options["separator"] = None if separator == b"\n" else separator
     quarantine = _parse_bad_record(options["on_bad_record"])
     memory, temp_dir = options["memory"], options["temp_dir"]
+    memory_bytes = max(SMALLEST_MEMORY, available_bytes() // 2) if memory is None else _parse(memory)
     return Job(
         inputs=tuple(paths),
         output=None if output is None else parse_path("output", output),
         options=options,
-        memory_bytes=max(SMALLEST_MEMORY, available_bytes() // 2) if memory is None else _parse(memory),
+        memory_bytes=memory_bytes,
         cut=_make_cut(options),
         workers=options["workers"] or _count_cores(options),
         temp_dir=None if temp_dir is None else Path(temp_dir),
@@ -188,7 +190,10 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
             max_record_bytes=_parse(options["max_record_bytes"]),
             datasets=split_names("--datasets", options["datasets"]),
             columns=split_names("--columns", options["columns"]),
+            widens=options["widen"],
             schema=_load_schema(options["schema"]),
+            memory_bytes=memory_bytes,
+            refuses_foreign=options["format"] != "text",
             sets_bad_aside=quarantine is not None,
         ),
         write=WriteOptions(compression, level, separator, options["nan_as_null"]),
@@ -228,11 +233,13 @@ def _parse_compression(text: str | None) -> tuple[str | None, int | None]:
     if not colon:
         return name, None
     try:
-        return name, int(level)
+        number = int(level)
     except ValueError:
         raise UsageError(
             f"--compression {text!r}: {level!r} is not a level; write for example zstd:9"
         ) from None
+    check_level(name, number)
+    return name, number
 
 
 def _parse_bad_record(text: str) -> Path | None:

@@ -113,6 +113,10 @@ class CheckOptions(TypedDict, total=False):
     columns: Annotated[Names | None, Option("Input", "A,B", "Parquet: columns to keep. Default: all.",
         side="inputs", formats=("parquet",), identity=lambda job: job.read.columns and list(job.read.columns))]
     """Parquet columns to keep; a string is split at commas. Default: all."""
+    widen: Annotated[bool, Option("Input", None, "Parquet: give a column that is int64 in one input and double in another a type for both: double or decimal. A value that it does not hold exactly is an error. Default: such inputs are refused.",
+        default=False, side="inputs", formats=("parquet",), identity=lambda job: job.read.widens or None)]
+    """Give Parquet columns that are integers here, and floats or decimals there, one type: double or decimal. A value
+    that it does not hold exactly is an error. Default: False; such inputs are refused."""
     schema: Annotated[SchemaLike | None, Option("Input", "FILE", "Schema file for a conversion from JSONL or text. Default: inferred types.",
         is_path=True, side="inputs", formats=("jsonl", "text"), identity=lambda job: job.read.schema and str(job.read.schema))]
     """Schema of pyarrow, or path or content (a dict) of a schema file, for a conversion from JSONL or text. Default: inferred types."""
@@ -143,6 +147,8 @@ class VerifyOptions(CheckOptions, total=False):
     """Size of the sample that the output is. Default: it is no sample."""
     provenance: bool
     """Ignore the columns ``source_file`` and ``source_row`` of the output. Default: as in its manifest."""
+    nan_as_null: bool
+    """NaN and infinities of the inputs are null in the output. Default: False."""
     temp_dir: str | os.PathLike[str] | None
     """Folder for hashes that do not fit in memory. Default: ``$TMPDIR``, else ``/var/tmp``."""
 
@@ -150,7 +156,7 @@ class VerifyOptions(CheckOptions, total=False):
 class Options(CheckOptions, total=False):
     """Options of `shuffle` and `plan`, with the names of the command line. A size is a number or ``"300MB"``."""
 
-    compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, snappy or lz4. Default: from the suffix of OUTPUT, else that of the inputs.")]
+    compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, bz2, xz, lz4 or snappy. Default: from the suffix of OUTPUT, else that of the inputs.")]
     """Output compression, with or without a level: ``"zstd:9"``. Default: from the suffix of the output, else that of the inputs."""
     shards: Annotated[int | None, Option("Output", "N", "Number of shards. Default: one per input file, in a directory.", parse=int)]
     """Number of shards; their record counts differ by at most one. Default: one per input file, in a directory."""

@@ -34,6 +34,8 @@ class NameRules(Protocol):
         """Tell whether a file of a folder is an input; None if its name does not say."""
 
 
+_TABLES = (("_delta_log", "Delta Lake"), ("metadata/*.metadata.json", "Iceberg"), (".hoodie", "Hudi"))
+"""What the folder of a table holds, as a pattern, and the name of its format."""
 _DIGITS = re.compile(r"(\d+)")
 MANIFEST_SUFFIX = ".recshuf.json"  # files of this suffix describe outputs, and are no inputs
 _PARTITION = re.compile(r"([^=/]+)=([^/]*)")
@@ -206,6 +208,7 @@ def _list_glob(pattern: str, rules: NameRules, warn: Callable[[str], None]) -> l
             found.append(_name_file(match, root, rules.split(match)))
         elif "**" not in pattern:
             found += _list_folder(match, str(root), rules, warn)
+    _refuse_tables(pattern, {file.name.rpartition("/")[0] for file in found})
     if not found:
         raise InputError(pattern, "matches only hidden files and markers", remedy="name them one by one")
     return found
@@ -234,6 +237,7 @@ def _fixed_parts(pattern: str) -> list[str]:
 
 def _list_folder(folder: str, root: str, rules: NameRules, warn: Callable[[str], None]) -> list[InputFile]:
     paths, circles = _walk(folder)
+    _refuse_tables(folder, {folder, *(path.rpartition("/")[0] for path in paths)})
     paths.sort(key=natural_key)
     for link in circles:
         warn(f"{link}: passed over, as it leads back to a folder above it")
@@ -261,6 +265,19 @@ def _list_folder(folder: str, root: str, rules: NameRules, warn: Callable[[str],
         for path, suffix, verdict in zip(paths, suffixes, verdicts, strict=True)
         if verdict is wanted
     ]
+
+
+def _refuse_tables(pattern: str, folders: Iterable[str]) -> None:
+    """Refuse files in the folder of a table, or below it: its log says which files and rows are still in the table."""
+    paths = {Path(os.path.abspath(folder)) for folder in folders}  # noqa: PTH100 - follows no links
+    for folder in sorted(paths.union(*(path.parents for path in paths))):
+        for marker, kind in _TABLES:
+            if next(folder.glob(marker), None) is not None:
+                raise InputError(
+                    pattern,
+                    f"has files of the {kind} table {str(folder)!r}, which also hold rows that were removed",
+                    remedy=f"export the rows with a reader of {kind}, or name the files one by one",
+                )
 
 
 def _walk(folder: str) -> tuple[list[str], list[str]]:

@@ -33,25 +33,6 @@ def real_path(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.realpath(path))  # Path.resolve fails on such links before Python 3.13
 
 
-def refuse_url(name: str) -> None:
-    """Refuse a URL in place of a path.
-
-    Raises
-    ------
-    UsageError
-        Says what to do.
-    """
-    match = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", name)
-    if match is None or Path(f"{match[1]}:").exists():
-        return
-    if match[1].lower() == "file":
-        raise UsageError(f"{name}: is a URL; give the path in it")
-    raise UsageError(
-        f"{name}: is a URL, and only local files are read and written; copy the files with the tools of "
-        f"{match[1]}, or mount the store"
-    )
-
-
 def open_sole(path: Path, flags: int) -> int:
     """Open a file that an earlier run left, or a new one with `O_CREAT`, and return its descriptor.
 
@@ -78,6 +59,25 @@ def is_sole_file(path: Path) -> bool:
 
 def _is_sole(status: os.stat_result) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+
+
+def refuse_url(name: str) -> None:
+    """Refuse a URL in place of a path.
+
+    Raises
+    ------
+    UsageError
+        Says what to do.
+    """
+    match = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", name)
+    if match is None or Path(f"{match[1]}:").exists():
+        return
+    if match[1].lower() == "file":
+        raise UsageError(f"{name}: is a URL; give the path in it")
+    raise UsageError(
+        f"{name}: is a URL, and only local files are read and written; copy the files with the tools of "
+        f"{match[1]}, or mount the store"
+    )
 
 
 def shorten_name(name: str) -> str:

@@ -15,13 +15,13 @@ from recshuf.run.compatibility import check_options
 FORMATS = ("jsonl", "text", "parquet", "hdf5")
 PAIRS = [(given, to) for given in FORMATS for to in FORMATS]
 FITTING = {
-    "separator": ("|", "separator and zero_terminated=True: for records of text only", lambda given, to: "text" in (given, to)),
-    "zero_terminated": (True, "separator and zero_terminated=True: for records of text", lambda given, to: "text" in (given, to)),
-    "header": (1, "header: for inputs of text only", lambda given, _: given == "text"),
-    "datasets": ("a", "datasets: for inputs of hdf5 only", lambda given, _: given == "hdf5"),
-    "columns": ("a", "columns: for inputs of parquet only", lambda given, _: given == "parquet"),
-    "nan_as_null": (True, "nan_as_null=True: ", lambda given, to: to == "jsonl" != given),
-    "provenance": (True, "provenance=True: ", lambda given, to: to != "text" and (given, to) != ("hdf5", "hdf5")),
+    "separator": ("|", "--separator and -z: for records of text only", lambda given, to: "text" in (given, to)),
+    "zero_terminated": (True, "--separator and -z: for records of text", lambda given, to: "text" in (given, to)),
+    "header": (1, "--header: for inputs of text only", lambda given, _: given == "text"),
+    "datasets": ("a", "--datasets: for inputs of hdf5 only", lambda given, _: given == "hdf5"),
+    "columns": ("a", "--columns: for inputs of parquet only", lambda given, _: given == "parquet"),
+    "nan_as_null": (True, "--nan-as-null: ", lambda given, to: to == "jsonl" != given),
+    "provenance": (True, "--provenance: ", lambda given, to: to != "text" and (given, to) != ("hdf5", "hdf5")),
 }  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def test_nan_as_null_is_for_conversions_to_jsonl():
         ("parquet", "hdf5", "for output of jsonl only"),
         ("jsonl", "jsonl", "jsonl to jsonl is no conversion"),
     ):
-        with pytest.raises(UsageError, match=f"nan_as_null=True: {reason}"):
+        with pytest.raises(UsageError, match=f"--nan-as-null: {reason}"):
             check_options(make_job("in", "out", {"nan_as_null": True}), given, to)
 
 
@@ -58,5 +58,5 @@ def test_a_schema_is_for_conversions_from_lines(given: str, to: str):
     if given in ("jsonl", "text") and to != given:
         check_options(job, given, to)
     else:
-        with pytest.raises(UsageError, match="schema: "):
+        with pytest.raises(UsageError, match="--schema: "):
             check_options(job, given, to)

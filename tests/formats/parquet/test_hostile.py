@@ -192,7 +192,7 @@ def test_a_page_beyond_the_memory_limit_is_refused_before_it_is_unpacked(tmp_pat
     with Server(seconds=60, memory_bytes=1 * GB) as child:
         line = refusal(child.run([*inputs, "-o", "out/", "--memory", "300MB"], tmp_path), tmp_path)
     assert f"in.parquet: row group {len(sizes) - 1}: its pages unpack to 4.29 GB of memory" in line
-    assert "raise memory" in line
+    assert "raise --memory" in line
 
 
 def test_large_pages_are_planned_for(tmp_path: Path) -> None:

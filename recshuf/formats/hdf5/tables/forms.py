@@ -167,6 +167,20 @@ class _FixedList(Form):
         return pa.Array.from_buffers(self.arrow_type, len(raw), [None], children=[items])
 
 
+class _EmptyList(Form):
+    """Rows with an axis of length 0: lists of variable length, as Parquet has no fixed-size lists of length 0."""
+
+    width = 0
+
+    def __init__(self, item: Form) -> None:
+        self.arrow_type = pa.large_list(item.arrow_type)
+
+    def decode(self, raw: NDArray[np.uint8]) -> pa.Array:
+        return pa.LargeListArray.from_arrays(
+            np.zeros(len(raw) + 1, np.int64), pa.array([], self.arrow_type.value_type)
+        )
+
+
 def find_form(tid: h5t.TypeID, field: str, shape: Sequence[int] = ()) -> Form:
     """Return the table form of arrays of shape `shape` of an HDF5 type, axes from the outermost on.
 
@@ -177,7 +191,7 @@ def find_form(tid: h5t.TypeID, field: str, shape: Sequence[int] = ()) -> Form:
     """
     form = _find_plain_form(tid, field)
     for length in reversed(shape):
-        form = _FixedList(form, length)
+        form = _FixedList(form, length) if length else _EmptyList(form)
     return form
 
 

@@ -35,6 +35,8 @@ class TableEncoder:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.leaves = find_encoders(schema)
+        if not self.leaves:
+            raise ConversionError("", "records without a single field have no place in HDF5")
         self._names = schema.names
 
     def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -45,8 +47,6 @@ class TableEncoder:
         ConversionError
             When a value is null or cannot be represented.
         """
-        if not self.leaves and batch.num_rows:
-            raise ConversionError("", "records without a single field have no place in HDF5")
         arrays = flatten_structs(batch.columns, self._names)
         rows = [leaf.encode(array) for leaf, array in zip(self.leaves, arrays, strict=True)]
         return pa.RecordBatch.from_arrays(rows, names=["/".join(leaf.path) for leaf in self.leaves])

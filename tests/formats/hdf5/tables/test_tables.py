@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 import pyarrow as pa
+import pyarrow.json
+import pyarrow.parquet as pq
 import pytest
 from h5py import h5d, h5s, h5t
 
+import recshuf
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import WriteOptions
@@ -83,7 +86,7 @@ def test_every_type_has_its_table_form(tmp_path: Path) -> None:
         "deep": pa.struct({"er": pa.struct({"x": pa.list_(pa.list_(pa.int64(), 2), 2)}), "y": pa.float64()}),
         "enum": pa.large_string(),
         "fixed": pa.large_string(),
-        "none": pa.list_(pa.float64(), 0),
+        "none": pa.large_list(pa.float64()),
         "opaque": pa.binary(3),
         "ragged": pa.large_list(pa.int32()),
         "string": pa.large_string(),
@@ -224,7 +227,6 @@ COLUMNS: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
     "matrix": (pa.list_(pa.list_(pa.float32(), 3), 2), [[[1, 2, 3], [4, 5, 6]]] * 3),
     "flags": (pa.list_(pa.bool_(), 2), [[True, False], [False, False], [True, True]]),
     "opaques": (pa.list_(pa.binary(2), 1), [[b"ab"], [b"cd"], [b"ef"]]),
-    "nothing": (pa.list_(pa.int8(), 0), [[], [], []]),
     "list": (pa.large_list(pa.int32()), [[1, 2], [], [3]]),
     "bools": (pa.large_list(pa.bool_()), [[True, False], [], [True]]),
     "struct": (
@@ -408,15 +410,32 @@ def test_nul_characters_are_not_lost_in_silence(tmp_path: Path) -> None:
         write_table(path, part.to_batches(), table.schema)
 
 
-def test_a_table_without_columns_is_an_empty_file(tmp_path: Path) -> None:
-    schema = pa.schema([])
-    write_table(tmp_path / "out.h5", [], schema)
+def test_a_table_without_columns_is_refused() -> None:
+    with pytest.raises(ConversionError, match="without a single field"):
+        FORMAT.open_target(pa.schema([]), None, WriteOptions())
+
+
+def test_fixed_lists_of_length_zero_become_an_axis_of_length_zero(tmp_path: Path) -> None:
+    table = pa.table({"x": pa.array([[], [], []], pa.list_(pa.int8(), 0))})
+    write_table(tmp_path / "out.h5", table.to_batches(), table.schema)
     with h5py.File(tmp_path / "out.h5") as file:
-        assert list(file) == []
-    rows = pa.table({"x": [1, 2]}).select([]).to_batches()
-    if rows and rows[0].num_rows:
-        with pytest.raises(ConversionError):
-            write_table(tmp_path / "rows.h5", rows, schema)
+        assert file["x"].shape == (3, 0)
+    assert decode_file(tmp_path / "out.h5")["x"].to_pylist() == [[], [], []]
+
+
+@pytest.mark.parametrize("row_shape", [(0,), (2, 0), (0, 3), (2, 0, 3)])
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_readers_take_rows_with_an_axis_of_length_zero(
+    tmp_path: Path, suffix: str, row_shape: tuple[int, ...]
+) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["x"] = np.zeros((30, *row_shape), "i4")
+        file["id"] = np.arange(30)
+    out = tmp_path / f"out.{suffix}"
+    recshuf.shuffle(tmp_path / "in.h5", out, seed=1, verify=True)
+    rows = pq.read_table(out) if suffix == "parquet" else pa.json.read_json(out)
+    assert sorted(rows["id"].to_pylist()) == list(range(30))
+    assert rows["x"].to_pylist() == np.zeros((30, *row_shape), "i4").tolist()
 
 
 def test_decimals_have_a_way_out(tmp_path: Path) -> None:

@@ -112,7 +112,8 @@ class ChunkReader:
         try:
             with phil:  # h5py before 3.16 does not accept it here
                 mask, stored = self._dataset.read_direct_chunk(offset)
-        except (RuntimeError, OSError, ValueError):  # never written, so all fill value, or out of range
+        # Never written, so all fill value, or out of range. Without a single chunk, h5py asks for all memory.
+        except (RuntimeError, OSError, ValueError, MemoryError):
             return None
         chunk = self._pipeline.decode(stored, mask)
         if self._keeps and chunk is not None:

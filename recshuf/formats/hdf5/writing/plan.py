@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import h5py
 import numpy as np
+from h5py import h5d
 
 from recshuf.formats.hdf5.file.dataset import Column, find_chunk, read_column, select_rows
 from recshuf.formats.hdf5.file.types import Kind
@@ -15,8 +16,6 @@ from recshuf.formats.hdf5.filters.pipeline import Pipeline, find_pipeline
 from recshuf.formats.hdf5.writing.writers import task_bytes
 
 if TYPE_CHECKING:
-    from h5py import h5d
-
     from recshuf.formats.hdf5.writing.template import Layout
 
 _STEP_BYTES = 4 << 20
@@ -109,7 +108,9 @@ def _plan_dataset(dataset: h5d.DatasetID, name: str) -> DatasetPlan:
 
 
 def _read_fill(dataset: h5d.DatasetID, column: Column) -> bytes:
-    """Return an element that was never written, of an empty dataset."""
+    """Return an element that was never written, of an empty dataset: zeros if its fill value is undefined."""
+    if dataset.get_create_plist().fill_value_defined() == h5d.FILL_VALUE_UNDEFINED:
+        return bytes(column.tid.get_size())
     dataset.set_extent((1, *column.row_shape))
     in_memory, in_file = select_rows(dataset, 0, 1, tuple(1 for _ in column.row_shape))
     element = np.zeros(column.tid.get_size(), np.uint8)

@@ -362,6 +362,8 @@ class Target(ABC):
 
     suffix: str
     """File name suffix of a shard, with its leading dot: ``.jsonl.zst``."""
+    changes: tuple[str, ...] = ()
+    """What shards change of the form of the inputs, a sentence each; shown as warnings and in the manifest."""
 
     @abstractmethod
     def sink_bytes(self, threads: int) -> int:

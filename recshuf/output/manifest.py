@@ -49,6 +49,8 @@ class Manifest:
     """Schema of the records, in table form if there is one."""
     counts_quarantined: bool = False
     """Whether to write the number of quarantined records of each input."""
+    changes: tuple[str, ...] = ()
+    """What the shards change of the form of the inputs, a sentence each."""
 
     @property
     def path(self) -> Path:
@@ -101,7 +103,9 @@ class Manifest:
                 {"name": one.name, "type": str(one.type), "nullable": one.nullable}
                 for one in self.schema or ()
             ],
-        } | ({"provenance": list(self.added)} if self.added else {})
+        }
+        content |= {"provenance": list(self.added)} if self.added else {}
+        content |= {"changes": list(self.changes)} if self.changes else {}
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
         self.path.write_text(text, encoding="utf-8")
         sync(self.path)

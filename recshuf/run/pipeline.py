@@ -139,6 +139,8 @@ def _write_shards(
 ) -> None:
     progress.start("gather", bounds[-1], byte_count)
     target = resolved.open_target()
+    for change in target.changes:
+        progress.warn(change)
     finished = take_over_shards(resolved, workspace, target, bounds, progress)
     task = GatherTask(resolved.plan, bounds, finished)
     try:

@@ -103,10 +103,9 @@ def _open_first(
         else:
             drop_scalars(file, contents)
         row_count = inventory.row_count + rows_elsewhere
-        image = ImageCopier(
-            file, given.name, contents, records, row_count, lenient=datasets is not None
-        ).copy()
-    return inventory, Layout(image, tuple(records))
+        copier = ImageCopier(file, given.name, contents, records, row_count, lenient=datasets is not None)
+        layout = Layout(copier.copy(), tuple(records), tuple(copier.changes))
+    return inventory, layout
 
 
 def _check_same(first: Inventory, other: Inventory) -> None:

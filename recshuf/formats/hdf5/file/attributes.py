@@ -70,6 +70,18 @@ def _copy_attribute(source: h5a.AttrID, tid: h5t.TypeID, target: h5py.HLObject, 
         copy.write(raw, tid)
 
 
+def copy_value(source: h5d.DatasetID, target: h5d.DatasetID, tid: h5t.TypeID) -> None:
+    """Copy the value of a dataset without axes, as it is stored, to one of the same type."""
+    if holds_variable_length(tid):
+        value = np.zeros((), tid.dtype)
+        source.read(h5s.ALL, h5s.ALL, value)
+        target.write(h5s.ALL, h5s.ALL, value)
+    else:
+        raw = np.zeros(tid.get_size(), np.uint8)
+        source.read(h5s.ALL, h5s.ALL, raw, tid)
+        target.write(h5s.ALL, h5s.ALL, raw, tid)
+
+
 def attach_scales(source: h5py.Dataset, target: h5py.Dataset, copies: Mapping[int, h5py.Dataset]) -> None:
     """Attach the copied dimension scales of a dataset to its copy, if there are any.
 

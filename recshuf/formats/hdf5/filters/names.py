@@ -12,21 +12,49 @@ from recshuf.errors import InputError, UsageError
 if TYPE_CHECKING:
     from recshuf.interfaces import WriteOptions
 
+_BZIP2_FILTER = 307
+_BLOSC_FILTER = 32001
 _LZ4_FILTER = 32004
+_BITSHUFFLE_FILTER = 32008
 ZSTD_FILTER = 32015
+_BLOSC2_FILTER = 32026
 _GZIP_LEVEL = 4
 _KEPT_FILTERS = (h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
 _KNOWN_FILTERS = {
     305: "lzo",
-    307: "bzip2",
-    32001: "blosc",
+    _BZIP2_FILTER: "bzip2",
+    _BLOSC_FILTER: "blosc",
     _LZ4_FILTER: "lz4",
-    32008: "bitshuffle",
+    _BITSHUFFLE_FILTER: "bitshuffle",
     32013: "zfp",
     ZSTD_FILTER: "zstd",
-    32026: "blosc2",
-    32028: "jpeg",
+    32017: "sz",
+    32018: "fcidecomp",
+    32024: "sz3",
+    _BLOSC2_FILTER: "blosc2",
+    32028: "sperr",
+    h5z.FILTER_SCALEOFFSET: "scale-offset",
 }
+_LOSSLESS_FILTERS = frozenset(
+    {
+        h5z.FILTER_DEFLATE,
+        h5z.FILTER_SHUFFLE,
+        h5z.FILTER_FLETCHER32,
+        h5z.FILTER_SZIP,
+        h5z.FILTER_NBIT,
+        h5z.FILTER_LZF,
+        _BZIP2_FILTER,
+        _BLOSC_FILTER,
+        _LZ4_FILTER,
+        _BITSHUFFLE_FILTER,
+        ZSTD_FILTER,
+    }
+)
+"""Filters that give back the same bytes, whatever their parameters."""
+# Parameters of blosc2: the prefilter and the codec. Other prefilters cut bits, and other codecs may round.
+_BLOSC2_PREFILTER, _BLOSC2_CODEC = 5, 6
+_LOSSLESS_PREFILTERS = range(4)
+_LOSSLESS_CODECS = range(6)
 
 
 def list_compressions() -> tuple[str, ...]:
@@ -51,8 +79,7 @@ def refuse_unknown_filters(plist: h5p.PropDCID, name: str, place: str) -> None:
         _load_plugins()
     for code, _, _, label in missing:
         if not h5z.filter_avail(code):
-            said = _KNOWN_FILTERS.get(code) or label.decode(errors="replace") or "unknown"
-            problem = f"the filter {said} ({code}) is not installed"
+            problem = f"the filter {_name_filter(code, label)} ({code}) is not installed"
             remedy = 'pip install "recshuf[hdf5plugin]" brings the common ones'
             raise InputError(name, problem, place=place, remedy=remedy)
 
@@ -92,12 +119,27 @@ def _add_compression(plist: h5p.PropDCID, name: str, level: int | None) -> None:
         plist.set_filter(code, h5z.FLAG_OPTIONAL, values)
 
 
-def replace_unusable_filters(plist: h5p.PropDCID) -> None:
-    """Replace by gzip the filters that can only be undone here, or that lose precision when applied again."""
-    codes = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
-    # Scale-offset rounds values by the range of their chunk, and a shuffle changes the chunks.
-    if any(code == h5z.FILTER_SCALEOFFSET or not _can_encode(code) for code in codes):
-        set_compression(plist, "gzip", None)
+def find_unusable_filter(plist: h5p.PropDCID) -> str | None:
+    """Return the name of a filter that cannot be applied again without risk, or None.
+
+    Its values may be rounded once more, as by scale-offset and ZFP, or this installation can only undo it.
+    """
+    filters = [plist.get_filter(i) for i in range(plist.get_nfilters())]
+    for code, _, values, label in filters:
+        if not _is_lossless(code, values) or not _can_encode(code):
+            return f"{_name_filter(code, label)} ({code})"
+    return None
+
+
+def _is_lossless(code: int, values: tuple[int, ...]) -> bool:
+    if code != _BLOSC2_FILTER:
+        return code in _LOSSLESS_FILTERS
+    prefilter, codec = (*values, *[0] * 7)[_BLOSC2_PREFILTER : _BLOSC2_CODEC + 1]
+    return prefilter in _LOSSLESS_PREFILTERS and codec in _LOSSLESS_CODECS
+
+
+def _name_filter(code: int, label: bytes) -> str:
+    return _KNOWN_FILTERS.get(code) or label.decode(errors="replace") or "unknown"
 
 
 def _can_encode(code: int) -> bool:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import io
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
 import h5py
-from h5py import h5d, h5o, h5p, h5s, h5t
+from h5py import h5d, h5g, h5p, h5s, h5t
 
-from recshuf.formats.hdf5.file.attributes import attach_scales, copy_attributes
-from recshuf.formats.hdf5.file.contents import address_of, walk_file
+from recshuf.formats.hdf5.file.attributes import attach_scales, copy_attributes, copy_value
+from recshuf.formats.hdf5.file.contents import address_of, find_address, walk_file
 from recshuf.formats.hdf5.file.dataset import find_chunk
-from recshuf.formats.hdf5.filters.names import replace_unusable_filters, set_compression
+from recshuf.formats.hdf5.file.opening import reading
+from recshuf.formats.hdf5.filters.names import find_unusable_filter, set_compression
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +39,8 @@ class Layout:
     image: bytes
     names: tuple[str, ...]
     """Paths of the datasets in the order of the native fields."""
+    changes: tuple[str, ...] = ()
+    """What the image changes of the inputs, a sentence each."""
 
 
 @contextmanager
@@ -73,6 +76,12 @@ class ImageCopier:
     """Leave out links, and attributes that hold references."""
     compression: tuple[str, int | None] | None = None
     """Name and level of another compression."""
+    changes: list[str] = field(default_factory=list)
+    """Receives what the image changes of the source, a sentence each."""
+    _types: dict[str, h5t.TypeID] = field(default_factory=dict)
+    """Named types of the image, by their path."""
+    _holder: h5g.GroupID | None = None
+    """A group without a name that holds them until they have theirs."""
 
     def copy(self) -> bytes:
         """Return the image.
@@ -84,13 +93,16 @@ class ImageCopier:
         """
         ways = self._find_ways()
         with new_image(track_order=_tracks_order(self.source["/"])) as (target, result):
+            self._commit_types(target)
             self._copy_attributes("", "", target)
             for path in self.contents.order:
                 if path in ways:
-                    ways[path](path, target)
+                    with reading(self.name, f"object {path!r}"):
+                        ways[path](path, target)
             for name in self.records:
                 if name not in target:
-                    self._copy_dataset(name, target)
+                    with reading(self.name, f"dataset {name!r}"):
+                        self._copy_dataset(name, target)
             self._attach_scales(target)
         return result[0]
 
@@ -99,10 +111,29 @@ class ImageCopier:
         ways = dict.fromkeys(self.contents.groups, self._copy_group)
         ways |= dict.fromkeys(self.contents.types, self._copy_type)
         ways |= dict.fromkeys(self.contents.scalars, self._copy_scalar)
+        ways |= dict.fromkeys(self._list_hard_links(ways), self._copy_hard_link)
         if not self.lenient:
             ways |= dict.fromkeys(self.contents.soft_links, self._copy_soft_link)
-            ways |= dict.fromkeys(self.contents.hard_links, self._copy_hard_link)
         return ways | dict.fromkeys(self.records, self._copy_dataset)
+
+    def _list_hard_links(self, copied: Mapping[str, object]) -> list[str]:
+        """Return the other paths of objects that the image has under their first one."""
+        present = {"", *copied, *(path for name, path in self.records.items() if name == path)}
+        return [path for path, first in self.contents.hard_links.items() if first in present]
+
+    def _commit_types(self, target: h5py.File) -> None:
+        """Commit all named types before the datasets that use them; each gets its path in its turn."""
+        self._holder = h5g.create(target.id, None)
+        for index, path in enumerate(self.contents.types):
+            tid = self.source[path].id.copy()
+            tid.commit(self._holder, str(index).encode())
+            self._types[path] = tid
+
+    def _find_type(self, found: h5d.DatasetID) -> h5t.TypeID:
+        """Return the type of the copy of a dataset: the same named type, or a copy of its own."""
+        tid = found.get_type()
+        path = self.contents.addresses.get(find_address(tid)) if tid.committed() else None
+        return self._types[path] if path in self._types else tid.copy()
 
     def _copy_attributes(self, path: str, name: str, target: h5py.File) -> None:
         copy_attributes(self.source["/" + path], target["/" + name], self.name, lenient=self.lenient)
@@ -112,13 +143,17 @@ class ImageCopier:
         self._copy_attributes(path, path, target)
 
     def _copy_type(self, path: str, target: h5py.File) -> None:
-        self.source[path].id.copy().commit(target.id, path.encode(), link_plist())
+        target[path] = h5py.Datatype(self._types[path])
         self._copy_attributes(path, path, target)
 
     def _copy_scalar(self, path: str, target: h5py.File) -> None:
-        plist = h5p.create(h5p.OBJECT_COPY)
-        plist.set_copy_object(h5o.COPY_WITHOUT_ATTR_FLAG)
-        h5o.copy(self.source.id, path.encode(), target.id, path.encode(), plist, link_plist())
+        source = self.source[path].id
+        plist = source.get_create_plist().copy()
+        plist.set_obj_track_times(False)
+        tid = self._find_type(source)
+        copy = h5d.create(target.id, path.encode(), tid, h5s.create(h5s.SCALAR), plist, link_plist())
+        if source.get_storage_size():
+            copy_value(source, copy, tid)
         self._copy_attributes(path, path, target)
 
     def _copy_soft_link(self, path: str, target: h5py.File) -> None:
@@ -130,10 +165,22 @@ class ImageCopier:
     def _copy_dataset(self, name: str, target: h5py.File) -> None:
         path = self.records[name]
         dataset = self.source[path].id
-        plist = _shard_plist(dataset, self.row_count, self.compression)
+        plist = _shard_plist(dataset, self.row_count)
+        self._set_filters(plist, name)
         space = h5s.create_simple((0, *dataset.shape[1:]), _find_most(dataset))
-        h5d.create(target.id, name.encode(), dataset.get_type().copy(), space, plist, link_plist())
+        h5d.create(target.id, name.encode(), self._find_type(dataset), space, plist, link_plist())
         self._copy_attributes(path, name, target)
+
+    def _set_filters(self, plist: h5p.PropDCID, name: str) -> None:
+        unusable = find_unusable_filter(plist)
+        if self.compression is not None:
+            set_compression(plist, *self.compression)
+        elif unusable is not None:
+            set_compression(plist, "gzip", None)
+            self.changes.append(
+                f"dataset {name!r}: gzip replaces the filter {unusable}, which cannot be applied again "
+                "without loss; the values stay as they are decoded"
+            )
 
     def _attach_scales(self, target: h5py.File) -> None:
         copies = {address_of(self.source[path]): target[path] for path in self.contents.scalars}
@@ -151,18 +198,13 @@ def recompress_image(layout: Layout, compression: str, level: int | None) -> Lay
         return Layout(copier.copy(), layout.names)
 
 
-def _shard_plist(
-    dataset: h5d.DatasetID, row_count: int, compression: tuple[str, int | None] | None
-) -> h5p.PropDCID:
+def _shard_plist(dataset: h5d.DatasetID, row_count: int) -> h5p.PropDCID:
     """Return the creation properties of a dataset of a shard, given its model."""
     plist = dataset.get_create_plist().copy()
     plist.set_chunk(_shard_chunk(dataset, row_count))
     plist.set_alloc_time(h5d.ALLOC_TIME_INCR)
     plist.set_fill_time(h5d.FILL_TIME_IFSET)
     plist.set_obj_track_times(False)
-    replace_unusable_filters(plist)
-    if compression is not None:
-        set_compression(plist, *compression)
     return plist
 
 

@@ -89,6 +89,9 @@ class ReadOptions:
     """HDF5 datasets to read; None for all that have a first axis."""
     columns: tuple[str, ...] | None = None
     """Parquet columns to keep, in this order; None for all."""
+    widens: bool = False
+    """Whether Parquet columns of integers here, and of floats or decimals there, get one type. A value that it does not
+    hold exactly is an error."""
     field: str | None = None
     """Path of the only wanted field of the table form: ``a``, ``a.b``, ``a/b``; None for all. Sources may leave out
     other fields."""
@@ -96,6 +99,8 @@ class ReadOptions:
     """Table form of JSONL or text records; None to infer it."""
     drop_page_cache: bool = False
     """Drop read data from the page cache, because it cannot hold all files of the run."""
+    memory_bytes: int | None = None
+    """Memory limit of the run. None for no limit."""
     sets_bad_aside: bool = False
     """Whether decoders return lines that do not parse, instead of raising an error."""
 
@@ -362,8 +367,8 @@ class Target(ABC):
 
     suffix: str
     """File name suffix of a shard, with its leading dot: ``.jsonl.zst``."""
-    changes: tuple[str, ...] = ()
-    """What shards change of the form of the inputs, a sentence each; shown as warnings and in the manifest."""
+    notes: tuple[str, ...] = ()
+    """What differs from the inputs, besides the order, and users should know: a sentence each."""
 
     @abstractmethod
     def sink_bytes(self, threads: int) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from recshuf.errors import UsageError
-from recshuf.system.paths import real_path
+from recshuf.system.paths import real_path, refuse_url
 
 
 def check_report(report: str, output: str | None, plan: bool) -> None:
@@ -41,6 +41,7 @@ def check_html(html: str, output: str | None, plan: bool) -> None:
 
 def check_writable(option: str, name: str, output: str | None) -> None:
     """Refuse, before the run, a file whose folder is missing or whose path is the output."""
+    refuse_url(name)
     path, target = real_path(name), None if output is None else real_path(output)
     # The run may have to create the output folder first.
     if not path.parent.is_dir() and path.parent != target:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import InputError, UsageError
@@ -19,6 +20,12 @@ FORMAT_NAMES = ("jsonl", "text", "parquet", "hdf5")
 _LINES = ("jsonl", "text")
 _BY_CONTENT = ("parquet", "hdf5", "jsonl", "text")
 _HEAD_BYTES = 64 << 10
+_GLANCE_BYTES = 4 << 10
+_BLOCK_BYTES = 1 << 20
+_CONVERT = (
+    "convert it, for example with jq -c '.[]' (an array) or jq -c . (objects), or give --format jsonl to take each "
+    "line as a record"
+)
 
 
 @cache
@@ -52,8 +59,13 @@ class NameRules:
         """Return the suffixes of a file name."""
         return split_suffix(name)
 
-    def accepts(self, name: str, suffix: NameSuffix) -> bool:
-        """Tell whether a file of a folder is an input, by its name.
+    @property
+    def wanted(self) -> str:
+        """What the inputs of a folder are, in messages."""
+        return f"{self._format_name or 'readable'} files"
+
+    def accepts(self, name: str, suffix: NameSuffix) -> bool | None:
+        """Tell whether a file of a folder is an input, by its name; None if the name does not say.
 
         Raises
         ------
@@ -61,7 +73,9 @@ class NameRules:
             When its compression is not supported.
         """
         found = _name_format(name, suffix)
-        return found is not None if self._format_name is None else found == self._format_name
+        if found is None:
+            return None
+        return self._format_name is None or found == self._format_name
 
 
 def name_by_suffix(name: str) -> str | None:
@@ -110,6 +124,8 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
         name = name_by_listing(file)
         if name in _LINES:
             _check_plain(file, name)
+        if name == "jsonl":
+            _check_document(file)
         name = name or name_by_content(file)
         if first is not None and name != first[1]:
             raise InputError(
@@ -140,6 +156,42 @@ def _check_plain(file: InputFile, name: str) -> None:
         )
 
 
+def _check_document(file: InputFile) -> None:
+    """Refuse a file whose suffix says JSON Lines but that holds another form of JSON."""
+    from recshuf.formats.jsonl.documents import describe_document
+
+    if file.stamp is None:
+        return
+    head, is_whole = _look_into(file, _GLANCE_BYTES)
+    if head.lstrip().startswith(b"["):
+        head, is_whole = _look_into(file, _HEAD_BYTES)
+    found = describe_document(head, is_whole=is_whole)
+    if found is not None:
+        raise InputError(file.name, f"is {found}, and JSONL has one record in each line", remedy=_CONVERT)
+
+
+def _look_into(file: InputFile, size: int) -> tuple[bytes, bool]:
+    """Return the (decompressed) beginning of a file, at most `size` bytes, and whether the file ends with the first line of it."""
+    head = _read_head(file, size)
+    is_whole = file.stamp is not None and len(head) == file.stamp.size
+    compression = recognise_compression(head)
+    if compression != "none":
+        head = decompress_head(head, compression, size)
+        return head, is_whole and len(head) < size
+    if head.startswith(b"[{") and b"\n" not in head:
+        is_whole = _is_one_line(file)
+    return head, is_whole
+
+
+def _is_one_line(file: InputFile) -> bool:
+    with Path(file.name).open("rb") as lines:
+        while block := lines.read(_BLOCK_BYTES):
+            end = block.find(b"\n")
+            if end >= 0:
+                return not block[end:].strip() and not lines.read(_HEAD_BYTES).strip()
+    return True
+
+
 def _read_head(file: InputFile, size: int) -> bytes:
     if file.path is None:
         return b""
@@ -150,7 +202,7 @@ def _read_head(file: InputFile, size: int) -> bytes:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise InputError(file.name, f"cannot be read: {error.strerror}") from error
+        raise InputError.of_system(error, file.name, f"cannot be read: {error.strerror}") from error
 
 
 def name_by_content(file: InputFile) -> str:
@@ -169,10 +221,10 @@ def name_by_content(file: InputFile) -> str:
         head = decompress_head(head, compression, _HEAD_BYTES)
     name = next((known for known in _BY_CONTENT if load_format(known).recognises(head)), None)
     if name is None or (name == "text" and file.path.suffix == ".json"):
-        problem = (
-            "is not JSON lines" if file.path.suffix == ".json" else "is of no format that recshuf recognises"
-        )
-        raise InputError(file.name, problem, remedy="name it with --format if it is one of them")
+        if file.path.suffix == ".json":
+            raise InputError(file.name, "is not JSON lines", remedy=_CONVERT)
+        remedy = "name it with --format if it is one of them"
+        raise InputError(file.name, "is of no format that recshuf recognises", remedy=remedy)
     return name
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,7 +24,7 @@ from recshuf.output.destination import Destination
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.compatibility import check_options, check_streams
 from recshuf.run.decoding import Decoding
-from recshuf.system.listing import expand_inputs, leave_out_output, name_stdin
+from recshuf.system.listing import expand_inputs, find_pattern, leave_out_output, name_stdin
 from recshuf.system.memory import available_bytes
 
 if TYPE_CHECKING:
@@ -73,6 +75,8 @@ class ResolvedJob:
     output: ResolvedOutput
     decoding: Decoding
     plan: Plan
+    notes: tuple[str, ...] = ()
+    """What differs in the output, besides the order."""
 
     @property
     def decoder(self) -> Decoder | None:
@@ -150,7 +154,10 @@ def resolve_job(
     inputs = _open_inputs(job, given, files)
     decoding = _choose_decoding(job, inputs, to.names.name)
     output = _choose_output(job, destination, inputs, to)
-    costs = decoding.find_costs(inputs.source, _preview_target(inputs, output, decoding).sink_bytes)
+    target = _preview_target(inputs, output, decoding)
+    for note in target.notes:
+        progress.warn(note)
+    costs = decoding.find_costs(inputs.source, target.sink_bytes)
     limits = Limits(
         job.memory_bytes,
         job.workers,
@@ -161,24 +168,67 @@ def resolve_job(
     plan = make_plan(inputs.sizes, limits, costs, output.cut, job.options["head_count"], piles)
     if _can_read_again(inputs, destination):
         decoding = decoding.infer_from_prefix(job, inputs.source)
-    return ResolvedJob(job, inputs, output, decoding, plan)
+    return ResolvedJob(job, inputs, output, decoding, plan, target.notes)
 
 
 def _list_inputs(job: Job, destination: Destination | None, progress: Progress) -> list[InputFile]:
     """Return the inputs. Files of the output are left out, unless there are no others."""
     if job.reads_stdin:
         stdin = job.options.get("stdin")
-        return [InputFile("standard input", None, stdin) if stdin else name_stdin()]
+        files = [InputFile("standard input", None, stdin) if stdin else name_stdin()]
+        _refuse_own_output(job, files)
+        return files
 
     files = expand_inputs(job.inputs, NameRules(job.options["format"]), progress.warn)
+    _refuse_own_output(job, files)
+    _hint_at_directory(destination, files, progress)
     others = files if destination is None else leave_out_output(files, job.inputs, destination.path)
     passed_over = len(files) - len(others)
     if destination is None or not passed_over or not others:
+        _warn_of_next_run(job, destination, progress)
         return files
     progress.warn(
         f"{destination.path}: passed over {passed_over} of the inputs found, since this is the output"
     )
     return others
+
+
+def _refuse_own_output(job: Job, files: list[InputFile]) -> None:
+    """Refuse an input that standard output is written to, which a shell has emptied or would append to."""
+    if not job.writes_stdout or job.options.get("stdout") or sys.stdout is None:
+        return
+    try:
+        target = os.fstat(sys.stdout.fileno())
+    except OSError:
+        return  # no file of the system
+    for file in files:
+        if file.path is None or file.stamp is None or file.stamp.inode != target.st_ino:
+            continue
+        if os.path.samestat(file.path.stat(), target):
+            raise UsageError(
+                f"{file.name} is also standard output, and > empties a file before it is read; give another file"
+            )
+
+
+def _hint_at_directory(destination: Destination | None, files: list[InputFile], progress: Progress) -> None:
+    if destination is None or destination.is_directory or destination.is_stream:
+        return
+    if len(files) > 1 and not destination.path.suffix:
+        progress.warn(
+            f"{destination.path}: this is one file without a suffix; for a directory of shards, give {destination.path}/"
+        )
+
+
+def _warn_of_next_run(job: Job, destination: Destination | None, progress: Progress) -> None:
+    """Warn of an output that a later run on the same inputs would find among them."""
+    if destination is None or destination.is_stream:
+        return
+    pattern = find_pattern(job.inputs, destination.path)
+    if pattern is not None:
+        progress.warn(
+            f"{destination.path}: lies in the input {pattern}, and a later run on that reads it too; choose an "
+            "output elsewhere"
+        )
 
 
 def _choose_formats(

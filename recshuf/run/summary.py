@@ -86,7 +86,7 @@ def make_manifest(
         seed=seed,
         schema=_find_schema(resolved),
         counts_quarantined=job.quarantine is not None,
-        changes=() if resolved.decoding.converts else resolved.open_target().changes,
+        notes=resolved.notes,
     )
 
 

@@ -104,7 +104,7 @@ def read_manifest(output: str) -> Manifest | None:
     try:
         return Manifest.read(Path(output))
     except OSError as error:
-        raise InputError(name, error.strerror or str(error)) from error
+        raise InputError.of_system(error, name) from error
     except ValueError as error:
         remedy = "remove it, so that the folder is compared without one"
         raise InputError(name, "is not a manifest of recshuf", remedy=remedy) from error

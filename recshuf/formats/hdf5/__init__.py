@@ -6,8 +6,9 @@ name, other datasets with a first axis, links, and scalars and attributes with r
 chosen, objects that cannot be copied are refused.
 
 Datasets of a shard keep type, filters, fill value and chunk shape, with these exceptions: datasets without chunks get
-chunks, so that they can grow; chunks with more than 64 MiB of rows get fewer rows; gzip replaces scale-offset, which
-would round values again, and filters that this installation can only undo. The first axis is unlimited.
+chunks, so that they can grow; chunks with more than 64 MiB of rows get fewer rows; gzip replaces filters that are not
+known to be lossless, which could change values again, and those that this installation can only undo. The first axis is
+unlimited.
 
 In table form a group is a struct and an n-d row nested fixed-size lists; see `tables.forms` for the types. In
 the other direction, an attribute `arrow_type` records types that HDF5 lacks: times, dates, and binary values.

@@ -21,12 +21,13 @@ from recshuf.formats.hdf5.reading.inventory import (
 )
 from recshuf.formats.hdf5.reading.rows import RowRange, RowReader
 from recshuf.formats.hdf5.tables.decoder import TableDecoder
-from recshuf.formats.hdf5.writing.template import ImageCopier, Layout
+from recshuf.formats.hdf5.writing.template import ImageCopier
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from recshuf.formats.hdf5.writing.template import Layout
     from recshuf.interfaces import InputFile
 
 _MOST_BLOCKS = 4
@@ -103,8 +104,8 @@ def _open_first(
         else:
             drop_scalars(file, contents)
         row_count = inventory.row_count + rows_elsewhere
-        copier = ImageCopier(file, given.name, contents, records, row_count, lenient=datasets is not None)
-        layout = Layout(copier.copy(), tuple(records), tuple(copier.changes))
+        lenient = datasets is not None
+        layout = ImageCopier(file, given.name, contents, records, row_count, lenient=lenient).copy()
     return inventory, layout
 
 

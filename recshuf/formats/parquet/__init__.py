@@ -27,7 +27,7 @@ class ParquetFormat(Format):
         """Read every footer and return the source; `options.columns` names columns of the top level."""
         from recshuf.formats.parquet.source import ParquetSource
 
-        return ParquetSource(inputs, options.columns, options.field)
+        return ParquetSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
         """Return a target whose shards follow `layout`, or what their first rows suggest."""

@@ -13,7 +13,7 @@ from recshuf.formats.hdf5.file.opening import reading
 from recshuf.formats.hdf5.file.types import holds_variable_length, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import h5py
     from h5py import h5d
@@ -58,28 +58,34 @@ def _encode_name(key: str) -> bytes:
 
 def _copy_attribute(source: h5a.AttrID, tid: h5t.TypeID, target: h5py.HLObject, key: bytes) -> None:
     space = source.get_space()
-    copy = h5a.create(target.id, key, tid, space)
+    copy_values(source, h5a.create(target.id, key, tid, space), tid, space)
+
+
+def copy_values(
+    source: h5a.AttrID | h5d.DatasetID,
+    target: h5a.AttrID | h5d.DatasetID,
+    tid: h5t.TypeID,
+    space: h5s.SpaceID,
+) -> None:
+    """Copy all values of an attribute or a dataset to one of the same type and shape."""
     count = 0 if space.get_simple_extent_type() == h5s.NULL else space.get_simple_extent_npoints()
     if count and holds_variable_length(tid):
         values = np.zeros(source.shape, tid.dtype)
-        source.read(values)
-        copy.write(values)
+        _transfer(source.read, source, values, h5t.py_create(values.dtype))
+        _transfer(target.write, target, values, h5t.py_create(values.dtype))
     elif count:
         raw = np.zeros(count * tid.get_size(), np.uint8)
-        source.read(raw, tid)
-        copy.write(raw, tid)
+        _transfer(source.read, source, raw, tid)
+        _transfer(target.write, target, raw, tid)
 
 
-def copy_value(source: h5d.DatasetID, target: h5d.DatasetID, tid: h5t.TypeID) -> None:
-    """Copy the value of a dataset without axes, as it is stored, to one of the same type."""
-    if holds_variable_length(tid):
-        value = np.zeros((), tid.dtype)
-        source.read(h5s.ALL, h5s.ALL, value)
-        target.write(h5s.ALL, h5s.ALL, value)
+def _transfer(
+    call: Callable[..., None], one: h5a.AttrID | h5d.DatasetID, values: np.ndarray, tid: h5t.TypeID
+) -> None:
+    if isinstance(one, h5a.AttrID):
+        call(values, tid)
     else:
-        raw = np.zeros(tid.get_size(), np.uint8)
-        source.read(h5s.ALL, h5s.ALL, raw, tid)
-        target.write(h5s.ALL, h5s.ALL, raw, tid)
+        call(h5s.ALL, h5s.ALL, values, tid)
 
 
 def attach_scales(source: h5py.Dataset, target: h5py.Dataset, copies: Mapping[int, h5py.Dataset]) -> None:

@@ -12,49 +12,46 @@ from recshuf.errors import InputError, UsageError
 if TYPE_CHECKING:
     from recshuf.interfaces import WriteOptions
 
-_BZIP2_FILTER = 307
-_BLOSC_FILTER = 32001
 _LZ4_FILTER = 32004
-_BITSHUFFLE_FILTER = 32008
 ZSTD_FILTER = 32015
 _BLOSC2_FILTER = 32026
-_GZIP_LEVEL = 4
-_KEPT_FILTERS = (h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
-_KNOWN_FILTERS = {
-    305: "lzo",
-    _BZIP2_FILTER: "bzip2",
-    _BLOSC_FILTER: "blosc",
-    _LZ4_FILTER: "lz4",
-    _BITSHUFFLE_FILTER: "bitshuffle",
-    32013: "zfp",
-    ZSTD_FILTER: "zstd",
-    32017: "sz",
-    32018: "fcidecomp",
-    32024: "sz3",
-    _BLOSC2_FILTER: "blosc2",
-    32028: "sperr",
-    h5z.FILTER_SCALEOFFSET: "scale-offset",
-}
 _LOSSLESS_FILTERS = frozenset(
-    {
+    (
         h5z.FILTER_DEFLATE,
         h5z.FILTER_SHUFFLE,
         h5z.FILTER_FLETCHER32,
         h5z.FILTER_SZIP,
         h5z.FILTER_NBIT,
         h5z.FILTER_LZF,
-        _BZIP2_FILTER,
-        _BLOSC_FILTER,
+        305,  # lzo
+        307,  # bzip2
+        32001,  # blosc
+        32003,  # snappy
         _LZ4_FILTER,
-        _BITSHUFFLE_FILTER,
+        32008,  # bitshuffle
         ZSTD_FILTER,
-    }
+    )
 )
-"""Filters that give back the same bytes, whatever their parameters."""
-# Parameters of blosc2: the prefilter and the codec. Other prefilters cut bits, and other codecs may round.
-_BLOSC2_PREFILTER, _BLOSC2_CODEC = 5, 6
-_LOSSLESS_PREFILTERS = range(4)
-_LOSSLESS_CODECS = range(6)
+_BLOSC2_LOSSLESS = (range(4), range(6))
+"""Values of Blosc2 that lose nothing: of its filter (none, shuffle, bitshuffle, delta), and of its codec."""
+_GZIP_LEVEL = 4
+_KEPT_FILTERS = (h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
+_KNOWN_FILTERS = {
+    h5z.FILTER_SCALEOFFSET: "scale-offset",
+    305: "lzo",
+    307: "bzip2",
+    32001: "blosc",
+    _LZ4_FILTER: "lz4",
+    32008: "bitshuffle",
+    32013: "zfp",
+    ZSTD_FILTER: "zstd",
+    32017: "sz",
+    32018: "fcidecomp (JPEG-LS)",
+    32019: "jpeg",
+    32024: "sz3",
+    _BLOSC2_FILTER: "blosc2",
+    32028: "sperr",
+}
 
 
 def list_compressions() -> tuple[str, ...]:
@@ -119,27 +116,34 @@ def _add_compression(plist: h5p.PropDCID, name: str, level: int | None) -> None:
         plist.set_filter(code, h5z.FLAG_OPTIONAL, values)
 
 
-def find_unusable_filter(plist: h5p.PropDCID) -> str | None:
-    """Return the name of a filter that cannot be applied again without risk, or None.
+def _name_filter(code: int, label: bytes) -> str:
+    return _KNOWN_FILTERS.get(code) or label.decode(errors="replace") or "unknown"
 
-    Its values may be rounded once more, as by scale-offset and ZFP, or this installation can only undo it.
+
+def replace_unusable_filters(plist: h5p.PropDCID) -> str | None:
+    """Replace all compression by gzip if a filter may change values when it is applied again, or cannot be applied here.
+
+    Returns
+    -------
+        Name of the first such filter; None if there is none.
     """
     filters = [plist.get_filter(i) for i in range(plist.get_nfilters())]
-    for code, _, values, label in filters:
-        if not _is_lossless(code, values) or not _can_encode(code):
-            return f"{_name_filter(code, label)} ({code})"
-    return None
+    found = [(code, label) for code, _, values, label in filters if not _is_usable(code, values)]
+    if not found:
+        return None
+    set_compression(plist, "gzip", None)
+    return _name_filter(*found[0])
+
+
+def _is_usable(code: int, values: tuple[int, ...]) -> bool:
+    return _is_lossless(code, values) and _can_encode(code)
 
 
 def _is_lossless(code: int, values: tuple[int, ...]) -> bool:
-    if code != _BLOSC2_FILTER:
-        return code in _LOSSLESS_FILTERS
-    prefilter, codec = (*values, *[0] * 7)[_BLOSC2_PREFILTER : _BLOSC2_CODEC + 1]
-    return prefilter in _LOSSLESS_PREFILTERS and codec in _LOSSLESS_CODECS
-
-
-def _name_filter(code: int, label: bytes) -> str:
-    return _KNOWN_FILTERS.get(code) or label.decode(errors="replace") or "unknown"
+    """Tell whether a filter is known to give every value back, whatever the chunks that a shuffle makes."""
+    if code == _BLOSC2_FILTER:
+        return all(value in known for value, known in zip(values[5:7], _BLOSC2_LOSSLESS, strict=False))
+    return code in _LOSSLESS_FILTERS
 
 
 def _can_encode(code: int) -> bool:

@@ -112,7 +112,7 @@ class ChunkReader:
         try:
             with phil:  # h5py before 3.16 does not accept it here
                 mask, stored = self._dataset.read_direct_chunk(offset)
-        # Never written, so all fill value, or out of range. Without a single chunk, h5py asks for all memory.
+        # Never written, so all fill value, or out of range. Without a single chunk, the error is one of memory.
         except (RuntimeError, OSError, ValueError, MemoryError):
             return None
         chunk = self._pipeline.decode(stored, mask)

@@ -168,17 +168,16 @@ class _FixedList(Form):
 
 
 class _EmptyList(Form):
-    """Rows with an axis of length 0: lists of variable length, as Parquet has no fixed-size lists of length 0."""
+    """Rows of an axis of length 0. Fixed-size lists of no items cannot be read back from Parquet."""
 
     width = 0
 
     def __init__(self, item: Form) -> None:
-        self.arrow_type = pa.large_list(item.arrow_type)
+        self._empty = pa.array([], item.arrow_type)
+        self.arrow_type = pa.list_(item.arrow_type)
 
     def decode(self, raw: NDArray[np.uint8]) -> pa.Array:
-        return pa.LargeListArray.from_arrays(
-            np.zeros(len(raw) + 1, np.int64), pa.array([], self.arrow_type.value_type)
-        )
+        return pa.ListArray.from_arrays(np.zeros(len(raw) + 1, np.int32), self._empty, type=self.arrow_type)
 
 
 def find_form(tid: h5t.TypeID, field: str, shape: Sequence[int] = ()) -> Form:

@@ -30,13 +30,14 @@ class TableEncoder:
     Raises
     ------
     ConversionError
-        When HDF5 cannot hold a field.
+        When there are no fields, or HDF5 cannot hold one.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
         self.leaves = find_encoders(schema)
         if not self.leaves:
-            raise ConversionError("", "records without a single field have no place in HDF5")
+            remedy = "choose another format, or name the fields with --schema"
+            raise ConversionError("", "records without a single field have no place in HDF5", remedy=remedy)
         self._names = schema.names
 
     def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -11,6 +11,7 @@ import numpy as np
 from h5py import h5d
 
 from recshuf.formats.hdf5.file.dataset import Column, find_chunk, read_column, select_rows
+from recshuf.formats.hdf5.file.opening import reading
 from recshuf.formats.hdf5.file.types import Kind
 from recshuf.formats.hdf5.filters.pipeline import Pipeline, find_pipeline
 from recshuf.formats.hdf5.writing.writers import task_bytes
@@ -94,25 +95,27 @@ def plan_shard(layout: Layout) -> ShardPlan:
     """Return the plan for shards of a layout."""
     # Writable, since the stored fill value can only be read from a dataset with a row.
     with h5py.File(io.BytesIO(layout.image), "r+") as file:
-        return ShardPlan(tuple(_plan_dataset(file[name].id, name) for name in layout.names))
+        return ShardPlan(tuple(_plan_dataset(file, name) for name in layout.names))
 
 
-def _plan_dataset(dataset: h5d.DatasetID, name: str) -> DatasetPlan:
-    column = read_column(dataset, name)
-    chunk_rows = (find_chunk(dataset) or (1,))[0]
-    pipeline = None
-    if column.kind is Kind.FIXED and column.row_bytes:
-        pipeline = find_pipeline(dataset, column.tid.get_size())
-    fill = _read_fill(dataset, column) if pipeline else b""
-    return DatasetPlan(column, chunk_rows, pipeline, fill)
+def _plan_dataset(file: h5py.File, name: str) -> DatasetPlan:
+    with reading("the output", f"dataset {name!r}"):
+        dataset = file[name].id
+        column = read_column(dataset, name)
+        chunk_rows = (find_chunk(dataset) or (1,))[0]
+        pipeline = None
+        if column.kind is Kind.FIXED and column.row_bytes:
+            pipeline = find_pipeline(dataset, column.tid.get_size())
+        fill = _read_fill(dataset, column) if pipeline else b""
+        return DatasetPlan(column, chunk_rows, pipeline, fill)
 
 
 def _read_fill(dataset: h5d.DatasetID, column: Column) -> bytes:
-    """Return an element that was never written, of an empty dataset: zeros if its fill value is undefined."""
-    if dataset.get_create_plist().fill_value_defined() == h5d.FILL_VALUE_UNDEFINED:
-        return bytes(column.tid.get_size())
+    """Return an element that was never written, of an empty dataset."""
     dataset.set_extent((1, *column.row_shape))
     in_memory, in_file = select_rows(dataset, 0, 1, tuple(1 for _ in column.row_shape))
     element = np.zeros(column.tid.get_size(), np.uint8)
+    if dataset.get_create_plist().fill_value_defined() == h5d.FILL_VALUE_UNDEFINED:
+        return element.tobytes()
     dataset.read(in_memory, in_file, element, dataset.get_type())
     return element.tobytes()

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import h5py
 from h5py import h5d, h5g, h5p, h5s, h5t
 
-from recshuf.formats.hdf5.file.attributes import attach_scales, copy_attributes, copy_value
+from recshuf.formats.hdf5.file.attributes import attach_scales, copy_attributes, copy_values
 from recshuf.formats.hdf5.file.contents import address_of, find_address, walk_file
 from recshuf.formats.hdf5.file.dataset import find_chunk
 from recshuf.formats.hdf5.file.opening import reading
-from recshuf.formats.hdf5.filters.names import find_unusable_filter, set_compression
+from recshuf.formats.hdf5.filters.names import replace_unusable_filters, set_compression
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -39,8 +39,8 @@ class Layout:
     image: bytes
     names: tuple[str, ...]
     """Paths of the datasets in the order of the native fields."""
-    changes: tuple[str, ...] = ()
-    """What the image changes of the inputs, a sentence each."""
+    notes: tuple[str, ...] = ()
+    """What differs from the inputs, besides the order: a sentence each."""
 
 
 @contextmanager
@@ -76,35 +76,31 @@ class ImageCopier:
     """Leave out links, and attributes that hold references."""
     compression: tuple[str, int | None] | None = None
     """Name and level of another compression."""
-    changes: list[str] = field(default_factory=list)
-    """Receives what the image changes of the source, a sentence each."""
     _types: dict[str, h5t.TypeID] = field(default_factory=dict)
     """Named types of the image, by their path."""
     _holder: h5g.GroupID | None = None
     """A group without a name that holds them until they have theirs."""
+    _notes: list[str] = field(default_factory=list)
 
-    def copy(self) -> bytes:
-        """Return the image.
+    def copy(self) -> Layout:
+        """Return the image, with its datasets of the record.
 
         Raises
         ------
         InputError
-            When an attribute cannot be copied.
+            When an object cannot be copied.
         """
         ways = self._find_ways()
         with new_image(track_order=_tracks_order(self.source["/"])) as (target, result):
             self._commit_types(target)
             self._copy_attributes("", "", target)
-            for path in self.contents.order:
-                if path in ways:
-                    with reading(self.name, f"object {path!r}"):
+            paths = [path for path in self.contents.order if path in ways]
+            for path in dict.fromkeys((*paths, *self.records)):
+                with reading(self.name, repr(path)):
+                    if path in paths or path not in target:
                         ways[path](path, target)
-            for name in self.records:
-                if name not in target:
-                    with reading(self.name, f"dataset {name!r}"):
-                        self._copy_dataset(name, target)
             self._attach_scales(target)
-        return result[0]
+        return Layout(result[0], tuple(self.records), tuple(self._notes))
 
     def _find_ways(self) -> dict[str, Callable[[str, h5py.File], None]]:
         """Return the copying function of each object by path; datasets of the record come last, as they may be links."""
@@ -129,11 +125,11 @@ class ImageCopier:
             tid.commit(self._holder, str(index).encode())
             self._types[path] = tid
 
-    def _find_type(self, found: h5d.DatasetID) -> h5t.TypeID:
+    def _find_type(self, dataset: h5d.DatasetID) -> h5t.TypeID:
         """Return the type of the copy of a dataset: the same named type, or a copy of its own."""
-        tid = found.get_type()
+        tid = dataset.get_type()
         path = self.contents.addresses.get(find_address(tid)) if tid.committed() else None
-        return self._types[path] if path in self._types else tid.copy()
+        return tid.copy() if path is None else self._types.get(path) or tid.copy()
 
     def _copy_attributes(self, path: str, name: str, target: h5py.File) -> None:
         copy_attributes(self.source["/" + path], target["/" + name], self.name, lenient=self.lenient)
@@ -149,11 +145,13 @@ class ImageCopier:
     def _copy_scalar(self, path: str, target: h5py.File) -> None:
         source = self.source[path].id
         plist = source.get_create_plist().copy()
+        if plist.get_external_count():
+            plist = h5p.create(h5p.DATASET_CREATE)
+        # HDF5's own copy tracks times if its source does, and then holds the time of the run.
         plist.set_obj_track_times(False)
-        tid = self._find_type(source)
-        copy = h5d.create(target.id, path.encode(), tid, h5s.create(h5s.SCALAR), plist, link_plist())
-        if source.get_storage_size():
-            copy_value(source, copy, tid)
+        tid, space = self._find_type(source), source.get_space()
+        copy = h5d.create(target.id, path.encode(), tid, space, plist, link_plist())
+        copy_values(source, copy, tid, space)
         self._copy_attributes(path, path, target)
 
     def _copy_soft_link(self, path: str, target: h5py.File) -> None:
@@ -165,22 +163,18 @@ class ImageCopier:
     def _copy_dataset(self, name: str, target: h5py.File) -> None:
         path = self.records[name]
         dataset = self.source[path].id
-        plist = _shard_plist(dataset, self.row_count)
-        self._set_filters(plist, name)
         space = h5s.create_simple((0, *dataset.shape[1:]), _find_most(dataset))
-        h5d.create(target.id, name.encode(), self._find_type(dataset), space, plist, link_plist())
-        self._copy_attributes(path, name, target)
-
-    def _set_filters(self, plist: h5p.PropDCID, name: str) -> None:
-        unusable = find_unusable_filter(plist)
+        plist = _shard_plist(dataset, self.row_count)
+        replaced = replace_unusable_filters(plist)
         if self.compression is not None:
             set_compression(plist, *self.compression)
-        elif unusable is not None:
-            set_compression(plist, "gzip", None)
-            self.changes.append(
-                f"dataset {name!r}: gzip replaces the filter {unusable}, which cannot be applied again "
-                "without loss; the values stay as they are decoded"
+        elif replaced is not None:
+            self._notes.append(
+                f"{self.name}: dataset {path!r}: gzip replaces the filter {replaced}, which may change values when it is "
+                "applied again"
             )
+        h5d.create(target.id, name.encode(), self._find_type(dataset), space, plist, link_plist())
+        self._copy_attributes(path, name, target)
 
     def _attach_scales(self, target: h5py.File) -> None:
         copies = {address_of(self.source[path]): target[path] for path in self.contents.scalars}
@@ -195,7 +189,7 @@ def recompress_image(layout: Layout, compression: str, level: int | None) -> Lay
         records = {name: name for name in layout.names}
         contents = walk_file(source, "image")
         copier = ImageCopier(source, "image", contents, records, 1, compression=(compression, level))
-        return Layout(copier.copy(), layout.names)
+        return copier.copy()
 
 
 def _shard_plist(dataset: h5d.DatasetID, row_count: int) -> h5p.PropDCID:

@@ -101,6 +101,8 @@ class ReadOptions:
     """Drop read data from the page cache, because it cannot hold all files of the run."""
     memory_bytes: int | None = None
     """Memory limit of the run. None for no limit."""
+    refuses_foreign: bool = False
+    """Whether text and JSONL whose bytes or names are those of other formats are an error."""
     sets_bad_aside: bool = False
     """Whether decoders return lines that do not parse, instead of raising an error."""
 
@@ -110,7 +112,7 @@ class WriteOptions:
     """How shards are written. Each format uses its own part."""
 
     compression: str | None = None
-    """``none``, ``zstd``, ``gzip``, ``snappy`` or ``lz4``; None for that of the inputs."""
+    """``none``, ``zstd``, ``gzip``, ``bz2``, ``xz``, ``snappy`` or ``lz4``; None for that of the inputs."""
     compression_level: int | None = None
     """None for the default of the library."""
     separator: bytes = b"\n"

@@ -30,6 +30,7 @@ Example:
         "to": "Format of OUTPUT. Default: from its manifest, suffix or content.",
         "head_count": "Size of the sample that OUTPUT is. Default: it is no sample.",
         "provenance": "Ignore the columns source_file and source_row of OUTPUT. Default: as in its manifest.",
+        "nan_as_null": "NaN and infinities of the inputs are null in OUTPUT, which is JSONL. Default: they are not.",
         "temp_dir": "Folder for hashes that do not fit in memory. Default: $TMPDIR, else /var/tmp.",
         "report": "Write the result as JSON; - is standard output.",
         "quiet": "Print errors only; the exit code is the result.",

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import InputError, UsageError
-from recshuf.formats.compression import check_suffix, decompress_head, recognise_compression, split_suffix
+from recshuf.formats.compression import (
+    COMPRESSIONS,
+    OUTPUT_SUFFIXES,
+    check_suffix,
+    decompress_head,
+    recognise_compression,
+    split_suffix,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +25,7 @@ if TYPE_CHECKING:
 
 FORMAT_NAMES = ("jsonl", "text", "parquet", "hdf5")
 _LINES = ("jsonl", "text")
+_SAME_BYTES = {"jsonl", "text"}  # their files may have each other's suffixes
 _BY_CONTENT = ("parquet", "hdf5", "jsonl", "text")
 _HEAD_BYTES = 64 << 10
 _GLANCE_BYTES = 4 << 10
@@ -122,8 +130,6 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
     first: tuple[str, str] | None = None
     for file in inputs:
         name = name_by_listing(file)
-        if name in _LINES:
-            _check_plain(file, name)
         if name == "jsonl":
             _check_document(file)
         name = name or name_by_content(file)
@@ -137,23 +143,6 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
     if first is None:
         raise UsageError("no input is given")
     return first[1]
-
-
-def _check_plain(file: InputFile, name: str) -> None:
-    """Refuse a file whose suffix says uncompressed lines but whose content is another format."""
-    if file.stamp is None or file.suffix.compression is not None:
-        return
-    head = _read_head(file, 16)
-    found = recognise_compression(head)
-    if found == "none":
-        binary = (known for known in ("parquet", "hdf5") if load_format(known).recognises(head))
-        found = next(binary, "none")
-    if found != "none":
-        raise InputError(
-            file.name,
-            f"is named like plain {name}, but begins like {found}",
-            remedy=f"rename it, or give --format {name} to shuffle its bytes as they are",
-        )
 
 
 def _check_document(file: InputFile) -> None:
@@ -184,7 +173,7 @@ def _look_into(file: InputFile, size: int) -> tuple[bytes, bool]:
 
 
 def _is_one_line(file: InputFile) -> bool:
-    with Path(file.name).open("rb") as lines:
+    with Path(file.path or "").open("rb") as lines:
         while block := lines.read(_BLOCK_BYTES):
             end = block.find(b"\n")
             if end >= 0:
@@ -231,7 +220,48 @@ def name_by_content(file: InputFile) -> str:
 def suffix_compression(name: str, names: FormatNames) -> str | None:
     """Return the compression of an output file by its suffix; None when the suffix does not say."""
     suffix = split_suffix(name)
-    check_suffix(name, suffix)
     if suffix.compression is not None:
         return suffix.compression
     return "none" if names.name in _LINES and suffix.kind in names.suffixes else None
+
+
+def name_by_output(name: str) -> str | None:
+    """Return the format of an output file by its suffix; None when unsure.
+
+    Raises
+    ------
+    UsageError
+        When its suffix is that of a format or compression that recshuf does not write.
+    """
+    from recshuf.formats.lines.foreign import name_foreign
+
+    suffix = split_suffix(name)
+    if suffix.compression not in (None, *COMPRESSIONS):
+        raise UsageError(
+            f"{name}: {suffix.compression} is not written; choose one of {', '.join(filter(None, OUTPUT_SUFFIXES.values()))}"
+        )
+    if what := name_foreign(suffix.kind):
+        raise UsageError(f"{name}: {what} is not written; choose a suffix of {', '.join(FORMAT_NAMES)}")
+    return _find_format(suffix.kind)
+
+
+def check_output(name: str, names: FormatNames, compression: str | None) -> None:
+    """Refuse an output file whose suffix contradicts its format, or the compression that was asked for.
+
+    Raises
+    ------
+    UsageError
+        Names the suffix and what it contradicts.
+    """
+    kind, found = split_suffix(name).kind, name_by_output(name)
+    if found not in (None, names.name) and not {found, names.name} <= _SAME_BYTES:
+        raise UsageError(f"{name}: suffix {kind} contradicts --to {names.name}; change one of them")
+    named = suffix_compression(name, names)
+    if named is not None and named not in names.compressions:
+        raise UsageError(
+            f"{name}: {names.name} has no compression {named}; choose one of {', '.join(names.compressions)}"
+        )
+    if None not in (named, compression) and named != compression:
+        raise UsageError(
+            f"{name}: --compression {compression} contradicts the suffix, which says {named}; change one of them"
+        )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import UsageError
+from recshuf.formats.compression import check_level
 from recshuf.interfaces import ReadOptions, WriteOptions
 from recshuf.job.options import OPTIONS, Options, refuse_unknown
 from recshuf.job.plan import Cut
@@ -192,6 +193,7 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
             widens=options["widen"],
             schema=_load_schema(options["schema"]),
             memory_bytes=memory_bytes,
+            refuses_foreign=options["format"] != "text",
             sets_bad_aside=quarantine is not None,
         ),
         write=WriteOptions(compression, level, separator, options["nan_as_null"]),
@@ -231,11 +233,13 @@ def _parse_compression(text: str | None) -> tuple[str | None, int | None]:
     if not colon:
         return name, None
     try:
-        return name, int(level)
+        number = int(level)
     except ValueError:
         raise UsageError(
             f"--compression {text!r}: {level!r} is not a level; write for example zstd:9"
         ) from None
+    check_level(name, number)
+    return name, number
 
 
 def _parse_bad_record(text: str) -> Path | None:

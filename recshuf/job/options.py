@@ -147,6 +147,8 @@ class VerifyOptions(CheckOptions, total=False):
     """Size of the sample that the output is. Default: it is no sample."""
     provenance: bool
     """Ignore the columns ``source_file`` and ``source_row`` of the output. Default: as in its manifest."""
+    nan_as_null: bool
+    """NaN and infinities of the inputs are null in the output. Default: False."""
     temp_dir: str | os.PathLike[str] | None
     """Folder for hashes that do not fit in memory. Default: ``$TMPDIR``, else ``/var/tmp``."""
 
@@ -154,7 +156,7 @@ class VerifyOptions(CheckOptions, total=False):
 class Options(CheckOptions, total=False):
     """Options of `shuffle` and `plan`, with the names of the command line. A size is a number or ``"300MB"``."""
 
-    compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, snappy or lz4. Default: from the suffix of OUTPUT, else that of the inputs.")]
+    compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, bz2, xz, lz4 or snappy. Default: from the suffix of OUTPUT, else that of the inputs.")]
     """Output compression, with or without a level: ``"zstd:9"``. Default: from the suffix of the output, else that of the inputs."""
     shards: Annotated[int | None, Option("Output", "N", "Number of shards. Default: one per input file, in a directory.", parse=int)]
     """Number of shards; their record counts differ by at most one. Default: one per input file, in a directory."""

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from recshuf.errors import UsageError
 from recshuf.formats import (
     NameRules,
+    check_output,
     detect_format,
     load_format,
     name_by_content,
     name_by_listing,
-    name_by_suffix,
+    name_by_output,
     suffix_compression,
 )
 from recshuf.interfaces import InputFile
@@ -237,7 +238,7 @@ def _choose_formats(
     """Return the formats of inputs and output."""
     to = job.options["to"]
     if not to and destination is not None and not destination.is_directory:
-        to = name_by_suffix(job.output or "")
+        to = name_by_output(job.output or "")
     given = job.options["format"] or _detect_format(job, files, to)
     return load_format(given), load_format(to or given)
 
@@ -284,6 +285,8 @@ def _choose_output(
             f"--compression {write.compression} is not possible for {to.names.name}; choose one of "
             f"{', '.join(to.names.compressions)}"
         )
+    if destination is not None and not is_directory:
+        check_output(job.output or "", to.names, job.write.compression)
     cut = job.cut or Cut(shards=len(inputs.files) if is_directory else 1)
     return ResolvedOutput(destination, to.names.name, write, cut)
 

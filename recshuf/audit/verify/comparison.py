@@ -77,6 +77,10 @@ class VerifyReport:
         """Whether the output holds exactly the records of the inputs, or the sample of them that was asked for."""
         return not (self.missing or self.extra or self.differences)
 
+    def __bool__(self) -> bool:
+        """Return `is_equal`."""
+        return self.is_equal
+
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON values."""
         return {"equal": self.is_equal} | asdict(self)

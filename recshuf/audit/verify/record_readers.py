@@ -15,7 +15,7 @@ from recshuf.audit.verify.record_sets import (
 )
 from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
 from recshuf.audit.verify.word_hashing import HashKey
-from recshuf.errors import InputError
+from recshuf.errors import InputError, UsageError
 from recshuf.formats import detect_format
 from recshuf.job.plan import Limits, sum_known
 from recshuf.job.planner import halve_blocks, plan_reading
@@ -181,6 +181,9 @@ def open_comparison(
     made_format = job.options["to"] or (manifest.to if manifest else None) or detect_format(files)
     decodes = as_tables or made_format != given_format
     given.decoder = given.source.decoder() if decodes else None
+    given.nan_as_null = job.options["nan_as_null"]
+    if given.nan_as_null and (given_format == made_format or made_format != "jsonl"):
+        raise UsageError("--nan-as-null: for a conversion to jsonl only; leave it out")
     inputs = RecordReader(given, key, job, progress)
     if not files:
         return Comparison(inputs, None)

@@ -87,6 +87,23 @@ def open_descriptor(name: str, path: Path) -> tuple[int, os.stat_result]:
     return descriptor, status
 
 
+def read_head(name: str, path: Path, size: int) -> bytes:
+    """Return the first `size` bytes of a file, or fewer if it is shorter.
+
+    Raises
+    ------
+    InputError
+        As `open_descriptor` does, and when reading fails.
+    """
+    descriptor, _ = open_descriptor(name, path)
+    try:
+        return os.pread(descriptor, size, 0)
+    except OSError as error:
+        raise read_error(name, error) from error
+    finally:
+        close_read(descriptor)
+
+
 class FileSource:
     """The bytes of a `LineFile` in order; checks that the size is the same as in the census."""
 

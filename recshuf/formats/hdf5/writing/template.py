@@ -119,6 +119,8 @@ class ImageCopier:
 
     def _commit_types(self, target: h5py.File) -> None:
         """Commit all named types before the datasets that use them; each gets its path in its turn."""
+        if not self.contents.types:
+            return  # the group would change the bytes of files without named types
         self._holder = h5g.create(target.id, None)
         for index, path in enumerate(self.contents.types):
             tid = self.source[path].id.copy()

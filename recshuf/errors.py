@@ -116,10 +116,6 @@ class OutputError(RecshufError, OSError):
     """An output that exists, cannot be created, or cannot be written."""
 
 
-class AlreadyCompleteError(OutputError):
-    """An output that ``--resume`` would continue exists, and no unfinished run of it is left."""
-
-
 class OutputExistsError(OutputError, FileExistsError):
     """An output that exists and may not be replaced."""
 
@@ -136,6 +132,10 @@ class ForbiddenOutputError(OutputError, PermissionError):
     """An output that this user may not write."""
 
     errno = errno.EACCES
+
+
+class AlreadyCompleteError(OutputExistsError):
+    """An output that ``--resume`` would continue exists, and no unfinished run of it is left."""
 
 
 class DiskFullError(OutputError):

@@ -92,8 +92,10 @@ def _run_shuffle(
         check_report(report, output, plan)
     if html:
         check_html(html, output, plan)
+    # A resumed run with an output is complete, or fails without --overwrite: its report may be there.
+    may_exist = options["overwrite"] or (options["resume"] and output != "-" and Path(output).exists())
     for name in filter(None, (report, html)):
-        check_spared(name, [*inputs, options["schema"]])
+        check_spared(name, [*inputs, options["schema"]], overwrite=may_exist)
     check_quarantine(options["on_bad_record"], [report, html, options["schema"]])
     if plan:
         _print_plan(inputs, output, report, options)
@@ -137,7 +139,12 @@ def _write_result(name: str, what: str, write: Callable[[], None]) -> None:
 
 
 def _run_verify(
-    inputs: tuple[str, ...], report: str | None, quiet: bool, verbose: bool, **options: Any
+    inputs: tuple[str, ...],
+    report: str | None,
+    overwrite: bool,
+    quiet: bool,
+    verbose: bool,
+    **options: Any,
 ) -> None:
     """Compare the last of `inputs` with the others; `options` are arguments of `recshuf.verify`."""
     if quiet and verbose:
@@ -147,7 +154,7 @@ def _run_verify(
     *given, output = inputs
     if report:
         check_report(report, output, True)
-        check_spared(report, [*inputs, options.get("schema")])
+        check_spared(report, [*inputs, options.get("schema")], overwrite=overwrite)
     from recshuf import api
     from recshuf.audit.reports.text import difference_lines, one_line, verdict
 
@@ -167,7 +174,13 @@ def _run_verify(
 
 
 def _run_check(
-    inputs: tuple[str, ...], as_json: bool, html: str | None, quiet: bool, verbose: bool, **options: Any
+    inputs: tuple[str, ...],
+    as_json: bool,
+    html: str | None,
+    overwrite: bool,
+    quiet: bool,
+    verbose: bool,
+    **options: Any,
 ) -> None:
     """Test the order of `inputs`; `options` are arguments of `recshuf.check`."""
     if quiet and (verbose or as_json):
@@ -182,7 +195,7 @@ def _run_check(
     progress = _choose_progress(quiet)
     if html:
         check_writable("--html", html, None)
-        check_spared(html, [*inputs, *options["against"], options["schema"]])
+        check_spared(html, [*inputs, *options["against"], options["schema"]], overwrite=overwrite)
         done, page = api.write_check(inputs, progress=progress, **options)
         write_whole(real_path(html), page.encode())
         _say_written(html, quiet)
@@ -211,7 +224,7 @@ def _run_picture(
         raise OutputError(f"{output}: folder {path.parent} does not exist; create it first")
     if path.exists() and not (overwrite and path.is_file()):
         raise OutputError(f"{output}: exists; give --overwrite, or choose another name")
-    check_spared(output, [*inputs, *options["against"]])
+    check_spared(output, [*inputs, *options["against"]], overwrite=overwrite)
     if path.suffix.lower() not in ("", ".png"):
         raise UsageError(f"{output}: the picture is a PNG; give a name that ends in .png")
     from recshuf import api

@@ -25,7 +25,7 @@ Example:
 """,
     shared=VerifyOptions,
     headings={"Order": "Output"},
-    general=("report", "quiet", "verbose"),
+    general=("report", "overwrite", "quiet", "verbose"),
     help={
         "to": "Format of OUTPUT. Default: from its manifest, suffix or content.",
         "head_count": "Size of the sample that OUTPUT is. Default: it is no sample.",
@@ -33,6 +33,7 @@ Example:
         "nan_as_null": "NaN and infinities of the inputs are null in OUTPUT, which is JSONL. Default: they are not.",
         "temp_dir": "Folder for hashes that do not fit in memory. Default: $TMPDIR, else /var/tmp.",
         "report": "Write the result as JSON; - is standard output.",
+        "overwrite": "Replace an existing report. Default: it is an error.",
         "quiet": "Print errors only; the exit code is the result.",
         "verbose": "Print tracebacks of errors.",
     },

@@ -208,7 +208,7 @@ class Options(CheckOptions, total=False):
     provenance: Annotated[bool, Option("Output", None, "Add the columns source_file and source_row, the input and row of each record.", default=False,
         identity=lambda job: job.options["provenance"] or None)]
     """Add the columns ``source_file`` and ``source_row``, the input and row of each record. Default: False."""
-    overwrite: Annotated[bool, Option("Output", None, "Replace an existing output. Default: it is an error.", default=False)]
+    overwrite: Annotated[bool, Option("Output", None, "Replace an existing output, report or page. Default: it is an error.", default=False)]
     """Replace an existing output. Default: False; it is an error."""
     verify: Annotated[bool, Option("Output", None, "Compare the output with the inputs before it is put in place.", default=False)]
     """Compare the output with the inputs before it is put in place. Default: False."""

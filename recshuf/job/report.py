@@ -12,7 +12,7 @@ class PassReport:
     """Figures of one pass."""
 
     name: str
-    """``scatter``, ``gather`` or ``commit``."""
+    """``scatter``, ``gather``, ``verify`` or ``commit``."""
     seconds: float
     records: int
     byte_count: int

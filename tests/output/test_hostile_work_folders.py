@@ -165,5 +165,5 @@ def test_a_folder_that_its_manifest_does_not_fit_is_not_complete(tmp_path: Path,
     run(inputs, tmp_path / "out")
     with (tmp_path / "out" / "shard-00001.txt").open("ab") as file:
         file.write(b"more\n")
-    with pytest.raises(OutputError, match="--overwrite"):
+    with pytest.raises(OutputError, match="overwrite=True"):
         run(inputs, tmp_path / "out", resume=True)

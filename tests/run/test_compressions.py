@@ -114,12 +114,12 @@ def test_a_conversion_takes_a_compression_that_its_target_has(tmp_path: Path) ->
         (
             "x.jsonl.zst",
             {"compression": "gzip"},
-            "--compression gzip contradicts the suffix, which says zstd",
+            "compression gzip contradicts the suffix, which says zstd",
         ),
-        ("x.jsonl.gz", {"compression": "none"}, "--compression none contradicts the suffix, which says gzip"),
-        ("x.jsonl", {"compression": "xz:3"}, "--compression xz contradicts the suffix, which says none"),
-        ("b.jsonl", {"to": "parquet"}, r"suffix \.jsonl contradicts --to parquet"),
-        ("b.parquet", {"to": "jsonl"}, r"suffix \.parquet contradicts --to jsonl"),
+        ("x.jsonl.gz", {"compression": "none"}, "compression none contradicts the suffix, which says gzip"),
+        ("x.jsonl", {"compression": "xz:3"}, "compression xz contradicts the suffix, which says none"),
+        ("b.jsonl", {"to": "parquet"}, r"suffix \.jsonl contradicts to='parquet'"),
+        ("b.parquet", {"to": "jsonl"}, r"suffix \.parquet contradicts to='jsonl'"),
         ("a.arrow", {}, "an Arrow file is not written; choose a suffix of"),
         ("a.arrow", {"to": "parquet"}, "an Arrow file is not written"),
         ("a.npy", {}, "a NumPy array is not written"),
@@ -167,6 +167,6 @@ def test_suffixes_that_fit_are_taken(tmp_path: Path) -> None:
 def test_a_level_that_a_compression_lacks_is_refused_for_every_format(
     tmp_path: Path, output: str, compression: str, problem: str
 ) -> None:
-    with pytest.raises(UsageError, match=f"--compression {compression}: .*{problem}"):
+    with pytest.raises(UsageError, match=f"compression {compression}: .*{problem}"):
         recshuf.shuffle("-", f"{tmp_path}/{output}", stdin=io.BytesIO(LINES), compression=compression)
     assert list(tmp_path.iterdir()) == []

@@ -114,7 +114,7 @@ LYING = {
 @pytest.mark.parametrize("content", LYING.values(), ids=LYING)
 def test_a_name_of_plain_text_that_lies_is_refused(tmp_path: Path, content: bytes):
     (tmp_path / "in.txt").write_bytes(content)
-    with pytest.raises(InputError, match=r"in\.txt: begins like .*, and not like lines; .*--format text"):
+    with pytest.raises(InputError, match=r"in\.txt: begins like .*, and not like lines; .*format='text'"):
         recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt")
     recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt", format="text")
     records = content.removesuffix(b"\n").split(b"\n")

@@ -97,7 +97,8 @@ def summary(report: ShuffleReport, output: str | None) -> str:
     rate = format_size(report.byte_count / report.seconds) if report.seconds else "0 B"
     return (
         f"{records}, {format_size(report.byte_count)} in {duration(report.seconds)} ({rate}/s), "
-        f"{_describe_output(report, output)}{_describe_quarantine(report)}, seed {report.seed}"
+        f"{_describe_output(report, output)}{_describe_quarantine(report)}, "
+        f"{'verified, ' if any(one.name == 'verify' for one in report.passes) else ''}seed {report.seed}"
     )
 
 

@@ -47,8 +47,10 @@ _DECODING_FACTOR = 4.0
 """Memory of decoding a batch, as a multiple of its size."""
 _HASHING_BYTES = 12 << 20
 """What hashing takes in each thread beside the batch."""
-BLOCKS = halve_blocks(8 << 20)
-"""Sizes of the blocks in which records may be read."""
+BLOCKS = halve_blocks(1 << 20)
+"""Sizes of the blocks in which records may be read: small ones leave memory to long records."""
+_RECORD_COPIES = 8
+"""Verify keeps no piles, so it takes longer records than the shuffle that wrote them."""
 
 
 class RecordReader:
@@ -70,7 +72,12 @@ class RecordReader:
             return record_set.source.reading_bytes(block) + int(copies * block) + _HASHING_BYTES
 
         limits = Limits(job.memory_bytes, job.workers, job.read.max_record_bytes)
-        self._plan = plan_reading(worker_bytes, limits, BLOCKS, READING_SHARE)
+        self._plan = plan_reading(worker_bytes, limits, BLOCKS, READING_SHARE, record_copies=_RECORD_COPIES)
+
+    @property
+    def max_record_bytes(self) -> int:
+        """Longest record that the memory limit allows."""
+        return self._plan.max_record_bytes
 
     def infer_schema(self) -> pa.Schema | None:
         """Return the schema of the tables; reads all records if no file states it. None without a decoder."""

@@ -199,7 +199,7 @@ def test_large_pages_are_planned_for(tmp_path: Path) -> None:
     path = tmp_path / "in.parquet"
     table = pa.table({"a": range(4 << 20)})
     pq.write_table(table, path, use_dictionary=False, data_page_size=GB, row_group_size=4 << 20)
-    with pytest.raises(RecshufError, match="raise --memory"):
+    with pytest.raises(RecshufError, match="raise memory"):
         recshuf.plan(path, tmp_path / "out.parquet", memory="65MB")
     small, large = (recshuf.plan(path, tmp_path / "out.parquet", memory=size) for size in ("200MB", "2GB"))
     assert small.peak_memory_bytes > 2 * 8 * table.num_rows

@@ -129,7 +129,7 @@ def test_widened_values_are_equal_or_refused(tmp_path: Path) -> None:
     )
     broken = store(tmp_path / "b.parquet", {"n": pa.array([0.5, float("nan")]), "u": pa.array([-(2**63), 7])})
     with pytest.raises(
-        InputError, match=r"b\.parquet: field 'n': type double .* give --widen to make both double"
+        InputError, match=r"b\.parquet: field 'n': type double .* give widen=True to make both double"
     ):
         recshuf.shuffle([whole, broken], tmp_path / "out.parquet")
     recshuf.shuffle([whole, broken], tmp_path / "out.parquet", widen=True, verify=True)

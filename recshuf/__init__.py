@@ -10,6 +10,9 @@ __all__ = [
     "CheckOptions",
     "CheckReport",
     "Options",
+    "OrderOptions",
+    "Plan",
+    "Progress",
     "ShuffleReport",
     "VerifyOptions",
     "VerifyReport",
@@ -27,7 +30,9 @@ if TYPE_CHECKING:
     from recshuf.api import check, picture, plan, shuffle, verify
     from recshuf.audit.order.check import CheckReport
     from recshuf.audit.verify.comparison import VerifyReport
-    from recshuf.job.options import CheckOptions, Options, VerifyOptions
+    from recshuf.job.options import CheckOptions, Options, OrderOptions, VerifyOptions
+    from recshuf.job.plan import Plan
+    from recshuf.job.progress import Progress
     from recshuf.job.report import ShuffleReport
 
 _HOMES = {
@@ -36,6 +41,9 @@ _HOMES = {
     "check": "recshuf.api",
     "picture": "recshuf.api",
     "Options": "recshuf.job.options",
+    "OrderOptions": "recshuf.job.options",
+    "Plan": "recshuf.job.plan",
+    "Progress": "recshuf.job.progress",
     "shuffle": "recshuf.api",
     "plan": "recshuf.api",
     "verify": "recshuf.api",
@@ -53,7 +61,15 @@ def __getattr__(name: str) -> object:
         return import_module("recshuf.errors")
     if name in _HOMES:
         # No folder or module here may have one of these names: it would shadow the function.
-        value = getattr(import_module(_HOMES[name]), name)
+        home = import_module(_HOMES[name])
+        value = getattr(home, name)
+        if home.__name__ == "recshuf.api":
+            value = home.speak_python(value)
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the public names, imported or not."""
+    return sorted({*globals(), *__all__})

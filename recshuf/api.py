@@ -2,43 +2,55 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Unpack, cast
+import os  # noqa: TC003 - `typing.get_type_hints` needs it, as it does the names below
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar, Unpack, cast
 
-from recshuf.errors import UsageError
+# Return types are named by the package, which imports them when they are asked for; some import pyarrow.
+import recshuf  # noqa: TC001
+from recshuf.errors import RecshufError, UsageError
 from recshuf.job.job import list_paths, make_job, split_names
-from recshuf.job.options import CheckOptions, VerifyOptions, refuse_unknown
-from recshuf.job.progress import SilentProgress, listen_to
+from recshuf.job.options import (
+    CheckOptions,
+    Options,
+    OrderOptions,
+    Paths,
+    VerifyOptions,
+    refuse_unknown,
+    to_keywords,
+)
+from recshuf.job.progress import Progress, SilentProgress
 from recshuf.system.memory import choose_allocators
 
 if TYPE_CHECKING:
-    from recshuf.audit.order.check import CheckReport
-    from recshuf.audit.verify.comparison import VerifyReport
-    from recshuf.job.job import Job, Paths
-    from recshuf.job.options import Options
-    from recshuf.job.plan import Plan
-    from recshuf.job.progress import Progress
-    from recshuf.job.report import ShuffleReport
+    from collections.abc import Callable, Iterator
+
+    from recshuf.job.job import Job
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def shuffle(
     inputs: Paths,
     output: str | os.PathLike[str] | None = None,
     *,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **options: Unpack[Options],
-) -> ShuffleReport:
+) -> recshuf.ShuffleReport:
     """Write the records of all inputs in a uniformly random order.
 
     Parameters
     ----------
     inputs
-        Files, directories (searched at any depth) and globs; ``"-"`` or none means standard input.
+        Files, directories (searched at any depth) and globs; ``"-"`` means standard input.
     output
         A directory of shards if it ends in ``/``, is an existing directory, or an option asks for shards; else
-        one file. ``"-"`` or None means standard output.
+        one file. ``"-"`` means standard output.
     progress
-        Gets passes, record counts and warnings. Default: none.
+        True for a display on standard error, or an object that gets passes, record counts and warnings
+        (`recshuf.Progress`). Default: none.
     **options
         The options of the command line, see `recshuf.Options`.
 
@@ -62,15 +74,19 @@ def shuffle(
 
     After an exception the output is as it was. A work folder for ``resume`` may be left beside it.
     """
+    if output is None:
+        raise UsageError('no output; name a file or directory, or give "-" for standard output')
     job = make_job(inputs, output, options)
     choose_allocators(job.memory_bytes)
     from recshuf.run.pipeline import run_job
 
-    with listen_to(progress) as listener:
+    with _listen(progress) as listener:
         return run_job(job, listener)
 
 
-def plan(inputs: Paths, output: str | os.PathLike[str] | None = None, **options: Unpack[Options]) -> Plan:
+def plan(
+    inputs: Paths, output: str | os.PathLike[str] | None = None, **options: Unpack[Options]
+) -> recshuf.Plan:
     """Return what `shuffle` would do with the same arguments: piles, memory, disk, descriptors, shards.
 
     Reads a part of the inputs, and writes nothing.
@@ -89,9 +105,9 @@ def verify(
     inputs: Paths,
     output: str | os.PathLike[str],
     *,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **options: Unpack[VerifyOptions],
-) -> VerifyReport:
+) -> recshuf.VerifyReport:
     """Compare the records of an output with those of the inputs, in any order.
 
     Parameters
@@ -101,7 +117,8 @@ def verify(
     output
         File or directory that `shuffle` wrote.
     progress
-        Gets passes, record counts and warnings. Default: none.
+        True for a display on standard error, or an object that gets passes, record counts and warnings
+        (`recshuf.Progress`). Default: none.
     **options
         See `recshuf.VerifyOptions`.
 
@@ -122,16 +139,16 @@ def verify(
     choose_allocators(job.memory_bytes)
     from recshuf.audit.verify.comparison import verify_job
 
-    with listen_to(progress) as listener:
+    with _listen(progress) as listener:
         return verify_job(job, listener)
 
 
 def write_run(
-    done: ShuffleReport,
+    done: recshuf.ShuffleReport,
     inputs: Paths,
     output: str | os.PathLike[str] | None = None,
     *,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **options: Unpack[Options],
 ) -> str:
     """Return an HTML page about a finished `shuffle` with the same arguments; reads the files again.
@@ -143,20 +160,13 @@ def write_run(
     """
     from recshuf.audit.reports.order_pages import report_run
 
-    with listen_to(progress) as listener:
+    with _listen(progress) as listener:
         return report_run(done, make_job(inputs, output, options), listener)
 
 
 def check(
-    data: Paths,
-    *,
-    against: Paths = (),
-    column: str | None = None,
-    provenance: bool = False,
-    id_column: str | None = None,
-    progress: Progress | None = None,
-    **options: Unpack[CheckOptions],
-) -> CheckReport:
+    data: Paths, *, progress: Progress | bool | None = None, **options: Unpack[OrderOptions]
+) -> recshuf.CheckReport:
     """Test whether records are in a uniformly random order.
 
     Parameters
@@ -164,19 +174,11 @@ def check(
     data
         Files, directories and globs. With `against` or `provenance`, each is a shuffle with its own seed, and all
         are tested together.
-    against
-        Inputs that `data` was shuffled from, by any program; records are matched by content.
-    column
-        Without `against`: column, dataset or field (``a.b``) whose order of values is tested. Default: the name in
-        `datasets` or `columns`, if it is a single one.
-    provenance
-        Without both: use the columns ``source_file`` and ``source_row`` that `shuffle` added.
-    id_column
-        With `against`: column or field that identifies a record. Default: its whole content.
     progress
-        Gets passes, record counts and warnings. Default: none.
+        True for a display on standard error, or an object that gets passes, record counts and warnings
+        (`recshuf.Progress`). Default: none.
     **options
-        See `recshuf.CheckOptions`.
+        See `recshuf.OrderOptions`. One of `against`, `column` and `provenance` is needed.
 
     Returns
     -------
@@ -190,26 +192,19 @@ def check(
     InputError
         When a file cannot be read.
     """
-    column = _choose_column(column, provenance or bool(list_paths(against)), options)
-    jobs = _make_check_jobs(data, against, column, provenance, id_column, options)
+    order = _Order.of(data, options)
+    jobs = order.make_check_jobs()
     from recshuf.audit.order.check import check_outputs, check_values
 
-    with listen_to(progress) as listener:
-        if column is not None:
-            return check_values(jobs[0], listener, column)
-        return check_outputs(jobs, listener, id_column)
+    with _listen(progress) as listener:
+        if order.column is not None:
+            return check_values(jobs[0], listener, order.column)
+        return check_outputs(jobs, listener, order.id_column)
 
 
 def write_check(
-    data: Paths,
-    *,
-    against: Paths = (),
-    column: str | None = None,
-    provenance: bool = False,
-    id_column: str | None = None,
-    progress: Progress | None = None,
-    **options: Unpack[CheckOptions],
-) -> tuple[CheckReport, str]:
+    data: Paths, *, progress: Progress | bool | None = None, **options: Unpack[OrderOptions]
+) -> tuple[recshuf.CheckReport, str]:
     """Return the result of `check` and a self-contained HTML page about it.
 
     Raises
@@ -217,25 +212,20 @@ def write_check(
     RecshufError
         As `check` does, and when Pillow or Jinja is not installed.
     """
-    column = _choose_column(column, provenance or bool(list_paths(against)), options)
-    jobs = _make_check_jobs(data, against, column, provenance, id_column, options)
+    order = _Order.of(data, options)
+    jobs = order.make_check_jobs()
     from recshuf.audit.reports.order_pages import report_check
 
-    with listen_to(progress) as listener:
-        names = [os.fspath(path) for path in list_paths(data)]
-        return report_check(jobs, listener, column, id_column, names)
+    with _listen(progress) as listener:
+        return report_check(jobs, listener, order.column, order.id_column, order.data)
 
 
 def picture(
     data: Paths,
     *,
-    against: Paths = (),
-    column: str | None = None,
-    provenance: bool = False,
-    id_column: str | None = None,
     title: str | None = None,
-    progress: Progress | None = None,
-    **options: Unpack[CheckOptions],
+    progress: Progress | bool | None = None,
+    **options: Unpack[OrderOptions],
 ) -> bytes:
     """Return a PNG of the order of records, as points along a Hilbert curve.
 
@@ -243,20 +233,14 @@ def picture(
     ----------
     data
         Files, directories and globs; with `against`, one path.
-    against
-        Inputs that `data` was shuffled from, drawn beside it.
-    column
-        Column, dataset or field (``a.b``) whose values are the colours. Default: positions in `against`.
-    provenance
-        Without both: colours are positions by the columns ``source_file`` and ``source_row`` that `shuffle` added.
-    id_column
-        With `against` and no `column`: column or field that identifies a record. Default: its whole content.
     title
         Heading of the picture. Default: names of the data.
     progress
-        Gets passes, record counts and warnings. Default: none.
+        True for a display on standard error, or an object that gets passes, record counts and warnings
+        (`recshuf.Progress`). Default: none.
     **options
-        See `recshuf.CheckOptions`.
+        See `recshuf.OrderOptions`. Colours are the values of `column`, or else positions by `against` or
+        `provenance`. With `against`, its records are drawn beside the data.
 
     Raises
     ------
@@ -265,31 +249,102 @@ def picture(
     InputError
         When a file cannot be read.
     """
-    refuse_unknown(options, CheckOptions)
-    paths = list_paths(data)
-    column = _choose_column(column, provenance or bool(list_paths(against)), options)
-    if column is None and not list_paths(against) and not provenance:
-        raise UsageError("no colours; give --column NAME, --against INPUT... or --provenance")
-    if provenance and (column is not None or list_paths(against)):
-        raise UsageError("--provenance and --against or --column contradict each other; give one of them")
-    if provenance and len(paths) > 1:
-        raise UsageError("--provenance draws one shuffle; name one file or directory")
-    job = _make_order_job(data, against, id_column, options)
-    heading = title or ", ".join(os.fspath(path) for path in paths[:2]) + (", ..." if len(paths) > 2 else "")
+    order = _Order.of(data, options)
+    job = order.make_picture_job()
+    heading = title or ", ".join(order.data[:2]) + (", ..." if len(order.data) > 2 else "")
     from recshuf.audit.reports.order_pictures import picture_matching, picture_values
 
-    with listen_to(progress) as listener:
-        if column is None:
-            return picture_matching(job, listener, id_column, heading)
-        before = [job] if against else []
-        after = make_job(data, None, cast("Options", _options_of_output(options) if against else options))
-        return picture_values([*before, after], listener, column, heading)
+    with _listen(progress) as listener:
+        if order.column is None:
+            return picture_matching(job, listener, order.id_column, heading)
+        jobs = [job, order.make_output_job()] if order.against else [job]
+        return picture_values(jobs, listener, order.column, heading)
 
 
-def _choose_column(column: str | None, has_basis: bool, options: CheckOptions) -> str | None:
-    """Return the column to test, by default the only one of the records; None if the test has another basis."""
-    if column is not None or has_basis:
-        return column
+def speak_python(function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function as a public one, whose errors and notes name its arguments in place of the command's flags."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            if isinstance(error, RecshufError):
+                error.args = (to_keywords(str(error)),)
+            if notes := getattr(error, "__notes__", None):
+                notes[:] = map(to_keywords, notes)
+            raise
+
+    call.__module__ = "recshuf"  # where pickle finds it
+    return call
+
+
+class _Order(NamedTuple):
+    """The order to test or draw: the arguments of `check` and `picture`."""
+
+    data: list[str]
+    against: list[str]
+    column: str | None
+    """The column to test, by default the only one of the records; None if the test has another basis."""
+    provenance: bool
+    id_column: str | None
+    options: Options
+    """Options of the jobs."""
+
+    @classmethod
+    def of(cls, data: Paths, options: OrderOptions) -> _Order:
+        """Parse the arguments.
+
+        Raises
+        ------
+        UsageError
+            When one is no path, or several columns could be meant.
+        """
+        refuse_unknown(options, OrderOptions)
+        against = list_paths("against", options.get("against") or ())
+        provenance, column = options.get("provenance", False), options.get("column")
+        shared = {name: value for name, value in options.items() if name in CheckOptions.__annotations__}
+        if column is None and not against and not provenance:
+            column = _find_column(options)
+        id_column = options.get("id_column")
+        return cls(list_paths("data", data), against, column, provenance, id_column, cast("Options", shared))
+
+    def make_check_jobs(self) -> list[Job]:
+        """Return a job for each shuffle of the data; one job for all of it if a column is tested."""
+        if bool(self.against) + (self.column is not None) + self.provenance != 1:
+            raise UsageError("give either --against INPUT..., --column NAME or --provenance")
+        if self.column is not None:
+            return [self._make_job(self.data, None)]
+        if self.provenance:
+            return [self._make_job([output], None) for output in self.data]
+        return [self._make_job(self.against, output) for output in self.data]
+
+    def make_picture_job(self) -> Job:
+        """Return the job of the inputs to the data; without inputs, the job whose inputs are the data."""
+        if self.column is None and not self.against and not self.provenance:
+            raise UsageError("no colours; give --column NAME, --against INPUT... or --provenance")
+        if self.provenance and (self.column is not None or self.against):
+            raise UsageError("--provenance and --against or --column contradict each other; give one of them")
+        if self.provenance and len(self.data) > 1:
+            raise UsageError("--provenance draws one shuffle; name one file or directory")
+        if self.against and len(self.data) > 1:
+            raise UsageError("--against draws one output; name one file or directory before it")
+        return self._make_job(self.against, self.data[0]) if self.against else self._make_job(self.data, None)
+
+    def make_output_job(self) -> Job:
+        """Return the job whose inputs are the data, which were the output of the job of `make_picture_job`."""
+        return make_job(self.data, None, self.options | {"format": self.options.get("to"), "to": None})
+
+    def _make_job(self, inputs: list[str], output: str | None) -> Job:
+        if self.id_column is not None and not self.against:
+            raise UsageError("--id works with --against only")
+        job = make_job(inputs, output, self.options)
+        choose_allocators(job.memory_bytes)
+        return job
+
+
+def _find_column(options: OrderOptions) -> str | None:
+    """Return the only column that is read; None if all are."""
     names = [
         *(split_names("--datasets", options.get("datasets")) or ()),
         *(split_names("--columns", options.get("columns")) or ()),
@@ -299,38 +354,21 @@ def _choose_column(column: str | None, has_basis: bool, options: CheckOptions) -
     return names[0] if names else None
 
 
-def _make_check_jobs(
-    data: Paths,
-    against: Paths,
-    column: str | None,
-    provenance: bool,
-    id_column: str | None,
-    options: CheckOptions,
-) -> list[Job]:
-    """Return a job for each shuffle of `data`; one job for all of it if a column is tested."""
-    refuse_unknown(options, CheckOptions)
-    inputs = list_paths(against)
-    if bool(inputs) + (column is not None) + provenance != 1:
-        raise UsageError("give either --against INPUT..., --column NAME or --provenance")
-    if provenance:
-        return [_make_order_job(output, None, id_column, options) for output in list_paths(data)]
-    if not inputs:
-        return [_make_order_job(data, None, id_column, options)]
-    return [_make_order_job(output, inputs, id_column, options) for output in list_paths(data)]
+@contextmanager
+def _listen(progress: Progress | bool | None) -> Iterator[Progress]:
+    """Yield a listener, by default a silent one, and stop it at the end."""
+    listener: Progress
+    if progress is True:
+        from recshuf.audit.reports.terminal import open_terminal
 
-
-def _options_of_output(options: CheckOptions) -> CheckOptions:
-    """Return the options for reading the output as an input."""
-    return cast("CheckOptions", {**options, "format": options.get("to"), "to": None})
-
-
-def _make_order_job(data: Paths, against: Paths, id_column: str | None, options: CheckOptions) -> Job:
-    """Return the job of `against` to `data`; without `against`, the job whose inputs are the data."""
-    given, inputs = list_paths(data), list_paths(against)
-    if inputs and len(given) > 1:
-        raise UsageError("--against draws one output; name one file or directory before it")
-    if id_column is not None and not inputs:
-        raise UsageError("--id works with --against only")
-    job = make_job(inputs or given, given[0] if inputs else None, cast("Options", options))
-    choose_allocators(job.memory_bytes)
-    return job
+        listener = open_terminal()
+    elif progress is None or progress is False:
+        listener = SilentProgress()
+    elif isinstance(progress, Progress):
+        listener = progress
+    else:
+        raise UsageError("progress: give True, False, or an object with start, advance, warn and stop")
+    try:
+        yield listener
+    finally:
+        listener.stop()

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import signal
+from functools import partial
 
 
 class RecshufError(Exception):
-    """Base class. The message is one line: what happened, where, and what to do."""
+    """Base class. The message is one line: what happened, where, and what to do.
+
+    Errors can be pickled, so they reach the parent of a worker process with their attributes.
+    """
+
+    def __str__(self) -> str:
+        """Return the message, also where `OSError` would add an error number."""
+        return str(self.args[0]) if self.args else ""
 
 
 class UsageError(RecshufError, ValueError):
@@ -38,6 +47,44 @@ class InputError(RecshufError, ValueError):
         where = f"{name}: {place}" if place else name
         super().__init__(f"{where}: {problem}" + (f"; {remedy}" if remedy else ""))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the arguments in place of the message."""
+        make = partial(type(self), self.name, self.problem, place=self.place, remedy=self.remedy)
+        return make, (), self.__dict__ | {"args": self.args}
+
+    @classmethod
+    def of_system(
+        cls, error: OSError, name: str, problem: str | None = None, *, remedy: str | None = None
+    ) -> InputError:
+        """Return the error for a failed call of the operating system, also of the built-in kind of `error`.
+
+        Parameters
+        ----------
+        problem
+            Default: the system's message.
+        """
+        kinds = (MissingInputError, ForbiddenInputError, DirectoryInputError)
+        kind: type[InputError] = next((kind for kind in kinds if kind.errno == error.errno), InputError)
+        return kind(name, problem or error.strerror or str(error), remedy=remedy)
+
+
+class MissingInputError(InputError, FileNotFoundError):
+    """An input that does not exist."""
+
+    errno = errno.ENOENT
+
+
+class ForbiddenInputError(InputError, PermissionError):
+    """An input that this user may not read."""
+
+    errno = errno.EACCES
+
+
+class DirectoryInputError(InputError, IsADirectoryError):
+    """A directory in place of a file."""
+
+    errno = errno.EISDIR
+
 
 class ConversionError(RecshufError, TypeError):
     """A field or a value that the output format cannot hold.
@@ -59,13 +106,42 @@ class ConversionError(RecshufError, TypeError):
         place = f"field {field!r}: " if field else ""
         super().__init__(f"{place}{problem}" + (f"; {remedy}" if remedy else ""))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the arguments in place of the message."""
+        make = partial(type(self), self.field, self.problem, remedy=self.remedy)
+        return make, (), self.__dict__ | {"args": self.args}
+
 
 class OutputError(RecshufError, OSError):
     """An output that exists, cannot be created, or cannot be written."""
 
 
+class OutputExistsError(OutputError, FileExistsError):
+    """An output that exists and may not be replaced."""
+
+    errno = errno.EEXIST
+
+
+class MissingFolderError(OutputError, FileNotFoundError):
+    """A folder to write in that does not exist."""
+
+    errno = errno.ENOENT
+
+
+class ForbiddenOutputError(OutputError, PermissionError):
+    """An output that this user may not write."""
+
+    errno = errno.EACCES
+
+
+class AlreadyCompleteError(OutputExistsError):
+    """An output that ``--resume`` would continue exists, and no unfinished run of it is left."""
+
+
 class DiskFullError(OutputError):
     """No space left while writing; the message names the folder and the option that moves it."""
+
+    errno = errno.ENOSPC
 
 
 class MemoryLimitError(RecshufError, MemoryError):
@@ -100,3 +176,7 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, number: int) -> None:
         self.number = number
         super().__init__(signal.Signals(number).name)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the number in place of the message."""
+        return type(self), (self.number,), self.__dict__

@@ -95,6 +95,9 @@ class ReadOptions:
     """HDF5 datasets to read; None for all that have a first axis."""
     columns: tuple[str, ...] | None = None
     """Parquet columns to keep, in this order; None for all."""
+    widens: bool = False
+    """Whether Parquet columns of integers here, and of floats or decimals there, get one type. A value that it does not
+    hold exactly is an error."""
     field: str | None = None
     """Path of the only wanted field of the table form: ``a``, ``a.b``, ``a/b``; None for all. Sources may leave out
     other fields."""
@@ -102,6 +105,10 @@ class ReadOptions:
     """Table form of JSONL or text records; None to infer it."""
     drop_page_cache: bool = False
     """Drop read data from the page cache, because it cannot hold all files of the run."""
+    memory_bytes: int | None = None
+    """Memory limit of the run. None for no limit."""
+    refuses_foreign: bool = False
+    """Whether text and JSONL whose bytes or names are those of other formats are an error."""
     sets_bad_aside: bool = False
     """Whether decoders return lines that do not parse, instead of raising an error."""
 
@@ -111,7 +118,7 @@ class WriteOptions:
     """How shards are written. Each format uses its own part."""
 
     compression: str | None = None
-    """``none``, ``zstd``, ``gzip``, ``snappy`` or ``lz4``; None for that of the inputs."""
+    """``none``, ``zstd``, ``gzip``, ``bz2``, ``xz``, ``snappy`` or ``lz4``; None for that of the inputs."""
     compression_level: int | None = None
     """None for the default of the library."""
     separator: bytes = b"\n"

@@ -39,8 +39,12 @@ Examples:
 """,
     shared=CheckOptions,
     headings=_HEADINGS,
-    general=_GENERAL,
-    help=_HELP | {"verbose": "Print all statistics, and tracebacks of errors."},
+    general=("overwrite", *_GENERAL),
+    help=_HELP
+    | {
+        "overwrite": "Replace an existing page. Default: it is an error.",
+        "verbose": "Print all statistics, and tracebacks of errors.",
+    },
 )
 _PICTURE = Wording(
     description="""

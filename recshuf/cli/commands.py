@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +26,7 @@ from recshuf.cli.result_files import (
 from recshuf.cli.shuffle_options import ShuffleCommand
 from recshuf.cli.verify_options import make_verify_command
 from recshuf.errors import OutputError, RecshufError, UsageError
-from recshuf.system.paths import real_path
+from recshuf.system.paths import real_path, refuse_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 
 FAILED = 1
 NOT_UNIFORM = 3
+_LIKENESS = 0.75
+"""Of two words, from 0 to 1, from which one is taken for a slip of the other."""
+_HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 
 class DefaultGroup(click.Group):
@@ -49,7 +54,19 @@ class DefaultGroup(click.Group):
         """Parse a command line of this group or of the default command."""
         if args and args[0] in self.commands:
             return super().make_context(info_name, args, parent, **extra)
+        if args and not args[0].startswith("-"):
+            self._refuse_unknown(args[0])
         return self.default.make_context(info_name, args, parent, **extra)
+
+    def _refuse_unknown(self, word: str) -> None:
+        """Refuse a word that is no file but nearly the name of a command."""
+        meant = {name: f"recshuf {name}" for name in self.commands} | {
+            "help": "recshuf --help",
+            "version": "recshuf --version",
+        }
+        near = get_close_matches(word.lower(), meant, 1, _LIKENESS)
+        if near and not os.path.lexists(word):
+            raise UsageError(f"{word}: there is no such file or command; did you mean: {meant[near[0]]}?")
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -70,25 +87,25 @@ def _run_shuffle(
     if quiet and verbose:
         raise UsageError("-q and -v contradict each other; give one of them")
     _check_streams(inputs, output)
+    inputs, output = inputs or ("-",), output or "-"
     if report:
         check_report(report, output, plan)
     if html:
         check_html(html, output, plan)
+    # A resumed run with an output is complete, or fails without --overwrite: its report may be there.
+    may_exist = options["overwrite"] or (options["resume"] and output != "-" and Path(output).exists())
     for name in filter(None, (report, html)):
-        check_spared(name, [*inputs, options["schema"]])
+        check_spared(name, [*inputs, options["schema"]], overwrite=may_exist)
     check_quarantine(options["on_bad_record"], [report, html, options["schema"]])
     if plan:
         _print_plan(inputs, output, report, options)
         return
     from recshuf import api
+    from recshuf.audit.reports.terminal import say
     from recshuf.audit.reports.text import detail_lines, summary
-    from recshuf.cli.terminal import say
 
     progress = _choose_progress(quiet, writes_records=output in (None, "-"))
-    try:
-        done = api.shuffle(inputs, output, progress=progress, **options)
-    finally:
-        progress.stop()
+    done = api.shuffle(inputs, output, progress=progress, **options)
     for line in detail_lines(done) if verbose else ():
         say(line)
     if not quiet:
@@ -99,6 +116,15 @@ def _run_shuffle(
         path = real_path(html)
         write = partial(api.write_run, done, inputs, output, progress=progress, **options)
         _write_result(html, "page", lambda: write_whole(path, write().encode()))
+        _say_written(html, quiet)
+
+
+def _say_written(name: str, quiet: bool) -> None:
+    from recshuf.audit.reports.terminal import say
+    from recshuf.system.units import format_size
+
+    if not quiet:
+        say(f"wrote {name}, {format_size(Path(name).stat().st_size)}")
 
 
 def _write_result(name: str, what: str, write: Callable[[], None]) -> None:
@@ -113,7 +139,12 @@ def _write_result(name: str, what: str, write: Callable[[], None]) -> None:
 
 
 def _run_verify(
-    inputs: tuple[str, ...], report: str | None, quiet: bool, verbose: bool, **options: Any
+    inputs: tuple[str, ...],
+    report: str | None,
+    overwrite: bool,
+    quiet: bool,
+    verbose: bool,
+    **options: Any,
 ) -> None:
     """Compare the last of `inputs` with the others; `options` are arguments of `recshuf.verify`."""
     if quiet and verbose:
@@ -123,7 +154,7 @@ def _run_verify(
     *given, output = inputs
     if report:
         check_report(report, output, True)
-        check_spared(report, [*inputs, options.get("schema")])
+        check_spared(report, [*inputs, options.get("schema")], overwrite=overwrite)
     from recshuf import api
     from recshuf.audit.reports.text import difference_lines, one_line, verdict
 
@@ -143,7 +174,13 @@ def _run_verify(
 
 
 def _run_check(
-    inputs: tuple[str, ...], as_json: bool, html: str | None, quiet: bool, verbose: bool, **options: Any
+    inputs: tuple[str, ...],
+    as_json: bool,
+    html: str | None,
+    overwrite: bool,
+    quiet: bool,
+    verbose: bool,
+    **options: Any,
 ) -> None:
     """Test the order of `inputs`; `options` are arguments of `recshuf.check`."""
     if quiet and (verbose or as_json):
@@ -158,9 +195,10 @@ def _run_check(
     progress = _choose_progress(quiet)
     if html:
         check_writable("--html", html, None)
-        check_spared(html, [*inputs, *options["against"], options["schema"]])
+        check_spared(html, [*inputs, *options["against"], options["schema"]], overwrite=overwrite)
         done, page = api.write_check(inputs, progress=progress, **options)
         write_whole(real_path(html), page.encode())
+        _say_written(html, quiet)
     else:
         done = api.check(inputs, progress=progress, **options)
     if as_json:
@@ -180,16 +218,20 @@ def _run_picture(
         raise UsageError("-q and -v contradict each other; give one of them")
     if not inputs:
         raise UsageError("no data; usage: recshuf picture [OPTIONS] DATA... -o PICTURE.png")
+    refuse_url(output)
     path = real_path(output)
     if not path.parent.is_dir():
         raise OutputError(f"{output}: folder {path.parent} does not exist; create it first")
     if path.exists() and not (overwrite and path.is_file()):
         raise OutputError(f"{output}: exists; give --overwrite, or choose another name")
-    check_spared(output, [*inputs, *options["against"]])
+    check_spared(output, [*inputs, *options["against"]], overwrite=overwrite)
+    if path.suffix.lower() not in ("", ".png"):
+        raise UsageError(f"{output}: the picture is a PNG; give a name that ends in .png")
     from recshuf import api
 
     picture = api.picture(inputs, progress=_choose_progress(quiet), **options)
     write_whole(path, picture)
+    _say_written(output, quiet)
 
 
 def _run_gallery(output: str, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
@@ -198,7 +240,7 @@ def _run_gallery(output: str, verbose: bool) -> None:  # noqa: ARG001 - `main` r
     if folder.exists():
         raise OutputError(f"{output}: exists; name a new folder")
     from recshuf.audit.reports.gallery import draw_row, render_gallery
-    from recshuf.cli.terminal import say
+    from recshuf.audit.reports.terminal import say
 
     folder.mkdir(parents=True)
     try:
@@ -234,15 +276,12 @@ def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:
 
 def _choose_progress(quiet: bool, *, writes_records: bool = False) -> Progress:
     """Return the display of progress; `writes_records` says whether records go to standard output."""
-    from recshuf.cli.terminal import TerminalProgress, Warnings
+    from recshuf.audit.reports.terminal import open_terminal
     from recshuf.job.progress import SilentProgress
 
     if quiet:
         return SilentProgress()
-    records_on_terminal = writes_records and sys.stdout is not None and sys.stdout.isatty()
-    if sys.stderr is None or not sys.stderr.isatty() or records_on_terminal:
-        return Warnings()
-    return TerminalProgress()
+    return open_terminal(shows_records=writes_records and sys.stdout is not None and sys.stdout.isatty())
 
 
 def _print_plan(
@@ -260,6 +299,7 @@ def _print_plan(
 
 _gallery = click.Command(
     "gallery",
+    _HELP_NAMES,
     callback=_run_gallery,
     params=[
         click.Option(
@@ -271,6 +311,7 @@ _gallery = click.Command(
 )
 _demo = click.Command(
     "demo",
+    _HELP_NAMES,
     callback=_run_demo,
     params=[
         click.Option(

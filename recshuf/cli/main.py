@@ -16,7 +16,7 @@ from click.exceptions import Exit
 from click.shell_completion import shell_complete
 
 from recshuf.cli.commands import FAILED, commands
-from recshuf.errors import Interrupted, RecshufError, UsageError
+from recshuf.errors import AlreadyCompleteError, Interrupted, RecshufError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,7 +146,7 @@ def _discard_output(error: BaseException) -> None:
 
 def _explain(error: BaseException, verbose: bool) -> int:
     """Print an error and its notes, a line each, and return the exit code."""
-    from recshuf.cli.terminal import say
+    from recshuf.audit.reports.terminal import say
 
     if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
         return SIGNALLED + signal.SIGPIPE
@@ -158,7 +158,7 @@ def _explain(error: BaseException, verbose: bool) -> int:
 
 def _explain_kind(error: BaseException, verbose: bool) -> int:
     """Print an error, and return the exit code of its kind."""
-    from recshuf.cli.terminal import say
+    from recshuf.audit.reports.terminal import say
 
     if verbose and not isinstance(error, click.ClickException | UsageError):
         traceback.print_exception(error)
@@ -170,6 +170,9 @@ def _explain_kind(error: BaseException, verbose: bool) -> int:
         case UsageError():
             say(f"error: {error}")
             return WRONG_USAGE
+        case AlreadyCompleteError():
+            say(f"{error}")
+            return 0
         case RecshufError():
             say(f"error: {error}")
         case click.ClickException():

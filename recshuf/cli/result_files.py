@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from recshuf.errors import UsageError
-from recshuf.system.paths import real_path
+from recshuf.errors import OutputError, UsageError
+from recshuf.system.paths import real_path, refuse_url
 
 
 def check_report(report: str, output: str | None, plan: bool) -> None:
@@ -41,6 +41,7 @@ def check_html(html: str, output: str | None, plan: bool) -> None:
 
 def check_writable(option: str, name: str, output: str | None) -> None:
     """Refuse, before the run, a file whose folder is missing or whose path is the output."""
+    refuse_url(name)
     path, target = real_path(name), None if output is None else real_path(output)
     # The run may have to create the output folder first.
     if not path.parent.is_dir() and path.parent != target:
@@ -49,8 +50,16 @@ def check_writable(option: str, name: str, output: str | None) -> None:
         raise UsageError(f"{option} {name} is also the output; name another file for one of them")
 
 
-def check_spared(report: str, given: list[str | None]) -> None:
-    """Refuse a report that would replace an input or the schema file."""
+def check_spared(report: str, given: list[str | None], *, overwrite: bool) -> None:
+    """Refuse a report that would replace an input or the schema file, or without `overwrite` any file.
+
+    Raises
+    ------
+    UsageError
+        When it would replace one of `given`.
+    OutputError
+        When it would replace another file.
+    """
     import glob
 
     path = Path(report)
@@ -63,6 +72,8 @@ def check_spared(report: str, given: list[str | None]) -> None:
         files = [name] if Path(name).is_file() else glob.glob(name, recursive=True)  # noqa: PTH207 - may be absolute
         if folder or any(path.samefile(file) for file in files if Path(file).is_file()):
             raise UsageError(f"{report} is or lies among the inputs; name another file")
+    if not overwrite:
+        raise OutputError(f"{report}: exists; give --overwrite, or choose another name")
 
 
 def check_quarantine(what: str, others: list[str | None]) -> None:

@@ -5,10 +5,18 @@ from __future__ import annotations
 import os
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import InputError, UsageError
-from recshuf.formats.compression import check_suffix, decompress_head, recognise_compression, split_suffix
+from recshuf.formats.compression import (
+    COMPRESSIONS,
+    OUTPUT_SUFFIXES,
+    check_suffix,
+    decompress_head,
+    recognise_compression,
+    split_suffix,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,8 +24,15 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Format, FormatNames, InputFile, NameSuffix
 
 FORMAT_NAMES = ("jsonl", "csv", "text", "parquet", "hdf5")
+_SAME_BYTES = ({"jsonl", "text"}, {"csv", "text"})  # their files may have each other's suffixes
 _BY_CONTENT = ("parquet", "hdf5", "jsonl", "text")
 _HEAD_BYTES = 64 << 10
+_GLANCE_BYTES = 4 << 10
+_BLOCK_BYTES = 1 << 20
+_CONVERT = (
+    "convert it, for example with jq -c '.[]' (an array) or jq -c . (objects), or give --format jsonl to take each "
+    "line as a record"
+)
 
 
 @cache
@@ -51,8 +66,13 @@ class NameRules:
         """Return the suffixes of a file name."""
         return split_suffix(name)
 
-    def accepts(self, name: str, suffix: NameSuffix) -> bool:
-        """Tell whether a file of a folder is an input, by its name.
+    @property
+    def wanted(self) -> str:
+        """What the inputs of a folder are, in messages."""
+        return f"{self._format_name or 'readable'} files"
+
+    def accepts(self, name: str, suffix: NameSuffix) -> bool | None:
+        """Tell whether a file of a folder is an input, by its name; None if the name does not say.
 
         Raises
         ------
@@ -60,7 +80,9 @@ class NameRules:
             When its compression is not supported.
         """
         found = _name_format(name, suffix)
-        return found is not None if self._format_name is None else found == self._format_name
+        if found is None:
+            return None
+        return self._format_name is None or found == self._format_name
 
 
 def name_by_suffix(name: str) -> str | None:
@@ -107,8 +129,8 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
     first: tuple[str, str] | None = None
     for file in inputs:
         name = name_by_listing(file)
-        if name is not None and load_format(name).names.is_lines:
-            _check_plain(file, name)
+        if name == "jsonl":
+            _check_document(file)
         name = name or name_by_content(file)
         if first is not None and name != first[1]:
             raise InputError(
@@ -122,21 +144,40 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
     return first[1]
 
 
-def _check_plain(file: InputFile, name: str) -> None:
-    """Refuse a file whose suffix says uncompressed lines but whose content is another format."""
-    if file.stamp is None or file.suffix.compression is not None:
+def _check_document(file: InputFile) -> None:
+    """Refuse a file whose suffix says JSON Lines but that holds another form of JSON."""
+    from recshuf.formats.jsonl.documents import describe_document
+
+    if file.stamp is None:
         return
-    head = _read_head(file, 16)
-    found = recognise_compression(head)
-    if found == "none":
-        binary = (known for known in ("parquet", "hdf5") if load_format(known).recognises(head))
-        found = next(binary, "none")
-    if found != "none":
-        raise InputError(
-            file.name,
-            f"is named like plain {name}, but begins like {found}",
-            remedy=f"rename it, or give --format {name} to shuffle its bytes as they are",
-        )
+    head, is_whole = _look_into(file, _GLANCE_BYTES)
+    if head.lstrip().startswith(b"["):
+        head, is_whole = _look_into(file, _HEAD_BYTES)
+    found = describe_document(head, is_whole=is_whole)
+    if found is not None:
+        raise InputError(file.name, f"is {found}, and JSONL has one record in each line", remedy=_CONVERT)
+
+
+def _look_into(file: InputFile, size: int) -> tuple[bytes, bool]:
+    """Return the (decompressed) beginning of a file, at most `size` bytes, and whether the file ends with the first line of it."""
+    head = _read_head(file, size)
+    is_whole = file.stamp is not None and len(head) == file.stamp.size
+    compression = recognise_compression(head)
+    if compression != "none":
+        head = decompress_head(head, compression, size)
+        return head, is_whole and len(head) < size
+    if head.startswith(b"[{") and b"\n" not in head:
+        is_whole = _is_one_line(file)
+    return head, is_whole
+
+
+def _is_one_line(file: InputFile) -> bool:
+    with Path(file.path or "").open("rb") as lines:
+        while block := lines.read(_BLOCK_BYTES):
+            end = block.find(b"\n")
+            if end >= 0:
+                return not block[end:].strip() and not lines.read(_HEAD_BYTES).strip()
+    return True
 
 
 def _read_head(file: InputFile, size: int) -> bytes:
@@ -149,7 +190,7 @@ def _read_head(file: InputFile, size: int) -> bytes:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise InputError(file.name, f"cannot be read: {error.strerror}") from error
+        raise InputError.of_system(error, file.name, f"cannot be read: {error.strerror}") from error
 
 
 def name_by_content(file: InputFile) -> str:
@@ -168,10 +209,10 @@ def name_by_content(file: InputFile) -> str:
         head = decompress_head(head, compression, _HEAD_BYTES)
     name = next((known for known in _BY_CONTENT if load_format(known).recognises(head)), None)
     if name is None or (name == "text" and file.path.suffix == ".json"):
-        problem = (
-            "is not JSON lines" if file.path.suffix == ".json" else "is of no format that recshuf recognises"
-        )
-        raise InputError(file.name, problem, remedy="name it with --format if it is one of them")
+        if file.path.suffix == ".json":
+            raise InputError(file.name, "is not JSON lines", remedy=_CONVERT)
+        remedy = "name it with --format if it is one of them"
+        raise InputError(file.name, "is of no format that recshuf recognises", remedy=remedy)
     return name
 
 
@@ -183,7 +224,48 @@ def suffix_delimiter(name: str) -> bytes | None:
 def suffix_compression(name: str, names: FormatNames) -> str | None:
     """Return the compression of an output file by its suffix; None when the suffix does not say."""
     suffix = split_suffix(name)
-    check_suffix(name, suffix)
     if suffix.compression is not None:
         return suffix.compression
     return "none" if names.is_lines and suffix.kind in names.suffixes else None
+
+
+def name_by_output(name: str) -> str | None:
+    """Return the format of an output file by its suffix; None when unsure.
+
+    Raises
+    ------
+    UsageError
+        When its suffix is that of a format or compression that recshuf does not write.
+    """
+    from recshuf.formats.lines.foreign import name_foreign
+
+    suffix = split_suffix(name)
+    if suffix.compression not in (None, *COMPRESSIONS):
+        raise UsageError(
+            f"{name}: {suffix.compression} is not written; choose one of {', '.join(filter(None, OUTPUT_SUFFIXES.values()))}"
+        )
+    if what := name_foreign(suffix.kind):
+        raise UsageError(f"{name}: {what} is not written; choose a suffix of {', '.join(FORMAT_NAMES)}")
+    return _find_format(suffix.kind)
+
+
+def check_output(name: str, names: FormatNames, compression: str | None) -> None:
+    """Refuse an output file whose suffix contradicts its format, or the compression that was asked for.
+
+    Raises
+    ------
+    UsageError
+        Names the suffix and what it contradicts.
+    """
+    kind, found = split_suffix(name).kind, name_by_output(name)
+    if found not in (None, names.name) and {found, names.name} not in _SAME_BYTES:
+        raise UsageError(f"{name}: suffix {kind} contradicts --to {names.name}; change one of them")
+    named = suffix_compression(name, names)
+    if named is not None and named not in names.compressions:
+        raise UsageError(
+            f"{name}: {names.name} has no compression {named}; choose one of {', '.join(names.compressions)}"
+        )
+    if None not in (named, compression) and named != compression:
+        raise UsageError(
+            f"{name}: --compression {compression} contradicts the suffix, which says {named}; change one of them"
+        )

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import UsageError
+from recshuf.formats.compression import check_level
 from recshuf.interfaces import ReadOptions, WriteOptions
 from recshuf.job.options import OPTIONS, Options, parse_header, refuse_unknown
 from recshuf.job.plan import Cut
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
 from recshuf.system.memory import available_bytes
+from recshuf.system.paths import refuse_url
 from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from recshuf.job.options import Names, Size
+    from recshuf.job.options import Names, Paths, SchemaLike, Size
 
 SMALLEST_MEMORY = 64 * 10**6
-Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
+_TAKEN = "only paths are taken, each str or os.PathLike"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Job:
     """
 
     inputs: tuple[str, ...]
-    """Files, directories, globs; ``-`` or none means standard input."""
+    """Files, directories, globs; ``-`` means standard input."""
     output: str | None
     """File or directory; ``-`` or None means standard output."""
     options: Options
@@ -91,7 +93,7 @@ class Job:
     @property
     def reads_stdin(self) -> bool:
         """Tell whether the only input is standard input."""
-        return self.inputs in ((), ("-",))
+        return self.inputs == ("-",)
 
     @property
     def writes_stdout(self) -> bool:
@@ -109,11 +111,46 @@ def _check(option: str, value: int | None, least: int, most: int | None) -> None
         raise UsageError(f"{option} {value} is out of range; it must be {limits}")
 
 
-def list_paths(paths: Paths) -> list[str | os.PathLike[str]]:
-    """Return the paths, one by one."""
-    if paths is None:
-        return []
-    return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+def list_paths(what: str, paths: Paths) -> list[str]:
+    """Return the paths, one by one.
+
+    Parameters
+    ----------
+    what
+        Name of the argument in messages.
+
+    Raises
+    ------
+    UsageError
+        When it holds something else. An open file or a data frame gives strings too, but they are no paths.
+    """
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    is_data = any(hasattr(paths, name) for name in ("read", "columns", "column_names"))
+    if is_data or isinstance(paths, bytes | Mapping) or not isinstance(paths, Iterable):
+        raise UsageError(f"{what}: {_TAKEN}; here: {_describe(paths)}")
+    if isinstance(paths, set | frozenset):
+        raise UsageError(f"{what}: a set has no order, and the result depends on it; give a list")
+    return [parse_path(what, path) for path in paths]
+
+
+def parse_path(what: str, path: object) -> str:
+    """Return a path as text.
+
+    Raises
+    ------
+    UsageError
+        When it is something else.
+    """
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    if not isinstance(name, str):
+        raise UsageError(f"{what}: {_TAKEN}; here: {_describe(name)}")
+    refuse_url(name)
+    return name
+
+
+def _describe(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
 
 
 def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Options) -> Job:
@@ -127,11 +164,9 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
         When an option is out of range or contradicts another.
     """
     refuse_unknown(options, Options)
-    if inputs is None:
-        inputs = ()
-    if isinstance(inputs, bytes) or not isinstance(inputs, str | os.PathLike | Iterable):
-        raise UsageError(f"inputs {inputs!r}: give one or more paths; a path is str or os.PathLike")
-    paths = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
+    paths = list_paths("inputs", inputs)
+    if not paths:
+        raise UsageError('no inputs; give at least one path, or "-" for standard input')
     defaults = {name: option.default for name, option in OPTIONS.items()}
     options = cast("Options", defaults | options)
     compression, level = _parse_compression(options["compression"])
@@ -140,11 +175,12 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
     header = _choose_header(options["header"])
     quarantine = _parse_bad_record(options["on_bad_record"])
     memory, temp_dir = options["memory"], options["temp_dir"]
+    memory_bytes = max(SMALLEST_MEMORY, available_bytes() // 2) if memory is None else _parse(memory)
     return Job(
-        inputs=tuple(os.fspath(path) for path in paths),
-        output=None if output is None else os.fspath(output),
+        inputs=tuple(paths),
+        output=None if output is None else parse_path("output", output),
         options=options,
-        memory_bytes=max(SMALLEST_MEMORY, available_bytes() // 2) if memory is None else _parse(memory),
+        memory_bytes=memory_bytes,
         cut=_make_cut(options),
         workers=options["workers"] or _count_cores(options),
         temp_dir=None if temp_dir is None else Path(temp_dir),
@@ -158,7 +194,10 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
             max_record_bytes=_parse(options["max_record_bytes"]),
             datasets=split_names("--datasets", options["datasets"]),
             columns=split_names("--columns", options["columns"]),
+            widens=options["widen"],
             schema=_load_schema(options["schema"]),
+            memory_bytes=memory_bytes,
+            refuses_foreign=options["format"] != "text",
             sets_bad_aside=quarantine is not None,
         ),
         write=WriteOptions(
@@ -225,11 +264,13 @@ def _parse_compression(text: str | None) -> tuple[str | None, int | None]:
     if not colon:
         return name, None
     try:
-        return name, int(level)
+        number = int(level)
     except ValueError:
         raise UsageError(
             f"--compression {text!r}: {level!r} is not a level; write for example zstd:9"
         ) from None
+    check_level(name, number)
+    return name, number
 
 
 def _parse_bad_record(text: str) -> Path | None:
@@ -244,7 +285,9 @@ def _parse_bad_record(text: str) -> Path | None:
 
 def _parse(size: Size) -> int:
     """Return a size in bytes; `Job` checks numbers."""
-    return parse_size(size) if isinstance(size, str) else size
+    if isinstance(size, float) and size.is_integer():
+        return int(size)
+    return parse_size(size) if isinstance(size, str) else size  # type: ignore[return-value] # refused by `Job`
 
 
 def split_names(option: str, names: Names | None) -> tuple[str, ...] | None:
@@ -263,15 +306,22 @@ def split_names(option: str, names: Names | None) -> tuple[str, ...] | None:
     return split
 
 
-def _load_schema(schema: pa.Schema | str | os.PathLike[str] | None) -> pa.Schema | None:
+def _load_schema(schema: SchemaLike | None) -> pa.Schema | None:
     if schema is None:
         return None
-    if not isinstance(schema, str | os.PathLike):
-        if not hasattr(schema, "names"):
-            raise UsageError("--schema is neither a schema of pyarrow nor the path of a schema file")
-        return schema
-    from recshuf.job.schema_file import read_schema
+    if hasattr(schema, "__arrow_c_schema__"):
+        import pyarrow as pa
 
+        try:
+            return pa.schema(schema)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise UsageError(f"--schema: {_describe(schema)} is no schema of columns") from error
+    from recshuf.job.schema_file import parse_schema, read_schema
+
+    if isinstance(schema, Mapping):
+        return parse_schema(schema, "--schema")
+    if not isinstance(schema, str | os.PathLike):
+        raise UsageError(f"--schema: give a path, a dict or a schema of pyarrow; here: {_describe(schema)}")
     return read_schema(Path(schema))
 
 

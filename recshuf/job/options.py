@@ -6,19 +6,30 @@ This module evaluates its annotations, because `OPTIONS` is read from them.
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, Protocol, TypedDict
 
 from recshuf.errors import UsageError
 from recshuf.system.units import parse_size
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+
+class ArrowSchema(Protocol):
+    """A schema of pyarrow, or of another library with Arrow's C interface."""
+
+    def __arrow_c_schema__(self) -> object:
+        """Return a capsule with the schema."""
 
 
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Names = str | Iterable[str]
-Size = int | str
+Size = int | float | str
+"""Bytes, or text such as ``300MB``."""
+SchemaLike = ArrowSchema | Mapping[str, object] | str | os.PathLike[str]
+"""A schema, the content of a schema file, or its path."""
 
 FORMATS = ("jsonl", "csv", "text", "parquet", "hdf5")
+_FLAG = re.compile(rf"(?<![\w./-])(--[a-z]+(?:-[a-z]+)*|-[oz])\b( (?:{'|'.join(FORMATS)}|[A-Z]{{3,}})\b)?")
+"""A flag in a message, and the format or the placeholder after it."""
+_ODD_NAMES = {"-o": "output", "-z": "zero_terminated", "--id": "id_column", "--field": "column"}
 _ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 
 
@@ -93,7 +104,7 @@ def parse_separator(text: str) -> bytes:
 
 # fmt: off
 class CheckOptions(TypedDict, total=False):
-    """Options of `check` and `picture`, and of all other functions."""
+    """Options of all functions."""
 
     format: Annotated[str | None, Option("Input", "NAME", f"Format of the inputs: {', '.join(FORMATS)}. Default: from suffix, else from content.", choices=FORMATS)]
     """Format of the inputs: ``jsonl``, ``csv``, ``text``, ``parquet`` or ``hdf5``. Default: from suffix, else from content."""
@@ -123,13 +134,31 @@ class CheckOptions(TypedDict, total=False):
     columns: Annotated[Names | None, Option("Input", "A,B", "Parquet: columns to keep. Default: all.",
         side="inputs", formats=("parquet",), identity=lambda job: job.read.columns and list(job.read.columns))]
     """Parquet columns to keep; a string is split at commas. Default: all."""
-    schema: Annotated["pa.Schema | str | os.PathLike[str] | None", Option("Input", "FILE", "Schema file for a conversion from JSONL, CSV or text. Default: inferred types.",
+    widen: Annotated[bool, Option("Input", None, "Parquet: give a column that is int64 in one input and double in another a type for both: double or decimal. A value that it does not hold exactly is an error. Default: such inputs are refused.",
+        default=False, side="inputs", formats=("parquet",), identity=lambda job: job.read.widens or None)]
+    """Give Parquet columns that are integers here, and floats or decimals there, one type: double or decimal. A value
+    that it does not hold exactly is an error. Default: False; such inputs are refused."""
+    schema: Annotated[SchemaLike | None, Option("Input", "FILE", "Schema file for a conversion from JSONL, CSV or text. Default: inferred types.",
         is_path=True, side="inputs", formats=("jsonl", "csv", "text"), identity=lambda job: job.read.schema and str(job.read.schema))]
-    """Schema, or path of a schema file, for a conversion from JSONL or text. Default: inferred types."""
+    """Schema of pyarrow, or path or content (a dict) of a schema file, for a conversion from JSONL, CSV or text. Default: inferred types."""
     memory: Annotated[Size | None, Option("Resources", "SIZE", "Memory limit, excluding about 150 MB for Python and libraries. Default: half of available memory.", parse=parse_size)]
     """Memory limit, excluding about 150 MB for Python and libraries. Default: half of available memory."""
     workers: Annotated[int | None, Option("Resources", "N", "Number of threads. Default: usable cores.", parse=int)]
     """Number of threads. Does not change the output. Default: usable cores."""
+
+
+class OrderOptions(CheckOptions, total=False):
+    """Options of `check` and `picture`."""
+
+    against: Paths
+    """Inputs that the data was shuffled from, by any program; records are matched by content. Default: none."""
+    column: str | None
+    """Column, dataset or field (``a.b``) whose order of values is tested or drawn. Default: without `against` and
+    `provenance`, the name in `datasets` or `columns`, if it is a single one."""
+    provenance: bool
+    """Use the columns ``source_file`` and ``source_row`` that `shuffle` added. Default: False."""
+    id_column: str | None
+    """With `against`: column or field that identifies a record. Default: its whole content."""
 
 
 class VerifyOptions(CheckOptions, total=False):
@@ -139,6 +168,8 @@ class VerifyOptions(CheckOptions, total=False):
     """Size of the sample that the output is. Default: it is no sample."""
     provenance: bool
     """Ignore the columns ``source_file`` and ``source_row`` of the output. Default: as in its manifest."""
+    nan_as_null: bool
+    """NaN and infinities of the inputs are null in the output. Default: False."""
     temp_dir: str | os.PathLike[str] | None
     """Folder for hashes that do not fit in memory. Default: ``$TMPDIR``, else ``/var/tmp``."""
 
@@ -146,7 +177,7 @@ class VerifyOptions(CheckOptions, total=False):
 class Options(CheckOptions, total=False):
     """Options of `shuffle` and `plan`, with the names of the command line. A size is a number or ``"300MB"``."""
 
-    compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, snappy or lz4. Default: from the suffix of OUTPUT, else that of the inputs.")]
+    compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, bz2, xz, lz4 or snappy. Default: from the suffix of OUTPUT, else that of the inputs.")]
     """Output compression, with or without a level: ``"zstd:9"``. Default: from the suffix of the output, else that of the inputs."""
     shards: Annotated[int | None, Option("Output", "N", "Number of shards. Default: one per input file, in a directory.", parse=int)]
     """Number of shards; their record counts differ by at most one. Default: one per input file, in a directory."""
@@ -177,7 +208,7 @@ class Options(CheckOptions, total=False):
     provenance: Annotated[bool, Option("Output", None, "Add the columns source_file and source_row, the input and row of each record.", default=False,
         identity=lambda job: job.options["provenance"] or None)]
     """Add the columns ``source_file`` and ``source_row``, the input and row of each record. Default: False."""
-    overwrite: Annotated[bool, Option("Output", None, "Replace an existing output. Default: it is an error.", default=False)]
+    overwrite: Annotated[bool, Option("Output", None, "Replace an existing output, report or page. Default: it is an error.", default=False)]
     """Replace an existing output. Default: False; it is an error."""
     verify: Annotated[bool, Option("Output", None, "Compare the output with the inputs before it is put in place.", default=False)]
     """Compare the output with the inputs before it is put in place. Default: False."""
@@ -205,6 +236,25 @@ def flag_of(name: str) -> str:
     '--head-count'
     """
     return f"--{name.replace('_', '-')}"
+
+
+def to_keywords(message: str) -> str:
+    """Return a message about flags in terms of the arguments of the Python functions.
+
+    >>> to_keywords("exists already; give --overwrite, a lower --memory, --format text or --column NAME")
+    "exists already; give overwrite=True, a lower memory, format='text' or column=NAME"
+    """
+    return _FLAG.sub(_to_keyword, message)
+
+
+def _to_keyword(match: re.Match[str]) -> str:
+    flag, value = match[1], (match[2] or "").strip()
+    name = _ODD_NAMES.get(flag) or flag.removeprefix("--").replace("-", "_")
+    if name in OPTIONS and OPTIONS[name].metavar is None:
+        return f"{name}=True" + (match[2] or "")
+    if value.isupper():
+        return f"{name}={value}"
+    return f"{name}={value!r}" if value else name
 
 
 def refuse_unknown(options: Mapping[str, object], kind: type) -> None:

@@ -357,6 +357,7 @@ def plan_reading(
     share: float = STAYING_SHARE,
     least_shared_block: int = 0,
     what: str = "reading",
+    record_copies: int = 12,
 ) -> ReadingPlan:
     """Return a plan for reading inputs within a share of memory: as many workers as fit, then the largest blocks.
 
@@ -370,6 +371,8 @@ def plan_reading(
         Least block size with several workers.
     what
         Name of the step, for the error.
+    record_copies
+        How often the memory beside blocks holds the longest record. Default: 12, which suits a shuffle.
 
     Raises
     ------
@@ -384,7 +387,7 @@ def plan_reading(
             if needed <= (room_bytes if is_least else share * room_bytes):
                 # Several threads can hold copies of such a record beside their blocks. Measured at 300 MB and two
                 # workers: records of 15 MB stay within the limit, of 30 MB exceed it by 90 MB.
-                longest = max(block, (room_bytes - needed) // 12)
+                longest = max(block, (room_bytes - needed) // record_copies)
                 return ReadingPlan(workers, block, min(limits.max_record_bytes, longest))
     raise _too_small(limits, what, worker_bytes(blocks[-1]))
 

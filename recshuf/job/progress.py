@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
 
 
+@runtime_checkable
 class Progress(Protocol):
     """Receives the progress of a run. Called from many threads."""
 
@@ -39,13 +36,3 @@ class SilentProgress:
 
     def stop(self) -> None:
         """See `Progress`."""
-
-
-@contextmanager
-def listen_to(progress: Progress | None) -> Iterator[Progress]:
-    """Yield a listener, by default a silent one, and stop it at the end."""
-    listener = progress or SilentProgress()
-    try:
-        yield listener
-    finally:
-        listener.stop()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from recshuf.job.plan import Plan
+from recshuf.job.plan import Plan  # noqa: TC001 - for typing.get_type_hints
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +12,7 @@ class PassReport:
     """Figures of one pass."""
 
     name: str
-    """``scatter``, ``gather`` or ``commit``."""
+    """``scatter``, ``gather``, ``verify`` or ``commit``."""
     seconds: float
     records: int
     byte_count: int

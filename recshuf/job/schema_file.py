@@ -36,7 +36,7 @@ import pyarrow as pa
 from recshuf.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 _NAMED = {
@@ -102,8 +102,18 @@ def read_schema(path: Path) -> pa.Schema:
     InputError
         When the file cannot be read, is not a JSON object, or has an unknown type; names the field.
     """
-    declared = _read_object(path)
-    return pa.schema([pa.field(name, _to_type(kind, name, path, 1)) for name, kind in declared.items()])
+    return parse_schema(_read_object(path), str(path))
+
+
+def parse_schema(declared: Mapping[str, object], source: str) -> pa.Schema:
+    """Return the schema of the content of a ``--schema`` file; `source` names it in messages.
+
+    Raises
+    ------
+    InputError
+        When a type is unknown; names the field.
+    """
+    return pa.schema([pa.field(name, _to_type(kind, name, source, 1)) for name, kind in declared.items()])
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -122,7 +132,7 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as file:
             text = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        raise InputError(str(path), f"cannot be read ({error.strerror})") from error
+        raise InputError.of_system(error, str(path), f"cannot be read ({error.strerror})") from error
     if len(text) > _MAX_BYTES:
         raise InputError(str(path), f"is longer than {_MAX_BYTES} bytes, so it is no schema file")
     return text
@@ -137,24 +147,29 @@ def _to_unique_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return declared
 
 
-def _to_type(kind: Any, field: str, path: Path, depth: int) -> pa.DataType:
+def _to_type(kind: Any, field: str, source: str, depth: int) -> pa.DataType:
     if depth > _MAX_DEPTH:
-        raise InputError(str(path), f"nests types more than {_MAX_DEPTH} deep", place=_describe_field(field))
+        raise InputError(source, f"nests types more than {_MAX_DEPTH} deep", place=_describe_field(field))
     if isinstance(kind, dict):
         children = [
-            (name, _to_type(child, f"{field}.{name}", path, depth + 1)) for name, child in kind.items()
+            (name, _to_type(child, f"{field}.{name}", source, depth + 1)) for name, child in kind.items()
         ]
         return pa.struct([pa.field(name, child) for name, child in children])
     if isinstance(kind, list) and len(kind) == 1:
-        return pa.list_(_to_type(kind[0], f"{field}[]", path, depth + 1))
+        return pa.list_(_to_type(kind[0], f"{field}[]", source, depth + 1))
+    if isinstance(kind, pa.DataType):  # in a dict of a Python program
+        return kind
     if isinstance(kind, str):
-        return _parse_type(kind.strip(), field, path, depth)
+        return _parse_type(kind.strip(), field, source, depth)
     raise InputError(
-        str(path), f"{json.dumps(kind)} is not a type", place=_describe_field(field), remedy=_REMEDY
+        source,
+        f"{json.dumps(kind, default=repr)} is not a type",
+        place=_describe_field(field),
+        remedy=_REMEDY,
     )
 
 
-def _parse_type(text: str, field: str, path: Path, depth: int) -> pa.DataType:
+def _parse_type(text: str, field: str, source: str, depth: int) -> pa.DataType:
     if text in _NAMED:
         return _NAMED[text]
     try:
@@ -164,14 +179,12 @@ def _parse_type(text: str, field: str, path: Path, depth: int) -> pa.DataType:
         for _, pattern, make in _LISTS:
             if match := re.fullmatch(pattern, text):
                 value, *length = match.groups()
-                return make(_to_type(value, f"{field}[]", path, depth + 1), *length)
+                return make(_to_type(value, f"{field}[]", source, depth + 1), *length)
     except (pa.ArrowException, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(
-            str(path), f"{text!r} is not a type ({error})", place=_describe_field(field)
-        ) from error
-    raise InputError(str(path), f"{text!r} is not a type", place=_describe_field(field), remedy=_REMEDY)
+        raise InputError(source, f"{text!r} is not a type ({error})", place=_describe_field(field)) from error
+    raise InputError(source, f"{text!r} is not a type", place=_describe_field(field), remedy=_REMEDY)
 
 
 def _describe_field(field: str) -> str:

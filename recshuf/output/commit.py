@@ -30,9 +30,9 @@ def commit(work: WorkFolder, manifest: Manifest | None) -> None:
     """
     shards = work.shards
     try:
+        if manifest is not None:
+            manifest.write()
         if not shards.are_committed:
-            if manifest is not None:
-                manifest.write()
             _place(work)
         shards.place_manifest()
         sync(shards.target.parent)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf.errors import OutputError
+from recshuf.errors import MissingFolderError, OutputError, OutputExistsError
 from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.system.paths import real_path, shorten_name, write_error
 
@@ -52,6 +52,16 @@ class Destination:
         except OSError as error:
             raise write_error(error, str(self.path)) from error
 
+    def is_complete(self) -> bool:
+        """Tell whether the output exists; a directory only if its manifest fits the sizes of its shards."""
+        if not self.is_directory:
+            return self.path.is_file()
+        try:
+            manifest = Manifest.read(self.path)
+        except (OSError, ValueError):
+            return False
+        return manifest is not None and manifest.fits_sizes()
+
     def check(self, *, overwrite: bool) -> None:
         """Refuse an output that must not be written.
 
@@ -64,14 +74,16 @@ class Destination:
             self._check_directory(overwrite=overwrite)
         elif self.path.exists() or self.path.is_symlink():
             if not overwrite and not self.is_stream:
-                raise OutputError(f"{self.path}: exists already; give --overwrite to replace it")
+                raise OutputExistsError(f"{self.path}: exists already; give --overwrite to replace it")
         elif not self.path.parent.is_dir():
-            raise OutputError(f"{self.path.parent}: no such directory; create it first")
+            raise MissingFolderError(f"{self.path.parent}: no such directory; create it first")
 
     def _check_directory(self, *, overwrite: bool) -> None:
         names = self._list_names()
         if names and not overwrite:
-            raise OutputError(f"{self.path}: is not empty; give --overwrite to replace the shards in it")
+            raise OutputExistsError(
+                f"{self.path}: is not empty; give --overwrite to replace the shards in it"
+            )
         foreign = sorted(names - self._manifest_names())
         if foreign and self.work_folder.exists():
             raise OutputError(

@@ -7,17 +7,21 @@ describes the job; each other one names a finished task. An entry is written aft
 from __future__ import annotations
 
 import json
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from recshuf.system.paths import write_error
+from recshuf.system.paths import open_sole, write_error
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 Entry = dict[str, Any]
+_TASKS = ("set", "shard", "commit")
+"""Keys of all entries but the first."""
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT
 
 
 class Journal:
@@ -75,7 +79,7 @@ class Journal:
             When that fails.
         """
         text = json.dumps(entry, ensure_ascii=True, sort_keys=True).encode()
-        with self._lock, self.path.open("ab", buffering=0) as file:
+        with self._lock, os.fdopen(open_sole(self.path, _APPEND), "ab", buffering=0) as file:
             # The last entry of a killed run may be incomplete.
             start = b"" if self._ends_well or not file.tell() or self._ends_in_newline() else b"\n"
             line = memoryview(start + b"%016x %s\n" % (xxhash.xxh3_64_intdigest(text), text))
@@ -87,13 +91,13 @@ class Journal:
             self._has_finished = self._has_finished or _is_finished(entry)
 
     def _ends_in_newline(self) -> bool:
-        with self.path.open("rb") as file:
+        with os.fdopen(open_sole(self.path, os.O_RDONLY), "rb") as file:
             file.seek(-1, 2)
             return file.read() == b"\n"
 
 
 def read_journal(path: Path) -> list[Entry]:
-    """Return the entries of a journal, without damaged ones; none if the first one is damaged.
+    """Return the entries of a journal, without damaged ones; none if the first one is damaged or missing.
 
     Raises
     ------
@@ -101,11 +105,13 @@ def read_journal(path: Path) -> list[Entry]:
         When the file cannot be read.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        with os.fdopen(open_sole(path, os.O_RDONLY), "rb") as file:
+            lines = file.read().split(b"\n")
     except FileNotFoundError:
         return []
     entries = [_parse(line) for line in lines]
-    return [] if entries[0] is None else [entry for entry in entries if entry is not None]
+    has_header = entries[0] is not None and entries[0].keys().isdisjoint(_TASKS)
+    return [entry for entry in entries if entry is not None] if has_header else []
 
 
 def _is_finished(entry: Entry) -> bool:

@@ -107,6 +107,7 @@ class Manifest:
         content |= {"provenance": list(self.added)} if self.added else {}
         content |= {"notes": list(self.notes)} if self.notes else {}
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        self.path.unlink(missing_ok=True)
         self.path.write_text(text, encoding="utf-8")
         sync(self.path)
 
@@ -114,6 +115,11 @@ class Manifest:
         """Return the paths of the shards that exist."""
         paths = [self.folder / shard.name for shard in self.shards]
         return [str(path) for path in paths if path.is_file()]
+
+    def fits_sizes(self) -> bool:
+        """Tell whether all shards exist and have the sizes that it names."""
+        paths = [(self.folder / shard.name, shard.file_bytes) for shard in self.shards]
+        return all(path.is_file() and path.stat().st_size == size for path, size in paths)
 
     def compare_files(self) -> list[str]:
         """Describe differences between the record files of the folder and the manifest."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from recshuf.output.manifest import manifest_path
-from recshuf.system.paths import real_path
+from recshuf.system.paths import is_sole_file, real_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,8 +74,9 @@ class ShardFiles:
         OSError
             When that fails.
         """
-        with suppress(FileNotFoundError):
-            manifest_path(self.folder).rename(manifest_path(self.target))
+        written = manifest_path(self.folder)
+        if is_sole_file(written):
+            written.rename(manifest_path(self.target))
 
     def list_files(self) -> list[tuple[str, int]]:
         """Return name and size of each shard, in their order."""

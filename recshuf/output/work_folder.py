@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,14 +20,15 @@ from recshuf.errors import OutputError
 from recshuf.output.journal import Journal
 from recshuf.output.shard_files import ShardFiles
 from recshuf.system.locks import is_own, lock_folder
-from recshuf.system.paths import write_error
+from recshuf.system.paths import is_sole_file, write_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recshuf.output.destination import Destination
 
-_OWN_NAMES = frozenset(("journal.jsonl", "shards", "shards.recshuf.json", "piles", "quarantine", "old"))
+_OWN_FILES = ("journal.jsonl", "shards.recshuf.json")
+_OWN_FOLDERS = ("shards", "piles", "quarantine", "old")
 PILES_PREFIX = "recshuf-piles-"
 """Prefix of folders of pile sets outside the work folder."""
 
@@ -80,7 +80,7 @@ class WorkFolder:
 
     def _take_over(self, warn: Callable[[str], None], *, resumes: bool) -> None:
         names = set(os.listdir(self.path))  # noqa: PTH208 - names are wanted
-        if foreign := sorted(names - _OWN_NAMES):
+        if foreign := sorted(name for name in names if not _is_own_part(self.path / name)):
             raise self._foreign(foreign[0])
         finished = self.journal.load()
         if finished and resumes:
@@ -101,8 +101,6 @@ class WorkFolder:
     def _make_shard_folder(self) -> None:
         with suppress(FileExistsError):
             self.shards.folder.mkdir()
-        if not stat.S_ISDIR(self.shards.folder.lstat().st_mode):  # for example a link
-            raise self._foreign(self.shards.folder.name)
 
     def _foreign(self, name: str) -> OutputError:
         return OutputError(
@@ -150,3 +148,9 @@ class WorkFolder:
         for folder in reversed(self._made_parents):
             with suppress(OSError):  # mostly because it is not empty
                 folder.rmdir()
+
+
+def _is_own_part(path: Path) -> bool:
+    """Tell whether something in the folder can be of an earlier run, which makes no links."""
+    is_folder = path.is_dir() and not path.is_symlink()
+    return (path.name in _OWN_FOLDERS and is_folder) or (path.name in _OWN_FILES and is_sole_file(path))

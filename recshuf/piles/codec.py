@@ -159,7 +159,8 @@ class IpcCodec(RecordCodec):
             [field.with_type(_plain_type(field.type)) for field in schema], schema.metadata
         )
         self._has_dictionaries = not self._plain.equals(schema)
-        self.overhead_bytes = len(pa.RecordBatch.from_pylist([], schema=self._plain).serialize())
+        empty = [pa.nulls(0, kind) for kind in self._plain.types]
+        self.overhead_bytes = len(pa.RecordBatch.from_arrays(empty, schema=self._plain).serialize())
 
     def measure(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
         """See `RecordCodec`."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import tempfile
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from recshuf.system.paths import WriteMessages, write_error
+from recshuf.system.paths import WriteMessages, open_sole, write_error
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,15 +75,12 @@ class Scratch:
         Raises
         ------
         OSError
-            When it is missing or not a regular file.
+            When it is missing, or not a regular file with one name.
         """
         if self.kept is None:
             raise FileNotFoundError(errno.ENOENT, "no folder for kept files")
         path = self.kept / name
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise OSError(errno.EINVAL, "is not a file", str(path))
+        descriptor = open_sole(path, os.O_RDWR)
         with self._lock:
             return self._add(descriptor), path
 

@@ -36,6 +36,8 @@ def check_options(job: Job, source_name: str, target_name: str) -> None:
         raise UsageError("--provenance: not possible from hdf5 to hdf5; give --to parquet")
     if job.read.schema is not None and source_name == target_name:
         raise UsageError(f"--schema: {source_name} to {target_name} is no conversion; leave it out")
+    if job.write.nan_as_null and source_name == target_name:
+        raise UsageError(f"--nan-as-null: {source_name} to {target_name} is no conversion; leave it out")
 
 
 def check_streams(job: Job, source_name: str, target_name: str, *, to_stream: bool) -> None:

@@ -107,6 +107,11 @@ def _gather(
     """
     started = time.perf_counter()
     bounds, byte_count = _cut_shards(resolved, counts)
+    empty = sum(start == stop for start, stop in pairwise(bounds)) if bounds[-1] else 0
+    if empty:
+        progress.warn(
+            f"{empty:,} of {len(bounds) - 1:,} shards are empty, as there are {bounds[-1]:,} records"
+        )
     is_written = False
     try:
         _write_shards(resolved, workspace, bounds, byte_count, progress)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
 from recshuf.formats import (
     NameRules,
+    check_output,
     detect_format,
     load_format,
     name_by_content,
     name_by_listing,
-    name_by_suffix,
+    name_by_output,
     suffix_compression,
     suffix_delimiter,
 )
@@ -23,7 +26,7 @@ from recshuf.output.destination import Destination
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.compatibility import check_options, check_streams
 from recshuf.run.decoding import Decoding
-from recshuf.system.listing import expand_inputs, leave_out_output, name_stdin
+from recshuf.system.listing import expand_inputs, find_pattern, leave_out_output, name_stdin
 from recshuf.system.memory import available_bytes
 
 if TYPE_CHECKING:
@@ -174,17 +177,60 @@ def _list_inputs(job: Job, destination: Destination | None, progress: Progress) 
     """Return the inputs. Files of the output are left out, unless there are no others."""
     if job.reads_stdin:
         stdin = job.options.get("stdin")
-        return [InputFile("standard input", None, stdin) if stdin else name_stdin()]
+        files = [InputFile("standard input", None, stdin) if stdin else name_stdin()]
+        _refuse_own_output(job, files)
+        return files
 
     files = expand_inputs(job.inputs, NameRules(job.options["format"]), progress.warn)
+    _refuse_own_output(job, files)
+    _hint_at_directory(destination, files, progress)
     others = files if destination is None else leave_out_output(files, job.inputs, destination.path)
     passed_over = len(files) - len(others)
     if destination is None or not passed_over or not others:
+        _warn_of_next_run(job, destination, progress)
         return files
     progress.warn(
         f"{destination.path}: passed over {passed_over} of the inputs found, since this is the output"
     )
     return others
+
+
+def _refuse_own_output(job: Job, files: list[InputFile]) -> None:
+    """Refuse an input that standard output is written to, which a shell has emptied or would append to."""
+    if not job.writes_stdout or job.options.get("stdout") or sys.stdout is None:
+        return
+    try:
+        target = os.fstat(sys.stdout.fileno())
+    except OSError:
+        return  # no file of the system
+    for file in files:
+        if file.path is None or file.stamp is None or file.stamp.inode != target.st_ino:
+            continue
+        if os.path.samestat(file.path.stat(), target):
+            raise UsageError(
+                f"{file.name} is also standard output, and > empties a file before it is read; give another file"
+            )
+
+
+def _hint_at_directory(destination: Destination | None, files: list[InputFile], progress: Progress) -> None:
+    if destination is None or destination.is_directory or destination.is_stream:
+        return
+    if len(files) > 1 and not destination.path.suffix:
+        progress.warn(
+            f"{destination.path}: this is one file without a suffix; for a directory of shards, give {destination.path}/"
+        )
+
+
+def _warn_of_next_run(job: Job, destination: Destination | None, progress: Progress) -> None:
+    """Warn of an output that a later run on the same inputs would find among them."""
+    if destination is None or destination.is_stream:
+        return
+    pattern = find_pattern(job.inputs, destination.path)
+    if pattern is not None:
+        progress.warn(
+            f"{destination.path}: lies in the input {pattern}, and a later run on that reads it too; choose an "
+            "output elsewhere"
+        )
 
 
 def _choose_formats(
@@ -193,7 +239,7 @@ def _choose_formats(
     """Return the formats of inputs and output."""
     to = job.options["to"]
     if not to and destination is not None and not destination.is_directory:
-        to = name_by_suffix(job.output or "")
+        to = name_by_output(job.output or "")
     given = job.options["format"] or _detect_format(job, files, to)
     return load_format(given), load_format(to or given)
 
@@ -242,6 +288,8 @@ def _choose_output(
         )
     if write.delimiter is None and destination is not None and not destination.is_directory:
         write = replace(write, delimiter=suffix_delimiter(str(destination.path)))
+    if destination is not None and not is_directory:
+        check_output(job.output or "", to.names, job.write.compression)
     cut = job.cut or Cut(shards=len(inputs.files) if is_directory else 1)
     return ResolvedOutput(destination, to.names.name, write, cut)
 

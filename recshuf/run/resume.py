@@ -19,6 +19,7 @@ from recshuf.records.digests import Digest
 from recshuf.records.input_counts import InputCount
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.run.scatter import SetResult
+from recshuf.system.paths import is_sole_file
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class Earlier:
             if path is None or path.name != shard.name or shard.digest.records != counts[number]:
                 damaged.append(shard.name)
                 continue
-            if not path.is_file() or find_checksum(path) != shard.checksum:
+            if not is_sole_file(path) or find_checksum(path) != shard.checksum:
                 damaged.append(shard.name)
                 continue
             good[number] = shard.digest

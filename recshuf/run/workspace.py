@@ -10,7 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf.errors import CheckError, ConversionError, DiskFullError, InputError, UsageError
+from recshuf.errors import (
+    AlreadyCompleteError,
+    CheckError,
+    ConversionError,
+    DiskFullError,
+    InputError,
+    UsageError,
+)
 from recshuf.formats import load_format
 from recshuf.job.plan import sum_known
 from recshuf.output.quarantine import Quarantine, check_path
@@ -70,8 +77,17 @@ def enter_work_folder(
     cleanup.push(partial(_leave, work))
     work.enter(progress.warn, resumes=job.options["resume"])
     if job.options["resume"] and work.journal.last("commit") is None:
+        _check_incomplete(job, destination, work)
         destination.check(overwrite=job.options["overwrite"])
     return work
+
+
+def _check_incomplete(job: Job, destination: Destination, work: WorkFolder) -> None:
+    """Raise `AlreadyCompleteError` if there is nothing to resume, and the output exists and is not to be replaced."""
+    if not work.journal.entries and not job.options["overwrite"] and destination.is_complete():
+        raise AlreadyCompleteError(
+            f"{destination.path}: exists, and no unfinished run of it is left; nothing to resume"
+        )
 
 
 def _leave(

@@ -26,10 +26,16 @@ class NameRules(Protocol):
     def split(self, name: str) -> NameSuffix:
         """Return the suffixes of a file name."""
 
-    def accepts(self, name: str, suffix: NameSuffix) -> bool:
-        """Tell whether a file of a folder is an input."""
+    @property
+    def wanted(self) -> str:
+        """What the inputs of a folder are, in messages."""
+
+    def accepts(self, name: str, suffix: NameSuffix) -> bool | None:
+        """Tell whether a file of a folder is an input; None if its name does not say."""
 
 
+_TABLES = (("_delta_log", "Delta Lake"), ("metadata/*.metadata.json", "Iceberg"), (".hoodie", "Hudi"))
+"""What the folder of a table holds, as a pattern, and the name of its format."""
 _DIGITS = re.compile(r"(\d+)")
 MANIFEST_SUFFIX = ".recshuf.json"  # files of this suffix describe outputs, and are no inputs
 _PARTITION = re.compile(r"([^=/]+)=([^/]*)")
@@ -123,6 +129,22 @@ def leave_out_output(files: list[InputFile], patterns: Iterable[str], output: st
     ]
 
 
+def find_pattern(patterns: Iterable[str], output: str | Path) -> str | None:
+    """Return the directory or glob of the inputs that a new file or folder `output` falls in; None if it falls in none."""
+    target = Path(os.path.realpath(output))
+    for pattern in patterns:
+        folder = Path(os.path.realpath(pattern))
+        if folder.is_dir():
+            is_within = folder in target.parents
+            below = target.relative_to(folder).parts if is_within else ()
+        else:
+            is_within = glob.has_magic(pattern) and target.match(str(folder))
+            below = (target.name,)
+        if is_within and not any(map(_is_hidden, below)):
+            return pattern
+    return None
+
+
 def natural_key(path: str) -> tuple[tuple[str | int, ...], ...]:
     """Return a sort key that puts ``file2`` before ``file10``, folder by folder.
 
@@ -147,13 +169,13 @@ def _part_key(part: str) -> tuple[str | int, ...]:
 def expand_inputs(patterns: Iterable[str], rules: NameRules, warn: Callable[[str], None]) -> list[InputFile]:
     """Expand paths, directories and globs to files, those of a directory or glob in natural order.
 
-    Folders are searched at any depth; names that begin with ``.`` or ``_`` are skipped. If `rules` accept
-    some of the files, the others are left out with a call of `warn`.
+    Folders are searched at any depth; names that begin with ``.`` or ``_`` are skipped. The inputs are the files
+    that `rules` accept, or if there are none, those whose names do not say; others are left out with a call of `warn`.
 
     Raises
     ------
     InputError
-        When a path does not exist, or a directory or glob holds no file.
+        When a path does not exist, or a directory or glob holds no such file.
     """
     found: list[InputFile] = []
     for pattern in patterns:
@@ -186,6 +208,7 @@ def _list_glob(pattern: str, rules: NameRules, warn: Callable[[str], None]) -> l
             found.append(_name_file(match, root, rules.split(match)))
         elif "**" not in pattern:
             found += _list_folder(match, str(root), rules, warn)
+    _refuse_tables(pattern, {file.name.rpartition("/")[0] for file in found})
     if not found:
         raise InputError(pattern, "matches only hidden files and markers", remedy="name them one by one")
     return found
@@ -214,23 +237,47 @@ def _fixed_parts(pattern: str) -> list[str]:
 
 def _list_folder(folder: str, root: str, rules: NameRules, warn: Callable[[str], None]) -> list[InputFile]:
     paths, circles = _walk(folder)
+    _refuse_tables(folder, {folder, *(path.rpartition("/")[0] for path in paths)})
     paths.sort(key=natural_key)
     for link in circles:
         warn(f"{link}: passed over, as it leads back to a folder above it")
-    suffixes = [rules.split(path) for path in paths]
-    wanted = [rules.accepts(*one) for one in zip(paths, suffixes, strict=True)]
     if not paths:
         raise InputError(folder, "no files in this directory", remedy="check the path")
-    if any(wanted) and not all(wanted):
-        others = [path for path, is_wanted in zip(paths, wanted, strict=True) if not is_wanted]
-        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-        warn(f"{folder}: passed over {', '.join(others[:3])}{more}, of another format by name")
+    suffixes = [rules.split(path) for path in paths]
+    verdicts = [rules.accepts(*one) for one in zip(paths, suffixes, strict=True)]
+    wanted = True if True in verdicts else None
+    others = [path for path, verdict in zip(paths, verdicts, strict=True) if verdict is not wanted]
+    more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+    if len(others) == len(paths):
+        raise InputError(
+            folder,
+            f"holds no {rules.wanted}, only {', '.join(others[:3])}{more}",
+            remedy="give another --format, or name the files one by one",
+        )
+    if others:
+        warn(
+            f"{folder}: passed over {', '.join(others[:3])}{more}, of another format by name; "
+            "to read such a file, name it"
+        )
     top = Path(root)
     return [
         _name_file(path, top, suffix)
-        for path, suffix, is_wanted in zip(paths, suffixes, wanted, strict=True)
-        if is_wanted or not any(wanted)
+        for path, suffix, verdict in zip(paths, suffixes, verdicts, strict=True)
+        if verdict is wanted
     ]
+
+
+def _refuse_tables(pattern: str, folders: Iterable[str]) -> None:
+    """Refuse files in the folder of a table, or below it: its log says which files and rows are still in the table."""
+    paths = {Path(os.path.abspath(folder)) for folder in folders}  # noqa: PTH100 - follows no links
+    for folder in sorted(paths.union(*(path.parents for path in paths))):
+        for marker, kind in _TABLES:
+            if next(folder.glob(marker), None) is not None:
+                raise InputError(
+                    pattern,
+                    f"has files of the {kind} table {str(folder)!r}, which also hold rows that were removed",
+                    remedy=f"export the rows with a reader of {kind}, or name the files one by one",
+                )
 
 
 def _walk(folder: str) -> tuple[list[str], list[str]]:
@@ -257,12 +304,12 @@ def _identify(folder: str) -> tuple[int, int]:
     try:
         status = Path(folder).stat()
     except OSError as error:
-        raise InputError(folder, f"cannot be listed: {error.strerror}") from error
+        raise InputError.of_system(error, folder, f"cannot be listed: {error.strerror}") from error
     return status.st_dev, status.st_ino
 
 
 def _raise(error: OSError) -> None:
-    raise InputError(str(error.filename), f"cannot be listed: {error.strerror}") from error
+    raise InputError.of_system(error, str(error.filename), f"cannot be listed: {error.strerror}") from error
 
 
 def _is_hidden(name: str) -> bool:
@@ -275,7 +322,9 @@ def _name_file(name: str, root: Path | None, suffix: NameSuffix) -> InputFile:
     try:
         status = path.stat()
     except OSError as error:
-        raise InputError(name, f"cannot be opened: {error.strerror}", remedy="check the path") from error
+        raise InputError.of_system(
+            error, name, f"cannot be opened: {error.strerror}", remedy="check the path"
+        ) from error
     # The times of a pipe change as it is read.
     stamp = Stamp.of(status) if stat.S_ISREG(status.st_mode) else None
     return InputFile(name, path, None, _find_partitions(name.rpartition("/")[0], root), stamp, suffix)

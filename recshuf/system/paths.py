@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
+import stat
 from pathlib import Path
 from typing import NamedTuple
 
 import xxhash
 
-from recshuf.errors import DiskFullError, OutputError
+from recshuf.errors import DiskFullError, ForbiddenOutputError, MissingFolderError, OutputError, UsageError
 from recshuf.system.units import format_size
 
 
@@ -29,6 +31,53 @@ _LONGEST_NAME = 240  # file systems allow 255 bytes
 def real_path(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path with links resolved; circular links stay."""
     return Path(os.path.realpath(path))  # Path.resolve fails on such links before Python 3.13
+
+
+def open_sole(path: Path, flags: int) -> int:
+    """Open a file that an earlier run left, or a new one with `O_CREAT`, and return its descriptor.
+
+    Raises
+    ------
+    OSError
+        When it cannot be opened, or is anything but a regular file with one name: a link may lead to a file of others,
+        and a pipe would wait for a writer.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    if not _is_sole(os.fstat(descriptor)):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is not a regular file with one name", str(path))
+    return descriptor
+
+
+def is_sole_file(path: Path) -> bool:
+    """Tell whether a path is a regular file with one name."""
+    try:
+        return _is_sole(path.lstat())
+    except OSError:
+        return False
+
+
+def _is_sole(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+
+
+def refuse_url(name: str) -> None:
+    """Refuse a URL in place of a path.
+
+    Raises
+    ------
+    UsageError
+        Says what to do.
+    """
+    match = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", name)
+    if match is None or Path(f"{match[1]}:").exists():
+        return
+    if match[1].lower() == "file":
+        raise UsageError(f"{name}: is a URL; give the path in it")
+    raise UsageError(
+        f"{name}: is a URL, and only local files are read and written; copy the files with the tools of "
+        f"{match[1]}, or mount the store"
+    )
 
 
 def shorten_name(name: str) -> str:
@@ -61,7 +110,8 @@ def write_error(
     if error.errno == errno.EFBIG:
         return DiskFullError(f"{name}: {messages.too_large}")
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-        return OutputError(f"{name}: {messages.other.format(reason=error.strerror or error)}")
+        kind = ForbiddenOutputError if isinstance(error, PermissionError) else OutputError
+        return kind(f"{name}: {messages.other.format(reason=error.strerror or error)}")
     known = [f"about {format_size(needed_bytes)} needed in all"] if needed_bytes else []
     if folder is not None and (free := free_bytes(folder)) is not None:
         known.append(f"{format_size(free)} free")
@@ -82,7 +132,7 @@ def choose_temp_dir(asked: Path | None, beside: Path | None = None) -> Path:
     """
     if asked is not None:
         if not asked.is_dir():
-            raise OutputError(f"{asked}: no such directory; create it, or choose another --temp-dir")
+            raise MissingFolderError(f"{asked}: no such directory; create it, or choose another --temp-dir")
         return asked
     if beside is not None:
         return beside

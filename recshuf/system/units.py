@@ -13,7 +13,7 @@ _UNITS = {"": 1, "B": 1} | {
 }
 
 
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Z]*)\s*", re.ASCII)
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?(?:E\d{1,2})?)\s*([A-Z]*)\s*", re.ASCII)
 
 
 def parse_size(text: str) -> int:

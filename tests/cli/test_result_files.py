@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from recshuf.output.manifest import manifest_path
 from tests.support.command_line import assert_one_line, numbers
 
@@ -36,7 +38,9 @@ class TestResults:
     def test_report(self, call: Run, lines: Path, tmp_path: Path) -> None:
         report = tmp_path / "report.json"
         report.write_text("old")
-        result = call(lines, "-o", tmp_path / "out.txt", "--report", report, "--seed", str(2**100))
+        result = call(
+            lines, "-o", tmp_path / "out.txt", "--report", report, "--seed", str(2**100), "--overwrite"
+        )
         assert result.returncode == 0
         values = json.loads(report.read_bytes())
         assert (values["seed"], values["records"]) == (str(2**100), 1000)
@@ -58,7 +62,7 @@ class TestResults:
     def test_failed_run_leaves_the_old_report(self, call: Run, lines: Path, tmp_path: Path) -> None:
         report = tmp_path / "report.json"
         report.write_text("old")
-        assert call(tmp_path / "none.txt", "--report", report).returncode == 1
+        assert call(tmp_path / "none.txt", "--report", report, "--overwrite").returncode == 1
         assert report.read_text() == "old"
 
     def test_plan(self, call: Run, lines: Path, tmp_path: Path) -> None:
@@ -110,3 +114,52 @@ def test_a_report_that_cannot_be_written_names_itself(call: Run, lines: Path, tm
     assert result.returncode == 1
     assert b"/dev/full: the records are written, but not the report" in result.stderr
     assert (tmp_path / "out.txt").exists()
+
+
+class TestExistingFiles:
+    """A file about a run or a comparison replaces another one only with --overwrite."""
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ["lines.txt", "-o", "new.txt", "--report", "old"],
+            ["lines.txt", "-o", "new.txt", "--html", "old"],
+            ["lines.txt", "-o", "new.txt", "--resume", "--report", "old"],
+            ["lines.txt", "-o", "new.txt", "--plan", "--report", "old"],
+            ["verify", "lines.txt", "out.txt", "--report", "old"],
+            ["check", "out.txt", "--against", "lines.txt", "--html", "old"],
+            ["picture", "out.txt", "--against", "lines.txt", "-o", "old"],
+        ],
+        ids=" ".join,
+    )
+    def test_kept_or_replaced(
+        self, call: Run, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert call(lines, "-o", "out.txt", "--seed", "1").returncode == 0
+        Path("old").write_text("old")
+        before = sorted(os.listdir())
+        refused = call(*command)
+        assert refused.returncode == 1
+        assert_one_line(refused.stderr, "old: exists; give --overwrite")
+        assert (Path("old").read_text(), sorted(os.listdir())) == ("old", before)
+        assert call(*command, "--overwrite").returncode == 0
+        assert Path("old").read_bytes() != b"old"
+
+    def test_a_complete_run_that_is_resumed_may_have_its_report(
+        self, call: Run, lines: Path, tmp_path: Path
+    ) -> None:
+        command = (
+            lines,
+            "-o",
+            f"{tmp_path}/out/",
+            "--seed",
+            "1",
+            "--resume",
+            "--report",
+            tmp_path / "report",
+        )
+        assert call(*command).returncode == 0
+        first = (tmp_path / "report").read_bytes()
+        again = call(*command)
+        assert (again.returncode, (tmp_path / "report").read_bytes()) == (0, first)

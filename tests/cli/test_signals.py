@@ -93,6 +93,44 @@ def test_an_error_that_a_signal_led_to_is_told_as_the_signal(tmp_path: Path) -> 
     assert done.stderr.splitlines() == ["recshuf: stopped by SIGTERM", "recshuf: finished parts are kept"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_names_the_work_folder_that_it_leaves(tmp_path: Path, number: signal.Signals) -> None:
+    """The process signals itself when the first part is finished, so that there is something to continue from."""
+    (tmp_path / "in.txt").write_bytes(numbers(1000))
+    code = f"""
+        import os, sys
+        from recshuf.cli import main
+        from recshuf.output.journal import Journal
+        note = Journal.note
+        def note_and_signal(self, entry):
+            note(self, entry)
+            if "set" in entry or "shard" in entry:
+                os.kill(os.getpid(), {int(number)})
+        Journal.note = note_and_signal
+        sys.exit(main.main())
+    """
+    command = [
+        sys.executable,
+        "-c",
+        textwrap.dedent(code),
+        "in.txt",
+        "-o",
+        "out/",
+        "--shards",
+        "3",
+        "--piles",
+        "4",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=DEADLINE
+    )
+    assert done.returncode == 128 + number
+    stopped, kept = done.stderr.splitlines()
+    assert stopped == f"recshuf: stopped by {number.name}"
+    assert kept.startswith(f"recshuf: finished parts are kept in {tmp_path / '.out.recshuf'}: continue with")
+    assert subprocess.run([*COMMAND, *command[3:], "--resume"], cwd=tmp_path, check=False).returncode == 0
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_signal_ends_a_run_whose_output_nobody_reads(tmp_path: Path, unbuffered: str) -> None:
     """The thread that writes waits for room in the pipe; the signal reaches the main thread only."""

@@ -67,7 +67,7 @@ class TestProgress:
         assert self.run_on_terminal(lines, "-q", "-o", tmp_path / "out.txt") == ""
 
     def test_listener(self, capfd: pytest.CaptureFixture[str]) -> None:
-        from recshuf.cli.terminal import TerminalProgress
+        from recshuf.audit.reports.terminal import TerminalProgress
 
         progress = TerminalProgress()
         progress.stop()
@@ -81,7 +81,7 @@ class TestProgress:
         assert r"recshuf: warning: careful [bold]\nhere" in capfd.readouterr().err
 
     def test_warnings_off_a_terminal(self, capfd: pytest.CaptureFixture[str]) -> None:
-        from recshuf.cli.terminal import Warnings
+        from recshuf.audit.reports.terminal import Warnings
 
         progress = Warnings()
         progress.start("scatter", 10, 100)

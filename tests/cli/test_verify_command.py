@@ -138,3 +138,19 @@ def test_the_two_sides_may_be_several_inputs_and_one_file(pair: tuple[Path, Path
     halves = sorted(pair[1].glob("shard-*"))
     assert call("verify", *halves, pair[0]).returncode == 0
     assert call("verify", halves[0], pair[0]).returncode == 1
+
+
+def test_one_shard_of_several_is_said(pair: tuple[Path, Path], call: Run):
+    path, output = pair
+    done = call("verify", path, output / "shard-00000.txt")
+    assert done.returncode == 1
+    hint = f"shard-00000.txt: is one of 2 shards; give their folder {output.resolve()} to compare all of them"
+    assert hint in done.stdout.decode()
+
+
+def test_the_last_line_of_a_run_says_whether_it_verified(pair: tuple[Path, Path], call: Run, tmp_path: Path):
+    for options, is_verified in (([], False), (["--verify"], True)):
+        done = call(pair[0], "-o", tmp_path / f"new{len(options)}.txt", "--seed", "5", *options)
+        last = done.stderr.decode().splitlines()[-1]
+        assert ", seed 5" in last
+        assert ("verified, seed 5" in last) == is_verified

@@ -26,7 +26,7 @@ _MODULES = (
     "recshuf.cli.main",
     "recshuf.api",
     "recshuf.run.pipeline",
-    "recshuf.cli.terminal",
+    "recshuf.audit.reports.terminal",
     "recshuf.formats.parquet",
     "recshuf.formats.hdf5",
     "recshuf.formats.jsonl",

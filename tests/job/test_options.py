@@ -27,7 +27,7 @@ def test_the_command_and_the_function_have_the_same_options_and_defaults():
     by_command = make_job("in", "out", parse("--memory", "1GB", "--max-record-bytes", "1GiB"))
     by_function = make_job("in", "out", {"memory": 10**9, "max_record_bytes": 1 << 30})
     assert by_command == by_function
-    assert by_function.read == make_job("in", "out", {}).read
+    assert by_function.read == make_job("in", "out", {"memory": 10**9}).read
     assert [name for name in OPTIONS if by_function.is_given(name)] == ["max_record_bytes", "memory"]
 
 

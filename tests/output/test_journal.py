@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +12,8 @@ import pytest
 from recshuf.output.journal import Journal, read_journal
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from _typeshed import ReadableBuffer
 
 
@@ -27,7 +29,7 @@ def test_a_journal_goes_on_on_a_new_line_after_a_write_that_failed(
     journal = Journal(path)
     journal.append({"entry": 0})
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", lambda path, *_, **__: Full(path, "ab"))
+        patch.setattr(os, "fdopen", lambda descriptor, *_, **__: Full(descriptor, "ab"))
         with pytest.raises(OSError, match="full"):
             journal.append({"entry": 1})
     journal.append({"entry": 2})

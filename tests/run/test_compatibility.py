@@ -20,7 +20,7 @@ FITTING = {
     "header": (1, "--header: for inputs of text or csv only", lambda given, _: given in ("text", "csv")),
     "datasets": ("a", "--datasets: for inputs of hdf5 only", lambda given, _: given == "hdf5"),
     "columns": ("a", "--columns: for inputs of parquet only", lambda given, _: given == "parquet"),
-    "nan_as_null": (True, "--nan-as-null: for output of jsonl only", lambda _, to: to == "jsonl"),
+    "nan_as_null": (True, "--nan-as-null: ", lambda given, to: to == "jsonl" != given),
     "provenance": (True, "--provenance: ", lambda given, to: to != "text" and (given, to) != ("hdf5", "hdf5")),
     "delimiter": (";", "--delimiter: for records of csv only", lambda given, to: "csv" in (given, to)),
     "quote": ("'", "--quote: for inputs of csv only", lambda given, _: given == "csv"),
@@ -43,6 +43,15 @@ def test_an_option_that_does_not_fit_the_formats_is_named(name: str, given: str,
 def test_what_is_the_default_fits_all_formats(given: str, to: str):
     options: dict[str, Any] = {"separator": "\n", "header": None, "datasets": None, "nan_as_null": False}
     check_options(make_job("in", "out", options), given, to)
+
+
+def test_nan_as_null_is_for_conversions_to_jsonl():
+    for given, to, reason in (
+        ("parquet", "hdf5", "for output of jsonl only"),
+        ("jsonl", "jsonl", "jsonl to jsonl is no conversion"),
+    ):
+        with pytest.raises(UsageError, match=f"--nan-as-null: {reason}"):
+            check_options(make_job("in", "out", {"nan_as_null": True}), given, to)
 
 
 @pytest.mark.parametrize(("given", "to"), PAIRS)

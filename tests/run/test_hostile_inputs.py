@@ -5,8 +5,10 @@ Those of HDF5 are in `test_hdf5_refusals`, damaged files of all formats in `test
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import gzip
+import lzma
 import os
 import socket
 import threading
@@ -52,7 +54,19 @@ def zeros_gzip() -> bytes:
     return gzip.compress(bytes(1 << 26), 6, mtime=0) * 16
 
 
-@pytest.mark.parametrize(("suffix", "make"), [(".zst", zeros_zstd), (".gz", zeros_gzip)])
+def zeros_xz() -> bytes:
+    """Return 1 GiB of zeros in members of 64 MiB."""
+    return lzma.compress(bytes(1 << 26), preset=1) * 16
+
+
+def zeros_bz2() -> bytes:
+    """Return 1 GiB of zeros in members of 64 MiB."""
+    return bz2.compress(bytes(1 << 26)) * 16
+
+
+@pytest.mark.parametrize(
+    ("suffix", "make"), [(".zst", zeros_zstd), (".gz", zeros_gzip), (".xz", zeros_xz), (".bz2", zeros_bz2)]
+)
 def test_a_bomb_is_streamed_and_its_record_refused(
     tmp_path: Path, child: Server, suffix: str, make: Callable[[], bytes]
 ) -> None:

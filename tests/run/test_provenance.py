@@ -193,7 +193,7 @@ def test_a_continued_run_gives_the_same_bytes(
         patch.setattr(Journal, "note", note_and_die)
         with pytest.raises(KeyboardInterrupt):
             recshuf.shuffle(inputs, tmp_path / "out", provenance=True, **options)
-    with pytest.raises(UsageError, match="--provenance was True in the unfinished run and is None"):
+    with pytest.raises(UsageError, match="provenance=True was True in the unfinished run and is None"):
         recshuf.shuffle(inputs, tmp_path / "out", resume=True, **options)
     recshuf.shuffle(inputs, tmp_path / "out", provenance=True, resume=True, **options)
     assert digest_tree(tmp_path / "out") == digest_tree(tmp_path / "whole")
@@ -289,7 +289,7 @@ def test_streams_of_lines_say_where_they_come_from():
 
 @pytest.mark.parametrize(
     ("name", "to", "word"),
-    [("text", "text", "--to parquet or --to jsonl"), ("parquet", "text", "--to jsonl"), ("hdf5", "hdf5", "--to parquet")],
+    [("text", "text", "to='parquet' or to='jsonl'"), ("parquet", "text", "to='jsonl'"), ("hdf5", "hdf5", "to='parquet'")],
 )  # fmt: skip
 def test_formats_without_room_are_refused_with_a_remedy(tmp_path: Path, name: str, to: str, word: str):
     inputs = make_inputs(tmp_path / "in", name, COUNTS)

@@ -132,7 +132,7 @@ def test_nothing_bad_gives_an_empty_file(tmp_path: Path):
 
 def test_records_that_only_disagree_with_others_remain_an_error(tmp_path: Path):
     (name,) = write_inputs(tmp_path / "in", [[b'{"a": 1}', b'{"a": "x"}']])
-    with pytest.raises(InputError, match="--schema"):
+    with pytest.raises(InputError, match="schema"):
         recshuf.shuffle(name, tmp_path / "out.parquet", on_bad_record=f"quarantine:{tmp_path}/bad")
     assert sorted(os.listdir(tmp_path)) == ["in"]
 
@@ -196,7 +196,7 @@ def test_a_run_that_is_continued_sets_the_same_aside(
         ("out.parquet", {"on_bad_record": "skip"}, "neither"),
         ("out.parquet", {"on_bad_record": "quarantine:{folder}/out.parquet"}, "output"),
         ("out.parquet", {"on_bad_record": "quarantine:{folder}/in"}, "is not a regular file"),
-        ("out.parquet", {"verify": True}, "--verify"),
+        ("out.parquet", {"verify": True}, "verify=True"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(tmp_path: Path, output: str, options: dict[str, Any], word: str):

@@ -13,7 +13,7 @@ import pytest
 
 import recshuf
 import recshuf.run.resolve as resolve
-from recshuf.errors import InputError, OutputError, UsageError
+from recshuf.errors import AlreadyCompleteError, InputError, OutputError, UsageError
 from recshuf.job.progress import SilentProgress
 from recshuf.output.journal import Journal, read_journal
 from recshuf.output.manifest import manifest_path
@@ -165,7 +165,7 @@ def test_a_run_that_has_nothing_to_go_on_from_just_runs(tmp_path: Path):
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     run(inputs, tmp_path / "out", resume=True)
     assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.recshuf.json"]
-    with pytest.raises(OutputError, match="--overwrite"):
+    with pytest.raises(AlreadyCompleteError):
         run(inputs, tmp_path / "out", resume=True)
 
 
@@ -223,7 +223,7 @@ def test_an_output_whose_manifest_is_missing_is_completed(
         patch.setattr(ShardFiles, "place_manifest", fail)
         with pytest.raises((OutputError, KeyboardInterrupt)) as caught:
             run(inputs, tmp_path / "out", **options)
-    assert "continue with the same command and --resume" in caught.value.__notes__[0]
+    assert "continue with the same command and resume=True" in caught.value.__notes__[0]
     assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
     run(inputs, tmp_path / "out", resume=True, **options)
     assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
@@ -268,7 +268,7 @@ def test_without_the_option_nothing_is_touched(tmp_path: Path):
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     run_until(2, inputs, tmp_path / "out")
     before = read_all(tmp_path)
-    with pytest.raises(OutputError, match=r"\.out\.recshuf.*--resume"):
+    with pytest.raises(OutputError, match=r"\.out\.recshuf.*resume=True"):
         run(inputs, tmp_path / "out")
     assert read_all(tmp_path) == before
 
@@ -276,13 +276,13 @@ def test_without_the_option_nothing_is_touched(tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"seed": 6}, "--seed was 5"),
-        ({"shards": 4}, "--shards was 3"),
-        ({"shards": None, "shard_records": 9}, "--shard"),
-        ({"to": "jsonl"}, "--to was text"),
-        ({"head_count": 9}, "--head-count was None"),
-        ({"compression": "gzip"}, "--compression"),
-        ({"separator": ";"}, "--separator"),
+        ({"seed": 6}, "seed was 5"),
+        ({"shards": 4}, "shards was 3"),
+        ({"shards": None, "shard_records": 9}, "shard"),
+        ({"to": "jsonl"}, "to was text"),
+        ({"head_count": 9}, "head_count was None"),
+        ({"compression": "gzip"}, "compression"),
+        ({"separator": ";"}, "separator"),
     ],
 )
 def test_other_options_are_named(tmp_path: Path, options: dict[str, Any], word: str):
@@ -333,8 +333,8 @@ def test_changed_inputs_are_named(tmp_path: Path, index: int, change: str):
 @pytest.mark.parametrize("options", [{"stdin": io.BytesIO(b"a\n")}, {"stdout": io.BytesIO()}])
 def test_streams_cannot_be_continued(tmp_path: Path, options: dict[str, Any]):
     (path,) = make_inputs(tmp_path, "text", [10])
-    inputs, output = (None, tmp_path / "out") if "stdin" in options else (path, None)
-    with pytest.raises(UsageError, match="--resume"):
+    inputs, output = ("-", tmp_path / "out") if "stdin" in options else (path, "-")
+    with pytest.raises(UsageError, match="resume=True"):
         recshuf.shuffle(inputs, output, resume=True, **options)
 
 

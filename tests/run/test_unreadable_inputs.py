@@ -90,7 +90,7 @@ def test_a_record_too_long_names_file_and_offset(tmp_path: Path):
 @pytest.mark.slow
 def test_a_record_longer_than_memory_names_file_and_offset(tmp_path: Path):
     (tmp_path / "in.txt").write_bytes(b"short\n" * 10 + b"x" * 90_000_000 + b"\nshort\n")
-    with pytest.raises(InputError, match=r"in\.txt: byte 60: .*--memory"):
+    with pytest.raises(InputError, match=r"in\.txt: byte 60: .*memory"):
         recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt", memory="64MB", workers=1)
     assert os.listdir(tmp_path) == ["in.txt"]
 
@@ -98,7 +98,7 @@ def test_a_record_longer_than_memory_names_file_and_offset(tmp_path: Path):
 def test_a_limit_nothing_fits_into_is_refused_before_anything_is_written(tmp_path: Path):
     with h5py.File(tmp_path / "in.h5", "w") as file:
         file.create_dataset("a", data=np.zeros((4, 5_000_000)), chunks=(1, 5_000_000), compression=1)
-    with pytest.raises((MemoryLimitError, InputError), match="--memory"):
+    with pytest.raises((MemoryLimitError, InputError), match="memory"):
         recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.h5", memory="64MB")
     assert os.listdir(tmp_path) == ["in.h5"]
 
@@ -114,7 +114,7 @@ LYING = {
 @pytest.mark.parametrize("content", LYING.values(), ids=LYING)
 def test_a_name_of_plain_text_that_lies_is_refused(tmp_path: Path, content: bytes):
     (tmp_path / "in.txt").write_bytes(content)
-    with pytest.raises(InputError, match=r"in\.txt: is named like plain text"):
+    with pytest.raises(InputError, match=r"in\.txt: begins like .*, and not like lines; .*format='text'"):
         recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt")
     recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt", format="text")
     records = content.removesuffix(b"\n").split(b"\n")

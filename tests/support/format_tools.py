@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import itertools
+import lzma
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import lz4.frame
 import numpy as np
 import pyarrow as pa
 import zstandard
@@ -74,13 +77,19 @@ def find_open_files(folder: Path) -> list[Path]:
 
 
 def decompress_file(path: Path) -> bytes:
-    """Return the content of a plain, .gz or .zst file; raise if its end is missing."""
+    """Return the content of a plain or compressed file; raise if its end is missing."""
     content = path.read_bytes()
     if path.suffix == ".gz":
         return gzip.decompress(content)
     if path.suffix == ".zst":
         return _decompress_frames(content)
-    return content
+    whole = {".bz2": bz2.decompress, ".xz": lzma.decompress, ".lz4": _decompress_lz4}
+    return whole.get(path.suffix, bytes)(content)
+
+
+def _decompress_lz4(content: bytes) -> bytes:
+    with lz4.frame.open(io.BytesIO(content)) as stream:
+        return stream.read()
 
 
 def _decompress_frames(content: bytes) -> bytes:

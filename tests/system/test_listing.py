@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recshuf.errors import InputError
 from recshuf.interfaces import NameSuffix, Stamp
-from recshuf.system.listing import expand_inputs, leave_out_output, natural_key, real_names
+from recshuf.system.listing import expand_inputs, find_pattern, leave_out_output, natural_key, real_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,20 +31,21 @@ def touch(*names: str) -> None:
         Path(name).touch()
 
 
-def is_table(name: str) -> bool:
-    return name.endswith(".parquet")
+def is_table(name: str) -> bool | None:
+    return None if name.endswith(("README.md", "part-0", "part-1")) else name.endswith(".parquet")
 
 
 class Rules:
     """Takes files whose names a function accepts."""
 
-    def __init__(self, accepts: Callable[[str], bool]) -> None:
+    def __init__(self, accepts: Callable[[str], bool | None]) -> None:
         self._accepts = accepts
+        self.wanted = "wanted files"
 
     def split(self, name: str) -> NameSuffix:
         return NameSuffix(name.rpartition(".")[2])
 
-    def accepts(self, name: str, suffix: NameSuffix) -> bool:
+    def accepts(self, name: str, suffix: NameSuffix) -> bool | None:
         assert suffix == self.split(name)
         return self._accepts(name)
 
@@ -130,9 +131,36 @@ def test_other_formats_in_a_directory_are_passed_over_aloud():
     assert expand("d/b.csv", accepts=is_table) == ["d/b.csv"]
 
 
-def test_a_directory_of_other_formats_alone_is_taken_as_it_is():
+def test_a_directory_without_telling_names_is_taken_as_it_is():
     touch("d/part-0", "d/part-1")
     assert expand("d", accepts=is_table) == ["d/part-0", "d/part-1"]
+
+
+def test_files_of_other_formats_are_never_taken_from_a_directory():
+    touch("d/part-0", "d/b.csv", "e/b.csv")
+    assert expand("d", accepts=is_table) == ["d/part-0"]
+    with pytest.raises(InputError, match=r"e: holds no wanted files, only e/b\.csv; give another --format"):
+        expand("e", accepts=is_table)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "output", "found"),
+    [
+        (["d"], "d/out", "d"),
+        (["a", "d/"], "d/e/out", "d/"),
+        (["d"], "d/_out", None),
+        (["d"], "d/.out/x", None),
+        (["d"], "out", None),
+        (["d"], "d2/out", None),
+        (["d/*.txt"], "d/out.txt", "d/*.txt"),
+        (["d/*.txt"], "d/e/out.txt", None),
+        (["d/*.txt"], "d/out.jsonl", None),
+        (["d/a.txt"], "d/out.txt", None),
+    ],
+)
+def test_pattern_that_an_output_falls_in(patterns: list[str], output: str, found: str | None):
+    touch("d/a.txt", "d/e/a.txt", "d2/a.txt")
+    assert find_pattern(patterns, output) == found
 
 
 @pytest.mark.parametrize("name", ["a[1].txt", "what?.txt", "all*.txt", "new\nline", " ", "ä", "a\\b", "-x"])

@@ -52,6 +52,10 @@ class CheckReport:
         """Whether no statistic speaks against a uniformly random order."""
         return not any(score.is_flagged for score in self.scores)
 
+    def __bool__(self) -> bool:
+        """Return `is_uniform`."""
+        return self.is_uniform
+
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON values."""
         scores = [

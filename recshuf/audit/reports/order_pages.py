@@ -114,8 +114,8 @@ def report_run(done: ShuffleReport, job: Job, progress: Progress) -> str:
     page = Page(
         title=f"Shuffle of {count_of(done.records, 'record')}",
         verdict=(
-            f"{count_of(done.records_written, 'record')} written in {count_of(len(done.shards), 'shard')}, "
-            f"{duration(done.seconds)}, seed {done.seed}"
+            f"{count_of(done.records_written, 'record')} written in {count_of(len(done.shards), 'shard')} in "
+            f"{duration(done.seconds)}"
         ),
         mood=mood,
         notes=tuple(notes),
@@ -161,7 +161,7 @@ def _tabulate_scores(found: CheckReport) -> Table:
                 show_figure(score.expectation),
             ),
             score.is_flagged,
-            score.meaning if score.is_flagged else "",
+            score.meaning if score.is_flagged else f"Too high: {score.higher} Too low: {score.lower}",
         )
         for score in found.scores
     )

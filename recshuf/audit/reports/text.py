@@ -97,7 +97,8 @@ def summary(report: ShuffleReport, output: str | None) -> str:
     rate = format_size(report.byte_count / report.seconds) if report.seconds else "0 B"
     return (
         f"{records}, {format_size(report.byte_count)} in {duration(report.seconds)} ({rate}/s), "
-        f"{_describe_output(report, output)}{_describe_quarantine(report)}, seed {report.seed}"
+        f"{_describe_output(report, output)}{_describe_quarantine(report)}, "
+        f"{'verified, ' if any(one.name == 'verify' for one in report.passes) else ''}seed {report.seed}"
     )
 
 
@@ -186,11 +187,13 @@ def check_lines(report: CheckReport, names: Sequence[str], *, with_all: bool) ->
 def check_verdict(report: CheckReport, names: Sequence[str]) -> str:
     """Return the result of a check as one line."""
     name = names[0] if len(names) == 1 else count_of(len(names), "path")
-    way = "where records come from" if report.basis == "origins" else f"the values of {report.basis}"
-    flagged = sum(score.is_flagged for score in report.scores)
+    what = "the records' input positions" if report.basis == "origins" else f"the values of {report.basis}"
+    count, flagged = len(report.scores), sum(score.is_flagged for score in report.scores)
     verdict = "looks uniformly random" if report.is_uniform else "is not in a uniformly random order"
-    said = f"{flagged or 'none'} of {len(report.scores)} statistics {'speaks' if flagged == 1 else 'speak'} against it"
-    return f"{name} {verdict}: by {way}, {said}, in {duration(report.seconds)}"
+    found = f"{flagged} of {count} statistics of {what} {'is' if flagged == 1 else 'are'} far from what is expected"
+    if not flagged:
+        found = f"all {count} statistics of {what} are as expected"
+    return f"{name} {verdict}: {found}, in {duration(report.seconds)}"
 
 
 def check_notes(report: CheckReport) -> Iterator[str]:

@@ -14,9 +14,10 @@ from recshuf.audit.verify.record_readers import open_comparison
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import UsageError
 from recshuf.job.report import FileReport
+from recshuf.output.manifest import Manifest
 from recshuf.piles.scratch import Scratch
 from recshuf.system.listing import check_unchanged
-from recshuf.system.paths import choose_temp_dir
+from recshuf.system.paths import choose_temp_dir, real_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,6 +78,10 @@ class VerifyReport:
         """Whether the output holds exactly the records of the inputs, or the sample of them that was asked for."""
         return not (self.missing or self.extra or self.differences)
 
+    def __bool__(self) -> bool:
+        """Return `is_equal`."""
+        return self.is_equal
+
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON values."""
         return {"equal": self.is_equal} | asdict(self)
@@ -119,6 +124,8 @@ def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = Non
         if manifest:
             names = made.names if made else []
             differences += manifest.compare_counts(names, after.records, sum(before.records))
+    if found.missing and not manifest:
+        differences += _suggest_folder(job.output)
     check_unchanged(file for reader in comparison.readers for file in reader.record_set.files)
     return VerifyReport(
         format=given.format,
@@ -169,6 +176,21 @@ def _find_differing(comparison: Comparison, before: Tally, after: Tally, job: Jo
         return found
     total = sum(before.records)
     return found.without_missing(total - min(total, job.options["head_count"]))
+
+
+def _suggest_folder(output: str) -> list[str]:
+    """Return a sentence if an output is one of several shards."""
+    path = real_path(output)
+    try:
+        whole = Manifest.read(path.parent)
+    except (OSError, ValueError):
+        return []
+    names = {shard.name for shard in whole.shards} if whole else set()
+    if len(names) < 2 or path.name not in names:
+        return []
+    return [
+        f"{output}: is one of {len(names):,} shards; give their folder {path.parent} to compare all of them"
+    ]
 
 
 def _name_records(record_set: RecordSet, found: Sequence[Mismatch]) -> tuple[DifferingRecord, ...]:

@@ -42,7 +42,9 @@ class _Part:
     nulls: NDArray[np.bool_] | None = None
 
 
-def hash_rows(batch: pa.RecordBatch, key: HashKey, *, is_converted: bool = False) -> NDArray[np.uint64]:
+def hash_rows(
+    batch: pa.RecordBatch, key: HashKey, *, is_converted: bool = False, nan_as_null: bool = False
+) -> NDArray[np.uint64]:
     """Return the hash of each record, shape ``(n, 2)``.
 
     The hash does not depend on batch boundaries, array offsets or memory under nulls. NaNs with different bits have
@@ -53,6 +55,8 @@ def hash_rows(batch: pa.RecordBatch, key: HashKey, *, is_converted: bool = False
     is_converted
         True: equal values have equal hashes whatever their types, and fields, also of structs, are hashed in the
         order of their names. False: hashes depend on types, and fields are hashed in the order of the schema.
+    nan_as_null
+        Whether NaN and infinities hash as nulls; only if `is_converted`.
 
     Raises
     ------
@@ -60,12 +64,13 @@ def hash_rows(batch: pa.RecordBatch, key: HashKey, *, is_converted: bool = False
         When values of a type cannot be compared.
     """
     hashes = np.empty((2, batch.num_rows), np.uint64)
-    hasher = _Hasher(key, is_converted)
+    hasher = _Hasher(key, is_converted, nan_as_null)
+    names = batch.schema.names
     order = sorted_fields(list(batch.schema), by_name=is_converted)
     rows = _count_piece_rows(batch)
     for start in range(0, batch.num_rows, rows):
         piece = batch.slice(start, rows)
-        parts = [hasher.read(piece.column(index), piece.schema.names[index], 1) for index in order]
+        parts = [hasher.read(piece.column(index), names[index], 1) for index in order]
         hashes[:, start : start + rows] = hasher.join(parts, piece.num_rows, 0)
     return hashes.T
 
@@ -82,13 +87,14 @@ class _Hasher:
 
     Parameters
     ----------
-    is_converted
+    is_converted, nan_as_null
         As for `hash_rows`.
     """
 
-    def __init__(self, key: HashKey, is_converted: bool) -> None:
+    def __init__(self, key: HashKey, is_converted: bool, nan_as_null: bool) -> None:
         self._key = key
         self._is_converted = is_converted
+        self._nan_as_null = nan_as_null
 
     def join(self, parts: Sequence[_Part], count: int, level: int) -> NDArray[np.uint64]:
         """Return the hashes of n values that consist of parts, shape ``(2, n)``."""
@@ -115,7 +121,8 @@ class _Hasher:
             return _with_nulls(array, self._read_list(array, field, level))
         if pt.is_struct(kind):
             return _with_nulls(array, self._read_struct(array, field, level))
-        return _with_nulls(array, _read_scalars(array, field))
+        part = _with_nulls(array, _read_scalars(array, field))
+        return _as_null(part) if self._nan_as_null and pt.is_floating(kind) else part
 
     def _read_dictionary(self, array: pa.DictionaryArray, field: str, level: int) -> _Part:
         values = self.read(array.dictionary, field, level)
@@ -200,6 +207,13 @@ class _Hasher:
 def _with_nulls(array: pa.Array, words: Iterable[NDArray[Any]]) -> _Part:
     nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
     return _Part(tuple(words), nulls)
+
+
+def _as_null(floats: _Part) -> _Part:
+    """Return floats, widened to 64 bits, with NaN and infinities as nulls."""
+    infinity = np.uint64(0x7FF << 52)
+    nulls = (floats.words[0] & infinity) == infinity
+    return _Part(floats.words, nulls if floats.nulls is None else nulls | floats.nulls)
 
 
 def _read_raw(array: pa.Array) -> _Part | None:

@@ -15,7 +15,7 @@ from recshuf.audit.verify.record_sets import (
 )
 from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
 from recshuf.audit.verify.word_hashing import HashKey
-from recshuf.errors import InputError
+from recshuf.errors import InputError, UsageError
 from recshuf.formats import detect_format
 from recshuf.job.plan import Limits, sum_known
 from recshuf.job.planner import halve_blocks, plan_reading
@@ -47,8 +47,10 @@ _DECODING_FACTOR = 4.0
 """Memory of decoding a batch, as a multiple of its size."""
 _HASHING_BYTES = 12 << 20
 """What hashing takes in each thread beside the batch."""
-BLOCKS = halve_blocks(8 << 20)
-"""Sizes of the blocks in which records may be read."""
+BLOCKS = halve_blocks(1 << 20)
+"""Sizes of the blocks in which records may be read: small ones leave memory to long records."""
+_RECORD_COPIES = 8
+"""Verify keeps no piles, so it takes longer records than the shuffle that wrote them."""
 
 
 class RecordReader:
@@ -70,7 +72,12 @@ class RecordReader:
             return record_set.source.reading_bytes(block) + int(copies * block) + _HASHING_BYTES
 
         limits = Limits(job.memory_bytes, job.workers, job.read.max_record_bytes)
-        self._plan = plan_reading(worker_bytes, limits, BLOCKS, READING_SHARE)
+        self._plan = plan_reading(worker_bytes, limits, BLOCKS, READING_SHARE, record_copies=_RECORD_COPIES)
+
+    @property
+    def max_record_bytes(self) -> int:
+        """Longest record that the memory limit allows."""
+        return self._plan.max_record_bytes
 
     def infer_schema(self) -> pa.Schema | None:
         """Return the schema of the tables; reads all records if no file states it. None without a decoder."""
@@ -181,6 +188,9 @@ def open_comparison(
     made_format = job.options["to"] or (manifest.to if manifest else None) or detect_format(files)
     decodes = as_tables or made_format != given_format
     given.decoder = given.source.decoder() if decodes else None
+    given.nan_as_null = job.options["nan_as_null"]
+    if given.nan_as_null and (given_format == made_format or made_format != "jsonl"):
+        raise UsageError("--nan-as-null: for a conversion to jsonl only; leave it out")
     inputs = RecordReader(given, key, job, progress)
     if not files:
         return Comparison(inputs, None)

@@ -42,6 +42,8 @@ class RecordSet:
     """Decodes native batches to tables. None: records are compared in their native form."""
     added: tuple[str, ...] = ()
     """Columns that only this set has by design; they are not compared."""
+    nan_as_null: bool = False
+    """Whether tables are compared with NaN and infinities as nulls."""
 
     @property
     def names(self) -> list[str]:
@@ -60,7 +62,7 @@ class RecordSet:
         if self.decoder is None:
             return hash_rows(self._drop_added(batch), key)
         table = self.decode(batch, input_index, first_row)
-        return hash_rows(self._drop_added(table), key, is_converted=True)
+        return hash_rows(self._drop_added(table), key, is_converted=True, nan_as_null=self.nan_as_null)
 
     def _drop_added(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self.added:
@@ -104,7 +106,7 @@ def read_manifest(output: str) -> Manifest | None:
     try:
         return Manifest.read(Path(output))
     except OSError as error:
-        raise InputError(name, error.strerror or str(error)) from error
+        raise InputError.of_system(error, name) from error
     except ValueError as error:
         remedy = "remove it, so that the folder is compared without one"
         raise InputError(name, "is not a manifest of recshuf", remedy=remedy) from error
@@ -192,4 +194,6 @@ def _json_type(kind: pa.DataType) -> pa.DataType:
     if is_bytes(kind):
         is_text = pt.is_string(kind) or pt.is_large_string(kind) or str(kind) == "string_view"
         return pa.large_string() if is_text else pa.large_binary()
+    if pt.is_decimal(kind) and kind.bit_width < 128:  # pyarrow parses no narrower ones
+        return pa.decimal128(kind.precision, kind.scale)
     return kind

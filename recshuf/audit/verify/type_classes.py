@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -82,7 +83,7 @@ def find_exact_difference(left: pa.Schema, right: pa.Schema) -> str | None:
             return f"field {name!r} is in the {'inputs' if name in left.names else 'output'} only"
         return "the fields stand in another order or number"
     for ours, theirs in zip(left, right, strict=True):
-        if ours.equals(theirs, check_metadata=True):
+        if _is_same_field(ours, theirs):
             continue
         if ours.type != theirs.type:
             return f"field {ours.name!r} is {ours.type} in the inputs and {theirs.type} in the output"
@@ -90,6 +91,32 @@ def find_exact_difference(left: pa.Schema, right: pa.Schema) -> str | None:
             return f"field {ours.name!r} may hold nulls in the {'inputs' if ours.nullable else 'output'} only"
         return f"field {ours.name!r} has metadata that differ"
     return None
+
+
+def _is_same_field(left: pa.Field, right: pa.Field, *, is_named: bool = True) -> bool:
+    """Return whether fields are equal, metadata included; names of list elements and map entries do not count."""
+    names_agree = left.name == right.name or not is_named
+    if not names_agree or left.nullable != right.nullable or left.metadata != right.metadata:
+        return False
+    return _is_same_type(left.type, right.type)
+
+
+def _is_same_type(left: pa.DataType, right: pa.DataType) -> bool:
+    if left.id != right.id or left.num_fields != right.num_fields:
+        return False
+    if pt.is_struct(left):
+        return all(map(_is_same_field, left, right))
+    if pt.is_map(left):
+        pairs = [(left.key_field, right.key_field), (left.item_field, right.item_field)]
+        if left.keys_sorted != right.keys_sorted:
+            return False
+    elif is_any_list(left):
+        pairs = [(left.value_field, right.value_field)]
+        if pt.is_fixed_size_list(left) and left.list_size != right.list_size:
+            return False
+    else:
+        return bool(left.equals(right, check_metadata=True))
+    return all(_is_same_field(ours, theirs, is_named=False) for ours, theirs in pairs)
 
 
 def find_difference(left: pa.Schema, right: pa.Schema, *, is_text: bool) -> str | None:
@@ -103,11 +130,10 @@ def find_difference(left: pa.Schema, right: pa.Schema, *, is_text: bool) -> str 
 
 
 def _compare_fields(left: list[pa.Field], right: list[pa.Field], parent: str) -> str | None:
-    ours, theirs = (sorted(field.name for field in fields) for fields in (left, right))
-    for names, others, where in ((ours, theirs, "inputs"), (theirs, ours, "output")):
-        alone = next((name for name in names if names.count(name) > others.count(name)), None)
-        if alone is not None:
-            return f"field {parent + alone!r} is in the {where} only"
+    ours, theirs = (Counter(field.name for field in fields) for fields in (left, right))
+    for alone, where in ((ours - theirs, "inputs"), (theirs - ours, "output")):
+        if alone:
+            return f"field {parent + min(alone)!r} is in the {where} only"
     pairs = zip(sorted_fields(left, by_name=True), sorted_fields(right, by_name=True), strict=True)
     found = (
         _compare_types(left[ours].type, right[theirs].type, parent + left[ours].name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, UsageError
@@ -11,22 +12,46 @@ if TYPE_CHECKING:
     from recshuf.formats.compression.encoders import PieceEncoder
     from recshuf.formats.compression.streams import ByteReader, Readable
 
-COMPRESSIONS = ("none", "zstd", "gzip")
-OUTPUT_SUFFIXES = {"none": "", "zstd": ".zst", "gzip": ".gz"}
-INPUT_SUFFIXES = {".zst": "zstd", ".zstd": "zstd", ".gz": "gzip", ".gzip": "gzip"}
+COMPRESSIONS = ("none", "zstd", "gzip", "bz2", "xz", "lz4")
+OUTPUT_SUFFIXES = {"none": "", "zstd": ".zst", "gzip": ".gz", "bz2": ".bz2", "xz": ".xz", "lz4": ".lz4"}
+INPUT_SUFFIXES = {suffix: name for name, suffix in OUTPUT_SUFFIXES.items() if suffix} | {
+    ".zstd": "zstd",
+    ".gzip": "gzip",
+    ".bzip2": "bz2",
+}
 HEAD_BYTES = 18
 """Bytes that `recognise_compression` needs."""
 
 _FOREIGN_SUFFIXES = {
-    ".bz2": "bzip2",
-    ".xz": "xz",
     ".lzma": "lzma",
-    ".lz4": "lz4",
     ".br": "brotli",
+    ".z": "compress",
+    ".lz": "lzip",
+    ".lzo": "lzop",
+    ".sz": "snappy",
     ".zip": "zip",
+    ".7z": "7z",
+    ".rar": "rar",
 }
-_LEVELS = {"zstd": range(-131072, 23), "gzip": range(10)}
-_DEFAULT_LEVELS = {"zstd": 3, "gzip": 6}
+_ARCHIVES = ("zip", "7z", "rar")
+_MAGICS = {
+    "gzip": re.compile(rb"\x1f\x8b\x08"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),  # a frame, or one to be skipped
+    "bz2": re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"),  # a block, or the end
+    "xz": re.compile(rb"\xfd7zXZ\x00"),
+    "lz4": re.compile(rb"\x04\x22\x4d\x18"),
+}
+_LEVELS = {
+    "none": range(0),
+    "snappy": range(0),
+    "lzf": range(0),
+    "zstd": range(-131072, 23),
+    "gzip": range(10),
+    "bz2": range(1, 10),
+    "xz": range(10),
+    "lz4": range(13),
+}
+_DEFAULT_LEVELS = {"zstd": 3, "gzip": 6, "bz2": 9, "xz": 6, "lz4": 0}
 
 
 def find_suffix(name: str) -> str:
@@ -59,19 +84,33 @@ def check_suffix(name: str, suffix: NameSuffix) -> None:
     InputError
         Naming the compression.
     """
-    if suffix.compression not in (None, *INPUT_SUFFIXES.values()):
-        remedy = "decompress it, or pipe it to standard input"
+    if suffix.compression not in (None, *COMPRESSIONS):
+        remedy = "decompress it; standard input takes what the decompressor writes"
+        if suffix.compression in _ARCHIVES:
+            remedy = "unpack it, and give its files"
         raise InputError(name, f"{suffix.compression} is not supported", remedy=remedy)
 
 
 def recognise_compression(head: bytes) -> str:
-    """Return the compression of a file that begins with these bytes: ``none``, ``zstd`` or ``gzip``."""
-    if head[:3] == b"\x1f\x8b\x08":
-        return "gzip"
-    is_skippable = len(head) >= 4 and 0x50 <= head[0] <= 0x5F and head[1:4] == b"\x2a\x4d\x18"
-    if head[:4] == b"\x28\xb5\x2f\xfd" or is_skippable:
-        return "zstd"
-    return "none"
+    """Return the compression of a file that begins with these bytes: a value of `COMPRESSIONS`."""
+    return next((name for name, magic in _MAGICS.items() if magic.match(head)), "none")
+
+
+def check_level(compression: str, level: int | None) -> None:
+    """Refuse a level that a compression does not have, in any format; None is the default one.
+
+    Raises
+    ------
+    UsageError
+        Naming the levels.
+    """
+    levels = _LEVELS.get(compression)
+    if level is None or levels is None:
+        return
+    if not levels:
+        raise UsageError(f"--compression {compression}:{level}: compression {compression} has no level")
+    if level not in levels:
+        raise UsageError(f"--compression {compression}:{level}: levels go from {levels[0]} to {levels[-1]}")
 
 
 def decompress_head(head: bytes, compression: str, size: int = 1 << 16) -> bytes:
@@ -99,13 +138,15 @@ def open_reader(name: str, source: Readable, compression: str) -> ByteReader:
     InputError
         From the reader, when the data is damaged or truncated, or needs a dictionary.
     """
-    from recshuf.formats.compression.readers import GzipReader, PlainReader, ZstdReader
+    from recshuf.formats.compression.readers import PlainReader, ZstdReader
 
+    if compression == "none":
+        return PlainReader(source)
     if compression == "zstd":
         return ZstdReader(name, source)
-    if compression == "gzip":
-        return GzipReader(name, source)
-    return PlainReader(source)
+    from recshuf.formats.compression.members import MEMBER_KINDS, MemberReader
+
+    return MemberReader(name, source, MEMBER_KINDS[compression])
 
 
 def open_encoder(compression: str, level: int | None) -> PieceEncoder | None:
@@ -120,15 +161,15 @@ def open_encoder(compression: str, level: int | None) -> PieceEncoder | None:
         raise UsageError(
             f"--compression {compression}: text and JSONL are written with {', '.join(COMPRESSIONS)}"
         )
+    check_level(compression, level)
     if compression == "none":
-        if level is not None:
-            raise UsageError(f"--compression none:{level}: compression none has no level")
         return None
-    levels = _LEVELS[compression]
-    if level is None:
-        level = _DEFAULT_LEVELS[compression]
-    if level not in levels:
-        raise UsageError(f"--compression {compression}:{level}: levels go from {levels[0]} to {levels[-1]}")
-    from recshuf.formats.compression.encoders import GzipEncoder, ZstdEncoder
+    from recshuf.formats.compression import encoders
 
-    return ZstdEncoder(level) if compression == "zstd" else GzipEncoder(level)
+    return {
+        "zstd": encoders.ZstdEncoder,
+        "gzip": encoders.GzipEncoder,
+        "bz2": encoders.encode_bz2,
+        "xz": encoders.encode_xz,
+        "lz4": encoders.encode_lz4,
+    }[compression](_DEFAULT_LEVELS[compression] if level is None else level)

@@ -6,10 +6,13 @@ the same for any number of threads.
 
 from __future__ import annotations
 
+import bz2
+import lzma
 import zlib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+import lz4.frame
 import zstandard
 
 if TYPE_CHECKING:
@@ -21,6 +24,8 @@ _GZIP_LAST_BLOCK = b"\x03\x00"
 _DEFLATE_WINDOW_BYTES = 1 << 15
 _DEFLATE_STATE_BYTES = 1 << 19
 _DEFLATE_MEMORY_LEVEL = 8
+_XZ_DICTIONARY_BYTES = tuple(1 << power for power in (18, 20, 21, 22, 22, 23, 23, 24, 25, 26))  # by level
+_XZ_STATE_PART = 12  # memory of a compressor, in dictionaries
 
 
 class PieceEncoder(ABC):
@@ -74,6 +79,63 @@ class ZstdEncoder(PieceEncoder):
     def _encode(self, piece: memoryview) -> bytes:
         compressor = zstandard.ZstdCompressor(self._level, write_checksum=True, write_content_size=True)
         return compressor.compress(piece)
+
+
+class MemberEncoder(PieceEncoder):
+    """One member for each piece, with a checksum; one empty member for an empty file.
+
+    Parameters
+    ----------
+    compress
+        Returns the member of a piece.
+    state_bytes
+        Memory of a compressor.
+    """
+
+    piece_bytes = 2 << 20
+
+    def __init__(self, compress: Callable[[memoryview], bytes], state_bytes: int) -> None:
+        self._compress = compress
+        self._is_empty = True
+        self.piece_memory = 2 * self.piece_bytes + state_bytes
+
+    def begin(self) -> bytes:
+        """See `PieceEncoder`."""
+        return b""
+
+    def prepare(self, piece: memoryview) -> Callable[[], bytes]:
+        """See `PieceEncoder`."""
+        self._is_empty = False
+        return lambda: self._compress(piece)
+
+    def end(self) -> bytes:
+        """See `PieceEncoder`."""
+        return self._compress(memoryview(b"")) if self._is_empty else b""
+
+
+def encode_bz2(level: int) -> MemberEncoder:
+    """Return the encoder of bz2."""
+    return MemberEncoder(lambda piece: bz2.compress(piece, level), 8 << 20)
+
+
+def encode_xz(level: int) -> MemberEncoder:
+    """Return the encoder of xz. Dictionaries are no larger than a piece."""
+    dictionary_bytes = min(_XZ_DICTIONARY_BYTES[level], MemberEncoder.piece_bytes)
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": level, "dict_size": dictionary_bytes}]
+    state_bytes = _XZ_STATE_PART * dictionary_bytes + (1 << 20)
+    return MemberEncoder(
+        lambda piece: lzma.compress(piece, lzma.FORMAT_XZ, lzma.CHECK_CRC64, filters=filters), state_bytes
+    )
+
+
+def encode_lz4(level: int) -> MemberEncoder:
+    """Return the encoder of lz4 frames, which state their size."""
+    return MemberEncoder(
+        lambda piece: lz4.frame.compress(
+            piece, compression_level=level, block_size=lz4.frame.BLOCKSIZE_MAX1MB, content_checksum=True
+        ),
+        1 << 20,
+    )
 
 
 class GzipEncoder(PieceEncoder):

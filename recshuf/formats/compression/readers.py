@@ -1,30 +1,29 @@
-"""Readers of compressed bytes. Memory is bounded by about one chunk, whatever the data claims."""
+"""Readers of plain and of zstd bytes. Memory is bounded by about one chunk, whatever the data claims."""
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING
 
 import zstandard
 
 from recshuf.errors import InputError
 from recshuf.formats.compression import HEAD_BYTES
+from recshuf.formats.compression.streams import (
+    CHUNK_BYTES,
+    COPIED_BYTES,
+    LARGEST_WINDOW_BYTES,
+    TRUNCATED,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from recshuf.formats.compression.streams import Readable
 
-_CHUNK_BYTES = 1 << 17
-_COPIED_BYTES = 1 << 20  # bytes read and then copied, which bounds the second copy
-_LARGEST_WINDOW_BYTES = 1 << 31
 _SKIPPABLE_HEAD_BYTES = 8
 _BLOCK_HEAD_BYTES = 3
 _RUN_BLOCK = 1
 _CHECKSUM_BYTES = 4
-_GZIP_BITS = 31
-_GZIP_FIRST_BYTE = 0x1F
-_TRUNCATED = "is truncated: its compressed data ends in the middle"
 
 
 class PlainReader:
@@ -37,7 +36,7 @@ class PlainReader:
 
     def readinto(self, view: memoryview) -> int:
         """See `ByteReader`."""
-        data = self._source.read(min(len(view), _COPIED_BYTES))
+        data = self._source.read(min(len(view), COPIED_BYTES))
         view[: len(data)] = data
         return len(data)
 
@@ -75,13 +74,13 @@ class _FrameInput:
     def skip(self, size: int) -> None:
         """Skip bytes."""
         while size and not self.is_cut:
-            size -= len(self._take(min(size, _CHUNK_BYTES)))
+            size -= len(self._take(min(size, CHUNK_BYTES)))
 
     def peek(self, size: int) -> memoryview:
         """Return the next `size` bytes, or fewer at the end of the data."""
         pieces: list[bytes | memoryview] = [self._waiting]
         missing = size - len(self._waiting)
-        while missing > 0 and (data := self._source.read(_CHUNK_BYTES)):
+        while missing > 0 and (data := self._source.read(CHUNK_BYTES)):
             missing -= len(data)
             pieces.append(data)
         if len(pieces) > 1:
@@ -112,11 +111,11 @@ class ZstdReader:
         self._name = name
         self._source = source
         self._input = _FrameInput(source)
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW_BYTES)
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW_BYTES)
         self._frame: zstandard.ZstdDecompressionReader | None = None
         self._stated_bytes = 0
         self._is_first = True
-        self._max_window_bytes = _LARGEST_WINDOW_BYTES
+        self._max_window_bytes = LARGEST_WINDOW_BYTES
         self.window_bytes = 0
         """See `ByteReader`."""
 
@@ -166,7 +165,7 @@ class ZstdReader:
 
     def _bad_head(self, error: zstandard.ZstdError) -> InputError:
         if "not enough data" in str(error):
-            return InputError(self._name, _TRUNCATED)
+            return InputError(self._name, TRUNCATED)
         if "Unknown frame descriptor" not in str(error):
             return self._damage(error)
         return InputError(
@@ -191,83 +190,10 @@ class ZstdReader:
 
     def _check_end(self, held_bytes: int) -> None:
         if self._input.is_cut:
-            raise InputError(self._name, _TRUNCATED)
+            raise InputError(self._name, TRUNCATED)
         # The library does not compare the two where a frame ends with an empty block.
         if self._stated_bytes not in (zstandard.CONTENTSIZE_UNKNOWN, held_bytes):
             raise self._damage(f"a frame holds {held_bytes} bytes, its head says {self._stated_bytes}")
 
     def _damage(self, said: object) -> InputError:
         return InputError(self._name, f"its zstd data is damaged ({said})")
-
-
-class GzipReader:
-    """All members of gzip data, one after the other, checksums verified; zeros may follow the last."""
-
-    window_bytes = 0
-
-    def __init__(self, name: str, source: Readable) -> None:
-        self._name = name
-        self._source = source
-        self._member = zlib.decompressobj(_GZIP_BITS)
-        self._is_between_members = True
-        self._member_count = 0
-        self._input = b""
-        self._is_input_ended = False
-
-    def readinto(self, view: memoryview) -> int:
-        """See `ByteReader`."""
-        while True:
-            self._fill_input()
-            if self._is_between_members and not self._begin_member():
-                return 0
-            data = self._inflate(min(len(view), _COPIED_BYTES))
-            if data:
-                view[: len(data)] = data
-                return len(data)
-            if self._is_input_ended and not self._input and not self._is_between_members:
-                raise InputError(self._name, _TRUNCATED)
-
-    def _fill_input(self) -> None:
-        if not self._input and not self._is_input_ended:
-            self._input = self._source.read(_CHUNK_BYTES)
-            self._is_input_ended = not self._input
-
-    def _begin_member(self) -> bool:
-        """Skip padding and begin a new member; False at the end of the data."""
-        while self._member_count and (stripped := self._input.lstrip(b"\0")) != self._input:
-            self._input = stripped
-            self._fill_input()
-        if not self._input:
-            return False
-        if self._input[0] != _GZIP_FIRST_BYTE:
-            raise self._not_gzip()
-        self._member = zlib.decompressobj(_GZIP_BITS)
-        self._is_between_members = False
-        return True
-
-    def _inflate(self, size: int) -> bytes:
-        try:
-            data = self._member.decompress(self._input, size)
-        except zlib.error as error:
-            if "incorrect header check" in str(error):
-                raise self._not_gzip() from error
-            raise InputError(self._name, f"its gzip data is damaged ({error})") from error
-        self._input = self._member.unconsumed_tail
-        if self._member.eof:
-            self._input = self._member.unused_data
-            self._is_between_members = True
-            self._member_count += 1
-        return data
-
-    def _not_gzip(self) -> InputError:
-        is_behind = self._member_count > 0
-        return InputError(
-            self._name, "has bytes behind its last gzip member" if is_behind else "is not gzip data"
-        )
-
-    def limit_window(self, max_window_bytes: int) -> None:
-        """See `ByteReader`; there is no window."""
-
-    def close(self) -> None:
-        """See `ByteReader`."""
-        self._source.close()

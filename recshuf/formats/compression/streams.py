@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
+CHUNK_BYTES = 1 << 17
+"""Compressed bytes read at once."""
+COPIED_BYTES = 1 << 20
+"""Bytes decompressed and then copied at once, which bounds the second copy."""
+LARGEST_WINDOW_BYTES = 1 << 31
+TRUNCATED = "is truncated: its compressed data ends in the middle"
+
 
 class ByteReader(Protocol):
     """Bytes in order, decompressed."""
@@ -14,7 +21,7 @@ class ByteReader(Protocol):
         ...
 
     def limit_window(self, max_window_bytes: int) -> None:
-        """Accept no zstd window that is larger.
+        """Accept no zstd window or xz dictionary that is larger.
 
         Raises
         ------

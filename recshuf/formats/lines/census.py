@@ -20,10 +20,13 @@ from recshuf.formats.lines.files import (
     PrefixedReader,
     StreamSource,
     close_read,
+    fill,
     open_descriptor,
     read_error,
+    read_head,
     read_stream,
 )
+from recshuf.formats.lines.foreign import FOREIGN_HEAD_BYTES, check_head, check_kind
 from recshuf.formats.lines.sample import Rate, Sampler
 from recshuf.interfaces import InputSummary
 
@@ -76,6 +79,7 @@ class Census:
 
     def __init__(self, cutter: Cutter, suffixes: tuple[str, ...], sample_bytes: int) -> None:
         self._cutter = cutter
+        self._refuses_foreign = cutter.options.refuses_foreign
         self._suffixes = suffixes
         self._sampler = Sampler(cutter, sample_bytes)
 
@@ -109,8 +113,10 @@ class Census:
         Raises
         ------
         InputError
-            When it is missing, unreadable, damaged, or shorter than its header.
+            When it is missing, unreadable, damaged, no lines, or shorter than its header.
         """
+        if self._refuses_foreign:
+            check_kind(given.name, given.suffix.kind)
         if given.path is None:
             if given.stream is None:
                 raise InputError(given.name, "is neither a file nor a stream")
@@ -143,6 +149,8 @@ class Census:
             return None
         if not os.access(path, os.R_OK):
             return None
+        if self._refuses_foreign:
+            check_head(name, read_head(name, path, FOREIGN_HEAD_BYTES))
         file = LineFile(name, path, stamp.size, stamp.modified_ns)
         header = b"" if file.size else None
         return LineInput(name, "none", header, 0, 0, rate.estimate(file), file, None)
@@ -159,7 +167,12 @@ class Census:
             head += more
         compression = recognise_compression(head)
         reader = open_reader(name, StreamSource(name, stream, head, owned=owned), compression)
-        header = self._cutter.take_header(name, reader, is_compressed=compression != "none")
+        try:
+            reader = self._check_head(name, reader)
+            header = self._cutter.take_header(name, reader, is_compressed=compression != "none")
+        except BaseException:
+            reader.close()
+            raise
         return LineInput(
             name=name,
             compression=compression,
@@ -171,10 +184,20 @@ class Census:
             stream=PrefixedReader(header.rest, reader),
         )
 
+    def _check_head(self, name: str, reader: ByteReader) -> ByteReader:
+        """Return a reader that stands where `reader` stood, at the start, if that is not foreign."""
+        if not self._refuses_foreign:
+            return reader
+        head = memoryview(bytearray(FOREIGN_HEAD_BYTES))
+        taken = bytes(head[: fill(reader, head)])
+        check_head(name, taken)
+        return PrefixedReader(taken, reader)
+
     def _look_at_file(self, file: LineFile, compression: str, rate: Rate | None) -> LineInput:
         source, is_compressed = FileSource(file), compression != "none"
         reader = open_reader(file.name, source, compression)
         try:
+            reader = self._check_head(file.name, reader)
             header = self._cutter.take_header(file.name, reader, is_compressed=is_compressed)
             if rate is None:
                 records = PrefixedReader(header.rest, reader)

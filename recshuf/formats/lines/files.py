@@ -7,7 +7,7 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from recshuf.errors import InputError
+from recshuf.errors import DirectoryInputError, InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,7 @@ class LineFile(NamedTuple):
 
 def read_error(name: str, error: OSError) -> InputError:
     """Return the error for an input that the system cannot read."""
-    return InputError(name, error.strerror or str(error))
+    return InputError.of_system(error, name)
 
 
 def close_read(descriptor: int) -> None:
@@ -76,14 +76,32 @@ def open_descriptor(name: str, path: Path) -> tuple[int, os.stat_result]:
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        problem = error.strerror if isinstance(error, OSError) else None
-        raise InputError(name, problem or str(error)) from error
+    except OSError as error:
+        raise InputError.of_system(error, name) from error
+    except ValueError as error:
+        raise InputError(name, str(error)) from error
     status = os.fstat(descriptor)
     if stat.S_ISDIR(status.st_mode):
         os.close(descriptor)
-        raise InputError(name, "is a folder")
+        raise DirectoryInputError(name, "is a folder")
     return descriptor, status
+
+
+def read_head(name: str, path: Path, size: int) -> bytes:
+    """Return the first `size` bytes of a file, or fewer if it is shorter.
+
+    Raises
+    ------
+    InputError
+        As `open_descriptor` does, and when reading fails.
+    """
+    descriptor, _ = open_descriptor(name, path)
+    try:
+        return os.pread(descriptor, size, 0)
+    except OSError as error:
+        raise read_error(name, error) from error
+    finally:
+        close_read(descriptor)
 
 
 class FileSource:

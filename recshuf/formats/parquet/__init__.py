@@ -21,13 +21,14 @@ class ParquetFormat(Format):
 
     def recognises(self, head: bytes) -> bool:
         """Tell whether the bytes begin like a Parquet file, encrypted or not."""
-        return head[:4] in (b"PAR1", b"PARE")
+        # Behind PARE stands the length of a module, below 16 MiB; a word of text may begin so, too.
+        return head[:4] == b"PAR1" or (head[:4] == b"PARE" and head[7:8] == b"\0")
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
         """Read every footer and return the source; `options.columns` names columns of the top level."""
         from recshuf.formats.parquet.source import ParquetSource
 
-        return ParquetSource(inputs, options.columns, options.field)
+        return ParquetSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
         """Return a target whose shards follow `layout`, or what their first rows suggest."""

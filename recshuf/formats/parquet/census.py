@@ -10,7 +10,9 @@ import pyarrow as pa
 from recshuf.errors import UsageError
 from recshuf.formats.parquet.metadata.file import path_of
 from recshuf.formats.parquet.metadata.footer import open_footer
+from recshuf.formats.parquet.reading.int96 import choose_unit
 from recshuf.formats.parquet.reading.sample import GroupSample
+from recshuf.formats.parquet.schema.claims import settle_copies
 from recshuf.formats.parquet.schema.declared import DeclaredSchemas
 from recshuf.formats.parquet.schema.partitions import PartitionColumns
 from recshuf.formats.parquet.schema.types import is_ordered
@@ -30,8 +32,9 @@ if TYPE_CHECKING:
     from recshuf.formats.parquet.metadata.file import OpenFile
     from recshuf.formats.parquet.metadata.footer import Footer
     from recshuf.formats.parquet.reading.sample import LeafStorage
+    from recshuf.formats.parquet.schema.claims import RangeIndex
     from recshuf.formats.parquet.schema.declared import Declared
-    from recshuf.interfaces import InputFile
+    from recshuf.interfaces import InputFile, ReadOptions
 
 
 class ParquetCensus:
@@ -39,10 +42,8 @@ class ParquetCensus:
 
     Parameters
     ----------
-    names
-        Columns to keep, in this order; None for all.
-    path
-        Path of the only field to read: no other column is kept; None for all.
+    options
+        `columns`, `widens`, `field` and `memory_bytes` apply.
 
     Raises
     ------
@@ -52,39 +53,44 @@ class ParquetCensus:
         When a column does not exist, or an input is a stream.
     """
 
-    def __init__(
-        self, inputs: Sequence[InputFile], names: tuple[str, ...] | None, path: str | None = None
-    ) -> None:
-        self.footers: list[Footer] = []
-        self._names = names
-        self._path = path
-        self._native_bytes: list[int] = []
-        self._schemas = DeclaredSchemas()
-        self._samples: dict[Declared, GroupSample] = {}
-        self._union = SchemaUnion()
-        self._storage: dict[str, tuple[LeafStorage, ...]] = {}
-        self._categories: dict[str, CategoryOrder] = {}
-        for file in inputs:
-            self._read(file)
+    def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
+        self._names = options.columns
+        self._path = options.field
+        self._memory_bytes = options.memory_bytes
+        self._widens = options.widens
+        self._int96_unit: str | None = None
+        self._read_all(inputs)
+        unit = self._choose_int96_unit()
+        if unit != self._int96_unit:
+            self._int96_unit = unit
+            self._read_all(inputs)
         self.partitions = PartitionColumns(inputs, self._own_columns())
         self._fields = {field.name: field for field in self.partitions.fields}
         self._picks = self._pick_wanted(self._pick())
-        self.declared = pa.schema(
-            [self._fields[p] if isinstance(p, str) else self._union.schema.field(p) for p in self._picks],
-            metadata=self._union.schema.metadata,
+        self.declared = settle_copies(
+            self._union.schema.metadata,
+            self.footers[0].declared.record_schema,
+            pa.schema(
+                [self._fields[p] if isinstance(p, str) else self._union.schema.field(p) for p in self._picks]
+            ),
         )
 
     def find_open_bytes(self) -> int:
         """Return the peak memory of reading a file without the batch: its footer, and pages of a row group."""
+        measured = max((sample.page_bytes for sample in self._samples.values()), default=0)
         return max(
             footer.parsed_bytes
-            + footer.page_bytes([column for column in self.columns_of(index) if isinstance(column, int)])
+            + max(
+                measured,
+                footer.page_bytes([column for column in self.columns_of(index) if isinstance(column, int)]),
+            )
             for index, footer in enumerate(self.footers)
         )
 
     def summaries(self) -> tuple[InputSummary, ...]:
         """Return counts and sizes of each input."""
-        constant = 8 * sum(isinstance(pick, str) for pick in self._picks)
+        made = self._fields.keys() | {f.range_index.name for f in self.footers if f.range_index}
+        constant = 8 * len(made & set(self.declared.names))
         return tuple(
             InputSummary(f.name, f.file_bytes, f.row_count, True, size + constant * f.row_count)
             for f, size in zip(self.footers, self._native_bytes, strict=True)
@@ -109,24 +115,54 @@ class ParquetCensus:
             },
         )
 
-    def columns_of(self, input_index: int) -> list[int | str | None]:
+    def columns_of(self, input_index: int) -> list[int | str | RangeIndex | None]:
         """Return the origin of each column of the run in one input.
 
         A number is a column of the file, a string the key of a partition folder, None a column of nulls.
         """
         footer = self.footers[input_index]
-        columns = columns_of(self._union.schema, footer.schema, footer.name, [])
+        places = columns_of(self._union.schema, footer.declared.record_schema, footer.name, [])
+        columns = [footer.range_index if place == len(footer.schema) else place for place in places]
         return [pick if isinstance(pick, str) else columns[pick] for pick in self._picks]
 
+    def _read_all(self, inputs: Sequence[InputFile]) -> None:
+        self.footers: list[Footer] = []
+        self._native_bytes: list[int] = []
+        self._schemas = DeclaredSchemas()
+        self._samples: dict[Declared, GroupSample] = {}
+        self._union = SchemaUnion(widens=self._widens)
+        self._storage: dict[str, tuple[LeafStorage, ...]] = {}
+        self._categories: dict[str, CategoryOrder] = {}
+        for file in inputs:
+            self._read(file)
+
+    def _choose_int96_unit(self) -> str | None:
+        """Return the unit of the INT96 times of all inputs; None if no input has any."""
+        files = [
+            (
+                footer,
+                [column for column in footer.int96_columns if self._is_kept(footer.schema.names[column])],
+            )
+            for footer in self.footers
+        ]
+        files = [(footer, columns) for footer, columns in files if columns]
+        if self._int96_unit is None or not files:
+            return self._int96_unit
+        return choose_unit(files, self._int96_unit, self._memory_bytes)
+
     def _read(self, input_file: InputFile) -> None:
-        file, footer = open_footer(input_file.name, path_of(input_file), self._schemas)
+        file, footer = open_footer(input_file.name, path_of(input_file), self._schemas, self._int96_unit)
         with file:
-            self._union.add(footer.schema, footer.name)
+            if footer.int96_columns:
+                self._int96_unit = footer.int96_unit
+            self._union.add(footer.declared.record_schema, footer.name)
             self.footers.append(footer)
             columns = [i for i, name in enumerate(footer.schema.names) if self._is_kept(name)]
             sample = self._samples.get(footer.declared)
             if sample is None and footer.first_group is not None:
-                sample = self._samples[footer.declared] = GroupSample(file, footer, columns)
+                sample = self._samples[footer.declared] = GroupSample(
+                    file, footer, columns, self._memory_bytes
+                )
             self._native_bytes.append(sample.native_bytes(footer) if sample else 0)
             if sample and not self._storage:
                 self._storage = {footer.schema.field(i).name: sample.storage(i) for i in columns}
@@ -141,7 +177,7 @@ class ParquetCensus:
             if column in columns:
                 field = footer.schema.field(column)
                 order = self._categories.setdefault(field.name, CategoryOrder(field.type.value_type))
-                order.add(file, footer, column)
+                order.add(file, footer, column, self._memory_bytes)
 
     def _own_columns(self) -> set[str]:
         """Return the names of the columns of the files."""

@@ -18,7 +18,8 @@ from recshuf.interfaces import Decoder, Source
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recshuf.interfaces import Fragment, InputFile, Joined
+    from recshuf.formats.parquet.schema.claims import RangeIndex
+    from recshuf.interfaces import Fragment, InputFile, Joined, ReadOptions
 
 _LEAST_FRAGMENTS = 16
 """Least fragments of a file, if it has enough row groups: keeps all threads busy."""
@@ -32,10 +33,8 @@ class ParquetSource(Source):
 
     Parameters
     ----------
-    columns
-        Names of the columns to keep, in this order; None for all.
-    field
-        Path of the only field to read; None for all.
+    options
+        `columns`, `widens`, `field` and `memory_bytes` apply.
 
     Raises
     ------
@@ -45,10 +44,8 @@ class ParquetSource(Source):
         When a column does not exist, or an input is a stream.
     """
 
-    def __init__(
-        self, inputs: Sequence[InputFile], columns: tuple[str, ...] | None, field: str | None = None
-    ) -> None:
-        self._census = ParquetCensus(inputs, columns, field)
+    def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
+        self._census = ParquetCensus(inputs, options)
         self.schema = dense_schema(self._census.declared)
         self.inputs = self._census.summaries()
         self._open_bytes = self._census.find_open_bytes()
@@ -58,7 +55,7 @@ class ParquetSource(Source):
         """Yield the row groups that have rows, small ones together."""
         opener = Opener(self._census.footers[input_index])
         projection = self._project(input_index)
-        limits = Limits(min(block_bytes, max_record_bytes), max_record_bytes)
+        limits = self._limit(block_bytes, max_record_bytes)
         share = min(block_bytes, (self.inputs[input_index].native_bytes or 0) // _LEAST_FRAGMENTS)
         for run in join_groups(list_groups(opener), share):
             yield ParquetFragment(run, projection, limits)
@@ -69,17 +66,24 @@ class ParquetSource(Source):
         first = inputs[0]
         alike = takewhile(
             lambda index: (
-                footers[index].declared is footers[first].declared and partitions.are_equal(first, index)
+                footers[index].declared is footers[first].declared
+                and footers[index].range_index == footers[first].range_index
+                and partitions.are_equal(first, index)
             ),
             inputs,
         )
         chosen = [footers[index] for index in alike]
-        return read_files(chosen, self._project(first), min(block_bytes, max_record_bytes))
+        return read_files(chosen, self._project(first), self._limit(block_bytes, max_record_bytes))
+
+    def _limit(self, block_bytes: int, max_record_bytes: int) -> Limits:
+        # Only some pages were measured. Others may be twice as large, and as large as a record.
+        page_bytes = 2 * self._open_bytes + max_record_bytes
+        return Limits(min(block_bytes, max_record_bytes), max_record_bytes, page_bytes)
 
     def _project(self, input_index: int) -> Projection:
         """Return the projection of one input."""
         partitions = self._census.partitions
-        columns: list[int | pa.Scalar] = []
+        columns: list[int | pa.Scalar | RangeIndex] = []
         for field, column in zip(self.schema, self._census.columns_of(input_index), strict=True):
             if isinstance(column, str):
                 columns.append(partitions.scalar(input_index, column))

@@ -77,7 +77,7 @@ def test_a_sample_of_provenance_does_not_depend_on_the_order_of_records(
 @pytest.mark.parametrize(
     ("columns", "error", "word"),
     [
-        ({"n": [1]}, UsageError, "no column 'source_file'; it takes an output written with --provenance"),
+        ({"n": [1]}, UsageError, "no column 'source_file'; it takes an output written with provenance=True"),
         ({"source_file": ["a"]}, UsageError, "no column 'source_row'"),
         ({"source_file": [1], "source_row": [1]}, UsageError, "must hold file names and row numbers"),
         ({"source_file": ["a"], "source_row": ["1"]}, UsageError, "must hold file names and row numbers"),

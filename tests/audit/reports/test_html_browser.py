@@ -111,6 +111,13 @@ def test_a_page_fits_every_window(browser: Browser, page: Path, width: int):
     assert list(find_layout_faults(browser, width)) == []
 
 
+def test_tables_use_the_width_of_a_desktop(browser: Browser, pages: dict[str, Path]):
+    browser.show(1440)
+    browser.open(pages["run"])
+    widths = browser.evaluate("[...document.querySelectorAll('table')].map(table => table.clientWidth)")
+    assert min(width for width in widths if width) > 1200
+
+
 @pytest.mark.parametrize("is_dark", [False, True])
 def test_all_text_can_be_read_in_the_light_and_in_the_dark(browser: Browser, page: Path, is_dark: bool):
     browser.show(800, is_dark=is_dark)

@@ -43,7 +43,8 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 def test_a_page_of_a_check_shows_findings_and_pictures(tmp_path: Path, inputs: Path):
     done = run("check", inputs, "--column", "label", "--html", tmp_path / "page.html")
-    assert (done.returncode, done.stderr) == (3, "")
+    assert done.returncode == 3
+    assert done.stderr.startswith(f"recshuf: wrote {tmp_path / 'page.html'}, ")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert_self_contained(page)
     reader = Reader(page)
@@ -75,6 +76,8 @@ def test_a_page_of_a_run_shows_plan_passes_and_order(tmp_path: Path, inputs: Pat
         "after",
     }
     assert shown <= set(reader.text)
+    assert any(text.startswith("Too high: Parts of the input are still together") for text in reader.text)
+    assert f"{COUNT:,} records written in 3 shards in" in page, "the seed is no headline"
     manifest, report = (json.loads(text) for text in reader.text if text.startswith("{"))
     assert manifest == json.loads(manifest_path(output).read_text(encoding="utf-8"))
     assert (report["records"], report["seed"], len(report["shards"])) == (COUNT, "5", 3)

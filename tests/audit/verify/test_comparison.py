@@ -133,6 +133,8 @@ JSON_ONLY: dict[str, pa.Array] = {
         pa.array([[1, None], None, []]),
         pa.array([{"a": None, "b": [{"c": 1}]}, None, {"a": "x", "b": None}]),
         pa.array([["x", None], [], None], pa.large_list(pa.string())),
+        pa.array([1, 2, 3], pa.decimal32(7, 2)),
+        pa.array([1, None, 3], pa.decimal64(18, 2)),
         pa.array([1, 2, 3], pa.decimal128(10, 2)),
         pa.array([1, None, -3], pa.decimal256(50, 3)),
         pa.array([[("a", 1), ("b", None)], [], None], pa.map_(pa.string(), pa.int64())),
@@ -268,6 +270,31 @@ def test_changed_values_of_tables_are_found(tmp_path: Path, damage: str):
     report = compare_tables(tmp_path, given, made)
     assert (report.missing, report.extra) == (1, 1)
     assert (report.missing_places[0].index, report.extra_places[0].index) == (7, 200)
+
+
+def test_nan_as_null_makes_the_nulls_of_jsonl_equal_to_nan(tmp_path: Path):
+    broken = [1.5, float("nan"), float("inf"), None]
+    pq.write_table(
+        pa.table({"a": broken, "b": pa.array([[value] for value in broken])}), tmp_path / "in.parquet"
+    )
+    (tmp_path / "out.jsonl").write_text('{"a":1.5,"b":[1.5]}\n' + '{"a":null,"b":[null]}\n' * 3)
+    pair = tmp_path / "in.parquet", tmp_path / "out.jsonl"
+    assert recshuf.verify(*pair, nan_as_null=True)
+    plain = recshuf.verify(*pair)
+    assert not plain
+    assert (plain.missing, plain.extra) == (2, 2)
+    with pytest.raises(recshuf.errors.UsageError, match="nan_as_null=True: for a conversion to jsonl only"):
+        recshuf.verify(pair[0], pair[0], nan_as_null=True)
+
+
+@pytest.mark.slow
+def test_wide_tables_are_compared_in_linear_time(tmp_path: Path):
+    """Within the limit of a test; two nested loops over the columns would take many minutes."""
+    names = [f"c{index}" for index in range(20_000)]
+    (tmp_path / "in.jsonl").write_text(json.dumps(dict.fromkeys(names, 1)) + "\n")
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.parquet", schema=schema)
+    assert recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out.parquet", schema=schema)
 
 
 def test_nans_are_equal_if_their_bits_are(tmp_path: Path):

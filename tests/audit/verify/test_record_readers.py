@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import recshuf
 from recshuf.audit.verify import record_readers
+from recshuf.audit.verify.record_readers import open_comparison
+from recshuf.errors import MemoryLimitError
+from recshuf.job.job import make_job
+from recshuf.job.progress import SilentProgress
 from tests.support.format_tools import decompress_file
 from tests.support.line_comparisons import write_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def test_rows_are_numbered_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -40,3 +43,22 @@ def test_rows_are_numbered_across_the_batches_of_a_fragment(tmp_path: Path, monk
     pq.write_table(table.filter(np.arange(20_000) != 12_345), tmp_path / "out.parquet")
     report = recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.parquet", workers=3)
     assert [record.index for record in report.missing_places] == [12_345]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("memory", ["64MB", "100MB", "300MB", "1GB"])
+def test_verify_reads_records_as_long_as_a_shuffle_does(
+    tmp_path: Path, suffix: str, workers: int, memory: str
+):
+    path, output = tmp_path / "in.jsonl", tmp_path / f"out.{suffix}"
+    path.write_text('{"a": 1}\n')
+    options = {"memory": memory, "workers": workers}
+    if suffix == "parquet" and memory in ("64MB", "100MB"):
+        with pytest.raises(MemoryLimitError):
+            recshuf.plan(path, output, **options)
+        return
+    taken = recshuf.plan(path, output, **options).max_record_bytes
+    recshuf.shuffle(path, output)
+    job = make_job([path], output, options)
+    assert open_comparison(job, str(output), None, SilentProgress()).inputs.max_record_bytes >= taken

@@ -120,9 +120,16 @@ def test_a_line_that_does_not_parse_is_named_with_its_line(tmp_path: Path):
         recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.jsonl")
 
 
-@pytest.mark.parametrize("arguments", [("-", "x"), ("x", "-"), ((), "x")])
-def test_streams_are_refused(arguments: tuple[Any, str]):
-    with pytest.raises(UsageError, match="name files"):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("-", "x"), "name files"),
+        (("x", "-"), "name files"),
+        (((), "x"), "no inputs; give at least one path"),
+    ],
+)
+def test_streams_and_no_inputs_are_refused(arguments: tuple[Any, str], message: str):
+    with pytest.raises(UsageError, match=message):
         recshuf.verify(*arguments)
 
 

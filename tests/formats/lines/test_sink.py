@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
 from recshuf.formats import text
+from recshuf.formats.compression import COMPRESSIONS
 from recshuf.formats.lines import cutting
 from recshuf.interfaces import WriteOptions
 from tests.support.format_tools import OneWayWriter, decompress_file, find_open_files, read_input
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @given(
     records=st.lists(st.binary(max_size=50), max_size=30),
-    compression=st.sampled_from(["none", "zstd", "gzip"]),
+    compression=st.sampled_from(COMPRESSIONS),
     threads=st.integers(1, 3),
 )
 @same_folder
@@ -40,7 +41,7 @@ def test_records_are_written_as_they_are(
 def test_compressed_shards_do_not_depend_on_threads_or_cuts(tmp_path: Path) -> None:
     data = np.random.default_rng(3).integers(0, 40, 18 << 20).astype(np.uint8)
     source = open_text(give(tmp_path / "in.txt", data.tobytes()), separator=b"\0")
-    for compression in ("zstd:1", "gzip:1"):
+    for compression in ("zstd:1", "gzip:1", "lz4:0"):
         name, level = compression.split(":")
         options = WriteOptions(compression=name, compression_level=int(level))
         target = text.FORMAT.open_target(source.schema, source.layout, options)

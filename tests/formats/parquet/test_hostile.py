@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 import recshuf
-from recshuf.errors import InputError
+from recshuf.errors import InputError, RecshufError
 from recshuf.formats import parquet
 from recshuf.formats.parquet.metadata.nesting import check_nesting
 from recshuf.formats.parquet.metadata.thrift import ThriftReader
@@ -155,20 +155,55 @@ def test_the_hand_made_file_is_valid_but_for_its_claims(tmp_path: Path) -> None:
     )
 
 
-def test_a_page_beyond_all_memory_is_an_error(tmp_path: Path) -> None:
+def pages_file(path: Path, sizes: list[int], *, columns: int = 1) -> Path:
+    """Write a file with a row group for each size, a page of zeros in each column; its footer claims small pages."""
+    names = [f"c{index}" for index in range(columns)]
+    data, groups = b"", []
+    for size in sizes:
+        page = data_page(zstandard.compress(bytes(size)), values=10, size=size)
+        options = {"values": 10, "size": 80, "stored": len(page), "offset": 4 + len(data), "codec": "zstd"}
+        groups.append(row_group([chunk([name], **options) for name in names], rows=10, size=80))
+        data += page
+    path.write_bytes(
+        wrap(data, footer([group("schema", columns), *map(leaf, names)], groups, rows=10 * len(sizes)))
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("memory", "problem"), [("300MB", "its pages unpack to"), ("200GB", "asks for more memory")]
+)
+def test_a_page_beyond_all_memory_is_an_error(tmp_path: Path, memory: str, problem: str) -> None:
     """Six columns whose pages unpack to 1 GiB each, in a process that may have 3 GB."""
-    page = data_page(zstandard.compress(bytes(GB)), values=10, size=GB)
-    names = [f"c{index}" for index in range(6)]
-    held = [chunk([name], values=10, size=80, stored=len(page), codec="zstd") for name in names]
-    schema = [group("schema", 6), *map(leaf, names)]
-    (tmp_path / "in.parquet").write_bytes(
-        wrap(page, footer(schema, [row_group(held, rows=10, size=80)], rows=10))
-    )
+    pages_file(tmp_path / "in.parquet", [GB], columns=6)
     with Server(seconds=60, memory_bytes=3 * GB) as child:
-        line = refusal(child.run(["in.parquet", "-o", "out/"], tmp_path), tmp_path)
-    assert (
-        "in.parquet: row group 0: asks for more memory than is available: it is damaged or malicious" in line
-    )
+        line = refusal(child.run(["in.parquet", "-o", "out/", "--memory", memory], tmp_path), tmp_path)
+    assert f"in.parquet: row group 0: {problem}" in line
+
+
+@pytest.mark.parametrize("way", ["alone", "in a later row group", "in a small file among others"])
+def test_a_page_beyond_the_memory_limit_is_refused_before_it_is_unpacked(tmp_path: Path, way: str) -> None:
+    """A file of some KB whose page unpacks to 2 GB, in a process that may not have so much."""
+    sizes = [80, (1 << 31) - 10] if way == "in a later row group" else [(1 << 31) - 10]
+    pages_file(tmp_path / "in.parquet", sizes)
+    for name in ("a.parquet", "z.parquet"):
+        pages_file(tmp_path / name, [80, 80])
+    inputs = ["a.parquet", "in.parquet", "z.parquet"] if way.startswith("in a small") else ["in.parquet"]
+    with Server(seconds=60, memory_bytes=1 * GB) as child:
+        line = refusal(child.run([*inputs, "-o", "out/", "--memory", "300MB"], tmp_path), tmp_path)
+    assert f"in.parquet: row group {len(sizes) - 1}: its pages unpack to 4.29 GB of memory" in line
+    assert "raise --memory" in line
+
+
+def test_large_pages_are_planned_for(tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    table = pa.table({"a": range(4 << 20)})
+    pq.write_table(table, path, use_dictionary=False, data_page_size=GB, row_group_size=4 << 20)
+    with pytest.raises(RecshufError, match="raise memory"):
+        recshuf.plan(path, tmp_path / "out.parquet", memory="65MB")
+    small, large = (recshuf.plan(path, tmp_path / "out.parquet", memory=size) for size in ("200MB", "2GB"))
+    assert small.peak_memory_bytes > 2 * 8 * table.num_rows
+    assert large.record_count == table.num_rows
 
 
 def test_invalid_utf8_in_names_is_an_error_and_in_values_passes(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def _check_regular(name: str, path: Path) -> None:
                     return
             raise InputError(name, "is not an HDF5 file")
     except OSError as error:
-        raise InputError(name, error.strerror or str(error)) from error
+        raise InputError.of_system(error, name) from error
     raise InputError(name, "is not a regular file, which HDF5 needs", remedy="save it to a file first")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -143,10 +144,10 @@ def find_encoders(fields: pa.Schema | pa.StructType, path: tuple[str, ...] = ())
         When HDF5 cannot hold a field.
     """
     encoders: list[LeafEncoder] = []
-    names = [field.name for field in fields]
+    counts = Counter(field.name for field in fields)
     for field in fields:
         inner = (*path, field.name)
-        _check_name(inner, is_double=names.count(field.name) > 1)
+        _check_name(inner, is_double=counts[field.name] > 1)
         kind = _plain_type(field.type)
         encoders += find_encoders(kind, inner) if pa.types.is_struct(kind) else [_find_encoder(inner, kind)]
     if path and not encoders:

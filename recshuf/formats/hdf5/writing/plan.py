@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import h5py
@@ -42,13 +43,13 @@ class DatasetPlan:
         return self.column.native_width * self.chunk_rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that what sums over all datasets is found once
 class ShardPlan:
     """Plan for all datasets of a shard."""
 
     datasets: tuple[DatasetPlan, ...]
 
-    @property
+    @cached_property
     def step_rows(self) -> int:
         """Rows written at once: whole chunks of the heaviest dataset, about 4 MiB of records."""
         if not self.datasets:
@@ -58,7 +59,7 @@ class ShardPlan:
         rows = min(_STEP_ROWS, _STEP_BYTES // record_bytes)
         return max(1, rows // heaviest.chunk_rows) * heaviest.chunk_rows
 
-    @property
+    @cached_property
     def has_variable(self) -> bool:
         """Whether a column is of variable length."""
         return any(each.column.kind is not Kind.FIXED for each in self.datasets)

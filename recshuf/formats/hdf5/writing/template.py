@@ -13,10 +13,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import h5py
-from h5py import h5d, h5p, h5s, h5t
+from h5py import h5d, h5g, h5p, h5s, h5t
 
 from recshuf.formats.hdf5.file.attributes import attach_scales, copy_attributes, copy_values
-from recshuf.formats.hdf5.file.contents import address_of, walk_file
+from recshuf.formats.hdf5.file.contents import address_of, find_address, walk_file
 from recshuf.formats.hdf5.file.dataset import find_chunk
 from recshuf.formats.hdf5.file.opening import reading
 from recshuf.formats.hdf5.filters.names import replace_unusable_filters, set_compression
@@ -76,6 +76,10 @@ class ImageCopier:
     """Leave out links, and attributes that hold references."""
     compression: tuple[str, int | None] | None = None
     """Name and level of another compression."""
+    _types: dict[str, h5t.TypeID] = field(default_factory=dict)
+    """Named types of the image, by their path."""
+    _holder: h5g.GroupID | None = None
+    """A group without a name that holds them until they have theirs."""
     _notes: list[str] = field(default_factory=list)
 
     def copy(self) -> Layout:
@@ -88,6 +92,7 @@ class ImageCopier:
         """
         ways = self._find_ways()
         with new_image(track_order=_tracks_order(self.source["/"])) as (target, result):
+            self._commit_types(target)
             self._copy_attributes("", "", target)
             paths = [path for path in self.contents.order if path in ways]
             for path in dict.fromkeys((*paths, *self.records)):
@@ -102,10 +107,31 @@ class ImageCopier:
         ways = dict.fromkeys(self.contents.groups, self._copy_group)
         ways |= dict.fromkeys(self.contents.types, self._copy_type)
         ways |= dict.fromkeys(self.contents.scalars, self._copy_scalar)
+        ways |= dict.fromkeys(self._list_hard_links(ways), self._copy_hard_link)
         if not self.lenient:
             ways |= dict.fromkeys(self.contents.soft_links, self._copy_soft_link)
-            ways |= dict.fromkeys(self.contents.hard_links, self._copy_hard_link)
         return ways | dict.fromkeys(self.records, self._copy_dataset)
+
+    def _list_hard_links(self, copied: Mapping[str, object]) -> list[str]:
+        """Return the other paths of objects that the image has under their first one."""
+        present = {"", *copied, *(path for name, path in self.records.items() if name == path)}
+        return [path for path, first in self.contents.hard_links.items() if first in present]
+
+    def _commit_types(self, target: h5py.File) -> None:
+        """Commit all named types before the datasets that use them; each gets its path in its turn."""
+        if not self.contents.types:
+            return  # the group would change the bytes of files without named types
+        self._holder = h5g.create(target.id, None)
+        for index, path in enumerate(self.contents.types):
+            tid = self.source[path].id.copy()
+            tid.commit(self._holder, str(index).encode())
+            self._types[path] = tid
+
+    def _find_type(self, dataset: h5d.DatasetID) -> h5t.TypeID:
+        """Return the type of the copy of a dataset: the same named type, or a copy of its own."""
+        tid = dataset.get_type()
+        path = self.contents.addresses.get(find_address(tid)) if tid.committed() else None
+        return tid.copy() if path is None else self._types.get(path) or tid.copy()
 
     def _copy_attributes(self, path: str, name: str, target: h5py.File) -> None:
         copy_attributes(self.source["/" + path], target["/" + name], self.name, lenient=self.lenient)
@@ -115,7 +141,7 @@ class ImageCopier:
         self._copy_attributes(path, path, target)
 
     def _copy_type(self, path: str, target: h5py.File) -> None:
-        self.source[path].id.copy().commit(target.id, path.encode(), link_plist())
+        target[path] = h5py.Datatype(self._types[path])
         self._copy_attributes(path, path, target)
 
     def _copy_scalar(self, path: str, target: h5py.File) -> None:
@@ -125,7 +151,7 @@ class ImageCopier:
             plist = h5p.create(h5p.DATASET_CREATE)
         # HDF5's own copy tracks times if its source does, and then holds the time of the run.
         plist.set_obj_track_times(False)
-        tid, space = source.get_type().copy(), source.get_space()
+        tid, space = self._find_type(source), source.get_space()
         copy = h5d.create(target.id, path.encode(), tid, space, plist, link_plist())
         copy_values(source, copy, tid, space)
         self._copy_attributes(path, path, target)
@@ -149,7 +175,7 @@ class ImageCopier:
                 f"{self.name}: dataset {path!r}: gzip replaces the filter {replaced}, which may change values when it is "
                 "applied again"
             )
-        h5d.create(target.id, name.encode(), dataset.get_type().copy(), space, plist, link_plist())
+        h5d.create(target.id, name.encode(), self._find_type(dataset), space, plist, link_plist())
         self._copy_attributes(path, name, target)
 
     def _attach_scales(self, target: h5py.File) -> None:

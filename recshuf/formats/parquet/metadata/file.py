@@ -12,12 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recshuf.errors import InputError, UsageError
+from recshuf.formats.parquet.schema.claims import settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
     from typing import BinaryIO
 
+    from recshuf.formats.parquet.schema.claims import RangeIndex
     from recshuf.interfaces import InputFile
 
 BUFFER_BYTES = 1 << 18
@@ -76,7 +78,7 @@ def explain(error: BaseException, name: str, place: str | None = None) -> InputE
     if isinstance(error, UnicodeDecodeError):
         return InputError(name, "a name or key in its footer is not valid UTF-8", place=place)
     if isinstance(error, OSError) and error.errno is not None and error.strerror:
-        return InputError(name, f"cannot be read: {error.strerror}")
+        return InputError.of_system(error, name, f"cannot be read: {error.strerror}")
     if "crypt" in text.lower():
         return InputError(name, _KEYLESS, place=place, remedy="decrypt it first")
     if "CRC checksum" in text:
@@ -180,11 +182,21 @@ class OpenFile:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The Arrow schema with all key-value metadata of the file; pyarrow's lacks what others added."""
+        """The Arrow schema with the key-value metadata of the file that hold for its records in any order."""
+        return self._settled[0]
+
+    @property
+    def range_index(self) -> RangeIndex | None:
+        """The index that pandas stored in place of a column."""
+        return self._settled[1]
+
+    @cached_property
+    def _settled(self) -> tuple[pa.Schema, RangeIndex | None]:
         with explained(self.name):
-            metadata = dict(self.metadata.metadata or {})
-            metadata.pop(b"ARROW:schema", None)
-            return self.parquet.schema_arrow.with_metadata(metadata or None)
+            # The metadata of pyarrow's schema lack what others added.
+            return settle(
+                self.parquet.schema_arrow.with_metadata(self.metadata.metadata), self.metadata.num_rows
+            )
 
     @cached_property
     def columns(self) -> pq.ParquetSchema:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,14 +13,19 @@ from recshuf.formats.parquet.metadata.nesting import check_nesting
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
+    from typing import BinaryIO
 
     import pyarrow as pa
 
+    from recshuf.formats.parquet.metadata.annotations import Annotations
+    from recshuf.formats.parquet.schema.claims import RangeIndex
     from recshuf.formats.parquet.schema.declared import Declared, DeclaredSchemas
 
 _PAGED_WRITERS = ("parquet-cpp", "parquet-mr", "parquet-rs", "parquet-go", "Polars", "impala")
 _PARSED = 6
 """Memory of a footer, as a multiple of its bytes in the file: 9 MB for 10,000 row groups took 47 to 62."""
+_HEAD_BYTES = 1 << 16
+"""Bytes of a footer that most schemas fit."""
 _PAGE_BYTES = 1 << 20
 _PAGE_VALUES = 1024
 _MOST_COLUMNS = 100_000  # each takes some 0.3 ms and 10 KB, and a file of a few MB could claim any number
@@ -47,6 +53,8 @@ class Footer:
     """Whether its writer makes small pages."""
     parsed_bytes: int
     """Estimated memory of the footer while the file is open."""
+    range_index: RangeIndex | None
+    """The index of pandas that becomes a column."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -82,8 +90,15 @@ class Footer:
         return pages + min(group_bytes, BUFFER_BYTES * leaf_count)
 
 
-def open_footer(name: str, path: Path, schemas: DeclaredSchemas) -> tuple[OpenFile, Footer]:
+def open_footer(
+    name: str, path: Path, schemas: DeclaredSchemas, int96_unit: str | None = None
+) -> tuple[OpenFile, Footer]:
     """Open a file and read its footer; the caller closes the file.
+
+    Parameters
+    ----------
+    int96_unit
+        Unit of INT96 times. Default: microseconds if Spark wrote the file, which has no finer ones; else nanoseconds.
 
     Raises
     ------
@@ -93,40 +108,65 @@ def open_footer(name: str, path: Path, schemas: DeclaredSchemas) -> tuple[OpenFi
     with explained(name), path.open("rb", buffering=0) as stream:
         file_bytes = check_magic(name, stream)
         check_nesting(name, stream, file_bytes)
+        annotations = _read_annotations(name, stream, file_bytes, schemas)
     file = OpenFile(name, path)
     try:
         with explained(name):
-            footer = _read_footer(file, path, file_bytes, schemas)
-        if footer.int96_unit != "ns":
+            footer = _read_footer(file, path, file_bytes, schemas, annotations)
+        unit = int96_unit or footer.int96_unit
+        if footer.int96_columns and unit != "ns":
             metadata = file.metadata
             file.close()
-            file = OpenFile(name, path, metadata=metadata, int96_unit=footer.int96_unit)
-            footer = replace(footer, declared=schemas.find(file.schema))
+            file = OpenFile(name, path, metadata=metadata, int96_unit=unit)
+            footer = replace(footer, declared=_find_declared(file, schemas, annotations))
     except BaseException:
         file.close()
         raise
-    return file, footer
+    return file, replace(footer, int96_unit=unit)
 
 
-def _read_footer(file: OpenFile, path: Path, file_bytes: int, schemas: DeclaredSchemas) -> Footer:
+def _read_footer(
+    file: OpenFile, path: Path, file_bytes: int, schemas: DeclaredSchemas, annotations: Annotations | None
+) -> Footer:
     metadata = file.metadata
     if metadata.num_columns > _MOST_COLUMNS:
         raise InputError(
             file.name, f"has {metadata.num_columns} columns, more than the {_MOST_COLUMNS} that are read"
         )
-    declared = schemas.find(file.schema)
+    declared = _find_declared(file, schemas, annotations)
     if declared.leaf_starts[-1] != metadata.num_columns:
         raise InputError(file.name, f"its {metadata.num_columns} columns do not match its Arrow schema")
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     rows = tuple(group.num_rows for group in groups)
     _check_holds_records(file.name, path, rows, metadata.num_columns)
     int96 = _find_int96(file, declared)
-    # Spark counts microseconds, and its times may exceed the range of nanoseconds; other writers store nanoseconds.
     unit = "us" if int96 and b"org.apache.spark.version" in (metadata.metadata or {}) else "ns"
     sizes = tuple(group.total_byte_size for group in groups)
     is_paged = str(metadata.created_by).startswith(_PAGED_WRITERS)
     parsed_bytes = _PARSED * metadata.serialized_size
-    return Footer(file.name, path, file_bytes, declared, rows, sizes, int96, unit, is_paged, parsed_bytes)
+    index = file.range_index
+    return Footer(
+        file.name, path, file_bytes, declared, rows, sizes, int96, unit, is_paged, parsed_bytes, index
+    )
+
+
+def _find_declared(file: OpenFile, schemas: DeclaredSchemas, annotations: Annotations | None) -> Declared:
+    schema = annotations.annotate(file.schema) if annotations else file.schema
+    return schemas.find(schema, file.range_index.name if file.range_index else None)
+
+
+def _read_annotations(
+    name: str, stream: BinaryIO, file_bytes: int, schemas: DeclaredSchemas
+) -> Annotations | None:
+    """Return the annotations of the columns; None if the footer cannot be parsed, which is left to the library."""
+    stream.seek(file_bytes - 8)
+    footer_bytes = int.from_bytes(stream.read(4), "little")
+    for most in (_HEAD_BYTES, footer_bytes):
+        stream.seek(max(0, file_bytes - 8 - footer_bytes))
+        head = stream.read(min(footer_bytes, most))
+        with suppress(IndexError, RecursionError):
+            return schemas.find_annotations(name, head)
+    return None
 
 
 def _find_int96(file: OpenFile, declared: Declared) -> tuple[int, ...]:

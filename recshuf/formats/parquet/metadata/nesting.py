@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError
-from recshuf.formats.parquet.metadata.thrift import LIST, ThriftReader
+from recshuf.formats.parquet.metadata.annotations import find_schema
+from recshuf.formats.parquet.metadata.thrift import ThriftReader
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -21,7 +22,7 @@ _MOST_LEVELS = 100
 _FEW_ELEMENTS = 1000
 """A schema of at most so many elements is not checked."""
 _HEAD_BYTES = 32
-_SCHEMA, _CHILDREN = 2, 5
+_CHILDREN = 5
 
 
 def check_nesting(name: str, stream: BinaryIO, file_bytes: int) -> None:
@@ -36,7 +37,7 @@ def check_nesting(name: str, stream: BinaryIO, file_bytes: int) -> None:
     footer_bytes = int.from_bytes(stream.read(4), "little")
     stream.seek(max(0, file_bytes - 8 - footer_bytes))
     try:
-        if _find_schema(ThriftReader(stream.read(min(footer_bytes, _HEAD_BYTES)))) <= _FEW_ELEMENTS:
+        if find_schema(ThriftReader(stream.read(min(footer_bytes, _HEAD_BYTES)))) <= _FEW_ELEMENTS:
             return
         stream.seek(max(0, file_bytes - 8 - footer_bytes))
         depth = _find_depth(ThriftReader(stream.read(footer_bytes)))
@@ -46,20 +47,11 @@ def check_nesting(name: str, stream: BinaryIO, file_bytes: int) -> None:
         raise InputError(name, f"its schema nests more than {_MOST_LEVELS} levels deep")
 
 
-def _find_schema(footer: ThriftReader) -> int:
-    """Go to the first element of the schema and return their number; 0 without a schema."""
-    field, kind = footer.read_field(0)
-    while kind and (field, kind) != (_SCHEMA, LIST):
-        footer.skip(kind)
-        field, kind = footer.read_field(field)
-    return footer.read_list()[0] if kind else 0
-
-
 def _find_depth(footer: ThriftReader) -> int:
     """Return the number of levels, at most one more than allowed."""
     open_groups: list[int] = []  # how many elements each group still lacks
     deepest = 0
-    for _ in range(_find_schema(footer)):
+    for _ in range(find_schema(footer)):
         if open_groups:
             open_groups[-1] -= 1
         if (children := footer.read_struct().numbers.get(_CHILDREN, 0)) > 0:

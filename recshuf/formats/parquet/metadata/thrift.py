@@ -10,6 +10,10 @@ from __future__ import annotations
 TRUE, FALSE, BYTE, INT16, INT32, INT64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 
 
+RawFields = dict[int, tuple[int, bytes]]
+"""The type and the encoded value of each field of a struct, by field number."""
+
+
 class Struct:
     """The numbers and structs in a struct, by field number."""
 
@@ -55,6 +59,19 @@ class ThriftReader:
             else:
                 self.skip(kind)
         self.place += 1
+        return found
+
+    def read_raw_fields(self) -> RawFields:
+        """Read a struct up to its end, without decoding its fields."""
+        found: RawFields = {}
+        field, kind = self.read_field(0)
+        while kind:
+            start = self.place
+            self.skip(kind)
+            if self.place > len(self._data):
+                raise IndexError
+            found[field] = kind, self._data[start : self.place]
+            field, kind = self.read_field(field)
         return found
 
     def read_field(self, before: int) -> tuple[int, int]:
@@ -150,6 +167,21 @@ def encode_list(count: int, kind: int) -> bytes:
     (b',', b'\xfc\x0f')
     """
     return bytes((count << 4 | kind,)) if count < 15 else bytes((0xF0 | kind,)) + _encode_varint(count)
+
+
+def encode_fields(fields: RawFields) -> bytes:
+    r"""Return an encoded struct.
+
+    >>> encode_fields({1: (INT32, encode_number(-1)), 20: (TRUE, b"")})
+    b'\x15\x01\x01(\x00'
+    """
+    encoded, before = bytearray(), 0
+    for field, (kind, value) in sorted(fields.items()):
+        step = field - before
+        encoded += bytes((step << 4 | kind,)) if step < 16 else bytes((kind,)) + encode_number(field)
+        encoded += value
+        before = field
+    return bytes(encoded) + b"\0"
 
 
 def _encode_varint(number: int) -> bytes:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from recshuf.errors import InputError
 from recshuf.formats.parquet.metadata.entries import EntryCount
 from recshuf.formats.parquet.metadata.file import explained, name_groups
-from recshuf.formats.parquet.metadata.page_checks import check_pages
+from recshuf.formats.parquet.metadata.page_checks import PageClaims
 from recshuf.formats.parquet.reading.groups import join_groups
-from recshuf.formats.parquet.reading.int96 import Int96Watch
 from recshuf.formats.parquet.reading.sample import GROWTH, first_batch_rows
 from recshuf.interfaces import Fragment
 from recshuf.records.byte_sizes import count_bytes
@@ -36,6 +35,8 @@ class Limits:
 
     block_bytes: int
     max_record_bytes: int
+    page_bytes: int
+    """Limit on the memory of the pages of a row group."""
 
 
 class Pace:
@@ -52,33 +53,37 @@ class Pace:
         self.rows = max(1, min(self._room * rows // max(1, size), GROWTH * self._most))
 
 
-def read_run(file: OpenFile, run: list[Group], columns: Projection, pace: Pace) -> Iterator[pa.RecordBatch]:
+def read_run(
+    file: OpenFile, run: list[Group], columns: Projection, pace: Pace, most_page_bytes: int
+) -> Iterator[pa.RecordBatch]:
     """Yield stored batches of row groups that are read together, each of the rows that `pace` chooses.
 
     Parameters
     ----------
     run
-        Consecutive row groups; several only if `Projection.is_countable` is true and the file has no INT96 times.
+        Consecutive row groups; several only if `Projection.is_countable` is true.
+
+    most_page_bytes
+        Most memory for the pages of a row group.
 
     Raises
     ------
     InputError
-        After the last batch, when the rows do not match the metadata of the file.
+        Before the first batch, when pages take more memory. After the last one, when the rows do not match the metadata
+        of the file.
     """
     indices, rows = [group.index for group in run], [group.rows for group in run]
+    claims = PageClaims(file, indices, columns.leaves, most_page_bytes)
     entries = EntryCount(rows, columns.kinds)
-    with Int96Watch(run[0], columns.columns, pace.rows) as watch:
-        for stored in file.batches(indices, columns.leaves, pace.rows):
-            watch.check(stored, entries.rows)
-            entries.add(stored)
-            yield stored
-            file.set_batch_rows(pace.rows)
-            watch.set_batch_rows(pace.rows)
+    for stored in file.batches(indices, columns.leaves, pace.rows):
+        entries.add(stored)
+        yield stored
+        file.set_batch_rows(pace.rows)
     if entries.rows != sum(rows):
         problem = f"is damaged: {entries.rows} rows can be read, and the footer says {sum(rows)}"
         remedy = "fetch or write the file again"
         raise InputError(file.name, problem, place=name_groups(indices), remedy=remedy)
-    check_pages(file, indices, columns.leaves, entries)
+    claims.check(entries)
 
 
 class ParquetFragment(Fragment):
@@ -99,7 +104,7 @@ class ParquetFragment(Fragment):
         done = 0
         for stored in self._read(pace):
             with explained(self._footer.name, self._place(done)):
-                batch = self._projection.conform(stored)
+                batch = self._projection.conform(stored, self._groups[0].first_row + done)
             size = count_bytes(batch)
             pace.learn(batch.num_rows, size)
             yield from self._cut(batch, size, done)
@@ -107,16 +112,18 @@ class ParquetFragment(Fragment):
 
     def _read(self, pace: Pace) -> Iterator[pa.RecordBatch]:
         """Yield stored batches; small row groups are read together if a check can tell their rows apart."""
-        is_safe = self._projection.is_countable and not self._footer.int96_columns
         with self._groups[0].opener.open() as file:
-            for run in join_groups(self._groups, _JOINED_BYTES if is_safe else 0):
+            for run in join_groups(self._groups, _JOINED_BYTES if self._projection.is_countable else 0):
                 try:
-                    yield from read_run(file, run, self._projection, pace)
+                    yield from read_run(file, run, self._projection, pace, self._limits.page_bytes)
                 except InputError:
                     if len(run) > 1:
                         # One by one, so that the error names the row group.
                         for group in run:
-                            deque(read_run(file, [group], self._projection, pace), maxlen=0)
+                            deque(
+                                read_run(file, [group], self._projection, pace, self._limits.page_bytes),
+                                maxlen=0,
+                            )
                     raise
 
     def _place(self, row: int) -> str:

@@ -25,7 +25,7 @@ class Opener:
         self._metadata: pq.FileMetaData | None = None
         self._lock = threading.Lock()
 
-    def open(self, int96_unit: str | None = None) -> OpenFile:
+    def open(self) -> OpenFile:
         """Open the file; the caller closes it.
 
         Raises
@@ -35,21 +35,19 @@ class Opener:
         """
         with self._lock:
             if self._metadata is None:
-                file = self._open(None)
+                file = self._open()
                 try:
                     self._check(file)
                 except BaseException:
                     file.close()
                     raise
                 self._metadata = file.metadata
-                if int96_unit is None:
-                    return file
-                file.close()
-        return self._open(int96_unit)
+                return file
+        return self._open()
 
-    def _open(self, int96_unit: str | None) -> OpenFile:
-        footer, unit = self.footer, int96_unit or self.footer.int96_unit
-        return OpenFile(footer.name, footer.path, metadata=self._metadata, int96_unit=unit)
+    def _open(self) -> OpenFile:
+        footer = self.footer
+        return OpenFile(footer.name, footer.path, metadata=self._metadata, int96_unit=footer.int96_unit)
 
     def _check(self, file: OpenFile) -> None:
         with explained(file.name):

@@ -1,76 +1,122 @@
-"""Detects INT96 times outside the range of 64 bits."""
+"""The unit of times stored as INT96: one that holds every time exactly.
+
+INT96 exceeds the range of a 64-bit count of nanoseconds or microseconds. pyarrow drops the upper bits of times that do not
+fit, and digits below the unit. Milliseconds hold every INT96 time but for these digits.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import InputError
-from recshuf.formats.parquet.schema.types import conform
+from recshuf.formats.parquet.metadata.file import OpenFile
+from recshuf.formats.parquet.metadata.page_checks import PageClaims
+from recshuf.formats.parquet.schema.types import child_fields, conform, dense_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recshuf.formats.parquet.reading.groups import Group
+    from numpy.typing import NDArray
+
+    from recshuf.formats.parquet.metadata.footer import Footer
+
+_BATCH_ROWS = 1 << 14
+_NAMES = {"ns": "nanoseconds", "us": "microseconds"}
 
 
-class Int96Watch:
-    """Reads time stamps stored as INT96 a second time, in milliseconds, to find those that wrapped around.
-
-    INT96 exceeds the range of a 64-bit count of nanoseconds or microseconds, and pyarrow silently drops the upper bits of
-    times that do not fit. Milliseconds hold every INT96 time.
+def choose_unit(files: Sequence[tuple[Footer, Sequence[int]]], first: str, memory_bytes: int | None) -> str:
+    """Return the unit in which the INT96 times of all files are read, ``ns`` or ``us``.
 
     Parameters
     ----------
-    stored
-        The Arrow columns read, in the order of the batches.
-    rows
-        Rows of the first batch.
+    files
+        Footers, with the Arrow columns to read that hold INT96 times.
+    first
+        The unit to prefer.
+    memory_bytes
+        Memory limit of the run; None if there is none.
+
+    Raises
+    ------
+    InputError
+        When neither unit holds all of them, naming a time that does not fit each.
     """
+    units = [first, *(unit for unit in _NAMES if unit != first)]
+    problems = {}
+    for unit in units:
+        found = (_find_misfit(footer, columns, unit, memory_bytes) for footer, columns in files)
+        problem = next((one for one in found if one is not None), None)
+        if problem is None:
+            return unit
+        problems[unit] = problem
+    raise InputError(
+        problems["us"].name,
+        f"{problems['us'].problem}, and {problems['ns'].problem} in {problems['ns'].name}",
+        place=problems["us"].place,
+        remedy="leave the column out with --columns, or write it with another type of time",
+    )
 
-    def __init__(self, group: Group, stored: Sequence[int], rows: int) -> None:
-        self._group = group
-        self._columns = [column for column in group.footer.int96_columns if column in stored]
-        self._places = [list(stored).index(column) for column in self._columns]
-        self._file = group.opener.open("ms") if self._columns else None
-        self._batches = self._open(rows)
 
-    def _open(self, rows: int) -> Iterator[pa.RecordBatch]:
-        if self._file is None:
-            return iter(())
-        return self._file.batches([self._group.index], self._group.footer.leaves(self._columns), rows)
+def _find_misfit(
+    footer: Footer, columns: Sequence[int], unit: str, memory_bytes: int | None
+) -> InputError | None:
+    """Return the error of the first time in a file that does not fit a unit; None if all fit."""
+    with ExitStack() as stack:
+        files = [
+            stack.enter_context(OpenFile(footer.name, footer.path, int96_unit=one))
+            for one in dict.fromkeys((unit, "ms", "ns"))
+        ]
+        leaves = footer.leaves(columns)
+        for group, rows in enumerate(footer.group_rows):
+            if not rows:
+                continue
+            PageClaims(files[0], [group], leaves, memory_bytes)
+            readers = [file.batches([group], leaves, _BATCH_ROWS) for file in files]
+            for batches in zip(*readers, strict=True):
+                for place, column in enumerate(sorted(columns)):
+                    found = [list(_list_times(batch.column(place))) for batch in batches]
+                    problem = next(filter(None, map(_find_problem, *found)), None)
+                    if problem is not None:
+                        name = footer.schema.field(column).name
+                        return InputError(footer.name, problem, place=f"field {name!r}, row group {group}")
+    return None
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
+def _list_times(array: pa.Array) -> Iterator[pa.Array]:
+    """Yield the time stamps in a column, at any depth, in each unit the same ones."""
+    array = conform(array, dense_type(array.type))
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    if pa.types.is_timestamp(array.type):
+        yield array
+    elif pa.types.is_struct(array.type):
+        for child in array.flatten():
+            yield from _list_times(child)
+    elif pa.types.is_map(array.type):
+        yield from _list_times(array.keys)
+        yield from _list_times(array.items)
+    elif child_fields(array.type):
+        yield from _list_times(array.flatten())
 
-    def set_batch_rows(self, rows: int) -> None:
-        """Change the rows of the following batches."""
-        if self._file is not None:
-            self._file.set_batch_rows(rows)
 
-    def check(self, batch: pa.RecordBatch, first_row: int) -> None:
-        """Compare with the next batch.
+def _find_problem(times: pa.Array, coarse: pa.Array, fine: pa.Array | None = None) -> str | None:
+    """Return why times do not fit their unit, given those in milliseconds, and in nanoseconds without the upper bits."""
+    if times.type == coarse.type:
+        return None  # stored with a unit, not as INT96
+    unit = times.type.unit
+    numbers = _numbers(times)
+    if not np.array_equal(numbers // (1000 if unit == "us" else 1_000_000), _numbers(coarse)):
+        return f"an INT96 time is outside the range of {_NAMES[unit]} in 64 bits"
+    if fine is not None and not np.array_equal(numbers * 1000, _numbers(fine)):
+        return f"an INT96 time has digits below {_NAMES[unit]}"
+    return None
 
-        Raises
-        ------
-        InputError
-            When a time does not fit its unit.
-        """
-        if self._file is None:
-            return
-        coarse = next(self._batches)
-        for index, place in enumerate(self._places):
-            try:
-                conform(coarse.column(index), batch.column(place).type)
-            except pa.ArrowInvalid as error:
-                raise InputError(
-                    self._group.footer.name,
-                    f"an INT96 time is outside the range of {self._group.footer.int96_unit} in 64 bits",
-                    place=f"field {batch.schema.field(place).name!r}, {self._group.place(first_row)} and on",
-                    remedy="write the file with another type of time",
-                ) from error
+
+def _numbers(times: pa.Array) -> NDArray[np.int64]:
+    counts = times.drop_null().cast(pa.int64())
+    numbers: NDArray[np.int64] = counts.to_numpy(zero_copy_only=False)
+    return numbers

@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.formats.parquet.metadata.footer import Footer
+    from recshuf.formats.parquet.reading.fragment import Limits
     from recshuf.formats.parquet.reading.projection import Projection
 
 
-def read_files(footers: Sequence[Footer], columns: Projection, block_bytes: int) -> Joined | None:
+def read_files(footers: Sequence[Footer], columns: Projection, limits: Limits) -> Joined | None:
     """Return the records of the first files, as many as fit a block and are read without error; None if there are none.
-
-    It stops before a file with INT96 times, which `ParquetFragment` reads twice.
 
     Parameters
     ----------
@@ -33,12 +32,12 @@ def read_files(footers: Sequence[Footer], columns: Projection, block_bytes: int)
     """
     if not columns.is_countable:
         return None
-    reader = _FileReader(columns, block_bytes)
+    reader = _FileReader(columns, limits)
     batches: list[pa.RecordBatch] = []
     rows: list[int] = []
     with suppress(InputError):
         for footer in footers:
-            if footer.int96_columns or (read := reader.read(footer)) is None:
+            if (read := reader.read(footer)) is None:
                 break
             batches += read
             rows.append(footer.row_count)
@@ -48,9 +47,10 @@ def read_files(footers: Sequence[Footer], columns: Projection, block_bytes: int)
 class _FileReader:
     """Reads files one after the other, at most a block in total."""
 
-    def __init__(self, columns: Projection, block_bytes: int) -> None:
+    def __init__(self, columns: Projection, limits: Limits) -> None:
         self._columns = columns
-        self._room = block_bytes
+        self._limits = limits
+        self._room = limits.block_bytes
         self._pace: Pace | None = None
 
     def read(self, footer: Footer) -> list[pa.RecordBatch] | None:
@@ -68,8 +68,8 @@ class _FileReader:
         groups = list(list_groups(opener))
         pace = self._pace = self._pace or Pace(groups[0], self._room)
         with opener.open() as file, explained(footer.name):
-            for stored in read_run(file, groups, self._columns, pace):
-                batch = self._columns.conform(stored)
+            for stored in read_run(file, groups, self._columns, pace, self._limits.page_bytes):
+                batch = self._columns.conform(stored, sum(batch.num_rows for batch in batches))
                 size = batch.get_total_buffer_size()
                 self._room -= size
                 if self._room < 0:

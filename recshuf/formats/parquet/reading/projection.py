@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from recshuf.formats.parquet.metadata.entries import is_countable
+from recshuf.formats.parquet.schema.claims import RangeIndex
 from recshuf.formats.parquet.schema.types import conform
 
 if TYPE_CHECKING:
@@ -22,10 +23,12 @@ class Projection:
     Parameters
     ----------
     columns
-        For each column of `schema`, its index in the file, or its constant value.
+        For each column of `schema`, its index in the file, its constant value, or the index of pandas.
     """
 
-    def __init__(self, footer: Footer, schema: pa.Schema, columns: Sequence[int | pa.Scalar]) -> None:
+    def __init__(
+        self, footer: Footer, schema: pa.Schema, columns: Sequence[int | pa.Scalar | RangeIndex]
+    ) -> None:
         self._schema = schema
         self._columns = columns
         stored = sorted({column for column in columns if isinstance(column, int)})
@@ -42,8 +45,8 @@ class Projection:
         """Whether the entries of all columns can be counted, see `is_countable`."""
         return all(map(is_countable, self.kinds))
 
-    def conform(self, stored: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the columns read as a batch of the schema.
+    def conform(self, stored: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        """Return the columns read as a batch of the schema; the first record is row `first_row` of the file.
 
         Raises
         ------
@@ -52,12 +55,15 @@ class Projection:
         """
         if stored.schema.equals(self._schema, check_metadata=True):
             return stored
-        arrays = [
-            conform(stored.column(self._places[column]), field.type)
-            if isinstance(column, int)
-            else _repeated(column, stored.num_rows)
-            for field, column in zip(self._schema, self._columns, strict=True)
-        ]
+        arrays = []
+        for field, column in zip(self._schema, self._columns, strict=True):
+            if isinstance(column, int):
+                array = stored.column(self._places[column])
+            elif isinstance(column, RangeIndex):
+                array = column.values(first_row, stored.num_rows)
+            else:
+                array = _repeated(column, stored.num_rows)
+            arrays.append(conform(array, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recshuf.formats.parquet.metadata.file import explained
+from recshuf.formats.parquet.metadata.page_checks import PageClaims
 from recshuf.formats.parquet.schema.types import child_fields, conform, dense_type
 
 if TYPE_CHECKING:
@@ -70,26 +71,30 @@ class _ColumnSample:
 class GroupSample:
     """A sample of the first row group with rows of a file.
 
-    Rows of a column chunk are read before its metadata: pyarrow aborts the process on metadata that it cannot parse, but
-    raises an error on reading rows.
-
     Parameters
     ----------
     file, footer
         A file that has rows.
+    memory_bytes
+        Memory limit of the run; None if there is none.
 
     Raises
     ------
     InputError
-        When the rows cannot be read.
+        When the rows cannot be read, or not within the memory limit.
     """
 
-    def __init__(self, file: OpenFile, footer: Footer, columns: Sequence[int]) -> None:
+    def __init__(
+        self, file: OpenFile, footer: Footer, columns: Sequence[int], memory_bytes: int | None
+    ) -> None:
         self._footer = footer
         self._columns = sorted(columns)
         self._group = footer.first_group or 0
         self._rows = footer.group_rows[self._group]
         self._samples = {column: _ColumnSample() for column in self._columns}
+        claims = PageClaims(file, [self._group], footer.leaves(self._columns), memory_bytes)
+        self.page_bytes = claims.page_bytes
+        """Memory of the pages of the row group."""
         self._read(file)
         with explained(footer.name):
             group = file.metadata.row_group(self._group)

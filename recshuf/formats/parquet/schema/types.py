@@ -48,14 +48,8 @@ def dense_type(kind: pa.DataType) -> pa.DataType:
     """
     if pa.types.is_dictionary(kind):
         return dense_type(kind.value_type)
-    if is_any_list(kind):
-        return with_value_field(kind, dense_field(kind.value_field))
-    if pa.types.is_map(kind):
-        return pa.map_(
-            dense_field(kind.key_field), dense_field(kind.item_field), keys_sorted=kind.keys_sorted
-        )
-    if pa.types.is_struct(kind):
-        return pa.struct([dense_field(child) for child in kind])
+    if pa.types.is_nested(kind) and not is_extension(kind):
+        return with_children(kind, [dense_field(child) for child in child_fields(kind)])
     return _DENSE.get(str(kind), kind)
 
 
@@ -80,6 +74,15 @@ def child_fields(kind: pa.DataType) -> list[pa.Field]:
     if is_any_list(kind):
         return [kind.value_field]
     return []
+
+
+def with_children(kind: pa.DataType, children: list[pa.Field]) -> pa.DataType:
+    """Return the nested type like `kind` with these fields one level down; extension types stay as they are."""
+    if pa.types.is_map(kind):
+        return pa.map_(*children, keys_sorted=kind.keys_sorted)
+    if pa.types.is_struct(kind):
+        return pa.struct(children)
+    return with_value_field(kind, children[0]) if is_any_list(kind) else kind
 
 
 def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:

@@ -11,15 +11,18 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from recshuf.formats.parquet.metadata.annotations import put_marks
 from recshuf.formats.parquet.metadata.thrift import LIST, STRUCT, ThriftReader, encode_list, encode_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import BinaryIO
 
     import pyarrow as pa
     import pyarrow.parquet as pq
     from _typeshed import ReadableBuffer
+
+    from recshuf.formats.parquet.metadata.annotations import Marks
 
     Fields = dict[int, "Fields | None"]
     """Fields of a struct by their numbers: None for a number, their own fields for structs."""
@@ -89,10 +92,13 @@ class Assembly:
     ----------
     stream
         The file; the caller closes it.
+    annotations
+        Annotations of its columns that pyarrow does not write. Default: none.
     """
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, annotations: Mapping[int, Marks] | None = None) -> None:
         self._stream = stream
+        self._annotations = annotations or {}
         self._place = stream.write(_MAGIC)
         self._groups: list[bytes] = []
         self._around = (b"", b"", b"")
@@ -129,6 +135,7 @@ class Assembly:
         """
         before, between, behind = self._around
         rows, groups = encode_number(self.record_count), encode_list(len(self._groups), STRUCT)
+        before = put_marks(before, self._annotations)
         footer = b"".join((before, rows, between, groups, *self._groups, behind))
         self._stream.write(footer + len(footer).to_bytes(4, "little") + _MAGIC)
 

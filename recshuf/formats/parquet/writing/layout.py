@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from recshuf.formats.parquet.metadata.page_checks import PageClaims
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -92,10 +94,11 @@ class CategoryOrder:
         """The values seen so far, each once."""
         return self._values
 
-    def add(self, file: OpenFile, footer: Footer, column: int) -> None:
-        """Add the dictionaries of one column of a file, one per row group."""
+    def add(self, file: OpenFile, footer: Footer, column: int, memory_bytes: int | None) -> None:
+        """Add the dictionaries of one column of a file, one per row group, within the memory limit of the run."""
         for group, rows in enumerate(footer.group_rows):
             if rows:
+                PageClaims(file, [group], footer.leaves([column]), memory_bytes)
                 batch = next(file.batches([group], footer.leaves([column]), 1))
                 self._merge(batch.column(0).dictionary)
 

@@ -11,13 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recshuf.errors import ConversionError, UsageError
+from recshuf.formats.parquet.metadata.annotations import take_marks
 from recshuf.formats.parquet.reading.sample import scratch_row_bytes
+from recshuf.formats.parquet.schema.claims import settle_copies
 from recshuf.formats.parquet.schema.types import dense_schema, leaf_types
 from recshuf.formats.parquet.writing.layout import ROW_GROUP_ROWS, SINK_BYTES, RowCost
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
+    from recshuf.formats.parquet.metadata.annotations import Marks
     from recshuf.formats.parquet.writing.layout import ParquetLayout
     from recshuf.interfaces import WriteOptions
 
@@ -52,6 +55,8 @@ class WritePlan:
     """Values of the ordered dictionaries of `native`, by column."""
     keeps_list_names: bool
     """Whether list values keep their names of the inputs; else they are named ``element``."""
+    annotations: dict[int, Marks]
+    """Annotations that Arrow types lack, by Parquet column."""
 
     def open_writer(self, stream: BinaryIO, dictionaries: list[str] | bool) -> pq.ParquetWriter:
         """Return a writer by this plan, with these dictionary columns and without a page index."""
@@ -88,8 +93,10 @@ def make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOpt
     if layout is not None:
         # Columns that the inputs lack come last, and are written as they are, dictionaries included.
         added = list(schema)[len(layout.schema) :]
-        declared = pa.schema([*layout.schema, *added], layout.schema.metadata)
-        native = pa.schema([*dense_schema(layout.schema), *added], layout.schema.metadata)
+        declared = settle_copies(layout.schema.metadata, layout.schema, pa.schema([*layout.schema, *added]))
+        native = pa.schema([*dense_schema(layout.schema), *added], declared.metadata)
+    declared, _ = take_marks(declared)
+    native, annotations = take_marks(native)
     plan = WritePlan(
         declared=declared,
         native=native,
@@ -100,6 +107,7 @@ def make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOpt
         sink_bytes=SINK_BYTES,
         categories={},
         keeps_list_names=layout is not None,
+        annotations=annotations,
     )
     _check_types(plan.native)
     return plan if layout is None else _with_layout(plan, layout, options)
@@ -243,7 +251,8 @@ def _check_types(schema: pa.Schema) -> None:
 
 def _problem(schema: pa.Schema) -> str | None:
     try:
-        trial(schema.empty_table())
+        # `empty_table` takes no extension types below other types.
+        trial(pa.Table.from_batches([], schema))
     except (pa.ArrowException, OSError, ValueError) as error:
         return " ".join(str(error).split())[:200]
     return None

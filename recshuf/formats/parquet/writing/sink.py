@@ -78,7 +78,7 @@ class ParquetSink(Sink):
         self._encoders = encoders
         self._pool = Pool(encoders, "encode") if encoders > 1 else None
         self._encoded: deque[Future[EncodedGroup]] = deque()
-        self._assembly = Assembly(stream)
+        self._assembly = Assembly(stream, plan.annotations)
         self._first_rows = FirstRows() if plan.row_group_rows is None else None
         self._buffer = RowBuffer(schema, plan.row_group_rows or FirstRows.rows)
         self._is_open = True

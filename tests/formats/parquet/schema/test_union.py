@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import recshuf
 from recshuf.errors import InputError
 from recshuf.formats.parquet.schema.union import FieldClash, unify_types
 from tests.support.parquet_tools import load, open_source, read_all, store, write_all
@@ -73,6 +74,76 @@ def test_types_that_would_lose_values_clash(left: pa.DataType, right: pa.DataTyp
     for one, other in ((left, right), (right, left)):
         with pytest.raises(FieldClash):
             unify_types(one, other)
+
+
+WIDER = [
+    (pa.int64(), pa.float64(), pa.float64()),
+    (pa.int64(), pa.float32(), pa.float64()),
+    (pa.uint64(), pa.int64(), pa.decimal128(20, 0)),
+    (pa.int64(), pa.decimal128(5, 2), pa.decimal128(21, 2)),
+    (pa.decimal128(5, 2), pa.decimal128(5, 3), pa.decimal128(6, 3)),
+    (pa.decimal128(38, 0), pa.decimal128(38, 10), pa.decimal256(48, 10)),
+    (pa.int8(), pa.decimal256(5, 2), pa.decimal256(5, 2)),
+    (pa.list_(pa.int64()), pa.list_(pa.float64()), pa.list_(pa.float64())),
+    (pa.struct({"a": pa.int64()}), pa.struct({"a": pa.float64()}), pa.struct({"a": pa.float64()})),
+    (
+        pa.map_(pa.string(), pa.int64()),
+        pa.map_(pa.string(), pa.float64()),
+        pa.map_(pa.string(), pa.float64()),
+    ),
+]
+
+
+@pytest.mark.parametrize(("left", "right", "expected"), WIDER, ids=str)
+def test_numbers_are_widened_where_that_is_asked_for(
+    left: pa.DataType, right: pa.DataType, expected: pa.DataType
+) -> None:
+    for one, other in ((left, right), (right, left)):
+        assert unify_types(one, other, widens=True) == expected
+        with pytest.raises(FieldClash):
+            unify_types(one, other)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (pa.string(), pa.int64()),
+        (pa.bool_(), pa.int64()),
+        (pa.decimal128(5, 2), pa.float64()),
+        (pa.decimal256(76, 0), pa.decimal128(10, 5)),
+        (pa.timestamp("us"), pa.int64()),
+    ],
+    ids=str,
+)
+def test_other_types_are_not_widened(left: pa.DataType, right: pa.DataType) -> None:
+    for one, other in ((left, right), (right, left)):
+        with pytest.raises(FieldClash):
+            unify_types(one, other, widens=True)
+
+
+def test_widened_values_are_equal_or_refused(tmp_path: Path) -> None:
+    big = 2**53
+    whole = store(
+        tmp_path / "a.parquet",
+        {"n": pa.array([1, None, big, -big]), "u": pa.array([2**64 - 1] * 4, pa.uint64())},
+    )
+    broken = store(tmp_path / "b.parquet", {"n": pa.array([0.5, float("nan")]), "u": pa.array([-(2**63), 7])})
+    with pytest.raises(
+        InputError, match=r"b\.parquet: field 'n': type double .* give widen=True to make both double"
+    ):
+        recshuf.shuffle([whole, broken], tmp_path / "out.parquet")
+    recshuf.shuffle([whole, broken], tmp_path / "out.parquet", widen=True, verify=True)
+    found = load(tmp_path / "out.parquet")
+    assert found.schema.types == [pa.float64(), pa.decimal128(20, 0)]
+    assert sorted(map(str, found["n"].to_pylist())) == sorted(
+        ["1.0", "None", f"{big}.0", f"-{big}.0", "0.5", "nan"]
+    )
+    assert sorted(found["u"].to_pylist()) == [-(2**63), 7, *[2**64 - 1] * 4]
+    assert recshuf.verify([whole, broken], tmp_path / "out.parquet", widen=True).is_equal
+    store(tmp_path / "a.parquet", {"n": pa.array([big + 1]), "u": pa.array([0], pa.uint64())})
+    with pytest.raises(InputError, match=rf"a\.parquet: row group 0, row 0: .*{big + 1}"):
+        recshuf.shuffle([whole, broken], tmp_path / "late.parquet", widen=True)
+    assert not (tmp_path / "late.parquet").exists()
 
 
 def test_files_with_other_columns_orders_and_types_become_one_table(tmp_path: Path) -> None:

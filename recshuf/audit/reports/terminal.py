@@ -16,12 +16,27 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Display
     from rich.progress import TaskID
 
+    from recshuf.job.progress import Progress
+
 
 def say(text: str) -> None:
     """Print one line on standard error, with the name of the program; errors are ignored."""
     with suppress(OSError, AttributeError):
         sys.stderr.write(f"recshuf: {one_line(text)}\n")
         sys.stderr.flush()
+
+
+def open_terminal(*, shows_records: bool = False) -> Progress:
+    """Return a display if standard error is a terminal, else one that prints warnings only.
+
+    Parameters
+    ----------
+    shows_records
+        Whether the records go to the terminal too, where a display would be among them.
+    """
+    if sys.stderr is None or not sys.stderr.isatty() or shows_records:
+        return Warnings()
+    return TerminalProgress()
 
 
 class Warnings(SilentProgress):

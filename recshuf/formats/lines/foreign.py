@@ -1,0 +1,110 @@
+"""Foreign content: bytes that are no lines, told by their beginning or by the suffix of a file."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from recshuf.errors import InputError
+from recshuf.formats.compression import recognise_compression
+
+FOREIGN_HEAD_BYTES = 512
+"""Bytes that `check_head` needs, if there are so many."""
+
+_UNPACK = "unpack it, and give its files"
+_DECOMPRESS = "decompress it; standard input takes what the decompressor writes"
+_TABLE = "write its records as Parquet or JSONL"
+_ARRAY = "write it as HDF5 or Parquet"
+_EXPLICIT = "; --format text takes any bytes as lines"
+
+
+class Foreign(NamedTuple):
+    """A kind of content that is no lines."""
+
+    what: str
+    """With its article."""
+    remedy: str
+    magic: bytes | None = None
+    """Pattern of its first bytes; None where nothing distinguishes them."""
+    suffixes: tuple[str, ...] = ()
+
+
+_KINDS = (
+    Foreign("Parquet", "give it as a file, with --format parquet", rb"PAR1|PARE.{3}\x00"),
+    Foreign("HDF5", "give it as a file, with --format hdf5", rb"\x89HDF\r\n\x1a\n"),
+    Foreign("a NumPy array", _ARRAY, rb"\x93NUMPY", (".npy",)),
+    Foreign("an archive of NumPy arrays", _ARRAY, None, (".npz",)),
+    Foreign("a PyTorch file", _ARRAY, None, (".pt", ".pth")),
+    Foreign("a safetensors file", _ARRAY, rb".{3}\x00{5}\{\"", (".safetensors",)),
+    Foreign("a MATLAB file", _ARRAY, rb"MATLAB 5\.0 MAT-file", (".mat",)),
+    Foreign("netCDF", _ARRAY, rb"CDF[\x01\x02\x05]"),
+    Foreign("a GGUF file", _ARRAY, rb"GGUF[\x01-\x09]\x00", (".gguf",)),
+    Foreign("a Python pickle", _TABLE, rb"\x80[\x02-\x05]", (".pkl", ".pickle", ".joblib")),
+    Foreign("an Arrow file", _TABLE, rb"ARROW1\x00\x00", (".arrow", ".feather", ".ipc")),
+    Foreign("an Arrow stream", _TABLE, rb"\xff{4}[\x00-\xff]{2}[\x00-\x0f]\x00", (".arrows",)),
+    Foreign("a Feather file of version 1", _TABLE, rb"FEA1\x00\x00"),
+    Foreign("Avro", _TABLE, rb"Obj\x01", (".avro",)),
+    Foreign("ORC", _TABLE, rb"ORC.{0,12}\x00", (".orc",)),
+    Foreign("an SQLite database", _TABLE, rb"SQLite format 3\x00", (".sqlite", ".sqlite3", ".db3")),
+    Foreign("a DuckDB database", _TABLE, rb".{8}DUCK.\x00{7}", (".duckdb",)),
+    Foreign("TFRecord", _TABLE, None, (".tfrecord", ".tfrecords")),
+    Foreign("a spreadsheet", _TABLE, None, (".xls", ".xlsx", ".ods")),
+    Foreign("an R file", _TABLE, rb"RD[AX][23]\n[XAB]\n", (".rds", ".rdata", ".rda")),
+    Foreign("MessagePack", _TABLE, None, (".msgpack",)),
+    Foreign("a tar archive", _UNPACK, rb".{257}ustar(?:\x00|  \x00)", (".tar", ".tgz", ".tbz2", ".txz")),
+    Foreign("a zip archive", _UNPACK, rb"PK(?:\x03\x04|\x05\x06|\x07\x08)", (".zip",)),
+    Foreign("a 7z archive", _UNPACK, rb"7z\xbc\xaf\x27\x1c", (".7z",)),
+    Foreign("a rar archive", _UNPACK, rb"Rar!\x1a\x07", (".rar",)),
+    Foreign("data of compress", _DECOMPRESS, rb"\x1f[\x9d\xa0]"),
+    Foreign("lzip data", _DECOMPRESS, rb"LZIP[\x00\x01]"),
+    Foreign("lzma data", _DECOMPRESS, rb"\x5d\x00\x00.{2}(?:\xff{8}|.{5}\x00{3})"),
+    Foreign("lzop data", _DECOMPRESS, rb"\x89LZO\x00\r\n\x1a\n"),
+    Foreign("framed snappy data", _DECOMPRESS, rb"\xff\x06\x00\x00sNaPpY"),
+    Foreign("a legacy lz4 frame", _DECOMPRESS, rb"\x02\x21\x4c\x18"),
+    Foreign("text in UTF-16 or UTF-32", "convert it to UTF-8", rb"\xff\xfe|\xfe\xff|\x00\x00\xfe\xff"),
+    Foreign("a PDF document", "extract its text", rb"%PDF-[12]\.", (".pdf",)),
+    Foreign(
+        "an image", _TABLE, rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a", (".png", ".jpg", ".jpeg", ".gif")
+    ),
+)
+_MAGICS = [(re.compile(kind.magic, re.DOTALL), kind) for kind in _KINDS if kind.magic]
+_SUFFIXES = {suffix: kind for kind in _KINDS for suffix in kind.suffixes}
+
+
+def check_head(name: str, head: bytes) -> None:
+    """Refuse an input whose (decompressed) beginning is that of bytes that are no lines.
+
+    Raises
+    ------
+    InputError
+        Says what the bytes are, and what to do.
+    """
+    compression = recognise_compression(head)
+    if compression != "none":
+        remedy = "give it a suffix of its compression, and compress it once"
+        raise InputError(
+            name, f"begins like {compression} data, and not like lines", remedy=remedy + _EXPLICIT
+        )
+    kind = next((kind for magic, kind in _MAGICS if magic.match(head)), None)
+    if kind is not None:
+        raise InputError(name, f"begins like {kind.what}, and not like lines", remedy=kind.remedy + _EXPLICIT)
+
+
+def check_kind(name: str, suffix: str) -> None:
+    """Refuse an input whose suffix (without that of a compression) is that of files that hold no lines.
+
+    Raises
+    ------
+    InputError
+        Says what the file is, and what to do.
+    """
+    if kind := _SUFFIXES.get(suffix):
+        raise InputError(
+            name, f"is {kind.what} by its name, and holds no lines", remedy=kind.remedy + _EXPLICIT
+        )
+
+
+def name_foreign(suffix: str) -> str | None:
+    """Return what files with this suffix are, with an article; None if they may hold records."""
+    kind = _SUFFIXES.get(suffix)
+    return kind.what if kind else None

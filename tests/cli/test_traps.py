@@ -1,0 +1,147 @@
+"""Command lines that do not say what they mean are refused or warned of before anything is written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.command_line import COMMAND, DEADLINE, assert_one_line, numbers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Run
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("verfy", "recshuf verify"),
+        ("chekc", "recshuf check"),
+        ("Verify", "recshuf verify"),
+        ("help", "recshuf --help"),
+        ("version", "recshuf --version"),
+    ],
+)
+def test_slip_of_a_command_is_named(call: Run, word: str, meant: str):
+    result = call(word, "a", "-o", "b")
+    assert result.returncode == 2
+    assert_one_line(result.stderr, word, f"did you mean: {meant}?")
+
+
+def test_file_with_nearly_the_name_of_a_command_is_an_input(call: Run, folder: Path):
+    (folder / "verfy").write_bytes(numbers(10))
+    assert call("verfy", "-o", "out").returncode == 0
+
+
+@pytest.mark.parametrize("command", [[], ["verify"], ["check"], ["picture"], ["demo"], ["gallery"]])
+def test_short_help_of_every_command(call: Run, command: list[str]):
+    assert call(*command, "-h").stdout == call(*command, "--help").stdout
+    assert b"Usage: recshuf" in call(*command, "-h").stdout
+
+
+@pytest.mark.parametrize("redirection", [">", ">>"])
+@pytest.mark.parametrize("reading", ["lines.txt", "./lines.txt", "-", "folder"])
+def test_standard_output_must_not_be_an_input(folder: Path, redirection: str, reading: str):
+    target = "folder/lines.txt" if reading == "folder" else "lines.txt"
+    (folder / "folder").mkdir()
+    (folder / target).write_bytes(numbers(10))
+    given = "< lines.txt" if reading == "-" else ""
+    script = f'"$@" {reading} --format text {given} {redirection} {target}'
+    shell = ["/bin/sh", "-c", script, "sh", *COMMAND]
+    result = subprocess.run(shell, capture_output=True, timeout=DEADLINE, check=False)
+    assert result.returncode == 2
+    assert_one_line(result.stderr, "is also standard output")
+    assert (folder / target).read_bytes() == (numbers(10) if redirection == ">>" else b"")
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/a.jsonl", "https://host/a.jsonl", "hf://datasets/a", "file:///a.txt"]
+)
+def test_urls_are_named_as_such(call: Run, lines: Path, url: str):
+    for arguments in (
+        [url, "-o", "out"],
+        [lines, "-o", url],
+        [lines, "-o", "out", "--report", url],
+        ["check", url],
+    ):
+        result = call(*arguments, *(["--column", "a"] if "check" in arguments else []))
+        assert result.returncode == 2
+        assert_one_line(result.stderr, url, "is a URL")
+    assert os.listdir() == [lines.name]
+
+
+@pytest.mark.parametrize("name", ["x.jpg", "x.svg", "x.html"])
+def test_picture_is_a_png(call: Run, lines: Path, name: str):
+    result = call("picture", lines, "--column", "text", "-o", name)
+    assert result.returncode == 2
+    assert_one_line(result.stderr, name, "ends in .png")
+
+
+def test_pages_and_pictures_are_named_when_written(call: Run, folder: Path):
+    pytest.importorskip("PIL")
+    pytest.importorskip("jinja2")
+    (folder / "lines.txt").write_bytes(numbers(2000))
+    run = call("lines.txt", "-o", "out.txt", "--html", "run.html")
+    assert b"recshuf: wrote run.html, " in run.stderr
+    assert (
+        b"wrote check.html, "
+        in call("check", "out.txt", "--against", "lines.txt", "--html", "check.html").stderr
+    )
+    assert b"wrote a.png, " in call("picture", "out.txt", "--against", "lines.txt", "-o", "a.png").stderr
+    assert call("picture", "out.txt", "--against", "lines.txt", "-o", "b.png", "-q").stderr == b""
+
+
+@pytest.mark.parametrize(
+    ("inputs", "output", "warns"),
+    [
+        ("folder", "out", True),
+        ("folder", "out.txt", False),
+        ("folder", "out/", False),
+        ("folder/a.txt", "out", False),
+    ],
+)
+def test_file_without_suffix_from_a_folder_is_hinted_at(
+    call: Run, folder: Path, inputs: str, output: str, warns: bool
+):
+    (folder / "folder").mkdir()
+    for name in ("a.txt", "b.txt"):
+        (folder / "folder" / name).write_bytes(numbers(10))
+    result = call(inputs, "-o", output)
+    assert result.returncode == 0
+    assert (b"for a directory of shards, give out/" in result.stderr) == warns
+
+
+def test_output_among_the_inputs_of_a_later_run_is_warned_of(call: Run, folder: Path):
+    (folder / "folder").mkdir()
+    (folder / "folder" / "a.txt").write_bytes(numbers(10))
+    for arguments in (["folder", "-o", "folder/out/"], ["folder/*.txt", "-o", "folder/out.txt"]):
+        result = call(*arguments)
+        assert result.returncode == 0
+        assert b"a later run on that reads it too" in result.stderr
+    assert b"later run" not in call("folder/a.txt", "-o", "folder/b.txt").stderr
+
+
+def test_format_chooses_the_files_of_a_folder(call: Run, folder: Path):
+    """Whatever the format, files of another one by name are not read."""
+    (folder / "folder").mkdir()
+    (folder / "folder" / "a.jsonl").write_text('{"a": 1}\n')
+    (folder / "folder" / "b.txt").write_bytes(numbers(10))
+    result = call("folder", "--format", "jsonl", "-o", "out.jsonl")
+    assert b"passed over folder/b.txt" in result.stderr
+    assert (folder / "out.jsonl").read_text() == '{"a": 1}\n'
+    for name in ("parquet", "hdf5"):
+        result = call("folder", "--format", name, "-o", "out")
+        assert result.returncode == 1
+        assert_one_line(result.stderr, f"folder: holds no {name} files, only folder/a.jsonl, folder/b.txt")
+    (folder / "folder" / "b.txt").unlink()
+    assert_one_line(call("folder", "--format", "text", "-o", "out").stderr, "holds no text files")

@@ -1,0 +1,191 @@
+"""Foreign content is refused under any name, compressed or not, and text is not taken for it."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import os
+import pickle
+import sqlite3
+import tarfile
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.orc
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import InputError
+from tests.support.format_tools import OneWayReader, find_open_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TABLE = pa.table({"a": list(range(300)), "b": ["line\n"] * 300})
+
+
+def write_ipc(path: Path, opened: Callable[..., Any]) -> None:
+    with path.open("wb") as file, opened(file, TABLE.schema) as writer:
+        writer.write_table(TABLE)
+
+
+def write_hdf5(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["a"] = np.arange(300)
+
+
+def write_sqlite(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("create table a (b int)")
+    connection.commit()
+    connection.close()
+
+
+def write_archive(path: Path, kind: str) -> None:
+    inner = path.with_name("inner")
+    inner.write_bytes(b"line\n" * 99)
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.write(inner)
+    else:
+        with tarfile.open(
+            path, "w", format=tarfile.GNU_FORMAT if kind == "gnu" else tarfile.PAX_FORMAT
+        ) as tar:
+            tar.add(inner)
+    inner.unlink()
+
+
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "NumPy array": lambda path: path.write_bytes(_save(np.save, np.arange(300))),
+    "zip archive": lambda path: path.write_bytes(_save(np.savez, a=np.arange(300))),
+    "a zip archive": lambda path: write_archive(path, "zip"),
+    "tar archive": lambda path: write_archive(path, "gnu"),
+    "a tar archive": lambda path: write_archive(path, "pax"),
+    "Arrow file": lambda path: write_ipc(path, pa.ipc.new_file),
+    "Arrow stream": lambda path: write_ipc(path, pa.ipc.new_stream),
+    "Feather file of version 1": lambda path: path.write_bytes(b"FEA1" + bytes(4) + b"line\n"),
+    "ORC": lambda path: pyarrow.orc.write_table(TABLE, path),
+    "Parquet": lambda path: pq.write_table(TABLE, path),
+    "HDF5": write_hdf5,
+    "SQLite database": write_sqlite,
+    "pickle": lambda path: path.write_bytes(pickle.dumps(list(range(300)))),
+    "a Python pickle": lambda path: path.write_bytes(pickle.dumps({"a": 1}, protocol=2)),
+    "Avro": lambda path: path.write_bytes(b"Obj\x01\x04\x14avro.codec\x08null\n"),
+    "UTF-16": lambda path: path.write_bytes("a\nb\n".encode("utf-16")),
+    "7z archive": lambda path: path.write_bytes(b"7z\xbc\xaf\x27\x1c\0\4 rest"),
+    "data of compress": lambda path: path.write_bytes(b"\x1f\x9d\x90 rest\n"),
+    "lzma data": lambda path: path.write_bytes(b"\x5d\0\0\x80\0" + b"\xff" * 8 + b"rest"),
+    "safetensors": lambda path: path.write_bytes(b"\x40" + bytes(7) + b'{"a":{}}'),
+    "bz2 data": lambda path: path.write_bytes(bz2.compress(b"line\n")),
+}
+STREAMED = {what: write for what, write in WRITERS.items() if what != "bz2 data"}
+
+
+def _save(save: Callable[..., None], *arrays: Any, **named: Any) -> bytes:
+    file = io.BytesIO()
+    save(file, *arrays, **named)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("what", WRITERS)
+@pytest.mark.parametrize("name", ["in.txt", "in.jsonl"])
+def test_it_is_refused_under_a_name_of_lines(tmp_path: Path, what: str, name: str) -> None:
+    WRITERS[what](tmp_path / name)
+    with pytest.raises(InputError, match=rf"{name}: begins like .*{what}.*, and not like lines; \w+ it"):
+        recshuf.shuffle(tmp_path / name, tmp_path / "out.txt")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("what", [one for one in STREAMED if one not in ("Parquet", "HDF5")])
+def test_it_is_refused_without_a_name(tmp_path: Path, what: str) -> None:
+    WRITERS[what](tmp_path / "in")
+    with pytest.raises(InputError, match=rf"begins like .*{what}"):
+        recshuf.shuffle(tmp_path / "in", tmp_path / "out.txt")
+
+
+@pytest.mark.parametrize("what", STREAMED)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("options", [{}, {"format": "jsonl"}])
+def test_it_is_refused_from_a_stream(
+    tmp_path: Path, what: str, pack: Callable[[bytes], bytes], options: dict[str, Any]
+) -> None:
+    WRITERS[what](tmp_path / "in")
+    stream = OneWayReader(pack((tmp_path / "in").read_bytes()))
+    with pytest.raises(InputError, match=rf"standard input: begins like .*{what}"):
+        recshuf.shuffle("-", tmp_path / "out.txt", stdin=stream, **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+@pytest.mark.parametrize("what", ["a tar archive", "NumPy array", "bz2 data"])
+def test_it_is_refused_inside_of_a_compressed_file(tmp_path: Path, what: str) -> None:
+    WRITERS[what](tmp_path / "in")
+    (tmp_path / "in.txt.gz").write_bytes(gzip.compress((tmp_path / "in").read_bytes()))
+    with pytest.raises(InputError, match=rf"in\.txt\.gz: begins like .*{what}"):
+        recshuf.shuffle(tmp_path / "in.txt.gz", tmp_path / "out.txt")
+
+
+def test_it_is_refused_from_a_named_pipe_which_is_closed(tmp_path: Path) -> None:
+    WRITERS["NumPy array"](tmp_path / "in")
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit((tmp_path / "pipe").write_bytes, (tmp_path / "in").read_bytes())
+        with pytest.raises(InputError, match="pipe: begins like a NumPy array"):
+            recshuf.shuffle(tmp_path / "pipe", tmp_path / "out.txt")
+        with suppress(BrokenPipeError):
+            writing.result()
+    assert not find_open_files(tmp_path)
+
+
+def test_one_of_hundreds_of_files_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for index in range(600):
+        (folder / f"{index}.txt").write_bytes(b"line\n")
+    WRITERS["NumPy array"](folder / "577.txt")
+    with pytest.raises(InputError, match=r"577\.txt: begins like a NumPy array"):
+        recshuf.shuffle(folder, tmp_path / "out.txt")
+
+
+@pytest.mark.parametrize(
+    "suffix", [".npy", ".npz", ".tar", ".arrow", ".tfrecord", ".pkl", ".xlsx", ".zip", ".br"]
+)
+def test_a_name_alone_is_enough(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"in{suffix}"
+    path.write_bytes(b"some bytes\n")
+    with pytest.raises(InputError, match=r"holds no lines; |is not supported; "):
+        recshuf.shuffle(path, tmp_path / "out.txt")
+
+
+@pytest.mark.parametrize("what", WRITERS)
+def test_the_format_text_takes_any_bytes(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "in.txt"
+    WRITERS[what](path)
+    content = path.read_bytes()
+    report = recshuf.shuffle(path, tmp_path / "out.txt", format="text", verify=True)
+    assert sorted((tmp_path / "out.txt").read_bytes()) == sorted(content + b"\n" * (content[-1:] != b"\n"))
+    assert report.records > 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"PARENT,CHILD", b"ORC\tELF", b"FEA1,FEA2", b"BZh9", b"PK,name", b"GIF", b"LZIP", b"Obj", b"RDX2",
+        b"scrooge DUCKS", b"GGUF", b"CDF,x", b"7z", b"%PDF", b"ARROW1", b"]", b"", b"\xef\xbb\xbfword", b"\xff",
+        b"x" * 257 + b"ustar", b"Rar!",
+    ],
+)  # fmt: skip
+def test_text_that_begins_like_it_is_text(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "in.txt").write_bytes(line + b"\nsecond\n")
+    recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt")
+    assert sorted((tmp_path / "out.txt").read_bytes().splitlines()) == sorted([line, b"second"])
+    (tmp_path / "in").write_bytes(line + b"\nsecond\n")
+    recshuf.shuffle(tmp_path / "in", tmp_path / "out2.txt", seed=1)
+    assert sorted((tmp_path / "out2.txt").read_bytes().splitlines()) == sorted([line, b"second"])

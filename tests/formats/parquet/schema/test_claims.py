@@ -1,0 +1,197 @@
+"""What other tools store beside the columns is true of the shuffled records: indices, counts, extents, copies of schemas."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import InputError
+from recshuf.interfaces import SupportsJoining
+from tests.support.parquet_tools import open_source, read_all
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pd = pytest.importorskip("pandas")
+
+ROWS = 50
+
+
+def frame(index: Any = None, first: int = 0) -> Any:
+    return pd.DataFrame({"a": [f"{first + row}" for row in range(ROWS)]}, index=index)
+
+
+def store_frames(folder: Path, *frames: Any) -> list[Path]:
+    paths = [folder / f"{number}.parquet" for number in range(len(frames))]
+    for path, one in zip(paths, frames, strict=True):
+        one.to_parquet(path, row_group_size=7)
+    return paths
+
+
+def shuffled(paths: list[Path], **options: Any) -> Path:
+    output = paths[0].parent / "out.parquet"
+    recshuf.shuffle(paths, output, seed=1, verify=True, overwrite=True, **options)
+    return output
+
+
+INDICES = {
+    "name": pd.RangeIndex(ROWS, name="id"),
+    "start": pd.RangeIndex(10, 10 + ROWS),
+    "step": pd.RangeIndex(0, -3 * ROWS, -3, name="id"),
+    "column": pd.RangeIndex(ROWS, name="a"),
+    "number": pd.RangeIndex(ROWS, name=7),
+    "values": pd.Index([3 * row % 50 for row in range(ROWS)], name="id"),
+    "levels": pd.MultiIndex.from_tuples([(row, f"{row}") for row in range(ROWS)], names=["x", "y"]),
+}
+
+
+@pytest.mark.parametrize("kind", INDICES)
+def test_each_row_of_a_data_frame_keeps_its_index(tmp_path: Path, kind: str) -> None:
+    given = frame(INDICES[kind])
+    found = pd.read_parquet(shuffled(store_frames(tmp_path, given)))
+    assert list(found.index) != list(given.index)
+    assert found.index.names == given.index.names
+    assert sorted(zip(found.index, found["a"], strict=True)) == sorted(
+        zip(given.index, given["a"], strict=True)
+    )
+
+
+def test_row_numbers_are_no_index(tmp_path: Path) -> None:
+    output = shuffled(store_frames(tmp_path, frame()))
+    assert pq.read_schema(output).names == ["a"]
+    found = pd.read_parquet(output)
+    assert list(found.index) == list(range(ROWS))
+    assert sorted(found["a"]) == sorted(frame()["a"])
+
+
+@pytest.mark.parametrize("group_bytes", [1 << 10, 1 << 20])
+def test_the_indices_of_many_files_go_on_in_each(tmp_path: Path, group_bytes: int) -> None:
+    indices = [pd.RangeIndex(100 * number, 100 * number + ROWS, name="id") for number in range(5)]
+    paths = store_frames(tmp_path, *[frame(index, index.start) for index in indices])
+    table = read_all(open_source(*paths), group_bytes)
+    assert table["a"].to_pylist() == [str(index) for index in table["id"].to_pylist()]
+    found = pd.read_parquet(shuffled(paths))
+    assert list(found.index) == found["a"].astype(int).to_list()
+
+
+@pytest.mark.parametrize("starts", [[0, 0], [0, 5000]])
+def test_small_files_that_are_read_together_keep_their_indices(tmp_path: Path, starts: list[int]) -> None:
+    indices = [pd.RangeIndex(start, start + 5000, name="id") for start in starts]
+    frames = [pd.DataFrame({"n": range(5000)}, index=index) for index in indices]
+    source = open_source(*store_frames(tmp_path, *frames))
+    assert isinstance(source, SupportsJoining)
+    joined = source.read_joined([0, 1], 1 << 20, 1 << 20)
+    assert joined is not None
+    table = read_all(source).slice(0, joined.batch.num_rows)
+    assert joined.batch.column("id").to_pylist() == table["id"].to_pylist()
+    assert table["id"].to_pylist()[:5000] == list(indices[0])
+    assert len(joined.rows) == (2 if starts[0] == starts[1] else 1)
+
+
+def test_an_index_is_the_column_of_another_file(tmp_path: Path) -> None:
+    paths = store_frames(tmp_path, frame(INDICES["name"]), frame(INDICES["values"]), frame())
+    found = pd.read_parquet(shuffled(paths)).reset_index()
+    expected = [*range(ROWS), *INDICES["values"]]
+    assert sorted(found["id"].dropna()) == sorted(expected)
+    assert found["id"].isna().sum() == ROWS
+
+
+def test_an_index_is_left_out_as_other_columns_are(tmp_path: Path) -> None:
+    paths = store_frames(tmp_path, frame(INDICES["name"]))
+    assert pq.read_schema(shuffled(paths, columns="a")).names == ["a"]
+    assert pq.read_schema(shuffled(paths, columns="id")).names == ["id"]
+    assert list(pd.read_parquet(shuffled(paths, columns="a")).index) == list(range(ROWS))
+
+
+def test_a_data_frame_of_wider_columns_is_read_back(tmp_path: Path) -> None:
+    small = pd.DataFrame({"n": pd.array([1, None], "Int8"), "t": pd.array([True, None], "boolean")})
+    large = pd.DataFrame({"n": pd.array([1000, None], "Int16"), "t": pd.array([True, None], "boolean")})
+    found = pd.read_parquet(shuffled(store_frames(tmp_path, small, large)))
+    assert sorted(found["n"].dropna()) == [1, 1000]
+    assert str(found["t"].dtype) == "boolean"
+
+
+def test_data_sets_of_hugging_face_are_loaded_with_their_features(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {"x": datasets.Value("int64"), "y": datasets.ClassLabel(names=["no", "yes"])}
+    )
+    given = datasets.Dataset.from_dict(
+        {"x": list(range(ROWS)), "y": [row % 2 for row in range(ROWS)]}, features
+    )
+    given.to_parquet(tmp_path / "in.parquet")
+    table = pq.read_table(tmp_path / "in.parquet")
+    info = json.loads(table.schema.metadata[b"huggingface"])
+    info["info"] |= {"splits": {"train": {"num_examples": 7}}, "dataset_size": 9, "license": "mit"}
+    info["fingerprint"] = "0123456789abcdef"
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(info)}), tmp_path / "in.parquet")
+    for options in ({}, {"columns": "y"}, {"provenance": True}):
+        output = shuffled([tmp_path / "in.parquet"], **options)
+        kept = json.loads(pq.read_schema(output).metadata[b"huggingface"])
+        assert kept.keys() == {"info"}
+        assert kept["info"].keys() == {"features", "license"}
+        options = {"data_files": str(output), "cache_dir": str(tmp_path / "cache"), "split": "train"}
+        found = datasets.load_dataset("parquet", **options)
+        assert len(found) == ROWS
+        assert found.features["y"] == features["y"]
+        assert found.column_names == pq.read_schema(output).names
+
+
+def with_metadata(path: Path, columns: dict[str, Any], metadata: dict[str, str]) -> Path:
+    pq.write_table(pa.table(columns).replace_schema_metadata(metadata), path)
+    return path
+
+
+def test_claims_on_one_file_are_dropped_and_all_else_is_kept(tmp_path: Path) -> None:
+    geo = {"columns": {"g": {"encoding": "WKB", "bbox": [0, 0, 1, 1]}}, "version": "1.1.0"}
+    metadata = {
+        "geo": json.dumps(geo),
+        "hoodie_min_record_key": "1",
+        "content_defined_chunking": "{}",
+        "author": "me",
+        "pandas": "no JSON",
+    }
+    path = with_metadata(tmp_path / "in.parquet", {"g": [b"1", b"2"]}, metadata)
+    kept = pq.read_schema(shuffled([path])).metadata
+    assert kept.keys() == {b"geo", b"author", b"pandas"}
+    assert json.loads(kept[b"geo"])["columns"] == {"g": {"encoding": "WKB"}}
+
+
+def test_claims_on_geometries_hold_for_all_files(tmp_path: Path) -> None:
+    def geo_file(name: str, crs: str, *types: str) -> Path:
+        geo = {
+            "columns": {"g": {"encoding": "WKB", "crs": crs, "geometry_types": types, "bbox": [len(types)]}}
+        }
+        return with_metadata(tmp_path / name, {"g": [b"1"]}, {"geo": json.dumps(geo)})
+
+    points, lines = (
+        geo_file("0.parquet", "EPSG:4326", "Point"),
+        geo_file("1.parquet", "EPSG:4326", "LineString"),
+    )
+    far = geo_file("2.parquet", "EPSG:3857", "Point")
+    for paths, types in (([points, points], ["Point"]), ([points, lines], []), ([lines, points, lines], [])):
+        kept = json.loads(pq.read_schema(shuffled(paths)).metadata[b"geo"])
+        assert kept["columns"] == {"g": {"encoding": "WKB", "crs": "EPSG:4326", "geometry_types": types}}
+    with pytest.raises(InputError, match=r"2\.parquet: field 'g': its geo metadata .* do not fit"):
+        shuffled([points, lines, far])
+
+
+def test_the_declared_order_of_rows_is_dropped(tmp_path: Path) -> None:
+    order = [pq.SortingColumn(0)]
+    pq.write_table(pa.table({"a": range(ROWS)}), tmp_path / "in.parquet", sorting_columns=order)
+    assert pq.read_metadata(tmp_path / "in.parquet").row_group(0).sorting_columns
+    assert not pq.read_metadata(shuffled([tmp_path / "in.parquet"])).row_group(0).sorting_columns
+
+
+def test_a_copy_of_the_schema_is_kept_where_it_is_the_schema(tmp_path: Path) -> None:
+    copy = {"org.apache.spark.sql.parquet.row.metadata": "{}", "org.apache.spark.version": "3.5"}
+    first = with_metadata(tmp_path / "0.parquet", {"n": pa.array([1], pa.int32())}, copy)
+    second = with_metadata(tmp_path / "1.parquet", {"n": pa.array([1], pa.int64())}, copy)
+    assert len(pq.read_schema(shuffled([first, first])).metadata) == 2
+    assert len(pq.read_schema(shuffled([first, second])).metadata) == 1
+    assert len(pq.read_schema(shuffled([first], provenance=True)).metadata) == 1

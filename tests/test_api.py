@@ -1,0 +1,204 @@
+"""The Python functions: what they take, what they refuse, and what tools see of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import subprocess
+import sys
+import typing
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.api import speak_python
+from recshuf.errors import UsageError
+from tests.support.numbered_files import make_inputs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TABLE = pa.table({"a": [1, 2]})
+
+
+@pytest.mark.parametrize("inputs", [[], (), iter([])], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("function", [recshuf.shuffle, recshuf.plan, recshuf.verify, recshuf.check])
+def test_no_inputs_is_an_error(tmp_path: Path, function, inputs):
+    """For example a glob that matched nothing; standard input must be named."""
+    options = {"column": "a"} if function is recshuf.check else {"output": tmp_path / "out"}
+    with pytest.raises(UsageError, match="no inputs"):
+        function(inputs, **options)
+
+
+def test_output_must_be_named(tmp_path: Path):
+    (path,) = make_inputs(tmp_path, "text", [10])
+    with pytest.raises(UsageError, match="no output"):
+        recshuf.shuffle(path)
+
+
+def test_paths_are_taken_in_any_iterable(tmp_path: Path):
+    paths = make_inputs(tmp_path, "text", [10, 10])
+    for number, inputs in enumerate(
+        (paths, tuple(paths), iter(paths), dict.fromkeys(paths).keys(), np.array(paths, str))
+    ):
+        assert recshuf.shuffle(inputs, tmp_path / f"out{number}").records == 20
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        TABLE,
+        TABLE.to_batches()[0],
+        pa.dataset.dataset(TABLE),
+        io.BytesIO(b"in.txt\n"),
+        io.StringIO("in.txt"),
+        b"in.txt",
+        ["in.txt", b"in.txt"],
+        [{"a": 1}],
+        {"in.txt": 1},
+        {"in.txt"},
+        7,
+        None,
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_other_things_than_paths_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("1\n")
+    with pytest.raises(UsageError, match="inputs: "):
+        recshuf.shuffle(inputs, "out.txt")
+    with pytest.raises(UsageError, match="data: "):
+        recshuf.check(inputs, column="a")
+    assert os.listdir(tmp_path) == ["in.txt"]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "datasets"])
+def test_data_frames_are_refused(tmp_path: Path, library: str):
+    """Their columns are iterated as strings, which are no paths."""
+    module = pytest.importorskip(library)
+    frame = module.Dataset.from_dict({"a": [1]}) if library == "datasets" else module.DataFrame({"a": [1]})
+    with pytest.raises(UsageError, match=f"inputs: .*{library}"):
+        recshuf.shuffle(frame, tmp_path / "out")
+
+
+@pytest.mark.parametrize("output", [b"out", io.BytesIO(), 7], ids=lambda value: type(value).__name__)
+def test_output_must_be_a_path(tmp_path: Path, output):
+    (path,) = make_inputs(tmp_path, "text", [10])
+    with pytest.raises(UsageError, match="output: "):
+        recshuf.shuffle(path, output)
+
+
+class Calls:
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
+        self.names.append("start")
+
+    def advance(self, records: int, byte_count: int) -> None:
+        self.names.append("advance")
+
+    def warn(self, message: str) -> None:
+        self.names.append("warn")
+
+    def stop(self) -> None:
+        self.names.append("stop")
+
+
+@pytest.mark.parametrize("progress", [True, False, None, Calls()])
+def test_progress_may_be_a_bool_or_an_object(tmp_path: Path, progress):
+    (path,) = make_inputs(tmp_path, "text", [10])
+    assert recshuf.shuffle(path, tmp_path / "out", progress=progress).records == 10
+    if isinstance(progress, Calls):
+        assert {*progress.names} == {"start", "advance", "stop"}
+        assert isinstance(progress, recshuf.Progress)
+
+
+@pytest.mark.parametrize("progress", [print, "yes", 1])
+def test_other_progress_is_refused(tmp_path: Path, progress):
+    (path,) = make_inputs(tmp_path, "text", [10])
+    with pytest.raises(UsageError, match="progress: give True, False"):
+        recshuf.shuffle(path, tmp_path / "out", progress=progress)
+
+
+@pytest.mark.parametrize("name", [name for name in recshuf.__all__ if name not in ("__version__", "errors")])
+def test_type_hints_can_be_evaluated(name: str):
+    assert typing.get_type_hints(getattr(recshuf, name)) is not None
+
+
+def test_dir_shows_the_public_names_before_they_are_used():
+    code = "import recshuf, sys; print(*dir(recshuf)); assert 'pyarrow' not in sys.modules"
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert {*recshuf.__all__} <= {*shown.stdout.split()}
+
+
+@pytest.mark.parametrize("memory", [100_000_000, 1e8, "1e8", "100MB", np.int64(10**8)])
+def test_sizes_may_be_whole_floats(tmp_path: Path, memory):
+    (path,) = make_inputs(tmp_path, "text", [10])
+    expected = recshuf.plan(path, tmp_path / "out", memory=10**8)
+    assert recshuf.plan(path, tmp_path / "out", memory=memory) == expected
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pa.schema([("a", pa.int16()), ("b", pa.list_(pa.string()))]),
+        {"a": "int16", "b": ["string"]},
+        {"a": pa.int16(), "b": pa.list_(pa.string())},
+    ],
+)
+def test_schema_may_be_an_object(tmp_path: Path, schema):
+    (tmp_path / "in.jsonl").write_text(json.dumps({"a": 1, "b": ["x"]}) + "\n")
+    recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.parquet", schema=schema)
+    assert pq.read_schema(tmp_path / "out.parquet").types == [pa.int16(), pa.list_(pa.string())]
+
+
+def test_wrong_schema_is_refused(tmp_path: Path):
+    (tmp_path / "in.jsonl").write_text('{"a": 1}\n')
+    for schema in (7, pa.int8(), pa.field("a", pa.int8()), {"a": int}):
+        with pytest.raises(recshuf.errors.RecshufError, match="schema: "):
+            recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.parquet", schema=schema)
+
+
+def test_messages_name_python_arguments(tmp_path: Path):
+    (path,) = make_inputs(tmp_path, "text", [10])
+    with pytest.raises(FileExistsError, match=r"give overwrite=True to replace it"):
+        recshuf.shuffle(path, path)
+    with pytest.raises(UsageError, match=r"^memory 1 is out of range"):
+        recshuf.shuffle(path, tmp_path / "out", memory=1)
+    with pytest.raises(UsageError, match=r"give either against=INPUT..., column=NAME or provenance=True"):
+        recshuf.check(path)
+
+
+def test_command_names_flags(tmp_path: Path):
+    (path,) = make_inputs(tmp_path, "text", [10])
+    done = subprocess.run(
+        [sys.executable, "-m", "recshuf", path, "-o", path],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "give --overwrite to replace it" in done.stderr
+
+
+def test_message_and_notes_survive_pickle():
+    def fail() -> None:
+        error = recshuf.errors.InputError("a--b.txt", "is long", remedy="raise --max-record-bytes")
+        error.add_note("continue with the same command and --resume")
+        raise error
+
+    with pytest.raises(recshuf.errors.InputError) as caught:
+        speak_python(fail)()
+    for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+        assert str(error) == "a--b.txt: is long; raise max_record_bytes"
+        assert error.__notes__ == ["continue with the same command and resume=True"]

@@ -145,3 +145,19 @@ def test_format_chooses_the_files_of_a_folder(call: Run, folder: Path):
         assert_one_line(result.stderr, f"folder: holds no {name} files, only folder/a.jsonl, folder/b.txt")
     (folder / "folder" / "b.txt").unlink()
     assert_one_line(call("folder", "--format", "text", "-o", "out").stderr, "holds no text files")
+
+
+def test_shards_that_will_be_empty_are_warned_of(call: Run, folder: Path):
+    (folder / "lines.txt").write_bytes(numbers(10))
+    done = call("lines.txt", "-o", "out/", "--shards", "12")
+    assert done.returncode == 0
+    assert b"2 of 12 shards are empty, as there are 10 records" in done.stderr
+    assert b"empty" not in call("lines.txt", "-o", "few/", "--shards", "10").stderr
+
+
+def test_a_complete_run_resumed_again_says_so(call: Run, folder: Path):
+    (folder / "lines.txt").write_bytes(numbers(10))
+    for said in (b"10 records, ", b"out: exists, and no unfinished run of it is left; nothing to resume"):
+        done = call("lines.txt", "-o", "out/", "--resume")
+        assert done.returncode == 0
+        assert said in done.stdout + done.stderr

@@ -214,3 +214,47 @@ def test_an_error_reaches_who_adds_and_who_finishes(
         with pytest.raises(OSError, match="broken"):
             syncer.add(make_shard(work, 1))
     assert not list_noted(work)
+
+
+@pytest.mark.parametrize("is_possible", [True, False])
+def test_many_waiting_shards_are_synced_with_their_file_system(
+    work: WorkFolder, monkeypatch: pytest.MonkeyPatch, is_possible: bool
+):
+    """Where the system can; none is noted before."""
+    syncs = Syncs(monkeypatch, 0)
+
+    def sync_all(path: Path) -> bool:
+        syncs.steps.append(f"all of {path.parent.name}")
+        assert list_noted(work) == [0]
+        return is_possible
+
+    monkeypatch.setattr(shard_sync, "sync_file_system", sync_all)
+    syncer = ShardSyncer(noting(work), drop_page_cache=False)
+    syncer.add(make_shard(work, 0))
+    assert syncs.is_entered[0].wait(60)
+    numbers = range(1, shard_sync.MANY + 1)
+    for number in numbers:
+        syncer.add(make_shard(work, number))
+    syncs.may_go[0].set()
+    syncer.finish()
+    single = [] if is_possible else [f"{step} {number}" for step in ("begin", "sync") for number in numbers]
+    assert syncs.steps == ["begin 0", "sync 0", "all of shards", *single]
+    assert list_noted(work) == [0, *numbers]
+
+
+def test_a_file_system_that_cannot_be_synced_ends_the_run(work: WorkFolder, monkeypatch: pytest.MonkeyPatch):
+    syncs = Syncs(monkeypatch, 0)
+
+    def fail(_: Path) -> bool:
+        raise OSError(5, "broken")
+
+    monkeypatch.setattr(shard_sync, "sync_file_system", fail)
+    syncer = ShardSyncer(noting(work), drop_page_cache=False)
+    syncer.add(make_shard(work, 0))
+    assert syncs.is_entered[0].wait(60)
+    for number in range(1, shard_sync.MANY + 1):
+        syncer.add(make_shard(work, number))
+    syncs.may_go[0].set()
+    with pytest.raises(OSError, match="broken"):
+        syncer.finish()
+    assert list_noted(work) == [0]

@@ -96,7 +96,8 @@ def find_exact_difference(left: pa.Schema, right: pa.Schema) -> str | None:
 def _is_same_field(left: pa.Field, right: pa.Field, *, is_named: bool = True) -> bool:
     """Return whether fields are equal, metadata included; names of list elements and map entries do not count."""
     names_agree = left.name == right.name or not is_named
-    if not names_agree or left.nullable != right.nullable or left.metadata != right.metadata:
+    metadata_agree = (left.metadata or {}) == (right.metadata or {})
+    if not names_agree or left.nullable != right.nullable or not metadata_agree:
         return False
     return _is_same_type(left.type, right.type)
 

@@ -138,15 +138,17 @@ def read_inventory(file: h5py.File, given: InputFile, records: dict[str, str]) -
     check_small_file(file.id.get_vfd_handle(), stamp.size)
     columns, storages = [], []
     for name, path in records.items():
-        dataset = file[path]
-        _check_dataset(dataset, path, given.name)
-        columns.append(read_column(dataset.id, name, _read_arrow_type(dataset)))
-        storages.append(read_storage(dataset.id, path))
+        with reading(given.name, f"dataset {path!r}"):
+            dataset = file[path]
+            _check_dataset(dataset, path, given.name)
+            columns.append(read_column(dataset.id, name, _read_arrow_type(dataset)))
+            storages.append(read_storage(dataset.id, path))
     _check_lengths(file, given.name, records)
     for column, storage in zip(columns, storages, strict=True):
-        _check_column(column, storage, given.name)
-        item_bytes = _find_item_bytes(file, column)
-        check_chunks(file[storage.path].id, item_bytes, storage.path, given.name, stamp.size)
+        with reading(given.name, f"dataset {storage.path!r}"):
+            _check_column(column, storage, given.name)
+            item_bytes = _find_item_bytes(file, column)
+            check_chunks(file[storage.path].id, item_bytes, storage.path, given.name, stamp.size)
     _check_sizes(columns, storages, given.name)
     return Inventory(given, stamp, storages[0].row_count, tuple(columns), tuple(storages))
 

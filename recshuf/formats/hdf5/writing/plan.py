@@ -96,11 +96,11 @@ def plan_shard(layout: Layout) -> ShardPlan:
     """Return the plan for shards of a layout."""
     # Writable, since the stored fill value can only be read from a dataset with a row.
     with h5py.File(io.BytesIO(layout.image), "r+") as file:
-        return ShardPlan(tuple(_plan_dataset(file, name) for name in layout.names))
+        return ShardPlan(tuple(_plan_dataset(file, name, layout.source) for name in layout.names))
 
 
-def _plan_dataset(file: h5py.File, name: str) -> DatasetPlan:
-    with reading("the output", f"dataset {name!r}"):
+def _plan_dataset(file: h5py.File, name: str, source: str) -> DatasetPlan:
+    with reading(source, f"dataset {name!r}"):
         dataset = file[name].id
         column = read_column(dataset, name)
         chunk_rows = (find_chunk(dataset) or (1,))[0]

@@ -172,18 +172,18 @@ class Hdf5Sink(Sink):
         row_count = sum(piece.num_rows for piece in pieces)
         if row_count == 0 or self._shard is None:
             return
-        with _writing(self._shard, self._path):
-            for index, writer in enumerate(self._writers):
+        for index, (writer, each) in enumerate(zip(self._writers, self._plan.datasets, strict=True)):
+            with _writing(self._shard, self._path, f"dataset {each.column.name!r}: "):
                 writer.append([piece.column(index) for piece in pieces])
         self._rows_written += row_count
 
 
 @contextmanager
-def _writing(shard: ShardFile, path: Path) -> Iterator[None]:
+def _writing(shard: ShardFile, path: Path, place: str = "") -> Iterator[None]:
     """Raise the first error of the file in place of that of HDF5."""
     try:
         yield
     except (RuntimeError, ValueError, KeyError, OSError) as error:
         shard.check()
-        raise OSError(errno.EIO, f"HDF5 cannot write ({error})", str(path)) from error
+        raise OSError(errno.EIO, f"{place}HDF5 cannot write ({error})", str(path)) from error
     shard.check()

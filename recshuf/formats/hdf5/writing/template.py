@@ -41,6 +41,8 @@ class Layout:
     """Paths of the datasets in the order of the native fields."""
     notes: tuple[str, ...] = ()
     """What differs from the inputs, besides the order: a sentence each."""
+    source: str = "the output"
+    """Name of the file that the image was made from, for messages."""
 
 
 @contextmanager
@@ -93,14 +95,15 @@ class ImageCopier:
         ways = self._find_ways()
         with new_image(track_order=_tracks_order(self.source["/"])) as (target, result):
             self._commit_types(target)
-            self._copy_attributes("", "", target)
+            with reading(self.name, "'/'"):
+                self._copy_attributes("", "", target)
             paths = [path for path in self.contents.order if path in ways]
             for path in dict.fromkeys((*paths, *self.records)):
                 with reading(self.name, repr(path)):
                     if path in paths or path not in target:
                         ways[path](path, target)
             self._attach_scales(target)
-        return Layout(result[0], tuple(self.records), tuple(self._notes))
+        return Layout(result[0], tuple(self.records), tuple(self._notes), self.name)
 
     def _find_ways(self) -> dict[str, Callable[[str, h5py.File], None]]:
         """Return the copying function of each object by path; datasets of the record come last, as they may be links."""
@@ -189,8 +192,8 @@ def recompress_image(layout: Layout, compression: str, level: int | None) -> Lay
     """Return a layout with another compression of the datasets of the record."""
     with open_image(layout.image) as source:
         records = {name: name for name in layout.names}
-        contents = walk_file(source, "image")
-        copier = ImageCopier(source, "image", contents, records, 1, compression=(compression, level))
+        contents = walk_file(source, layout.source)
+        copier = ImageCopier(source, layout.source, contents, records, 1, compression=(compression, level))
         return copier.copy()
 
 

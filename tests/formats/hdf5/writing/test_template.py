@@ -12,6 +12,10 @@ import pytest
 from h5py import h5d, h5g, h5p, h5s, h5t
 
 import recshuf
+import recshuf.formats.hdf5.writing.plan as plan_module
+from recshuf.errors import InputError
+from recshuf.formats.hdf5.reading import inventory
+from recshuf.formats.hdf5.writing import template
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,3 +76,24 @@ def test_a_dataset_in_which_no_chunk_was_written_holds_its_fill_value(tmp_path: 
     recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.h5", seed=1)
     with h5py.File(tmp_path / "out.h5") as file:
         assert np.array_equal(file["x"], np.full((30, 4), 2.5))
+
+
+def test_an_error_of_the_library_names_file_and_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["group/x"] = np.arange(30)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("Can't synchronously read data")
+
+    monkeypatch.setattr(plan_module, "_read_fill", fail)
+    monkeypatch.setattr(plan_module, "find_pipeline", lambda *_: object())
+    with pytest.raises(InputError, match=r"in\.h5: dataset 'group/x': cannot be read as HDF5 \(Can't sync"):
+        recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.h5")
+    monkeypatch.undo()
+    monkeypatch.setattr(inventory, "check_chunks", fail)
+    with pytest.raises(InputError, match=r"in\.h5: dataset 'group/x': cannot be read as HDF5 \(Can't sync"):
+        recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.h5")
+    monkeypatch.undo()
+    monkeypatch.setattr(template, "copy_attributes", fail)
+    with pytest.raises(InputError, match=r"in\.h5: '/': cannot be read as HDF5 \(Can't sync"):
+        recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.h5")

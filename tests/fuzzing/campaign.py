@@ -63,6 +63,8 @@ class Case:
         self.folder = folder
         self.rng = np.random.default_rng([seed, crc32(name.encode()), number])
         self.arguments = ["--format", name, "--seed", "1", "--memory", "300MB", "--workers", "2", "-q"]
+        if name == "csv":  # what a mutant shows is not what its shards show
+            self.arguments += ["--header", "1", "--delimiter", ","]
         self.inputs: list[str] = []
         self.stdin: str | None = None
         self.to = name
@@ -114,7 +116,7 @@ def fuzz(name: str, numbers: range, seed: int, folder: Path, *, keep: bool = Fal
 
 def _choose_role(case: Case) -> Callable[[Case, Server], None]:
     roles = [_alone] * 10 + [_among] * 5 + [_converted] * 4 + [_old_manifest]
-    if case.name in ("jsonl", "text"):
+    if case.name in ("jsonl", "csv", "text"):
         roles += [_streamed] * 3 + [_schema] * 2
     role = roles[int(case.rng.integers(len(roles)))]
     case.attack = role.__name__[1:]
@@ -149,6 +151,8 @@ def _schema(case: Case, _: Server) -> None:
     if case.name == "jsonl":
         text = b'{"id": "int64", "text": "string", "tags": ["string"], "meta": {"x": "list<decimal128(10, 2)>", "n": "null"}}'
         text = text if case.rng.integers(2) else text.replace(b"list<decimal128(10, 2)>", b"float64")
+    elif case.name == "csv":
+        text = b'{"id": "int64", "text": "string", "x": "float64"}'
     else:
         text = b'{"line": "large_binary"}'
     data, steps = mutate(

@@ -20,7 +20,7 @@ import zstandard
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FORMATS = ("parquet", "hdf5", "jsonl", "text")
+FORMATS = ("parquet", "hdf5", "jsonl", "csv", "text")
 ROWS = 40
 
 
@@ -38,7 +38,7 @@ class Seed:
 @cache
 def make_seeds(name: str) -> tuple[Seed, ...]:
     """Return the seed files of a format; the same ones in every call and every process."""
-    makers = {"parquet": _parquet, "hdf5": _hdf5, "jsonl": _jsonl, "text": _text}
+    makers = {"parquet": _parquet, "hdf5": _hdf5, "jsonl": _jsonl, "csv": _csv, "text": _text}
     return tuple(makers[name]())
 
 
@@ -174,6 +174,12 @@ def _jsonl() -> Iterator[Seed]:
     ]
     plain = [json.dumps(one, ensure_ascii=i % 2 == 0).encode() for i, one in enumerate(objects)]
     yield from _line_kinds(plain, ".jsonl")
+
+
+def _csv() -> Iterator[Seed]:
+    texts = ["plain", '"two\nlines"', '"a ""word"", and more"', '""', "", '5" tall', '"crlf\r\n"']
+    rows = [f"{i},{texts[i % 7]} é,{i / 3}".replace('" é', '"') for i in range(ROWS)]
+    yield from _line_kinds([line.encode() for line in ["id,text,x", *rows]], ".csv")
 
 
 def _text() -> Iterator[Seed]:

@@ -30,6 +30,7 @@ _MODULES = (
     "recshuf.formats.parquet",
     "recshuf.formats.hdf5",
     "recshuf.formats.jsonl",
+    "recshuf.formats.csv",
     "recshuf.formats.text",
     "recshuf.formats.jsonl.decoding.decoder",
     "recshuf.formats.jsonl.encoding",

@@ -14,7 +14,7 @@ from recshuf.formats.lines.cutting import view_records
 from recshuf.interfaces import BadRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from recshuf.formats.csv.quotes import Dialect
     from recshuf.formats.lines.cutting import Bytes, Positions
@@ -49,9 +49,15 @@ class CsvParser:
         reasons = self._find_unreadable(*view_records(batch.column(0)))
         wanted = np.setdiff1d(np.arange(batch.num_rows), list(reasons), assume_unique=True)
         kept = batch.column(0).take(wanted) if reasons else batch.column(0)
-        table, ragged = self._read(view_records(kept)[0], types)
-        for row, problem in ragged:
-            reasons[int(wanted[row - 1])] = problem
+        try:
+            table = self._read(view_records(kept)[0], types)
+        except pa.ArrowInvalid:
+            ragged = self._find_ragged(view_records(kept)[0])
+            if not ragged:
+                raise
+            reasons |= {int(wanted[row]): problem for row, problem in ragged.items()}
+            kept = kept.take(np.setdiff1d(np.arange(len(kept)), list(ragged), assume_unique=True))
+            table = self._read(view_records(kept)[0], types)
         if table.num_rows + len(reasons) != batch.num_rows:
             raise RuntimeError(f"{batch.num_rows} records were parsed as {table.num_rows}")
         if not reasons:
@@ -73,16 +79,28 @@ class CsvParser:
     def _problem(self, count: int) -> str:
         return f"has {count} field{'' if count == 1 else 's'}, and the first record has {len(self.names)}"
 
-    def _read(self, data: Bytes, types: Mapping[str, pa.DataType]) -> tuple[pa.Table, list[tuple[int, str]]]:
-        ragged: list[tuple[int, str]] = []
+    def _find_ragged(self, data: Bytes) -> dict[int, str]:
+        """Return what is wrong with records of another number of fields, by row."""
+        ragged: dict[int, str] = {}
 
         def skip(row: pc.InvalidRow) -> str:
-            ragged.append((row.number, self._problem(row.actual_columns)))
+            ragged[row.number - 1] = self._problem(row.actual_columns)
             return "skip"
 
+        # pyarrow decodes a ragged row for its handler; any other byte serves as well for counting fields.
+        ascii_data = np.where(data < 0x80, data, np.uint8(ord("x")))
+        self._read(ascii_data, dict.fromkeys(self.names, pa.binary()), skip)
+        return ragged
+
+    def _read(
+        self,
+        data: Bytes,
+        types: Mapping[str, pa.DataType],
+        skip: Callable[[pc.InvalidRow], str] | None = None,
+    ) -> pa.Table:
         if not data.size:
-            return pa.schema([(name, types.get(name, pa.null())) for name in self.names]).empty_table(), []
-        table = pc.read_csv(
+            return pa.schema([(name, types.get(name, pa.null())) for name in self.names]).empty_table()
+        return pc.read_csv(
             pa.BufferReader(pa.py_buffer(data)),
             pc.ReadOptions(use_threads=False, block_size=data.size + 1, column_names=list(self.names)),
             pc.ParseOptions(
@@ -101,4 +119,3 @@ class CsvParser:
                 false_values=["false", "False", "FALSE"],
             ),
         )
-        return table, ragged

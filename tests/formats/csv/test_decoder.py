@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recshuf.errors import InputError
 from recshuf.formats.csv import FORMAT
 from recshuf.interfaces import ReadOptions
 from tests.support.format_tools import place_batches
@@ -61,3 +62,11 @@ def test_a_number_that_a_double_would_alter_stays_text(tmp_path: Path, other: st
 def test_large_doubles_are_doubles(tmp_path: Path) -> None:
     table = decode(tmp_path, ["1e300", "inf", "-Inf", "12345678901234567890.0", "3"])
     assert table["f0"].to_pylist() == [1e300, float("inf"), float("-inf"), 12345678901234567890.0, 3.0]
+
+
+def test_a_record_with_too_few_fields_is_named_whatever_its_bytes(tmp_path: Path) -> None:
+    file = give(tmp_path / "in.csv", b"a,b\n" * 5 + b"\xff\n" + b"c,d\n")
+    source = FORMAT.open_source([file], ReadOptions(delimiter=b","))
+    [(batch, index, row)] = place_batches(source, 1 << 20)
+    with pytest.raises(InputError, match=r"in\.csv: record 6: has 1 field, and the first record has 2"):
+        source.decoder().observe(batch, index, row)

@@ -16,6 +16,7 @@ from recshuf.errors import UsageError
 from recshuf.job.report import FileReport
 from recshuf.output.manifest import Manifest
 from recshuf.piles.scratch import Scratch
+from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.system.listing import check_unchanged
 from recshuf.system.paths import choose_temp_dir, real_path
 
@@ -126,6 +127,7 @@ def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = Non
             differences += manifest.compare_counts(names, after.records, sum(before.records))
     if found.missing and not manifest:
         differences += _suggest_folder(job.output)
+        differences += _suggest_provenance(made, job) if found.missing == sum(before.records) else []
     check_unchanged(file for reader in comparison.readers for file in reader.record_set.files)
     return VerifyReport(
         format=given.format,
@@ -191,6 +193,17 @@ def _suggest_folder(output: str) -> list[str]:
     return [
         f"{output}: is one of {len(names):,} shards; give their folder {path.parent} to compare all of them"
     ]
+
+
+def _suggest_provenance(made: RecordSet | None, job: Job) -> list[str]:
+    """Return a sentence if an output seems to have the columns of a run with provenance."""
+    if (
+        made is None
+        or job.options["provenance"]
+        or not made.seems_to_have((FILE_COLUMN, ROW_COLUMN), job.read.max_record_bytes)
+    ):
+        return []
+    return [f"{job.output}: records have {FILE_COLUMN!r}; if a run added it, give --provenance"]
 
 
 def _name_records(record_set: RecordSet, found: Sequence[Mismatch]) -> tuple[DifferingRecord, ...]:

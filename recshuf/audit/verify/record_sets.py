@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from recshuf.job.progress import Progress
 
 
+_BLOCK_BYTES = 1 << 20
+
+
 @dataclass(slots=True)
 class RecordSet:
     """The inputs, or the output."""
@@ -63,6 +66,16 @@ class RecordSet:
             return hash_rows(self._drop_added(batch), key)
         table = self.decode(batch, input_index, first_row)
         return hash_rows(self._drop_added(table), key, is_converted=True, nan_as_null=self.nan_as_null)
+
+    def seems_to_have(self, names: tuple[str, str], max_record_bytes: int) -> bool:
+        """Tell whether the first native record has fields of these names that could be removed."""
+        if self.decoder is not None or not isinstance(self.source, SupportsFields):
+            return False
+        for fragment in self.source.fragments(0, _BLOCK_BYTES, max_record_bytes):
+            for batch in fragment.batches():
+                first = batch.slice(0, 1)
+                return not self.source.field_adder(names).remove_fields(first).equals(first)
+        return False
 
     def _drop_added(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self.added:

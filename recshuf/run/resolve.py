@@ -208,7 +208,7 @@ def _refuse_own_output(job: Job, files: list[InputFile]) -> None:
             continue
         if os.path.samestat(file.path.stat(), target):
             raise UsageError(
-                f"{file.name} is also standard output, and > empties a file before it is read; give another file"
+                f"{file.name} is also standard output, and > and >> change a file before it is read; give another file"
             )
 
 

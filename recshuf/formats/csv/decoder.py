@@ -12,6 +12,7 @@ import pyarrow as pa
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.csv.inference import ColumnType
 from recshuf.formats.csv.parser import CsvParser
+from recshuf.formats.lines.cutting import view_records
 from recshuf.interfaces import BadRecords, Decoder
 
 if TYPE_CHECKING:
@@ -84,9 +85,10 @@ class CsvDecoder(Decoder):
 
     def _observe_types(self, batch: pa.RecordBatch, table: pa.Table) -> None:
         texts = cache(lambda: self._parser.parse(batch, dict.fromkeys(self._parser.names, pa.binary())).table)
+        data = view_records(batch.column(0))[0].tobytes()
         with self._lock:
             for name, column in zip(self._parser.names, self._columns, strict=True):
-                column.observe(table[name], partial(_find_column, texts, name))
+                column.observe(table[name], partial(_find_column, texts, name), data)
 
     def _error(self, input_index: int, first_row: int, message: str) -> InputError:
         """Return the error for a message of pyarrow, which counts rows from 1 in each batch."""

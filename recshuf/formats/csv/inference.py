@@ -9,8 +9,8 @@ pyarrow finds the type of a column in each batch. The types of a chain hold each
     null < time32[s]                    < string
 
 The type of two batches is the first that holds both, so that it does not depend on how records are cut.
-A column of doubles stays text if one of its numbers would be altered: a whole number from 2^53 on, or one that is too
-large.
+A column of numbers stays text if one would be altered: in doubles a whole number from 2^53 on, one that is too large
+or too small, and spellings that pyarrow takes for numbers and other readers do not: ``0x10``, ``nan(5)``.
 """
 
 from __future__ import annotations
@@ -34,6 +34,12 @@ _NANOSECONDS = (pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
 _EXACT = 2.0**53  # doubles hold every whole number up to it
 _WHOLE = r"^\s*[+-]?\d+\s*$"
 _INFINITE = r"(?i)inf"
+_ODD_NUMBERS = (
+    ((b"0x", b"0X"), r"^\s*[+-]?0[xX]"),
+    ((b"e-", b"E-"), r"^\s*[+-]?[0.]*[1-9]"),
+    ((b"(",), r"\("),
+)
+"""Bytes that batches with such spellings hold, and the pattern of the spelling: hexadecimal, any number but zero, NaN."""
 
 
 class ColumnType:
@@ -43,18 +49,23 @@ class ColumnType:
         self._kind: pa.DataType = pa.null()
         self._fits_nanoseconds = True
         self._fits_double = True
+        self._is_plain = True
 
-    def observe(self, values: pa.ChunkedArray, texts: Callable[[], pa.ChunkedArray]) -> None:
+    def observe(self, values: pa.ChunkedArray, texts: Callable[[], pa.ChunkedArray], data: bytes) -> None:
         """Take the type of further values into account.
 
         Parameters
         ----------
         texts
             Returns the values as bytes.
+        data
+            The records with the values.
         """
         self._kind = _join(self._kind, values.type)
         if self._fits_double and values.type in _CHAINS[0]:
             self._fits_double = _fits_double(values, texts)
+        if self._is_plain and values.type in _CHAINS[0]:
+            self._is_plain = _are_plain(values, texts, data)
         if self._fits_nanoseconds and pa.types.is_temporal(values.type):
             self._fits_nanoseconds = _fits_nanoseconds(values)
 
@@ -63,7 +74,9 @@ class ColumnType:
         """The type that holds all values; strings if there are none."""
         if self._kind == pa.null() or (self._kind in _NANOSECONDS and not self._fits_nanoseconds):
             return pa.string()
-        if self._kind == pa.float64() and not self._fits_double:
+        if (self._kind == pa.float64() and not self._fits_double) or (
+            self._kind in _CHAINS[0] and not self._is_plain
+        ):
             return pa.string()
         return self._kind
 
@@ -98,6 +111,21 @@ def _fits_double(values: pa.ChunkedArray, texts: Callable[[], pa.ChunkedArray]) 
     too_large = pc.and_(pc.is_inf(large["value"]), pc.invert(pc.match_substring_regex(text, _INFINITE)))
     altered = pc.or_(pc.match_substring_regex(text, _WHOLE), too_large)
     return not pc.any(altered, min_count=0).as_py()
+
+
+def _are_plain(values: pa.ChunkedArray, texts: Callable[[], pa.ChunkedArray], data: bytes) -> bool:
+    """Tell whether no number is spelled in a way that other readers take for text, or stands for one that is not zero."""
+    is_whole = values.type == pa.int64()
+    suspects = (values, pc.equal(values, 0), None if is_whole else pc.is_nan(values))
+    for (marks, pattern), suspect in zip(_ODD_NUMBERS, suspects, strict=True):
+        if suspect is None or not any(mark in data for mark in marks):
+            continue
+        if suspect is not values and not pc.any(suspect, min_count=0).as_py():
+            continue
+        found = pc.match_substring_regex(texts(), pattern)
+        if pc.any(found if suspect is values else pc.and_(suspect, found), min_count=0).as_py():
+            return False
+    return True
 
 
 def _fits_nanoseconds(values: pa.ChunkedArray) -> bool:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 VALUES = ["", '""', "1", "-5", "0.5", "nan", "inf", "true", "False", "2020-01-01", "2020-01-01 10:00:00"]
 VALUES += ["1000-01-01", "2020-01-01 10:00:00.5", "2020-01-01T10:00:00Z", "12:30:00", "x", "9007199254740993"]
+VALUES += ["0x10", "nan(5)", "1e-400", "0", "0e-9", "-0.00"]
 VALUES += ["12345678901234567890", "1e300", "1e400", " 7", "-9223372036854775808"]
 
 
@@ -57,6 +58,22 @@ def test_a_whole_number_keeps_its_value(tmp_path: Path, numbers: list[float]) ->
 def test_a_number_that_a_double_would_alter_stays_text(tmp_path: Path, other: str, block_bytes: int) -> None:
     table = decode(tmp_path, ["0.5", other, "", "2"], block_bytes)
     assert table["f0"].to_pylist() == ["0.5", other, None, "2"]
+
+
+@pytest.mark.parametrize(
+    ("odd", "other"),
+    [("0x10", "7"), ("-0X1f", "7"), ("nan(5)", "0.5"), ("1e-400", "2.5"), ("-0.1E-999", "0")],
+)
+@pytest.mark.parametrize("block_bytes", [1, 1 << 20])
+def test_a_spelling_that_is_no_plain_number_stays_text(
+    tmp_path: Path, odd: str, other: str, block_bytes: int
+) -> None:
+    assert decode(tmp_path, [other, odd, "1"], block_bytes)["f0"].to_pylist() == [other, odd, "1"]
+
+
+def test_small_numbers_and_zeros_are_numbers(tmp_path: Path) -> None:
+    table = decode(tmp_path, ["1e-300", "0e-5", "-0.0", "0", "nan"])
+    assert str(table["f0"].to_pylist()) == "[1e-300, 0.0, -0.0, 0.0, nan]"
 
 
 def test_large_doubles_are_doubles(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from recshuf.errors import UsageError
+from recshuf.errors import MemoryLimitError, UsageError
 from recshuf.formats.parquet.metadata.file import path_of
-from recshuf.formats.parquet.metadata.footer import open_footer
+from recshuf.formats.parquet.metadata.footer import COLUMN_BYTES, open_footer
 from recshuf.formats.parquet.reading.int96 import choose_unit
 from recshuf.formats.parquet.reading.sample import GroupSample
 from recshuf.formats.parquet.schema.claims import settle_copies
@@ -25,9 +25,10 @@ from recshuf.formats.parquet.writing.layout import (
 )
 from recshuf.interfaces import InputSummary
 from recshuf.records.field_paths import dotted, split_path
+from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from recshuf.formats.parquet.metadata.file import OpenFile
     from recshuf.formats.parquet.metadata.footer import Footer
@@ -80,12 +81,15 @@ class ParquetCensus:
         measured = max((sample.page_bytes for sample in self._samples.values()), default=0)
         return max(
             footer.parsed_bytes
-            + max(
-                measured,
-                footer.page_bytes([column for column in self.columns_of(index) if isinstance(column, int)]),
-            )
-            for index, footer in enumerate(self.footers)
+            + COLUMN_BYTES * len(footer.leaves(columns))
+            + max(measured, footer.page_bytes(columns))
+            for footer, columns in zip(self.footers, self._stored_columns(), strict=True)
         )
+
+    def _stored_columns(self) -> Iterator[list[int]]:
+        """Yield for each input its own columns that are read."""
+        for index in range(len(self.footers)):
+            yield [column for column in self.columns_of(index) if isinstance(column, int)]
 
     def summaries(self) -> tuple[InputSummary, ...]:
         """Return counts and sizes of each input."""
@@ -158,6 +162,7 @@ class ParquetCensus:
             self._union.add(footer.declared.record_schema, footer.name)
             self.footers.append(footer)
             columns = [i for i, name in enumerate(footer.schema.names) if self._is_kept(name)]
+            self._check_columns(footer, columns)
             sample = self._samples.get(footer.declared)
             if sample is None and footer.first_group is not None:
                 sample = self._samples[footer.declared] = GroupSample(
@@ -167,6 +172,16 @@ class ParquetCensus:
             if sample and not self._storage:
                 self._storage = {footer.schema.field(i).name: sample.storage(i) for i in columns}
             self._learn_categories(file, footer, columns)
+
+    def _check_columns(self, footer: Footer, columns: list[int]) -> None:
+        """Refuse more columns than the memory limit allows before any is read."""
+        count = len(footer.leaves(columns))
+        needed = footer.parsed_bytes + COLUMN_BYTES * count
+        if self._memory_bytes is not None and needed > self._memory_bytes:
+            raise MemoryLimitError(
+                f"{footer.name}: reading its {count:,} columns needs at least {format_size(needed)} of memory, "
+                f"and the limit is {format_size(self._memory_bytes)}; raise --memory"
+            )
 
     def _is_kept(self, name: str) -> bool:
         is_wanted = self._path is None or name in (self._path, dotted(self._path).split(".")[0])

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recshuf.errors import InputError, UsageError
+import recshuf
+from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.formats.parquet.metadata.file import OpenFile
 from tests.support.parquet_tools import BLOCK, LONGEST, open_source, read_all, store
 
@@ -158,3 +159,28 @@ def test_damaged_bytes_never_give_other_records(tmp_path: Path) -> None:
             assert "bad.parquet" in str(error)
             errors += 1
     assert errors > 80
+
+
+def test_memory_grows_with_the_columns(tmp_path: Path) -> None:
+    """Each further column adds the same to the plan, at least what was measured."""
+    needs = []
+    for count in (100, 200, 400):
+        store(tmp_path / f"{count}.parquet", {f"c{column:03}": [1.5, 2.5] for column in range(count)})
+        needs.append(open_source(tmp_path / f"{count}.parquet").reading_bytes(BLOCK))
+    first, second = needs[1] - needs[0], needs[2] - needs[1]
+    assert first >= 100 * 20_000
+    assert second == pytest.approx(2 * first, rel=0.02)
+
+
+@pytest.mark.parametrize("way", ["shuffle", "verify"])
+def test_more_columns_than_memory_allows_are_refused_before_any_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    store(tmp_path / "in.parquet", {f"c{column}": [1] for column in range(3_000)})
+    monkeypatch.setattr(OpenFile, "batches", lambda *_: pytest.fail("a column was read"))
+    call = recshuf.shuffle if way == "shuffle" else recshuf.verify
+    with pytest.raises(
+        MemoryLimitError, match=r"in\.parquet: .* 3,000 columns needs at least .*; raise memory"
+    ):
+        call(tmp_path / "in.parquet", tmp_path / "out.parquet", memory="64MB")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]

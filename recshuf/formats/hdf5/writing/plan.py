@@ -24,6 +24,8 @@ _STEP_BYTES = 4 << 20
 _STEP_ROWS = 1 << 16
 VARIABLE_STEP_BYTES = 8 << 20
 _VARIABLE_COPIES = 4
+_DATASET_BYTES = 36 << 10
+"""Memory of each dataset until it is written: 4,000 to 50,000 columns of Parquet took 37 KB each, read and written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ class ShardPlan:
         """Return the peak memory of a sink: waiting rows, twice while they are joined, and chunks."""
         step = self.step_rows * sum(each.column.fixed_bytes for each in self.datasets)
         variable = _VARIABLE_COPIES * VARIABLE_STEP_BYTES if self.has_variable else 0
-        return 2 * step + variable + self._library_bytes() + self._chunk_bytes(threads)
+        columns = _DATASET_BYTES * len(self.datasets)
+        return 2 * step + variable + columns + self._library_bytes() + self._chunk_bytes(threads)
 
     def _library_bytes(self) -> int:
         """Return the memory of HDF5's caches and of the bands that it filters."""

@@ -22,6 +22,7 @@ from recshuf.formats.hdf5.file.types import Kind, find_obstacle, kind_of
 from recshuf.formats.hdf5.filters.names import refuse_unknown_filters
 from recshuf.formats.hdf5.reading.chunk_index import check_chunks
 from recshuf.formats.hdf5.reading.heap import check_small_file
+from recshuf.formats.hdf5.reading.lengths import check_lengths
 from recshuf.formats.hdf5.tables.arrow_types import ARROW_TYPE_ATTRIBUTE
 from recshuf.records.field_paths import dotted, unknown_column
 
@@ -143,7 +144,7 @@ def read_inventory(file: h5py.File, given: InputFile, records: dict[str, str]) -
             _check_dataset(dataset, path, given.name)
             columns.append(read_column(dataset.id, name, _read_arrow_type(dataset)))
             storages.append(read_storage(dataset.id, path))
-    _check_lengths(file, given.name, records)
+    check_lengths({record: file[path] for record, path in records.items()}, given.name)
     for column, storage in zip(columns, storages, strict=True):
         with reading(given.name, f"dataset {storage.path!r}"):
             _check_column(column, storage, given.name)
@@ -186,14 +187,6 @@ def _read_arrow_type(dataset: h5py.Dataset) -> str | None:
         return None
     noted = dataset.attrs[ARROW_TYPE_ATTRIBUTE]
     return noted if isinstance(noted, str) else None
-
-
-def _check_lengths(file: h5py.File, name: str, records: dict[str, str]) -> None:
-    shapes = {record: file[path].shape for record, path in records.items()}
-    if len({shape[0] for shape in shapes.values()}) > 1:
-        listed = ", ".join(f"{record} {shape}" for record, shape in shapes.items())
-        remedy = "name those that belong together with --datasets"
-        raise InputError(name, f"datasets differ in length: {listed}", remedy=remedy)
 
 
 def _check_column(column: Column, storage: Storage, name: str) -> None:

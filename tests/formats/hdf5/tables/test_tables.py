@@ -443,4 +443,4 @@ def test_unknown_compressions_of_conversions_are_refused() -> None:
 
 def test_wide_tables_do_not_need_much_memory() -> None:
     schema = pa.schema([(f"c{index}", pa.float64()) for index in range(1000)])
-    assert FORMAT.open_target(schema, None, WriteOptions()).sink_bytes(1) < 40 << 20
+    assert FORMAT.open_target(schema, None, WriteOptions()).sink_bytes(1) < 64 << 20

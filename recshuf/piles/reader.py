@@ -11,8 +11,8 @@ from recshuf.records.digests import Digest, digest_records
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from recshuf.piles.run_piles import RunPiles
     from recshuf.piles.slices import Origin
-    from recshuf.piles.store import PileStore
     from recshuf.records.batch import Records
 
 
@@ -27,7 +27,7 @@ class PileReader:
         Suffix of pile names in errors, for a part of another store.
     """
 
-    def __init__(self, store: PileStore, name: str = "") -> None:
+    def __init__(self, store: RunPiles, name: str = "") -> None:
         self.pile_count = store.pile_count
         self.key_range = store.key_range
         self.counts = store.digests.counts

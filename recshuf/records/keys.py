@@ -28,13 +28,17 @@ MAX_PILES = 1 << 16
 _OUTPUTS_PER_STEP = 4  # Philox counts blocks of four 64-bit outputs
 
 
-def draw_keys(seed: int, ranges: Sequence[tuple[int, int, int]]) -> NDArray[np.uint64]:
+def draw_keys(
+    seed: int, ranges: Sequence[tuple[int, int, int]], stream: tuple[int, ...] = ()
+) -> NDArray[np.uint64]:
     """Return the keys of some row ranges in turn, shape ``(n,)``.
 
     Parameters
     ----------
     ranges
         At least one: input, first row, and number of rows.
+    stream
+        First numbers of the spawn key, before that of the input. Records of different streams have independent keys.
 
     >>> whole = draw_keys(7, [(0, 0, 10)])
     >>> bool((draw_keys(7, [(0, 6, 3), (0, 1, 2)]) == whole[[6, 7, 8, 1, 2]]).all())
@@ -42,10 +46,10 @@ def draw_keys(seed: int, ranges: Sequence[tuple[int, int, int]]) -> NDArray[np.u
     """
     keys = []
     for input_index, first_row, count in ranges:
-        stream = Philox(SeedSequence(seed, spawn_key=(input_index,)))
+        outputs = Philox(SeedSequence(seed, spawn_key=(*stream, input_index)))
         steps, skipped = divmod(first_row, _OUTPUTS_PER_STEP)
-        stream.advance(steps)
-        keys.append(stream.random_raw(skipped + count)[skipped:])
+        outputs.advance(steps)
+        keys.append(outputs.random_raw(skipped + count)[skipped:])
     return keys[0] if len(keys) == 1 else np.concatenate(keys)
 
 

@@ -24,8 +24,8 @@ from recshuf.output.quarantine import Quarantine, check_path
 from recshuf.output.work_folder import PILES_PREFIX, WorkFolder
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
+from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
-from recshuf.piles.store import PileStore
 from recshuf.run.resume import Earlier, describe_job
 from recshuf.system.paths import choose_temp_dir, free_bytes, real_path
 from recshuf.system.units import format_size
@@ -54,7 +54,7 @@ class Workspace:
     """Stream of the output; None for files."""
     quarantine: Quarantine | None
     """None if bad records are errors."""
-    store: PileStore
+    store: RunPiles
 
 
 def enter_work_folder(
@@ -207,7 +207,7 @@ def open_quarantine(
     return quarantine
 
 
-def make_store(resolved: ResolvedJob, scratch: Scratch, *, keeps_sets: bool) -> PileStore:
+def make_store(resolved: ResolvedJob, scratch: Scratch, *, keeps_sets: bool) -> RunPiles:
     """Return an empty pile store; with `keeps_sets`, a later run can adopt its sets."""
     plan = resolved.plan
     set_counts: list[list[int | None]] = [[] for _ in range(plan.set_count)]
@@ -222,7 +222,7 @@ def make_store(resolved: ResolvedJob, scratch: Scratch, *, keeps_sets: bool) -> 
         plan.spill_compression,
         keeps_sets,
     )
-    return PileStore(store_plan, choose_codec(resolved.pile_schema), scratch)
+    return RunPiles(store_plan, choose_codec(resolved.pile_schema), scratch)
 
 
 def check_space(resolved: ResolvedJob, scratch: Path, output: Path | None) -> None:

@@ -135,13 +135,17 @@ class RunPiles:
                     return set_index
             return None
 
-    def adopt(self, set_index: int, name: str | None = None, *, reads_all: bool = True) -> SetDescription:
+    def adopt(
+        self, set_index: int, name: str | None = None, *, base: int = 0, reads_all: bool = True
+    ) -> SetDescription:
         """Adopt a complete pile set, and return what it says about itself; piles are no longer kept in memory.
 
         Parameters
         ----------
         name
             Name of the file. Default: that which an earlier run gave to its set of this number.
+        base
+            What to add to the numbers of its sources.
         reads_all
             Whether every slice is verified now, not only when it is loaded.
 
@@ -150,7 +154,8 @@ class RunPiles:
         PileError
             When the set is missing or damaged.
         """
-        footer = self.spilled.adopt(set_index, name or name_set(set_index), reads_all=reads_all)
+        name = name or name_set(self._plan.set_prefix, set_index)
+        footer = self.spilled.adopt(set_index, name, base, reads_all=reads_all)
         with self._lock:
             self.resident.keep_first(0)
             self.digests.add(set_index, footer.digests)

@@ -45,6 +45,8 @@ class SpilledPiles:
         self._codec = codec
         self._scratch = scratch
         self._sets: dict[int, PileSet] = {}
+        self._bases: dict[int, int] = {}
+        """What to add to the numbers of sources of adopted sets."""
         self._lock = threading.Lock()
 
     def __contains__(self, set_index: int) -> bool:
@@ -68,7 +70,7 @@ class SpilledPiles:
         """Return a set, created if needed; `sample` is a first batch of its records."""
         with self._lock:
             if set_index not in self._sets:
-                name = name_set(set_index) if self._plan.keeps_sets else None
+                name = name_set(self._plan.set_prefix, set_index) if self._plan.keeps_sets else None
                 capacities = self._plan_regions(set_index, sample)
                 self._sets[set_index] = PileSet.create(
                     self._scratch, capacities, self._plan.compression, name
@@ -95,7 +97,7 @@ class SpilledPiles:
         if self._plan.syncs_sets:
             pile_set.sync()
 
-    def adopt(self, set_index: int, name: str, *, reads_all: bool) -> Footer:
+    def adopt(self, set_index: int, name: str, base: int, *, reads_all: bool) -> Footer:
         """Open a complete set, and return its footer.
 
         Raises
@@ -109,18 +111,20 @@ class SpilledPiles:
             raise PileError(f"{name}: holds other columns or piles than this run")
         with self._lock:
             self._sets[set_index] = pile_set
+            self._bases[set_index] = base
         return footer
 
     def region_bytes(self, region: int) -> int:
         """Return the bytes of a region's slices in all sets, before compression."""
         return sum(pile_set.region_bytes(region) for pile_set in self._sets.values())
 
-    def read(self, regions: range) -> Iterator[tuple[int, Slice]]:
-        """Yield the slices of some regions, each with the number of its set."""
+    def read(self, regions: range) -> Iterator[tuple[int, int, Slice]]:
+        """Yield the slices of some regions, each with the number of its set and what to add to those of its sources."""
         for set_index, pile_set in self._sets.items():
+            base = self._bases.get(set_index, 0)
             for region in regions:
                 for piece in pile_set.read(region):
-                    yield set_index, piece
+                    yield set_index, base, piece
 
     def close(self) -> None:
         """Close the files. Idempotent."""
@@ -129,6 +133,6 @@ class SpilledPiles:
         self._sets.clear()
 
 
-def name_set(set_index: int) -> str:
+def name_set(prefix: str, set_index: int) -> str:
     """Return the file name of a kept pile set."""
-    return f"set-{set_index:05d}.piles"
+    return f"{prefix}-{set_index:05d}.piles"

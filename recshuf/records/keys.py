@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import xxhash
 
 # NumPy imports `np.random` on first access, which is not thread-safe.
 from numpy.random import Philox, SeedSequence
@@ -51,6 +52,16 @@ def draw_keys(
         outputs.advance(steps)
         keys.append(outputs.random_raw(skipped + count)[skipped:])
     return keys[0] if len(keys) == 1 else np.concatenate(keys)
+
+
+def stream_of(name: str) -> tuple[int, ...]:
+    """Return the first numbers of the spawn keys of a named stream: the xxh3 of the name, 128 bits, lowest word first.
+
+    >>> len(stream_of("worker-07"))
+    4
+    """
+    digest = xxhash.xxh3_128_intdigest(name.encode("utf-8", "surrogateescape"))
+    return tuple(digest >> shift & 0xFFFFFFFF for shift in (0, 32, 64, 96))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from recshuf.interfaces import Decoder
 from recshuf.job.pile_sizing import SPILLED_PILE_BYTES, count_piles
 from recshuf.job.plan import Costs, Cut, sum_known
 from recshuf.job.planner import make_plan
-from recshuf.job.report import FileReport
+from recshuf.job.report import FileReport, ScatterReport
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
@@ -43,26 +43,6 @@ if TYPE_CHECKING:
 
 SCATTER_NAME = "scatter"
 """Name of the sets of the first scatter, whose keys are those of an ordinary run."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScatterReport:
-    """Figures of a finished scatter."""
-
-    path: str
-    store: str
-    """Identifier of the store."""
-    snapshot: int
-    """Number of the snapshot that holds the records."""
-    seed: int
-    records: int
-    byte_count: int
-    """Bytes of the records."""
-    pile_count: int
-    set_count: int
-    """Pile sets written."""
-    seconds: float
-    inputs: tuple[FileReport, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,8 @@ class Job:
     """File for lines that do not parse; None if they are errors."""
     read: ReadOptions
     write: WriteOptions
+    reads_store: bool = False
+    """Whether the only input is a pile store."""
 
     def __post_init__(self) -> None:
         _check("--seed", self.options["seed"], 0, MAX_SEED)

@@ -117,7 +117,7 @@ def test_a_slice_that_is_not_written_is_found(tmp_path: Path, name: str, monkeyp
         return whole(self, piles, slices, counts, origin)
 
     monkeypatch.setattr(PileSet, "write", write_less)
-    run_and_fail(tmp_path, name, r"scatter: region \d of pile set \d: 0 records spilled, \d+ given")
+    run_and_fail(tmp_path, name, r"set-\d+\.piles: region \d: 0 records spilled, \d+ given")
 
 
 @pytest.mark.parametrize("name", FORMATS)

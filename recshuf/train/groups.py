@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Regions(Protocol):
     """The records of K sets in M piles."""
 
-    names: Sequence[str]
+    names: tuple[str, ...]
     """Names of the sets."""
     counts: NDArray[np.int64]
     """Number of records in each region, shape ``(K, M)``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
@@ -16,6 +17,7 @@ from recshuf.train.prefetch import compute_ahead
 from recshuf.train.schedule import Schedule, Sharding
 from recshuf.train.selection import Selection
 from recshuf.train.state import LoaderState
+from recshuf.train.stores import open_piles, restore_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -105,14 +107,18 @@ class PileLoader:
         prefetch: int = 1,
         output: str = "numpy",
     ) -> None:
-        self._piles = piles = store.piles() if hasattr(store, "piles") else store
         check_number("mix", mix, MAX_PILES, least=1)
         check_number("prefetch", prefetch, _MOST_AHEAD)
         self._sharding = Sharding(batch_size, rank, world_size, lanes, drop_last)
+        self._piles, is_mine = open_piles(store)
+        if is_mine:
+            self._close_at_the_end()
+        piles = self._piles
         self._order = EpochOrder(piles.seed if seed is None else seed, epoch, reshuffle, piles.seed)
         self._mix, self._prefetch, self._output = mix, prefetch, output
         choose_block(output)
-        self._selection = Selection(piles, columns)
+        self._columns = columns
+        self._selection = Selection(restore_decoder(piles), columns)
         self._position = _Position(epoch, 0)
         self._next_step = 0
         self._opened: _Epoch | None = None
@@ -174,6 +180,18 @@ class PileLoader:
             When the state is of another store, or of other batches; names the field and both values.
         """
         self.seek(*self._describe().find_position(state))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_selection", "_opened")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._selection = Selection(restore_decoder(self._piles), self._columns)
+        self._opened = None
+        self._close_at_the_end()
+
+    def _close_at_the_end(self) -> None:
+        weakref.finalize(self, self._piles.close)
 
     def _describe(self) -> LoaderState:
         return LoaderState(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from recshuf.interfaces import Decoder
 from recshuf.records.batch import Records, take_rows
 from recshuf.records.keys import draw_keys, find_piles
 from recshuf.records.provenance import FILE_SHIFT, add_provenance
@@ -66,6 +66,9 @@ class FakePiles:
     def sources(self) -> tuple[str, ...]:
         return tuple(f"source-{index}" for index in range(sum(map(len, self.sets.values()))))
 
+    info = SimpleNamespace(origin=None)
+    """Records are tables."""
+
     @property
     def schema(self) -> pa.Schema:
         return self.make(0, 0).schema
@@ -88,9 +91,6 @@ class FakePiles:
             batches.append(take_rows(records.batch, rows))
         return Records(np.concatenate(keys), pa.concat_batches(batches))
 
-    def table_decoder(self, columns: Sequence[str] | None) -> Decoder:
-        return _Projection(self.schema, columns)
-
     def close(self) -> None: ...
 
     def records(self) -> list[Record]:
@@ -104,23 +104,3 @@ class FakePiles:
             columns = (records.keys, sources, rows, [name] * len(records), piles)
             found += map(Record, *(np.asarray(column).tolist() for column in columns))
         return found
-
-
-class _Projection(Decoder):
-    """Keeps some columns."""
-
-    def __init__(self, schema: pa.Schema, columns: Sequence[str] | None) -> None:
-        self._names = list(schema.names if columns is None else columns)
-        self._schema = pa.schema([schema.field(name) for name in self._names])
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
-    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None: ...
-
-    def finish(self) -> pa.Schema:
-        return self._schema
-
-    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return batch.select(self._names)

@@ -12,6 +12,7 @@ __all__ = [
     "GatherOptions",
     "Options",
     "OrderOptions",
+    "PileLoader",
     "Plan",
     "Progress",
     "ScatterOptions",
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
     from recshuf.job.report import ScatterReport, ShuffleReport
+    from recshuf.train.loader import PileLoader
 
 _HOMES = {
     "CheckOptions": "recshuf.job.options",
@@ -59,6 +61,7 @@ _HOMES = {
     "scatter": "recshuf.api",
     "Options": "recshuf.job.options",
     "OrderOptions": "recshuf.job.options",
+    "PileLoader": "recshuf.train.loader",
     "Plan": "recshuf.job.plan",
     "Progress": "recshuf.job.progress",
     "shuffle": "recshuf.api",

@@ -23,7 +23,7 @@ class Cutter:
     Parameters
     ----------
     blocks
-        A block for each group; one for several of the same group in a row.
+        A block for each group. A group that comes twice has two, since trainers may have changed the first.
     make_block
         Makes the block of the records of one batch.
     """
@@ -31,7 +31,6 @@ class Cutter:
     def __init__(self, blocks: Iterator[Block], make_block: Callable[[pa.RecordBatch], Block]) -> None:
         self._blocks = blocks
         self._make_block = make_block
-        self._latest: tuple[int, Block] | None = None
         self._process = os.getpid()
 
     def cut(self, phase: Phase, first_step: int) -> Iterator[Any]:
@@ -43,17 +42,14 @@ class Cutter:
                 for piece in pieces:
                     if piece.is_next:
                         held.pop(track, None)  # to be freed before the next one is there
-                        held[track] = self._take(piece.group)
+                        held[track] = self._take()
                     parts.append((held[track], piece))
             yield self._join(parts)
 
-    def _take(self, group: int) -> Block:
-        if self._latest is None or self._latest[0] != group:
-            if os.getpid() != self._process:
-                raise UsageError("this iterator belongs to another process: call iter(loader) in this one")
-            self._latest = None
-            self._latest = group, next(self._blocks)
-        return self._latest[1]
+    def _take(self) -> Block:
+        if os.getpid() != self._process:
+            raise UsageError("this iterator belongs to another process: call iter(loader) in this one")
+        return next(self._blocks)
 
     def _join(self, parts: Sequence[tuple[Block, Piece]]) -> Any:
         """Return one batch of all parts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recshuf.records.keys import MAX_PILES
@@ -229,7 +229,7 @@ class PileLoader:
         def load(group: int) -> Block:
             return make_block(epoch.groups.load(group, self._selection.make_table))
 
-        with closing(compute_ahead(load, (group for group, _ in groupby(wanted)), self._prefetch)) as blocks:
+        with closing(compute_ahead(load, wanted, self._prefetch)) as blocks:
             cutter = Cutter(blocks, make_block)
             for phase, step in phases:
                 yield from cutter.cut(phase, step)

@@ -291,6 +291,16 @@ def test_an_error_of_a_reader_reaches_the_consumer_in_its_place(prefetch: int) -
     assert not live_threads()
 
 
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_what_a_trainer_does_to_a_batch_stays_in_it(lanes: int) -> None:
+    """Also where the last batch is padded with records that came before."""
+    store = FakePiles({"a": [63]}, 6)
+    for batch in PileLoader(store, 4, columns=["id", "_id"], lanes=lanes, drop_last=False):
+        assert batch["id"].tolist() == batch["_id"][:, 1].tolist()
+        batch["id"] += 1000
+        batch["_id"] -= 1
+
+
 def test_records_are_those_of_the_batches() -> None:
     loader = PileLoader(small_store(), 8, columns=["id", "_id"], drop_last=False)
     expected = []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar, Unpack, cast
 # Return types are named by the package, which imports them when they are asked for; some import pyarrow.
 import recshuf  # noqa: TC001
 from recshuf.errors import RecshufError, UsageError
-from recshuf.job.job import list_paths, make_job, parse_path, split_names
+from recshuf.job.job import Epoch, list_paths, make_job, parse_path, split_names
 from recshuf.job.options import (
     CheckOptions,
     GatherOptions,
@@ -25,6 +25,7 @@ from recshuf.job.options import (
     to_keywords,
 )
 from recshuf.job.progress import Progress, SilentProgress
+from recshuf.records.keys import MAX_PILES
 from recshuf.system.memory import choose_allocators
 
 if TYPE_CHECKING:
@@ -131,10 +132,13 @@ def gather(
     store: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
+    epoch: int = 0,
+    reshuffle: str = "rotate",
+    mix: int = 1,
     progress: Progress | bool | None = None,
     **options: Unpack[GatherOptions],
 ) -> recshuf.ShuffleReport:
-    """Write the records of a pile store in random order: the bytes that `shuffle` writes from its inputs.
+    """Write the records of a pile store in random order, by default the bytes that `shuffle` writes from its inputs.
 
     Parameters
     ----------
@@ -142,6 +146,8 @@ def gather(
         Folder that `scatter` made.
     output
         As for `shuffle`.
+    epoch, reshuffle, mix
+        The order: that of a `PileLoader` with the same arguments. Default: that of `shuffle` with the store's seed.
     progress
         As for `shuffle`.
     **options
@@ -162,12 +168,14 @@ def gather(
         As `shuffle` does.
     """
     refuse_unknown(options, GatherOptions)
+    if mix not in range(1, MAX_PILES + 1):
+        raise UsageError(f"mix={mix!r}: give an integer from 1 to {MAX_PILES:,}")
     job = make_job(parse_path("store", store), output, cast("Options", options))
     choose_allocators(job.memory_bytes)
     from recshuf.run.pipeline import run_job
 
     with _listen(progress) as listener:
-        return run_job(replace(job, reads_store=True), listener)
+        return run_job(replace(job, epoch=Epoch(epoch, reshuffle, mix)), listener)
 
 
 def plan(

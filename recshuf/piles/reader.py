@@ -9,6 +9,7 @@ import numpy as np
 from recshuf.errors import CheckError
 from recshuf.records.batch import concat_records
 from recshuf.records.digests import Digest, digest_records
+from recshuf.records.keys import sort_by_key
 from recshuf.records.provenance import shift_sources
 
 if TYPE_CHECKING:
@@ -90,6 +91,17 @@ class PileReader:
         return (
             records if records is None or self._column_count is None else records.select(self._column_count)
         )
+
+    def load_ordered(self, piles: range) -> Records | None:
+        """Return the records of consecutive runs sorted by key; None if there are none.
+
+        Raises
+        ------
+        CheckError, PileError
+            As `load` does.
+        """
+        records = self.load(piles)
+        return None if records is None else records.take(sort_by_key(records.keys))
 
     def split(self, piles: range, part_count: int) -> PileReader:
         """Return a reader of a new store that holds the records of a run in `part_count` finer piles.

@@ -133,12 +133,16 @@ class StoredPiles:
             found = sorted(self._sets[set_index].read(pile), key=attrgetter("origin"))
             pieces += [(self._bases[set_index], piece) for piece in found]
         records = unpack_slices(self._codec, pieces) if pieces else None
-        given = sum_digests(self._footers[k].digests.sum([j]) for k, j in regions)
+        given = self.digest(regions)
         if given != (Digest() if records is None else digest_records(records)):
             raise PileError(
                 f"{self.path}: does not hold the records that were written; its files have changed"
             )
         return records
+
+    def digest(self, regions: Sequence[tuple[int, int]]) -> Digest:
+        """Return the digest of the records that were written to some regions."""
+        return sum_digests(self._footers[k].digests.sum([j]) for k, j in regions)
 
     def close(self) -> None:
         """Close the files, and give back the lease of the snapshot. Idempotent."""

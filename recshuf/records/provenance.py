@@ -52,6 +52,11 @@ def add_provenance(batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> pa.Reco
     return pa.RecordBatch.from_arrays([*batch.columns, column], schema=extend_schema(batch.schema))
 
 
+def find_origins(batch: pa.RecordBatch) -> NDArray[np.uint64]:
+    """Return the provenance of native records, which is their last column, as one number each."""
+    return view_bytes(batch.column(batch.num_columns - 1)).view(np.uint64)
+
+
 def shift_sources(records: Records, added: NDArray[np.int64]) -> Records:
     """Return records with numbers added to the inputs in their provenance, the last column of the batch.
 
@@ -61,7 +66,7 @@ def shift_sources(records: Records, added: NDArray[np.int64]) -> Records:
         What to add for each record, shape ``(n,)``.
     """
     batch = records.batch
-    numbers = view_bytes(batch.column(batch.num_columns - 1)).view(np.uint64)
+    numbers = find_origins(batch)
     shifted = numbers + (added.astype(np.uint64) << FILE_SHIFT)
     column = pa.Array.from_buffers(PROVENANCE.type, batch.num_rows, [None, pa.py_buffer(shifted)])
     return Records(records.keys, batch.set_column(batch.num_columns - 1, PROVENANCE, column))

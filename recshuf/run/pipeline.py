@@ -13,6 +13,8 @@ from recshuf.errors import CheckError, ConversionError, SchemaMismatch, UsageErr
 from recshuf.job.plan import shard_bounds, sum_known
 from recshuf.job.report import FileReport, PassReport
 from recshuf.output.commit import commit
+from recshuf.piles.epoch_reader import EpochReader
+from recshuf.piles.epochs import EpochOrder
 from recshuf.piles.reader import PileReader
 from recshuf.piles.stored import StoredPiles
 from recshuf.run.gather import Gather, GatherTask
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from recshuf.job.report import ShuffleReport
     from recshuf.output.destination import Destination
     from recshuf.records.input_counts import InputCounts
+    from recshuf.run.gather import OrderedReader
     from recshuf.run.resolve import ResolvedJob
     from recshuf.run.workspace import Workspace
 
@@ -67,7 +70,7 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         destination = find_destination(job)
         work = enter_work_folder(job, destination, progress, cleanup)
         earlier = Earlier.of(work.journal.entries) if work else None
-        if job.reads_store:
+        if job.epoch is not None:
             resolved = _resolve_stored(job, destination, progress, cleanup)
         else:
             resolved = resolve_job(job, destination, progress, earlier.piles if earlier else None)
@@ -171,8 +174,7 @@ def _write_shards(
     task = GatherTask(resolved.plan, bounds, finished)
     try:
         with open_shards(resolved, workspace, target) as shards:
-            reader = PileReader(workspace.store, column_count=_count_columns(resolved))
-            Gather(task, reader, shards, resolved.decoder, progress).run()
+            Gather(task, _open_reader(resolved, workspace), shards, resolved.decoder, progress).run()
     except BrokenPipeError:
         raise  # the reader has closed the pipe, which is no failure
     except OSError as error:
@@ -181,11 +183,18 @@ def _write_shards(
         raise write_error(error, name, folder, needed) from error
 
 
-def _count_columns(resolved: ResolvedJob) -> int | None:
-    """Return how many of the first columns of piles go on to the shards; None for all."""
-    if resolved.inputs.stored is None or resolved.job.options["provenance"]:
-        return None
-    return len(resolved.inputs.source.schema)
+def _open_reader(resolved: ResolvedJob, workspace: Workspace) -> OrderedReader:
+    """Return the reader of the records, in the order of the output."""
+    stored, epoch = resolved.inputs.stored, resolved.job.epoch
+    if stored is None or epoch is None:
+        return PileReader(workspace.store)
+    column_count = None if resolved.job.options["provenance"] else len(resolved.inputs.source.schema)
+    order = EpochOrder(stored.seed, epoch.number, epoch.reshuffle, stored.seed)
+    if order.is_stored:
+        return PileReader(workspace.store, column_count=column_count)
+    if order.needs_keys:
+        raise UsageError("--reshuffle exact: gather cannot write it; scatter the inputs with another seed")
+    return EpochReader(stored, order, epoch.mix, column_count)
 
 
 def _verify(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> PassReport:

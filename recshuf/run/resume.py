@@ -151,6 +151,8 @@ def describe_job(resolved: ResolvedJob, seed: int, piles: Path | None) -> Entry:
         "--shard-bytes": cut.shard_bytes,
         "--head-count": job.options["head_count"],
     } | {flag_of(name): option.identity(job) for name, option in OPTIONS.items() if option.identity}
+    if job.epoch is not None:
+        options |= {"--epoch": job.epoch.number, "--reshuffle": job.epoch.reshuffle, "--mix": job.epoch.mix}
     names = {*_LIBRARIES[resolved.inputs.format], *_LIBRARIES[resolved.output.format]}
     return {
         "recshuf": __version__,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from recshuf.records.arrow_views import view_bytes
-from recshuf.records.provenance import FILE_SHIFT
+from recshuf.records.provenance import FILE_SHIFT, find_origins
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,11 +18,6 @@ ID_TYPE = pa.struct(
     [pa.field("source", pa.int32(), nullable=False), pa.field("row", pa.int64(), nullable=False)]
 )
 """Number of the source in the store's list of sources, and number of the row there, from 0."""
-
-
-def find_origins(batch: pa.RecordBatch) -> NDArray[np.uint64]:
-    """Return the provenance of native records, which is their last column, as one number each."""
-    return view_bytes(batch.column(batch.num_columns - 1)).view(np.uint64)
 
 
 def make_ids(batch: pa.RecordBatch) -> pa.StructArray:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from recshuf.piles.epochs import EpochOrder, check_number
+from recshuf.piles.groups import Groups
+from recshuf.records.batch import take_rows
 from recshuf.records.keys import MAX_PILES
 from recshuf.train.columns import choose_block, iterate_rows
 from recshuf.train.cutting import Cutter
-from recshuf.train.epochs import EpochOrder, check_number
-from recshuf.train.groups import Groups
 from recshuf.train.prefetch import compute_ahead
 from recshuf.train.schedule import Schedule, Sharding
 from recshuf.train.selection import Selection
@@ -227,7 +228,8 @@ class PileLoader:
         make_block = choose_block(self._output)
 
         def load(group: int) -> Block:
-            return make_block(epoch.groups.load(group, self._selection.make_table))
+            records, index = epoch.groups.load(group)
+            return make_block(take_rows(self._selection.make_table(records.batch), index))
 
         with closing(compute_ahead(load, wanted, self._prefetch)) as blocks:
             cutter = Cutter(blocks, make_block)

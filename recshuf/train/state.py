@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
+from recshuf.piles.epochs import MAX_EPOCH, check_number
 from recshuf.records.keys import ORDER_VERSION
-from recshuf.train.epochs import MAX_EPOCH, check_number
 from recshuf.train.schedule import MOST_STEPS
 
 if TYPE_CHECKING:

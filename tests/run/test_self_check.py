@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recshuf
-import recshuf.run.gather as gather
+import recshuf.piles.reader as reader
 import recshuf.run.resolve as resolve
 import recshuf.run.scatter as scatter
 from recshuf.errors import CheckError
@@ -164,14 +164,14 @@ def test_records_that_get_lost_in_memory_are_found(
 def test_what_ordering_gets_wrong_is_found(
     tmp_path: Path, place: str, name: str, workers: int, monkeypatch: pytest.MonkeyPatch
 ):
-    whole = gather.sort_by_key
+    whole = reader.sort_by_key
 
     def sort_wrong(keys: Any) -> Any:
         index = whole(keys)
         index[0] = index[-1]
         return index
 
-    monkeypatch.setattr(gather, "sort_by_key", sort_wrong)
+    monkeypatch.setattr(reader, "sort_by_key", sort_wrong)
     run_and_fail(tmp_path, name, r"gather: all shards: ", workers=workers)
 
 

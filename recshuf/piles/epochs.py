@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import xxhash
 
 # NumPy imports `np.random` on first access, which is not thread-safe.
 from numpy.random import Philox, SeedSequence
 
 from recshuf.errors import UsageError
-from recshuf.records.keys import MAX_SEED, sort_by_key
+from recshuf.records.keys import MAX_SEED, sort_by_key, stream_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +34,6 @@ RESHUFFLES = ("rotate", "piles", "exact", "none")
 MAX_EPOCH = 2**32 - 1
 
 _SLOTS_OF_SET, _RECORDS_OF_GROUP, _SLOTS, _RECORDS_OF_REGION = 1, 2, 3, 4
-_WORD_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ class EpochOrder:
             return np.broadcast_to(self._permute(pile_count, _SLOTS, self.epoch), shape)
         slots = np.empty(shape, np.intp)
         for index, name in enumerate(set_names):
-            slots[index] = self._permute(pile_count, _SLOTS_OF_SET, self.epoch, *hash_name(name))
+            slots[index] = self._permute(pile_count, _SLOTS_OF_SET, self.epoch, *stream_of(name))
         return slots
 
     def sort_group(
@@ -104,7 +102,7 @@ class EpochOrder:
 
     def draw_keys(self, set_name: str, pile: int, count: int) -> NDArray[np.uint64]:
         """Return the new keys of the records of a region, by source and row, if `needs_keys`."""
-        return self._draw(count, _RECORDS_OF_REGION, self.epoch, *hash_name(set_name), pile)
+        return self._draw(count, _RECORDS_OF_REGION, self.epoch, *stream_of(set_name), pile)
 
     def _permute(self, count: int, *stream: int) -> NDArray[np.intp]:
         return sort_by_key(self._draw(count, *stream))
@@ -112,12 +110,6 @@ class EpochOrder:
     def _draw(self, count: int, *stream: int) -> NDArray[np.uint64]:
         drawn: NDArray[np.uint64] = Philox(SeedSequence(self.seed, spawn_key=stream)).random_raw(count)
         return drawn
-
-
-def hash_name(name: str) -> tuple[int, ...]:
-    """Return the 128-bit xxh3 of a name as four 32-bit words, lowest first."""
-    number = xxhash.xxh3_128_intdigest(name.encode("utf-8", "surrogateescape"))
-    return tuple(number >> shift & (1 << _WORD_BITS) - 1 for shift in range(0, 4 * _WORD_BITS, _WORD_BITS))
 
 
 def check_number(name: str, value: object, most: int, least: int = 0) -> None:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
-from recshuf.records.keys import MAX_SEED
-from recshuf.train.epochs import MAX_EPOCH, RESHUFFLES, EpochOrder, hash_name
+from recshuf.piles.epochs import MAX_EPOCH, RESHUFFLES, EpochOrder
+from recshuf.records.keys import MAX_SEED, stream_of
 from tests.support import epoch_oracle as oracle
 from tests.support.epoch_oracle import Rules
 from tests.support.order_statistics import permutation_chi_square
@@ -54,7 +54,7 @@ def test_golden_epochs() -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_words_of_a_name_are_its_hash(name: str) -> None:
-    assert list(hash_name(name)) == oracle.words(name)
+    assert list(stream_of(name)) == oracle.words(name)
 
 
 @given(SEEDS, EPOCHS, st.sampled_from(RESHUFFLES), st.integers(1, 40))

@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from recshuf.records.batch import take_rows
-from recshuf.train.ids import find_origins
+from recshuf.records.provenance import find_origins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
+    from recshuf.piles.epochs import EpochOrder
     from recshuf.records.batch import Records
-    from recshuf.train.epochs import EpochOrder
 
 
 class Regions(Protocol):
@@ -51,21 +49,14 @@ class Groups:
         self.sizes: NDArray[np.int64] = np.add.reduceat(counts, np.arange(0, pile_count, mix))
         """Number of records of each group, shape ``(G,)``."""
 
-    def load(self, group: int, make_table: Callable[[pa.RecordBatch], pa.RecordBatch]) -> pa.RecordBatch:
-        """Return the records of a group that is not empty, in the order of the epoch.
-
-        Parameters
-        ----------
-        make_table
-            Gives the wanted columns of native records with their provenance.
-        """
-        records = self._regions.load(self._find_regions(group))
+    def load(self, group: int) -> tuple[Records, NDArray[np.intp]]:
+        """Return the records of a group that is not empty, and the index array that puts them in the order of the epoch."""
+        records = self._regions.load(self.find_regions(group))
         if records is None:
             raise RuntimeError(f"group {group} is empty")
-        index = self._order.sort_group(group, records.keys, find_origins(records.batch))
-        return take_rows(make_table(records.batch), index)
+        return records, self._order.sort_group(group, records.keys, find_origins(records.batch))
 
-    def _find_regions(self, group: int) -> list[tuple[int, int]]:
+    def find_regions(self, group: int) -> list[tuple[int, int]]:
         """Return the regions of a group that have records, by set and pile."""
         piles = np.sort(self._slots[:, group * self._mix : (group + 1) * self._mix], axis=1)
         sets, columns = np.nonzero(np.take_along_axis(self._regions.counts, piles, axis=1))

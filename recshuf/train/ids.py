@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from recshuf.records.arrow_views import view_bytes
 from recshuf.records.provenance import FILE_SHIFT, find_origins
 
 if TYPE_CHECKING:

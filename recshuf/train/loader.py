@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,14 +16,18 @@ from recshuf.records.keys import MAX_PILES
 from recshuf.train.columns import choose_block, iterate_rows
 from recshuf.train.cutting import Cutter
 from recshuf.train.prefetch import compute_ahead
+from recshuf.train.rekeyed import RekeyedPiles
 from recshuf.train.schedule import Schedule, Sharding
 from recshuf.train.selection import Selection
 from recshuf.train.state import LoaderState
 from recshuf.train.stores import open_piles, restore_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
+    import pyarrow as pa
+
+    from recshuf.piles.groups import Regions
     from recshuf.train.columns import Block
 
 _MOST_AHEAD = 1 << 16
@@ -39,7 +44,7 @@ class _Position:
 
 class _Epoch(NamedTuple):
     order: EpochOrder
-    groups: Groups
+    regions: Regions
     schedule: Schedule
 
 
@@ -67,8 +72,8 @@ class PileLoader:
         Number of the first epoch.
     reshuffle
         How later epochs differ. ``"rotate"`` puts other piles of the sets together and draws new orders, ``"piles"`` keeps
-        the records of piles together, ``"exact"`` draws everything anew, and writes all records to a temporary folder first,
-        ``"none"`` repeats epoch 0.
+        the records of piles together, ``"exact"`` draws everything anew, ``"none"`` repeats epoch 0. Each iteration of
+        ``"exact"`` reads all records first, and writes them to the temporary folder, which TMPDIR names.
     rank, world_size
         Number of this rank, from 0, and of all.
     lanes
@@ -211,8 +216,9 @@ class PileLoader:
     def _open(self, order: EpochOrder) -> _Epoch:
         """Return an epoch, kept until another one is opened."""
         if self._opened is None or self._opened.order != order:
-            groups = Groups(self._piles, order, self._mix)
-            self._opened = _Epoch(order, groups, Schedule(groups.sizes, self._sharding))
+            regions: Regions = RekeyedPiles(self._piles, order) if order.needs_keys else self._piles
+            sizes = Groups(regions, order, self._mix).sizes
+            self._opened = _Epoch(order, regions, Schedule(sizes, self._sharding))
         return self._opened
 
     def _start(self) -> tuple[Generator[Any], _Position]:
@@ -226,15 +232,19 @@ class PileLoader:
         phases = epoch.schedule.starting_at(first_step)
         wanted = chain.from_iterable(phase.find_groups(step) for phase, step in phases)
         make_block = choose_block(self._output)
-
-        def load(group: int) -> Block:
-            records, index = epoch.groups.load(group)
-            return make_block(take_rows(self._selection.make_table(records.batch), index))
-
-        with closing(compute_ahead(load, wanted, self._prefetch)) as blocks:
+        with ExitStack() as stack:
+            regions = epoch.regions
+            if isinstance(regions, RekeyedPiles) and phases:
+                regions = stack.enter_context(regions.fill())
+            load = partial(self._load, Groups(regions, epoch.order, self._mix), make_block)
+            blocks = stack.enter_context(closing(compute_ahead(load, wanted, self._prefetch)))
             cutter = Cutter(blocks, make_block)
             for phase, step in phases:
                 yield from cutter.cut(phase, step)
+
+    def _load(self, groups: Groups, make_block: Callable[[pa.RecordBatch], Block], group: int) -> Block:
+        records, index = groups.load(group)
+        return make_block(take_rows(self._selection.make_table(records.batch), index))
 
 
 def _count(batches: Generator[Any], position: _Position) -> Iterator[Any]:

@@ -39,7 +39,7 @@ def settings_of_order(draw: st.DrawFn) -> dict[str, Any]:
     return {
         "seed": draw(st.sampled_from([7, 8])),
         "epoch": draw(st.integers(0, 3)),
-        "reshuffle": draw(st.sampled_from(["rotate", "piles", "none"])),
+        "reshuffle": draw(st.sampled_from(["rotate", "piles", "none", "exact"])),
         "mix": draw(st.integers(1, 4)),
     }
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from recshuf.errors import CheckError, PileError
 from recshuf.piles.footer import TRAILER_BYTES, Footer, SetDescription, find_footer, parse_footer
-from recshuf.piles.regions import RegionSpace
+from recshuf.piles.regions import RegionSpace, WrittenRegions
 from recshuf.piles.slices import PREFIX_BYTES, SliceFormat, damaged
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
 
 
 class PileSet:
-    """One file of regions. Slices are written by many threads, and read when all are written.
+    """One file of regions, whose slices are all written. Used by many threads.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class PileSet:
         scratch: Scratch,
         descriptor: int,
         path: Path,
-        regions: RegionSpace,
+        regions: WrittenRegions | RegionSpace,
         compression: str,
         sums: NDArray[np.int64],
     ) -> None:
@@ -66,28 +66,6 @@ class PileSet:
         self._regions = regions
         self._format = SliceFormat(compression)
         self._counts, self._byte_counts = sums
-        self._lock = threading.Lock()
-        self._turn = threading.Lock()
-        """Held while short slices are written, because concurrent short calls compete for the interpreter lock."""
-
-    @classmethod
-    def create(
-        cls, scratch: Scratch, capacities: NDArray[np.int64], compression: str, name: str | None = None
-    ) -> PileSet:
-        """Create a set with `capacities` bytes reserved for the regions.
-
-        Parameters
-        ----------
-        name
-            File name, if a later run may adopt the set.
-
-        Raises
-        ------
-        OutputError
-            When the file cannot be created.
-        """
-        sums = np.zeros((2, len(capacities)), np.int64)
-        return cls(scratch, *scratch.create(name), RegionSpace(capacities), compression, sums)
 
     @classmethod
     def open(cls, scratch: Scratch, name: str, *, reads_all: bool) -> tuple[PileSet, Footer]:
@@ -109,7 +87,7 @@ class PileSet:
             raise PileError(f"{name}: cannot be opened: {error.strerror}") from error
         try:
             footer = read_footer(descriptor, path)
-            regions = RegionSpace.restore(footer.sums.shape[1], footer.parts)
+            regions = WrittenRegions(footer.sums.shape[1], footer.parts)
             found = cls(scratch, descriptor, path, regions, footer.compression, footer.sums)
             if reads_all:
                 found.check()
@@ -130,6 +108,65 @@ class PileSet:
             if sum(piece.record_count for piece in self.read(region)) != count:
                 raise damaged(self._path, region)
 
+    def region_bytes(self, region: int) -> int:
+        """Return the bytes of a region's slices before compression."""
+        return int(self._byte_counts[region])
+
+    def read(self, region: int) -> Iterator[Slice]:
+        """Yield the slices of a region, in no particular order.
+
+        Raises
+        ------
+        PileError
+            When a slice is damaged.
+        """
+        for start, used in self._regions.parts(region):
+            content = _read_fully(self._descriptor, start, used, self._path)
+            yield from self._format.parse(content, self._path, region)
+
+    def close(self) -> None:
+        """Close the file; an unnamed file is then deleted. Idempotent."""
+        self._scratch.release(self._descriptor)
+
+
+class GrowingPileSet(PileSet):
+    """A pile set to which many threads write slices; it is read when all are written.
+
+    Parameters
+    ----------
+    space
+        Allocates the file to its regions.
+    """
+
+    def __init__(
+        self, scratch: Scratch, descriptor: int, path: Path, space: RegionSpace, compression: str
+    ) -> None:
+        super().__init__(
+            scratch, descriptor, path, space, compression, np.zeros((2, space.region_count), np.int64)
+        )
+        self._space = space
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()
+        """Held while short slices are written, because concurrent short calls compete for the interpreter lock."""
+
+    @classmethod
+    def create(
+        cls, scratch: Scratch, capacities: NDArray[np.int64], compression: str, name: str | None = None
+    ) -> GrowingPileSet:
+        """Create a set with `capacities` bytes reserved for the regions.
+
+        Parameters
+        ----------
+        name
+            File name, if a later run may adopt the set.
+
+        Raises
+        ------
+        OutputError
+            When the file cannot be created.
+        """
+        return cls(scratch, *scratch.create(name), RegionSpace(capacities), compression)
+
     def write(
         self, regions: list[int], slices: list[list[memoryview]], counts: list[int], origin: Origin
     ) -> int:
@@ -148,7 +185,7 @@ class PileSet:
                     # One at a time: a whole compressed batch would exceed the memory limit.
                     framed = self._format.frame(buffers, count, origin)
                     size = sum(map(len, framed))
-                    _write_fully(self._descriptor, framed, self._regions.reserve(region, size), size)
+                    _write_fully(self._descriptor, framed, self._space.reserve(region, size), size)
                     written += size
         except OSError as error:
             raise self._scratch.explain(error) from error
@@ -190,13 +227,13 @@ class PileSet:
             schema,
             -(-len(digests.counts) // len(self._counts)),
             self._format.compression,
-            self._regions.to_array(),
+            self._space.to_array(),
             np.stack((self._counts, self._byte_counts)),
             digests,
         )
-        content = footer.pack(self._regions.end)
+        content = footer.pack(self._space.end)
         try:
-            _write_fully(self._descriptor, [content], self._regions.end, len(content))
+            _write_fully(self._descriptor, [content], self._space.end, len(content))
         except OSError as error:
             raise self._scratch.explain(error) from error
 
@@ -212,26 +249,6 @@ class PileSet:
             os.fsync(self._descriptor)
         except OSError as error:
             raise self._scratch.explain(error) from error
-
-    def region_bytes(self, region: int) -> int:
-        """Return the bytes of a region's slices before compression."""
-        return int(self._byte_counts[region])
-
-    def read(self, region: int) -> Iterator[Slice]:
-        """Yield the slices of a region, in no particular order.
-
-        Raises
-        ------
-        PileError
-            When a slice is damaged.
-        """
-        for start, used in self._regions.parts(region):
-            content = _read_fully(self._descriptor, start, used, self._path)
-            yield from self._format.parse(content, self._path, region)
-
-    def close(self) -> None:
-        """Close the file; an unnamed file is then deleted. Idempotent."""
-        self._scratch.release(self._descriptor)
 
 
 def read_footer(descriptor: int, path: Path) -> Footer:

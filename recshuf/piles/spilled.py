@@ -9,7 +9,7 @@ import numpy as np
 
 from recshuf.errors import PileError
 from recshuf.piles.layout import region_bytes
-from recshuf.piles.pile_set import PileSet
+from recshuf.piles.pile_set import GrowingPileSet, PileSet
 from recshuf.piles.regions import EXTENT_BYTES, RegionLayout
 from recshuf.piles.slices import PREFIX_BYTES
 
@@ -45,6 +45,8 @@ class SpilledPiles:
         self._codec = codec
         self._scratch = scratch
         self._sets: dict[int, PileSet] = {}
+        self._growing: dict[int, GrowingPileSet] = {}
+        """Those of `_sets` that this store made."""
         self._bases: dict[int, int] = {}
         """What to add to the numbers of sources of adopted sets."""
         self._lock = threading.Lock()
@@ -66,16 +68,16 @@ class SpilledPiles:
         with self._lock:
             self.byte_count += written
 
-    def _open_set(self, set_index: int, sample: Records) -> PileSet:
+    def _open_set(self, set_index: int, sample: Records) -> GrowingPileSet:
         """Return a set, created if needed; `sample` is a first batch of its records."""
         with self._lock:
-            if set_index not in self._sets:
+            if set_index not in self._growing:
                 name = name_set(self._plan.set_prefix, set_index) if self._plan.keeps_sets else None
                 capacities = self._plan_regions(set_index, sample)
-                self._sets[set_index] = PileSet.create(
+                self._sets[set_index] = self._growing[set_index] = GrowingPileSet.create(
                     self._scratch, capacities, self._plan.compression, name
                 )
-            return self._sets[set_index]
+            return self._growing[set_index]
 
     def _plan_regions(self, set_index: int, sample: Records) -> NDArray[np.int64]:
         """Return the capacity of each region of a set, from the sizes of the records of a first batch."""
@@ -92,7 +94,7 @@ class SpilledPiles:
     def seal(self, set_index: int, digests: Digests, wanted: range, description: SetDescription) -> None:
         """Seal a complete set; piles not `wanted` may lack records."""
         given = self.layout.sum(digests.counts)[: self.layout.find(wanted).stop]
-        pile_set = self._sets[set_index]
+        pile_set = self._growing[set_index]
         pile_set.seal(digests, given, description, self._codec.schema)
         if self._plan.syncs_sets:
             pile_set.sync()

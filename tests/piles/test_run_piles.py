@@ -16,7 +16,7 @@ from recshuf.piles import pile_set as pile_sets
 from recshuf.piles.codec import FlatCodec
 from recshuf.piles.footer import SetDescription, SetSource
 from recshuf.piles.layout import SPILL_COMPRESSIONS, StorePlan
-from recshuf.piles.pile_set import PileSet
+from recshuf.piles.pile_set import GrowingPileSet
 from recshuf.piles.reader import PileReader
 from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
@@ -250,13 +250,13 @@ def test_a_split_pile_holds_the_same_records(
 def test_a_split_region_holds_the_records_of_its_piles(
     scratch: Scratch, part_count: int, monkeypatch: pytest.MonkeyPatch
 ):
-    create, capacities = PileSet.create, []
+    create, capacities = GrowingPileSet.create, []
 
-    def create_noted(scratch: Scratch, room: np.ndarray, *options: Any) -> PileSet:
+    def create_noted(scratch: Scratch, room: np.ndarray, *options: Any) -> GrowingPileSet:
         capacities.append(room)
         return create(scratch, room, *options)
 
-    monkeypatch.setattr(PileSet, "create", create_noted)
+    monkeypatch.setattr(GrowingPileSet, "create", create_noted)
     store = make_store(scratch, pile_count=11, region_piles=4)
     fill(store, [400, 100])
     reader = PileReader(store)

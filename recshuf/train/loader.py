@@ -15,6 +15,7 @@ from recshuf.records.batch import take_rows
 from recshuf.records.keys import MAX_PILES
 from recshuf.train.columns import choose_block, iterate_rows
 from recshuf.train.cutting import Cutter
+from recshuf.train.packing import DocumentSource, PackedLoader
 from recshuf.train.prefetch import compute_ahead
 from recshuf.train.rekeyed import RekeyedPiles
 from recshuf.train.schedule import Schedule, Sharding
@@ -186,6 +187,29 @@ class PileLoader:
             When the state is of another store, or of other batches; names the field and both values.
         """
         self.seek(*self._describe().find_position(state))
+
+    def packed(self, tokens: int = 2048, *, column: str) -> PackedLoader:
+        """Return a loader of sequences of one length, cut from the documents of a column, for language models.
+
+        Documents come in the order of the epochs and are cut afterwards: a sequence may hold the end of one and the
+        beginning of the next, and no token is left out. A batch is `batch_size` sequences, as many from each lane. There
+        is no last batch: epoch follows epoch, beginning with this loader's. `drop_last` and `columns` do not matter.
+
+        Parameters
+        ----------
+        tokens
+            Length of a sequence.
+        column
+            Column of lists of numbers.
+
+        Raises
+        ------
+        UsageError
+            When the column holds none, or `reshuffle` is ``"exact"``.
+        """
+        source = DocumentSource(self._piles, self._order, self._mix, self._prefetch, owner=self)
+        start = replace(self._describe(), step=0)
+        return PackedLoader(source, self._sharding, start, self._output, tokens, column)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("_selection", "_opened")}

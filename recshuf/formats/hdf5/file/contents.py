@@ -176,10 +176,21 @@ def refuse_elsewhere(dataset: h5d.DatasetID, path: str, name: str) -> None:
         raise InputError(name, problem, place=place, remedy="make a copy of the data")
 
 
-def refuse_leftovers(contents: Contents, name: str) -> None:
-    """Raise `InputError` if a file has an object that can be neither shuffled nor copied to every shard."""
+def require_arrays(contents: Contents, name: str) -> None:
+    """Raise `InputError` if a file has no dataset that could hold records."""
+    if not contents.arrays:
+        raise InputError(name, "has no dataset with a first axis, so no records")
+
+
+def refuse_external_links(contents: Contents, name: str) -> None:
+    """Raise `InputError` if a file has links to other files."""
     if contents.external_links:
         raise _external_link_error(contents.external_links[0], name)
+
+
+def refuse_leftovers(contents: Contents, name: str) -> None:
+    """Raise `InputError` if a file has an object that can be neither shuffled nor copied to every shard."""
+    refuse_external_links(contents, name)
     if contents.nulls:
         place = f"dataset {contents.nulls[0]!r}"
         remedy = "name the datasets of the record with --datasets"

@@ -102,19 +102,31 @@ def test_of_anndata_the_observations_are_shuffled(tmp_path: Path, options: dict[
     assert seen != list(range(ROWS))
 
 
-def test_the_choice_is_said_and_noted(tmp_path: Path) -> None:
+def test_categories_as_many_as_observations_are_copied(tmp_path: Path) -> None:
     write_anndata(tmp_path / "in.h5")
+    with h5py.File(tmp_path / "in.h5", "r+") as file:
+        file["obs/name/codes"] = np.arange(ROWS)
+        file["obs/name/categories"] = np.arange(ROWS) * 2
+    shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert np.array_equal(file["obs/name/categories"], np.arange(ROWS) * 2)
+        assert np.array_equal(file["obs/name/codes"], file["X"][:, 0])
+
+
+def warnings_of(path: Path, out: Path) -> str:
     notes: list[str] = []
 
     class Listener(recshuf.Progress):
         def warn(self, message: str) -> None:
             notes.append(message)
 
-    shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5", progress=Listener())
-    assert any(
-        "shuffled are the rows of X, layers/counts, obs/_index and 2 more; copied unchanged are" in note
-        for note in notes
-    )
+    shuffle_kept(path, out, progress=Listener())
+    return "\n".join(notes)
+
+
+def test_the_choice_is_said(tmp_path: Path) -> None:
+    said = warnings_of(write_anndata(tmp_path / "in.h5"), tmp_path / "out.h5")
+    assert "shuffled are the rows of X, layers/counts, obs/_index and 2 more; copied unchanged are" in said
 
 
 def test_sparse_observations_are_refused(tmp_path: Path) -> None:
@@ -157,7 +169,9 @@ def test_a_stale_index_of_pytables_is_left_out_and_others_are_kept(tmp_path: Pat
     with h5py.File(tmp_path / "in.h5", "r+") as file:
         file["link"] = file["_i_large"]
         file["link to values"] = file["_i_large/v/sorted"]
-    shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
+    said = warnings_of(tmp_path / "in.h5", tmp_path / "out.h5")
+    assert "copied unchanged are small, _i_small/v/abounds" in said
+    assert "group '_i_large': left out, because it indexes the former order of 'large'" in said
     with tables.open_file(tmp_path / "out.h5") as file:
         assert file.root.large.nrows == 1000
         assert not file.root.large.cols.v.is_indexed

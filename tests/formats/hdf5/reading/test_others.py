@@ -91,6 +91,26 @@ def test_more_than_fits_is_refused(tmp_path: Path, value: Any) -> None:
     assert "hold more than the 1000000 bytes that fit; raise --memory, or name the datasets" in found
 
 
+def test_long_strings_count_while_they_are_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.h5", other=["long" * 10_000] * 29)
+    assert open_kept(path, memory_bytes=12 * 10**6)
+    assert "hold more than the 1000000 bytes that fit" in refusal(path, memory_bytes=8 * 10**6)
+    path = write(tmp_path / "in.h5", other=["long" * 300_000, "short"])
+    found = refusal(path, memory_bytes=8 * 10**6, datasets=("x", "y"))
+    assert "row 0 of dataset 'other': 1200000 bytes are more than the 1000000 that fit" in found
+
+
+def test_pickled_objects_elsewhere_are_copied(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.h5", **{"group/pickled": np.zeros(3, "u1")})
+    with h5py.File(path, "r+") as file:
+        file["group/pickled"].attrs["PSEUDOATOM"] = np.bytes_("object")
+    assert open_kept(path).repeated.keys() == {"group/pickled"}
+    with h5py.File(path, "r+") as file:
+        file["pickled"] = file["group/pickled"][()]
+        file["pickled"].attrs["PSEUDOATOM"] = np.bytes_("object")
+    assert "dataset 'pickled': holds pickled objects" in refusal(path)
+
+
 def test_a_small_dataset_in_large_chunks_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "in.h5")
     with h5py.File(path, "r+") as file:

@@ -25,11 +25,27 @@ _SCALE_MARK = b"DIMENSION_SCALE"
 _SCALE_BOOKKEEPING = ("DIMENSION_LIST", "REFERENCE_LIST")
 
 
-def copy_attributes(source: h5py.HLObject, target: h5py.HLObject, name: str, *, lenient: bool) -> None:
+def find_type(source: h5a.AttrID | h5d.DatasetID, types: Mapping[int, h5t.TypeID]) -> h5t.TypeID:
+    """Return the type of the copy of an attribute or a dataset: the same named type, or a copy of its own.
+
+    Parameters
+    ----------
+    types
+        Copy of each named type, by its address in the source's file.
+    """
+    tid = source.get_type()
+    return (types.get(find_address(tid)) if tid.committed() else None) or tid.copy()
+
+
+def copy_attributes(
+    source: h5py.HLObject, target: h5py.HLObject, name: str, types: Mapping[int, h5t.TypeID], *, lenient: bool
+) -> None:
     """Copy all attributes of an object, except those that attach dimension scales to datasets.
 
     Parameters
     ----------
+    types
+        As of `find_type`.
     name
         Name of the source's file for messages.
     lenient
@@ -44,7 +60,7 @@ def copy_attributes(source: h5py.HLObject, target: h5py.HLObject, name: str, *, 
         place = f"attribute {key!r} of {source.name!r}"
         with reading(name, place):
             attribute = h5a.open(source.id, _encode_name(key))
-            tid = attribute.get_type().copy()
+            tid = find_type(attribute, types)
             if not tid.detect_class(h5t.REFERENCE):
                 _copy_attribute(attribute, tid, target, _encode_name(key))
             elif key not in _SCALE_BOOKKEEPING and not lenient:

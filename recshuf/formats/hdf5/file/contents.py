@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import h5py
-from h5py import h5d, h5g, h5s
+from h5py import h5d, h5g, h5s, h5t
 
 from recshuf.errors import InputError
 
@@ -115,7 +115,7 @@ def address_of(found: h5py.HLObject) -> int:
     return find_address(found.id)
 
 
-def find_address(found: h5d.DatasetID | h5g.GroupID) -> int:
+def find_address(found: h5d.DatasetID | h5g.GroupID | h5t.TypeID) -> int:
     """Return the address of an object in its file, without reading anything else of it.
 
     Other calls of HDF5 read the size of its indexes too, and a damaged one aborts the process.

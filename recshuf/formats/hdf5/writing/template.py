@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import h5py
 from h5py import h5d, h5g, h5p, h5s, h5t
 
-from recshuf.formats.hdf5.file.attributes import attach_scales, copy_attributes
-from recshuf.formats.hdf5.file.contents import address_of, find_address, walk_file
+from recshuf.formats.hdf5.file.attributes import attach_scales, copy_attributes, find_type
+from recshuf.formats.hdf5.file.contents import address_of, walk_file
 from recshuf.formats.hdf5.file.dataset import find_chunk
 from recshuf.formats.hdf5.file.opening import reading
 from recshuf.formats.hdf5.file.values import copy_values
@@ -79,8 +79,8 @@ class ImageCopier:
     """Leave out links, and attributes that hold references."""
     compression: tuple[str, int | None] | None = None
     """Name and level of another compression."""
-    _types: dict[str, h5t.TypeID] = field(default_factory=dict)
-    """Named types of the image, by their path."""
+    _types: dict[int, h5t.TypeID] = field(default_factory=dict)
+    """Named types of the image, by their address in the source."""
     _holder: h5g.GroupID | None = None
     """A group without a name that holds them until they have theirs."""
     _notes: dict[str, str] = field(default_factory=dict)
@@ -135,23 +135,18 @@ class ImageCopier:
         for index, path in enumerate(self.contents.types):
             tid = self.source[path].id.copy()
             tid.commit(self._holder, str(index).encode())
-            self._types[path] = tid
-
-    def _find_type(self, dataset: h5d.DatasetID) -> h5t.TypeID:
-        """Return the type of the copy of a dataset: the same named type, or a copy of its own."""
-        tid = dataset.get_type()
-        path = self.contents.addresses.get(find_address(tid)) if tid.committed() else None
-        return tid.copy() if path is None else self._types.get(path) or tid.copy()
+            self._types[address_of(self.source[path])] = tid
 
     def _copy_attributes(self, path: str, name: str, target: h5py.File) -> None:
-        copy_attributes(self.source["/" + path], target["/" + name], self.name, lenient=self.lenient)
+        source, copy = self.source["/" + path], target["/" + name]
+        copy_attributes(source, copy, self.name, self._types, lenient=self.lenient)
 
     def _copy_group(self, path: str, target: h5py.File) -> None:
         target.create_group(path, track_order=_tracks_order(self.source[path]))
         self._copy_attributes(path, path, target)
 
     def _copy_type(self, path: str, target: h5py.File) -> None:
-        target[path] = h5py.Datatype(self._types[path])
+        target[path] = h5py.Datatype(self._types[address_of(self.source[path])])
         self._copy_attributes(path, path, target)
 
     def _copy_whole(self, path: str, target: h5py.File) -> None:
@@ -162,7 +157,7 @@ class ImageCopier:
         # HDF5's own copy tracks times if its source does, and then holds the time of the run.
         plist.set_obj_track_times(False)
         self._note_filter(path, path, replace_unusable_filters(plist))
-        tid = self._find_type(source)
+        tid = find_type(source, self._types)
         copy = h5d.create(target.id, path.encode(), tid, source.get_space(), plist, link_plist())
         copy_values(source, copy, tid)
         self._copy_attributes(path, path, target)
@@ -183,7 +178,7 @@ class ImageCopier:
             set_compression(plist, *self.compression)
         else:
             self._note_filter(name, path, replaced)
-        h5d.create(target.id, name.encode(), self._find_type(dataset), space, plist, link_plist())
+        h5d.create(target.id, name.encode(), find_type(dataset, self._types), space, plist, link_plist())
         self._copy_attributes(path, name, target)
 
     def _note_filter(self, name: str, path: str, replaced: str | None) -> None:

@@ -19,7 +19,7 @@ from recshuf.formats.hdf5.file.contents import (
 )
 from recshuf.formats.hdf5.file.dataset import Column, Storage, read_column, read_storage
 from recshuf.formats.hdf5.file.opening import opened, read_stamp, reading
-from recshuf.formats.hdf5.file.types import Kind, find_obstacle, kind_of
+from recshuf.formats.hdf5.file.types import Kind, find_copy_obstacle, find_obstacle, kind_of
 from recshuf.formats.hdf5.filters.names import refuse_unknown_filters
 from recshuf.formats.hdf5.reading.chunk_index import check_chunks
 from recshuf.formats.hdf5.reading.heap import check_small_file
@@ -181,7 +181,7 @@ def _find_scalar_obstacle(dataset: h5py.Dataset) -> str | None:
         return "holds references, which mean nothing in another file"
     if dataset.id.get_create_plist().get_external_count() > 0:
         return "external storage reads other files"
-    return None
+    return find_copy_obstacle(dataset.id.get_type())
 
 
 def _check_dataset(dataset: h5py.Dataset, path: str, name: str) -> None:

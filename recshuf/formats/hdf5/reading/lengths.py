@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from math import prod
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError
@@ -49,7 +50,14 @@ def find_commonest(datasets: Mapping[str, h5py.Dataset]) -> list[str]:
         seen = [path for path in seen if _OBSERVATIONS.match(path)]
     for path in seen or datasets:
         by_length.setdefault(datasets[path].shape[0], []).append(path)
-    return max(by_length.values(), key=lambda paths: (len(paths), sum(datasets[one].nbytes for one in paths)))
+    return max(
+        by_length.values(), key=lambda paths: (len(paths), sum(_count_bytes(datasets[one]) for one in paths))
+    )
+
+
+def _count_bytes(dataset: h5py.Dataset) -> int:
+    # h5py's own count needs a type of NumPy.
+    return int(prod(dataset.shape) * dataset.id.get_type().get_size())
 
 
 def is_anndata(dataset: h5py.Dataset) -> bool:

@@ -18,7 +18,7 @@ from recshuf.formats.hdf5.file.contents import (
 )
 from recshuf.formats.hdf5.file.dataset import read_column, read_storage
 from recshuf.formats.hdf5.file.opening import opened, read_stamp, reading
-from recshuf.formats.hdf5.file.types import Kind, describe_type
+from recshuf.formats.hdf5.file.types import Kind, describe_type, find_copy_obstacle
 from recshuf.formats.hdf5.file.values import ValueHash
 from recshuf.formats.hdf5.filters.names import refuse_unknown_filters
 from recshuf.formats.hdf5.reading.chunk_index import check_chunks
@@ -188,8 +188,13 @@ class _Hasher:
         refuse_elsewhere(dataset.id, path, self._name)
         refuse_unknown_filters(dataset.id.get_create_plist(), self._name, place)
         tid = dataset.id.get_type()
-        if tid.detect_class(h5t.REFERENCE):
-            problem = "holds references, which mean nothing in another file"
+        is_reference = tid.detect_class(h5t.REFERENCE)
+        problem = (
+            "holds references, which mean nothing in another file"
+            if is_reference
+            else find_copy_obstacle(tid)
+        )
+        if problem:
             raise InputError(self._name, problem, place=place, remedy=_REMEDY)
         column, storage = read_column(dataset.id, path), read_storage(dataset.id, path)
         self._check_size(max(prod(dataset.shape) * tid.get_size(), storage.chunk_bytes, storage.stored_bytes))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 import pytest
-from h5py import h5g
+from h5py import h5d, h5g, h5s, h5t
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5 import FORMAT
@@ -222,3 +222,36 @@ def test_a_damaged_chunk_of_a_copy_is_refused(tmp_path: Path) -> None:
         raw.seek(info.byte_offset)
         raw.write(b"\xff" * 16)
     assert "in.h5: dataset 'other': cannot be read as HDF5" in refusal(path)
+
+
+@pytest.mark.parametrize("where", ["x/scalar", "other", "compound"])
+def test_values_that_h5py_would_convert_are_refused(tmp_path: Path, where: str) -> None:
+    """HDF5 cuts the last byte when it turns full strings without a terminator into terminated ones."""
+    element = h5t.C_S1.copy()
+    element.set_size(2)
+    element.set_strpad(h5t.STR_NULLTERM)
+    tid = h5t.vlen_create(element)
+    if where == "compound":
+        tid = h5t.create(h5t.COMPOUND, 18)
+        tid.insert(b"text", 0, h5t.py_create(h5py.string_dtype(), logical=True))
+        tid.insert(b"code", 16, element)
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["a"] = np.arange(ROWS)
+        space = h5s.create(h5s.SCALAR) if "scalar" in where else h5s.create_simple((3,))
+        h5d.create(
+            file.create_group("x").id if "/" in where else file.id, where.split("/")[-1].encode(), tid, space
+        )
+    assert f"dataset {where!r}: holds, in or beside variable-length values, a type" in refusal(
+        tmp_path / "in.h5"
+    )
+
+
+def test_lengths_are_compared_without_types_of_numpy(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.h5")
+    wide = h5t.IEEE_F64LE.copy()
+    wide.set_size(16)
+    wide.set_precision(128)
+    wide.set_fields(127, 112, 15, 0, 112)
+    with h5py.File(path, "r+") as file:
+        h5d.create(file.id, b"other", wide, h5s.create_simple((4,)))
+    assert open_kept(path).repeated.keys() == {"other"}

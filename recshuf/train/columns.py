@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute  # else the first batch would import it, to take rows
 
 from recshuf.errors import UsageError
+from recshuf.records.arrow_views import view_bytes
 from recshuf.train.ids import ID_TYPE, stack_ids
 
 if TYPE_CHECKING:
@@ -91,8 +93,18 @@ class _ListColumn:
         self._column = column
 
     def __getitem__(self, rows: slice) -> list[Any]:
-        part = self._column.slice(rows.start, rows.stop - rows.start)
-        values: list[Any] = part.to_numpy(zero_copy_only=False).tolist()
+        values: list[Any] = self._column.slice(rows.start, rows.stop - rows.start).to_pylist()
+        return values
+
+
+class _BytesColumn:
+    """Lists of the values of an array of a NumPy type that Python shows as bytes."""
+
+    def __init__(self, values: NDArray[np.void]) -> None:
+        self._values = values
+
+    def __getitem__(self, rows: slice) -> list[bytes]:
+        values: list[bytes] = self._values[rows].tolist()
         return values
 
 
@@ -154,6 +166,8 @@ def view_column(column: pa.Array) -> _Column:
     """Return what slices of a column are cut from: an array if that holds all its values."""
     if column.type == ID_TYPE:
         return stack_ids(column)
+    if pa.types.is_fixed_size_binary(column.type) and column.type.byte_width and not column.null_count:
+        return _BytesColumn(view_bytes(column).view(f"V{column.type.byte_width}"))  # four times as fast
     if _is_text(column.type):
         return _ListColumn(column)
     if _find_leaf(column.type) not in _DTYPES:
@@ -234,12 +248,12 @@ def _view_values(column: pa.Array) -> NDArray[Any]:
         shape.append(column.type.list_size)
         column = column.flatten()
     stored, wanted = _DTYPES[_find_leaf(column.type)]
-    data, count = column.buffers()[1], len(column)
     if pa.types.is_boolean(column.type):
-        bits = np.frombuffer(data or b"", np.uint8)
-        values = np.unpackbits(bits, count=column.offset + count, bitorder="little")[column.offset :]
-        return values.view(np.bool_).reshape(shape)
-    size = np.dtype(stored).itemsize
-    values = np.frombuffer(data or b"", stored, count, column.offset * size)
-    values = values.astype(wanted) if np.dtype(wanted).itemsize != size else values.view(wanted)
+        bits = np.frombuffer(column.buffers()[1] or b"", np.uint8)
+        end = column.offset + len(column)
+        values = np.unpackbits(bits, count=end, bitorder="little")[column.offset :].view(np.bool_)
+        return values.reshape(shape)
+    values = view_bytes(column).view(stored)
+    is_wider = np.dtype(wanted).itemsize > values.itemsize
+    values = values.astype(wanted) if is_wider else values.view(wanted)
     return (values if values.flags.writeable else values.copy()).reshape(shape)

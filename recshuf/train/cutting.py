@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
-from recshuf.errors import UsageError
 from recshuf.records.batch import concat_batches
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ class Cutter:
     Parameters
     ----------
     blocks
-        A block for each group; one for several of the same group in a row.
+        A block for each group. A group that comes twice has two, since trainers may have changed the first.
     make_block
         Makes the block of the records of one batch.
     """
@@ -31,8 +29,6 @@ class Cutter:
     def __init__(self, blocks: Iterator[Block], make_block: Callable[[pa.RecordBatch], Block]) -> None:
         self._blocks = blocks
         self._make_block = make_block
-        self._latest: tuple[int, Block] | None = None
-        self._process = os.getpid()
 
     def cut(self, phase: Phase, first_step: int) -> Iterator[Any]:
         """Yield the batches of a phase, from one of its steps on."""
@@ -43,17 +39,9 @@ class Cutter:
                 for piece in pieces:
                     if piece.is_next:
                         held.pop(track, None)  # to be freed before the next one is there
-                        held[track] = self._take(piece.group)
+                        held[track] = next(self._blocks)
                     parts.append((held[track], piece))
             yield self._join(parts)
-
-    def _take(self, group: int) -> Block:
-        if self._latest is None or self._latest[0] != group:
-            if os.getpid() != self._process:
-                raise UsageError("this iterator belongs to another process: call iter(loader) in this one")
-            self._latest = None
-            self._latest = group, next(self._blocks)
-        return self._latest[1]
 
     def _join(self, parts: Sequence[tuple[Block, Piece]]) -> Any:
         """Return one batch of all parts."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from recshuf.records.arrow_views import view_bytes
 from recshuf.records.provenance import FILE_SHIFT, find_origins
 
 if TYPE_CHECKING:
@@ -25,10 +26,17 @@ def make_ids(batch: pa.RecordBatch) -> pa.StructArray:
     origins = find_origins(batch)
     sources = (origins >> FILE_SHIFT).astype(np.int32)
     rows = (origins & ((np.uint64(1) << FILE_SHIFT) - np.uint64(1))).view(np.int64)
-    return pa.StructArray.from_arrays([pa.array(sources), pa.array(rows)], fields=list(ID_TYPE))
+    columns = [_wrap(sources, pa.int32()), _wrap(rows, pa.int64())]
+    return pa.StructArray.from_arrays(columns, fields=list(ID_TYPE))
+
+
+def _wrap(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    # Without pa.array(), which imports pandas where there is one.
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def stack_ids(column: pa.StructArray) -> NDArray[np.int64]:
     """Return source and row of each record, shape ``(n, 2)``."""
-    parts: list[Any] = [part.to_numpy(zero_copy_only=False) for part in column.flatten()]
+    kinds = (np.int32, np.int64)
+    parts = [view_bytes(part).view(kind) for part, kind in zip(column.flatten(), kinds, strict=True)]
     return np.stack(parts, axis=1, dtype=np.int64)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recshuf.piles.epochs import EpochOrder, check_number
@@ -14,15 +15,20 @@ from recshuf.records.batch import take_rows
 from recshuf.records.keys import MAX_PILES
 from recshuf.train.columns import choose_block, iterate_rows
 from recshuf.train.cutting import Cutter
+from recshuf.train.packing import DocumentSource, PackedLoader
 from recshuf.train.prefetch import compute_ahead
+from recshuf.train.rekeyed import RekeyedPiles
 from recshuf.train.schedule import Schedule, Sharding
 from recshuf.train.selection import Selection
 from recshuf.train.state import LoaderState
 from recshuf.train.stores import open_piles, restore_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
+    import pyarrow as pa
+
+    from recshuf.piles.groups import Regions
     from recshuf.train.columns import Block
 
 _MOST_AHEAD = 1 << 16
@@ -39,7 +45,7 @@ class _Position:
 
 class _Epoch(NamedTuple):
     order: EpochOrder
-    groups: Groups
+    regions: Regions
     schedule: Schedule
 
 
@@ -67,8 +73,8 @@ class PileLoader:
         Number of the first epoch.
     reshuffle
         How later epochs differ. ``"rotate"`` puts other piles of the sets together and draws new orders, ``"piles"`` keeps
-        the records of piles together, ``"exact"`` draws everything anew, and writes all records to a temporary folder first,
-        ``"none"`` repeats epoch 0.
+        the records of piles together, ``"exact"`` draws everything anew, ``"none"`` repeats epoch 0. Each iteration of
+        ``"exact"`` reads all records first, and writes them to the temporary folder, which TMPDIR names.
     rank, world_size
         Number of this rank, from 0, and of all.
     lanes
@@ -182,6 +188,29 @@ class PileLoader:
         """
         self.seek(*self._describe().find_position(state))
 
+    def packed(self, tokens: int = 2048, *, column: str) -> PackedLoader:
+        """Return a loader of sequences of one length, cut from the documents of a column, for language models.
+
+        Documents come in the order of the epochs and are cut afterwards: a sequence may hold the end of one and the
+        beginning of the next, and no token is left out. A batch is `batch_size` sequences, as many from each lane. There
+        is no last batch: epoch follows epoch, beginning with this loader's. `drop_last` and `columns` do not matter.
+
+        Parameters
+        ----------
+        tokens
+            Length of a sequence.
+        column
+            Column of lists of numbers.
+
+        Raises
+        ------
+        UsageError
+            When the column holds none, or `reshuffle` is ``"exact"``.
+        """
+        source = DocumentSource(self._piles, self._order, self._mix, self._prefetch, owner=self)
+        start = replace(self._describe(), step=0)
+        return PackedLoader(source, self._sharding, start, self._output, tokens, column)
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("_selection", "_opened")}
 
@@ -211,8 +240,9 @@ class PileLoader:
     def _open(self, order: EpochOrder) -> _Epoch:
         """Return an epoch, kept until another one is opened."""
         if self._opened is None or self._opened.order != order:
-            groups = Groups(self._piles, order, self._mix)
-            self._opened = _Epoch(order, groups, Schedule(groups.sizes, self._sharding))
+            regions: Regions = RekeyedPiles(self._piles, order) if order.needs_keys else self._piles
+            sizes = Groups(regions, order, self._mix).sizes
+            self._opened = _Epoch(order, regions, Schedule(sizes, self._sharding))
         return self._opened
 
     def _start(self) -> tuple[Generator[Any], _Position]:
@@ -226,15 +256,19 @@ class PileLoader:
         phases = epoch.schedule.starting_at(first_step)
         wanted = chain.from_iterable(phase.find_groups(step) for phase, step in phases)
         make_block = choose_block(self._output)
-
-        def load(group: int) -> Block:
-            records, index = epoch.groups.load(group)
-            return make_block(take_rows(self._selection.make_table(records.batch), index))
-
-        with closing(compute_ahead(load, (group for group, _ in groupby(wanted)), self._prefetch)) as blocks:
+        with ExitStack() as stack:
+            regions = epoch.regions
+            if isinstance(regions, RekeyedPiles) and phases:
+                regions = stack.enter_context(regions.fill())
+            load = partial(self._load, Groups(regions, epoch.order, self._mix), make_block)
+            blocks = stack.enter_context(closing(compute_ahead(load, wanted, self._prefetch)))
             cutter = Cutter(blocks, make_block)
             for phase, step in phases:
                 yield from cutter.cut(phase, step)
+
+    def _load(self, groups: Groups, make_block: Callable[[pa.RecordBatch], Block], group: int) -> Block:
+        records, index = groups.load(group)
+        return make_block(take_rows(self._selection.make_table(records.batch), index))
 
 
 def _count(batches: Generator[Any], position: _Position) -> Iterator[Any]:

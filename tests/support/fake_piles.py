@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from recshuf.records.batch import Records, take_rows
 from recshuf.records.keys import draw_keys, find_piles
-from recshuf.records.provenance import FILE_SHIFT, add_provenance
+from recshuf.records.provenance import FILE_SHIFT, add_provenance, extend_schema
 from recshuf.records.rows import RowRange
 from tests.support.epoch_oracle import Record
 
@@ -72,6 +72,10 @@ class FakePiles:
     @property
     def schema(self) -> pa.Schema:
         return self.make(0, 0).schema
+
+    @property
+    def pile_schema(self) -> pa.Schema:
+        return extend_schema(self.schema)
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:

@@ -39,7 +39,7 @@ def settings_of_order(draw: st.DrawFn) -> dict[str, Any]:
     return {
         "seed": draw(st.sampled_from([7, 8])),
         "epoch": draw(st.integers(0, 3)),
-        "reshuffle": draw(st.sampled_from(["rotate", "piles", "none"])),
+        "reshuffle": draw(st.sampled_from(["rotate", "piles", "none", "exact"])),
         "mix": draw(st.integers(1, 4)),
     }
 
@@ -289,6 +289,16 @@ def test_an_error_of_a_reader_reaches_the_consumer_in_its_place(prefetch: int) -
     assert len(received) > 20
     assert loader.state_dict()["step"] == len(received)
     assert not live_threads()
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_what_a_trainer_does_to_a_batch_stays_in_it(lanes: int) -> None:
+    """Also where the last batch is padded with records that came before."""
+    store = FakePiles({"a": [63]}, 6)
+    for batch in PileLoader(store, 4, columns=["id", "_id"], lanes=lanes, drop_last=False):
+        assert batch["id"].tolist() == batch["_id"][:, 1].tolist()
+        batch["id"] += 1000
+        batch["_id"] -= 1
 
 
 def test_records_are_those_of_the_batches() -> None:

@@ -16,6 +16,7 @@ import pytest
 import recshuf
 from recshuf.errors import ConversionError, PileError, UsageError
 from recshuf.train.loader import PileLoader
+from tests.support.epoch_oracle import flatten
 from tests.support.golden_inputs import make_inputs
 
 if TYPE_CHECKING:
@@ -174,3 +175,20 @@ def test_a_sink_of_batches(store: Path) -> None:
     assert all((one["id"] == one["copied"]).all() for one in kept)
     kept[0]["id"][:] = -1
     assert all((one["id"] == one["copied"]).all() for one in kept[1:])
+
+
+def test_packed_loaders_keep_their_store_open_and_can_be_pickled(tmp_path: Path) -> None:
+    table = pa.table({"tokens": [[row, row] for row in range(50)]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    recshuf.scatter(tmp_path / "a.parquet", tmp_path / "store", seed=5, piles=4)
+    packed = PileLoader(tmp_path / "store", 5).packed(4, column="tokens")
+    gc.collect()
+    found = [batch["tokens"].tolist() for batch, _ in zip(packed, range(5), strict=False)]
+    copied = pickle.loads(pickle.dumps(packed))
+    assert [batch["tokens"].tolist() for batch, _ in zip(copied, range(5), strict=False)] == found
+    recshuf.gather(tmp_path / "store", tmp_path / "out.parquet", to="parquet", shards=1)
+    documents = pq.read_table(tmp_path / "out.parquet")["tokens"].to_pylist()
+    assert flatten(flatten(found)) == flatten(documents)
+    del packed, copied
+    gc.collect()
+    assert not open_files(tmp_path)

@@ -170,7 +170,7 @@ def options_of_output(read: ReadOptions, given: str, to: str, schema: pa.Schema 
         Schema of the inputs as tables. None if both have one format.
     """
     is_same = given == to
-    # A short shard shows not which datasets are of the record.
+    # A short shard does not show which datasets are of the record.
     keeps_others = is_same and read.keeps_others
     return replace(
         read,

@@ -254,3 +254,20 @@ def test_a_continued_run_gives_the_same_bytes(tmp_path: Path) -> None:
     run(given, tmp_path / "whole", keep_others=True)
     for path in (tmp_path / "out").iterdir():
         assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes()
+
+
+def test_a_store_gives_the_same_bytes(tmp_path: Path) -> None:
+    write_anndata(tmp_path / "in.h5")
+    shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
+    recshuf.scatter(tmp_path / "in.h5", tmp_path / "store", seed=1, keep_others=True)
+    recshuf.gather(tmp_path / "store", tmp_path / "gathered.h5", seed=1)
+    assert (tmp_path / "gathered.h5").read_bytes() == (tmp_path / "out.h5").read_bytes()
+
+
+@pytest.mark.parametrize("as_check", [False, True])
+def test_a_check_takes_the_option(tmp_path: Path, as_check: bool) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["x"], file["y"], file["other"] = np.arange(2000), np.arange(2000), np.arange(3)
+    shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
+    against = {"against": tmp_path / "in.h5"} if as_check else {"column": "x"}
+    assert recshuf.check(tmp_path / "out.h5", keep_others=True, **against)

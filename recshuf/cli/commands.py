@@ -25,7 +25,12 @@ from recshuf.cli.result_files import (
     write_whole,
 )
 from recshuf.cli.shuffle_options import ShuffleCommand
-from recshuf.cli.store_commands import make_gather_command, make_scatter_command, store_group
+from recshuf.cli.store_commands import (
+    make_gather_command,
+    make_scatter_command,
+    make_window_command,
+    store_group,
+)
 from recshuf.cli.verify_options import make_verify_command
 from recshuf.errors import OutputError, RecshufError, UsageError
 from recshuf.system.paths import real_path, refuse_url
@@ -320,4 +325,5 @@ commands.add_command(_demo)
 commands.add_command(_gallery)
 commands.add_command(make_scatter_command())
 commands.add_command(make_gather_command())
+commands.add_command(make_window_command())
 commands.add_command(store_group)

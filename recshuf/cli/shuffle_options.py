@@ -33,7 +33,8 @@ Other commands, each with --help:
   recshuf picture DATA... -o PICTURE.png   draw the order of records
   recshuf scatter INPUT... -o STORE        keep the piles, to train from or to write later
   recshuf gather STORE -o OUTPUT           write a pile store in random order
-  recshuf store info|verify|drop STORE     look at a pile store, check it, delete it
+  recshuf window STORE --append INPUT      append to a pile store, and remove what is old
+  recshuf store info|verify|compact|drop STORE
   recshuf gallery -o DIR                   draw the orders of other shufflers
   recshuf demo                             try it on generated data
 

@@ -37,6 +37,22 @@ Example:
         "overwrite": "Replace an existing report. Default: it is an error.",
     },
 )
+_WINDOW = Wording(
+    description="""
+Append inputs to a pile store as a slice of time, and remove old slices.
+
+All of it happens in one step. Loaders that are open keep what they have. A slice leaves as a whole.
+""",
+    usage=["STORE", "[--append INPUT]..."],
+    example="""\
+Example:
+  recshuf window store --append today/ --time 2026-01-31 --keep-bytes 500GB
+""",
+    shared=ScatterOptions,
+    headings={"Order": "Window"},
+    general=("quiet", "verbose"),
+    help={"seed": "Seed of the store, or an error.", "piles": "Number of piles of the store, or an error."},
+)
 _GATHER = Wording(
     description="""
 Write the records of a pile store in random order.
@@ -67,6 +83,18 @@ def make_scatter_command() -> SiblingCommand:
         ["-o", "--output", "store"], type=click.Path(), metavar="STORE", help="New folder of the store."
     )
     return SiblingCommand("scatter", _run_scatter, _SCATTER, {"Output": [output]})
+
+
+def make_window_command() -> SiblingCommand:
+    """Return the window command; the only one of its ``inputs`` is the store."""
+    own = [
+        click.Option(["--append"], multiple=True, metavar="INPUT", type=click.Path(), help="Append this input; may be repeated."),
+        click.Option(["--time"], metavar="T", help="Time of what is appended: 2026-01-31, 2026-01-31T12:00:00Z, or seconds since 1970; UTC. Default: now."),
+        click.Option(["--expire-before"], metavar="T", help="Remove slices that are older."),
+        click.Option(["--keep-records"], type=int, metavar="N", help="Keep the newest slices that together hold at most N records."),
+        click.Option(["--keep-bytes"], metavar="SIZE", help="Keep the newest slices that together hold at most SIZE."),
+    ]  # fmt: skip
+    return SiblingCommand("window", _run_window, _WINDOW, {"Window": own})
 
 
 def make_gather_command() -> SiblingCommand:
@@ -141,6 +169,32 @@ def _run_gather(
         say(summary(done, output))
     if report:
         write_json(report, done.to_json())
+
+
+def _run_window(
+    inputs: tuple[str, ...],
+    append: tuple[str, ...],
+    quiet: bool,
+    verbose: bool,
+    seed: int | None,
+    piles: int | None,
+    **options: Any,
+) -> None:
+    _check_loudness(quiet, verbose)
+    if len(inputs) != 1:
+        raise UsageError("window needs one store; usage: recshuf window STORE [--append INPUT]...")
+    limits = (options["expire_before"], options["keep_records"], options["keep_bytes"])
+    if not append and all(limit is None for limit in limits):
+        raise UsageError(
+            "nothing to do; give --append INPUT, --expire-before T, --keep-records N or --keep-bytes SIZE"
+        )
+    from recshuf import api
+    from recshuf.audit.reports.terminal import say
+    from recshuf.audit.reports.text import count_of
+
+    done = api.window(inputs[0], append, progress=choose_progress(quiet), seed=seed, piles=piles, **options)
+    if not quiet:
+        say(f"{done.path}: {count_of(done.num_records, 'record')}, snapshot {done.snapshot}")
 
 
 def _check_loudness(quiet: bool, verbose: bool) -> None:
@@ -219,3 +273,16 @@ def _drop(store: Path, verbose: bool) -> None:  # noqa: ARG001 - as above
     from recshuf.piles.upkeep import drop_store
 
     drop_store(store)
+
+
+@store_group.command("compact", context_settings=_NAMES)
+@_store
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
+@_verbose
+def _compact(store: Path, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - as above
+    """Join the sets of STORE to one, which loads faster than many small ones."""
+    from recshuf import api
+
+    done = api.compact(store, progress=choose_progress(quiet))
+    if not quiet:
+        click.echo(f"{store}: {done.num_records:,} records in one set, snapshot {done.snapshot}")

@@ -179,6 +179,7 @@ def options_of_output(read: ReadOptions, given: str, to: str, schema: pa.Schema 
         delimiter=read.delimiter if is_same or read.delimiter else None,
         columns=None,
         datasets=None,
+        refuses_foreign=False,  # shuffled lines may begin with any bytes
         schema=None if is_same or schema is None else _schema_for(to, schema),
     )
 

@@ -308,12 +308,13 @@ def _choose_compression(destination: Destination | None, inputs: ResolvedInputs,
 def _preview_target(inputs: ResolvedInputs, output: ResolvedOutput, decoding: Decoding) -> Target:
     """Return a target before anything is read, so that fields it cannot hold are refused early."""
     source, decoder, target = inputs.source, decoding.decoder, load_format(output.format)
+    write = replace(output.write, table_bytes=decoding.count_table_bytes(source.inputs))
     schema = source.schema if decoder is None else decoder.schema
     if schema is not None:
-        return target.open_target(schema, None if decoding.converts else source.layout, output.write)
+        return target.open_target(schema, None if decoding.converts else source.layout, write)
     import pyarrow as pa
 
-    return target.open_target(pa.schema([("text", pa.string())]), None, output.write)
+    return target.open_target(pa.schema([("text", pa.string())]), None, write)
 
 
 def _can_read_again(inputs: ResolvedInputs, destination: Destination | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +120,18 @@ def test_a_wrong_number_of_fields_fails_a_conversion_only(tmp_path: Path):
     assert report.quarantined == 3
     assert pq.read_table(tmp_path / "out.parquet").num_rows == 1
     assert (tmp_path / "bad").read_text().count('"line":') == 3
+
+
+def test_a_bad_record_far_down_is_named_by_its_number(tmp_path: Path):
+    lines = [b"%d,%s" % (index, b"x" * 50) for index in range(200_000)]
+    lines[1] = lines[150_000] = b"1"
+    (tmp_path / "in.csv").write_bytes(b"a,b\n" + b"\n".join(lines) + b"\n")
+    options = {"on_bad_record": f"quarantine:{tmp_path / 'bad'}", "workers": 1}
+    recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.parquet", **options)
+    bad = [json.loads(line) for line in (tmp_path / "bad").read_text().splitlines()]
+    assert [one["line"] for one in bad] == [2, 150_001]
+    kept = pq.read_table(tmp_path / "out.parquet")["a"].to_pylist()
+    assert sorted(kept) == [index for index in range(200_000) if index not in (1, 150_000)]
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,17 @@ def test_peak_memory_stays_within_the_limit(
     assert sorted(os.listdir(empty_folder)) == sorted([name, output.rstrip("/"), *manifest])
 
 
+@pytest.mark.parametrize("columns", [2, 9])
+def test_little_csv_needs_little_memory_for_parquet(tmp_path: Path, columns: int):
+    (few, many), peaks = (tmp_path / "few.csv", tmp_path / "many.csv"), []
+    for path, count in ((few, 10), (many, 40_000)):
+        path.write_bytes((b",".join([b"7"] * columns) + b"\n") * count)
+        report = shuffle_in_child([path], path.with_suffix(".parquet"), memory=64 * MB, header="none")
+        assert report["predicted_peak_bytes"] <= 64 * MB
+        peaks.append(report["measured_peak_bytes"])
+    assert peaks[1] - peaks[0] <= report["predicted_peak_bytes"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [256, 128])
 @pytest.mark.parametrize("name", FORMATS)

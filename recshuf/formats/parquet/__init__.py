@@ -38,9 +38,7 @@ class ParquetFormat(Format):
 
         if layout is not None and not isinstance(layout, ParquetLayout):
             raise TypeError(f"not a layout of Parquet inputs: {type(layout).__name__}")
-        return ParquetTarget(
-            schema, make_plan(schema, layout, options), drop_page_cache=options.drop_page_cache
-        )
+        return ParquetTarget(schema, make_plan(schema, layout, options), options)
 
 
 FORMAT = ParquetFormat()

@@ -256,7 +256,7 @@ def _detect_format(job: Job, files: list[InputFile], target_name: str | None) ->
         return found
     if target_name is not None and not load_format(target_name).names.is_lines:
         raise UsageError(
-            f"{files[0].name} into {target_name}: its lines may be text, JSON or CSV; give --format text or --format jsonl, or --format csv"
+            f"{files[0].name} into {target_name}: its lines may be text, JSON or CSV; give --format text, --format jsonl or --format csv"
         )
     return target_name or "text"
 

@@ -169,3 +169,30 @@ def test_provenance_is_refused_from_csv_to_csv(tmp_path: Path):
     (tmp_path / "in.csv").write_bytes(b"a,b\n1,2\n")
     with pytest.raises(UsageError, match="takes no further columns"):
         recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", provenance=True)
+
+
+@pytest.mark.parametrize("options", [{"columns": "a"}, {"datasets": "a"}])
+def test_columns_cannot_be_chosen(tmp_path: Path, options: dict[str, Any]):
+    (tmp_path / "in.csv").write_bytes(b"a,b\n1,2\n")
+    with pytest.raises(UsageError, match=r"for inputs of \w+ only; here: csv"):
+        recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.parquet", **options)
+
+
+@pytest.mark.parametrize(
+    ("output", "options"),
+    [("out.csv", {}), ("out.csv.gz", {}), ("out.parquet", {"format": "csv"}), ("out", {"format": "csv"})],
+)
+def test_standard_input_is_csv_by_the_output_or_by_option(
+    tmp_path: Path, output: str, options: dict[str, Any]
+):
+    stream = io.BytesIO(b'a,b\n1,"x\ny"\n3,z\n')
+    report = recshuf.shuffle("-", tmp_path / output, stdin=stream, **options)
+    assert (report.format, report.records) == ("csv", 2)
+
+
+@pytest.mark.parametrize("output", ["out.parquet", "out.h5"])
+def test_standard_input_into_a_table_asks_for_the_format(tmp_path: Path, output: str):
+    with pytest.raises(
+        UsageError, match=r"may be text, JSON or CSV; give format='text', format='jsonl' or format='csv'"
+    ):
+        recshuf.shuffle("-", tmp_path / output, stdin=io.BytesIO(b"a,b\n1,2\n"))

@@ -196,3 +196,21 @@ def test_standard_input_into_a_table_asks_for_the_format(tmp_path: Path, output:
         UsageError, match=r"may be text, JSON or CSV; give format='text', format='jsonl' or format='csv'"
     ):
         recshuf.shuffle("-", tmp_path / output, stdin=io.BytesIO(b"a,b\n1,2\n"))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([b"fine", None, b"\xff\xfe" + b"x" * 99], pa.binary()),
+        pa.array([b"ab", b"\xff\xfe", None], pa.binary(2)),
+        pa.array([b"a", b"\xff\xfe"]).dictionary_encode(),
+    ],
+    ids=["binary", "fixed", "dictionary"],
+)
+def test_bytes_that_are_not_utf8_are_shown(tmp_path: Path, values: pa.Array):
+    names = [b"good"] * len(values)
+    pq.write_table(pa.table({"good": names, "b": values}), tmp_path / "in.parquet")
+    message = r"^field 'b': CSV cannot hold b'\\xff\\xfe(x{38}'\.\.\.|'), which is not UTF-8; write Parquet"
+    with pytest.raises(ConversionError, match=message):
+        recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.csv", workers=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]

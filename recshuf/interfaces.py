@@ -430,6 +430,8 @@ class FormatNames:
     """Whether a record may hold newlines, so that messages count records and not lines."""
     written_header_lines: int = 0
     """Header records of a shard that is written from tables."""
+    reads_partitions: bool = False
+    """Whether Hive folders (``year=2024``) become columns."""
 
 
 class Format(ABC):

@@ -153,6 +153,7 @@ def resolve_job(
     check_streams(
         job, given.names.name, to.names.name, to_stream=destination is None or destination.is_stream
     )
+    _warn_of_lost_columns(job, given, files, progress)
     inputs = _open_inputs(job, given, files)
     decoding = _choose_decoding(job, inputs, to.names.name)
     output = _choose_output(job, destination, inputs, to)
@@ -230,6 +231,19 @@ def _warn_of_next_run(job: Job, destination: Destination | None, progress: Progr
         progress.warn(
             f"{destination.path}: lies in the input {pattern}, and a later run on that reads it too; choose an "
             "output elsewhere"
+        )
+
+
+def _warn_of_lost_columns(job: Job, given: Format, files: list[InputFile], progress: Progress) -> None:
+    """Warn of columns that only the names of folders hold."""
+    if given.names.reads_partitions or job.options["provenance"]:
+        return
+    file = next((one for one in files if one.partitions), None)
+    if file is not None:
+        names = ", ".join(key for key, _ in file.partitions)
+        progress.warn(
+            f"{file.name}: the columns of its folders ({names}) are not read for {given.names.name}, and the output lacks "
+            "them; --provenance keeps the paths of inputs"
         )
 
 

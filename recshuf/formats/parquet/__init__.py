@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 class ParquetFormat(Format):
     """The Parquet format; the library is imported when a file is opened."""
 
-    names = FormatNames("parquet", (".parquet", ".parq", ".pq"), ("none", "zstd", "gzip", "snappy", "lz4"))
+    names = FormatNames(
+        "parquet",
+        (".parquet", ".parq", ".pq"),
+        ("none", "zstd", "gzip", "snappy", "lz4"),
+        reads_partitions=True,
+    )
 
     def recognises(self, head: bytes) -> bool:
         """Tell whether the bytes begin like a Parquet file, encrypted or not."""

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from recshuf.errors import UsageError
+from recshuf.errors import MemoryLimitError, UsageError
 from recshuf.formats import (
     NameRules,
     check_output,
@@ -28,6 +28,7 @@ from recshuf.run.compatibility import check_options, check_streams
 from recshuf.run.decoding import Decoding
 from recshuf.system.listing import expand_inputs, find_pattern, leave_out_output, name_stdin
 from recshuf.system.memory import available_bytes
+from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,14 +99,30 @@ class ResolvedJob:
         return is_as_before and not self.decoding.converts
 
     def open_target(self) -> Target:
-        """Return the target, once every record has been observed."""
+        """Return the target, once every record has been observed.
+
+        Raises
+        ------
+        MemoryLimitError
+            When the columns that were found need more memory than the limit. The plan knows those of a schema.
+        """
         source, schema = self.inputs.source, self.find_table_schema()
         layout = None if self.decoding.converts else source.layout
         # One shard of several is read again for its checksum.
         drop_page_cache = self.inputs.drop_page_cache and self.plan.shard_count == 1
-        write = replace(self.output.write, drop_page_cache=drop_page_cache)
-        target = load_format(self.output.format)
-        return target.open_target(source.schema if schema is None else schema, layout, write)
+        write = replace(
+            self.output.write,
+            drop_page_cache=drop_page_cache,
+            table_bytes=self.decoding.count_table_bytes(source.inputs),
+        )
+        schema = source.schema if schema is None else schema
+        target = load_format(self.output.format).open_target(schema, layout, write)
+        if (needed := target.sink_bytes(1)) > self.job.memory_bytes:
+            raise MemoryLimitError(
+                f"writing {len(schema):,} columns needs at least {format_size(needed)} of memory, and the limit is "
+                f"{format_size(self.job.memory_bytes)}; raise --memory"
+            )
+        return target
 
     def find_table_schema(self) -> pa.Schema | None:
         """Return the table schema of the output, once every record has been observed; None for native form."""

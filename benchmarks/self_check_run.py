@@ -9,7 +9,7 @@ import numpy as np
 
 from recshuf.cli.main import run
 from recshuf.output import shard_sync
-from recshuf.piles import pile_set, slices, store
+from recshuf.piles import footer, reader, slices
 from recshuf.records.digests import Digest, Digests
 from recshuf.run import resume
 
@@ -54,11 +54,11 @@ def count_parts(_: Records, edges: NDArray[np.int64]) -> Digests:
 def leave_out(names: set[str]) -> None:
     """Take some of the checks out of the program."""
     if "digests" in names:
-        store.digest_records = count_records
+        reader.digest_records = count_records
         Digests.find = count_parts  # type: ignore[method-assign, assignment]
     if "checksums" in names:
         slices.xxhash = NoChecksums  # type: ignore[assignment]
-        pile_set.xxhash = NoChecksums  # type: ignore[assignment]
+        footer.xxhash = NoChecksums  # type: ignore[assignment]
         resume.find_checksum = lambda _: ""
     if "syncs" in names:
         shard_sync.sync = lambda _: None

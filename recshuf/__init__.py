@@ -9,39 +9,62 @@ from recshuf.version import __version__
 __all__ = [
     "CheckOptions",
     "CheckReport",
+    "GatherOptions",
     "Options",
     "OrderOptions",
+    "PileLoader",
+    "PileWriter",
     "Plan",
     "Progress",
+    "ScatterOptions",
+    "ScatterReport",
     "ShuffleReport",
     "VerifyOptions",
     "VerifyReport",
     "__version__",
     "check",
     "errors",
+    "gather",
     "picture",
     "plan",
+    "scatter",
     "shuffle",
     "verify",
 ]
 
 if TYPE_CHECKING:
     from recshuf import errors
-    from recshuf.api import check, picture, plan, shuffle, verify
+    from recshuf.api import check, gather, picture, plan, scatter, shuffle, verify
     from recshuf.audit.order.check import CheckReport
     from recshuf.audit.verify.comparison import VerifyReport
-    from recshuf.job.options import CheckOptions, Options, OrderOptions, VerifyOptions
+    from recshuf.job.options import (
+        CheckOptions,
+        GatherOptions,
+        Options,
+        OrderOptions,
+        ScatterOptions,
+        VerifyOptions,
+    )
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
-    from recshuf.job.report import ShuffleReport
+    from recshuf.job.report import ScatterReport, ShuffleReport
+    from recshuf.piles.set_writer import PileWriter
+    from recshuf.train.loader import PileLoader
 
 _HOMES = {
     "CheckOptions": "recshuf.job.options",
     "CheckReport": "recshuf.audit.order.check",
     "check": "recshuf.api",
     "picture": "recshuf.api",
+    "GatherOptions": "recshuf.job.options",
+    "ScatterOptions": "recshuf.job.options",
+    "ScatterReport": "recshuf.job.report",
+    "gather": "recshuf.api",
+    "scatter": "recshuf.api",
     "Options": "recshuf.job.options",
     "OrderOptions": "recshuf.job.options",
+    "PileLoader": "recshuf.train.loader",
+    "PileWriter": "recshuf.piles.set_writer",
     "Plan": "recshuf.job.plan",
     "Progress": "recshuf.job.progress",
     "shuffle": "recshuf.api",

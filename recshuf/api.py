@@ -1,26 +1,31 @@
-"""The public functions: `shuffle`, `plan`, `verify`, `check` and `picture`."""
+"""The public functions: `shuffle`, `scatter`, `gather`, `plan`, `verify`, `check` and `picture`."""
 
 from __future__ import annotations
 
 import os  # noqa: TC003 - `typing.get_type_hints` needs it, as it does the names below
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar, Unpack, cast
 
 # Return types are named by the package, which imports them when they are asked for; some import pyarrow.
 import recshuf  # noqa: TC001
 from recshuf.errors import RecshufError, UsageError
-from recshuf.job.job import list_paths, make_job, split_names
+from recshuf.job.job import Epoch, list_paths, make_job, parse_path, split_names
 from recshuf.job.options import (
     CheckOptions,
+    GatherOptions,
     Options,
     OrderOptions,
     Paths,
+    ScatterOptions,
     VerifyOptions,
     refuse_unknown,
     to_keywords,
 )
 from recshuf.job.progress import Progress, SilentProgress
+from recshuf.records.keys import MAX_PILES
 from recshuf.system.memory import choose_allocators
 
 if TYPE_CHECKING:
@@ -82,6 +87,95 @@ def shuffle(
 
     with _listen(progress) as listener:
         return run_job(job, listener)
+
+
+def scatter(
+    inputs: Paths,
+    store: str | os.PathLike[str],
+    *,
+    progress: Progress | bool | None = None,
+    **options: Unpack[ScatterOptions],
+) -> recshuf.ScatterReport:
+    """Write the records of all inputs into a new pile store, from which `gather` writes shuffled files.
+
+    Parameters
+    ----------
+    inputs
+        As for `shuffle`.
+    store
+        Folder of the store; it must not exist.
+    progress
+        As for `shuffle`.
+    **options
+        See `recshuf.ScatterOptions`.
+
+    Returns
+    -------
+    ScatterReport
+        Figures of the scatter.
+
+    Raises
+    ------
+    RecshufError
+        As `shuffle` does. After an exception there is no store.
+    """
+    refuse_unknown(options, ScatterOptions)
+    job = make_job(inputs, None, cast("Options", options))
+    choose_allocators(job.memory_bytes)
+    from recshuf.run.scatter_store import scatter_store
+
+    with _listen(progress) as listener:
+        return scatter_store(job, Path(parse_path("store", store)), listener)
+
+
+def gather(
+    store: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    epoch: int = 0,
+    reshuffle: str = "rotate",
+    mix: int = 1,
+    progress: Progress | bool | None = None,
+    **options: Unpack[GatherOptions],
+) -> recshuf.ShuffleReport:
+    """Write the records of a pile store in random order, by default the bytes that `shuffle` writes from its inputs.
+
+    Parameters
+    ----------
+    store
+        Folder that `scatter` made.
+    output
+        As for `shuffle`.
+    epoch, reshuffle, mix
+        The order: that of a `PileLoader` with the same arguments. Default: that of `shuffle` with the store's seed.
+    progress
+        As for `shuffle`.
+    **options
+        See `recshuf.GatherOptions`.
+
+    Returns
+    -------
+    ShuffleReport
+        Figures of the run.
+
+    Raises
+    ------
+    UsageError
+        When there is no such store.
+    PileError
+        When it is damaged.
+    RecshufError
+        As `shuffle` does.
+    """
+    refuse_unknown(options, GatherOptions)
+    if mix not in range(1, MAX_PILES + 1):
+        raise UsageError(f"mix={mix!r}: give an integer from 1 to {MAX_PILES:,}")
+    job = make_job(parse_path("store", store), output, cast("Options", options))
+    choose_allocators(job.memory_bytes)
+    from recshuf.run.pipeline import run_job
+
+    with _listen(progress) as listener:
+        return run_job(replace(job, epoch=Epoch(epoch, reshuffle, mix)), listener)
 
 
 def plan(

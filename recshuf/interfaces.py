@@ -434,8 +434,28 @@ class FormatNames:
     """Whether Hive folders (``year=2024``) become columns."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoredInputs:
+    """Inputs whose records are kept elsewhere."""
+
+    schema: pa.Schema
+    """Native schema."""
+    names: list[str]
+    layout: object
+    """`Source.layout`."""
+    options: ReadOptions
+    """How they were read; `schema` is that of the table form."""
+
+
 class Format(ABC):
     """A file format: how to recognise, read and write it."""
+
+    layout_types: tuple[type, ...] = ()
+    """Dataclasses that `Source.layout` is made of."""
+
+    @abstractmethod
+    def restore_decoder(self, stored: StoredInputs) -> Decoder:
+        """Return a decoder of native batches that were kept; a decoder of their source has observed them."""
 
     @property
     @abstractmethod

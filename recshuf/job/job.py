@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from recshuf.errors import UsageError
 from recshuf.formats.compression import check_level
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 
 SMALLEST_MEMORY = 64 * 10**6
 _TAKEN = "only paths are taken, each str or os.PathLike"
+
+
+class Epoch(NamedTuple):
+    """The order in which a pile store is read."""
+
+    number: int = 0
+    reshuffle: str = "rotate"
+    mix: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,8 @@ class Job:
     """File for lines that do not parse; None if they are errors."""
     read: ReadOptions
     write: WriteOptions
+    epoch: Epoch | None = None
+    """The only input is a pile store, and this its order; None if records are read from files."""
 
     def __post_init__(self) -> None:
         _check("--seed", self.options["seed"], 0, MAX_SEED)
@@ -242,7 +252,7 @@ def _parse_byte(flag: str, given: str | bytes | None) -> bytes | None:
         return None
     byte = os.fsencode(given) if isinstance(given, str) else given
     if len(byte) != 1 or not byte.isascii() or byte in b"\r\n":
-        raise UsageError(f"{flag} is not one ASCII character other than the ends of lines")
+        raise UsageError(f"{flag} takes one ASCII character that ends no line, such as ; or \\t for a tab")
     return byte
 
 

@@ -103,13 +103,11 @@ def parse_separator(text: str) -> bytes:
 
 
 # fmt: off
-class CheckOptions(TypedDict, total=False):
-    """Options of all functions."""
+class InputOptions(TypedDict, total=False):
+    """Options of all functions that read inputs."""
 
     format: Annotated[str | None, Option("Input", "NAME", f"Format of the inputs: {', '.join(FORMATS)}. Default: from suffix, else from content.", choices=FORMATS)]
     """Format of the inputs: ``jsonl``, ``csv``, ``text``, ``parquet`` or ``hdf5``. Default: from suffix, else from content."""
-    to: Annotated[str | None, Option("Output", "NAME", "Output format. Default: from the suffix of OUTPUT, else that of the inputs.", choices=FORMATS)]
-    """Output format. Default: from the suffix of the output, else that of the inputs."""
     header: Annotated[int | str | None, Option("Input", "N", "Text, CSV: number of header lines of each input, written once at the top of each shard; auto or none. Default: auto, which is 0 for text.",
         parse=parse_header, side="inputs", formats=("text", "csv"), identity=lambda job: "none" if job.options["header"] in (0, "none") else job.read.header_lines)]
     """Number of header lines of each text or CSV input, written once at the top of each shard, ``"auto"`` or ``"none"``.
@@ -145,6 +143,47 @@ class CheckOptions(TypedDict, total=False):
     """Memory limit, excluding about 150 MB for Python and libraries. Default: half of available memory."""
     workers: Annotated[int | None, Option("Resources", "N", "Number of threads. Default: usable cores.", parse=int)]
     """Number of threads. Does not change the output. Default: usable cores."""
+
+
+class CheckOptions(InputOptions, total=False):
+    """Options of all functions that read inputs and an output."""
+
+    to: Annotated[str | None, Option("Output", "NAME", "Output format. Default: from the suffix of OUTPUT, else that of the inputs.", choices=FORMATS)]
+    """Output format. Default: from the suffix of the output, else that of the inputs."""
+
+
+class ScatterOptions(InputOptions, total=False):
+    """Options of `scatter`."""
+
+    seed: int | None
+    """0 to 2**128 - 1. Default: drawn at random; `ScatterReport.seed` holds it."""
+    piles: int | None
+    """Number of piles. Default: one for each 8 MB of records."""
+    spill_compression: str
+    """Compression of the records: ``"none"``, ``"lz4"`` or ``"zstd"``. Default: ``"none"``."""
+
+
+class GatherOptions(TypedDict, total=False):
+    """Options of `gather`; see `Options`."""
+
+    to: str | None
+    """Output format. Default: from the suffix of the output, else that of the inputs of the store."""
+    memory: Size | None
+    workers: int | None
+    compression: str | None
+    shards: int | None
+    """Default: one for each input of the store, in a directory."""
+    shard_records: int | None
+    shard_bytes: Size | None
+    seed: int | None
+    """That of the store, or None."""
+    temp_dir: str | os.PathLike[str] | None
+    no_space_check: bool
+    head_count: int | None
+    nan_as_null: bool
+    provenance: bool
+    overwrite: bool
+    resume: bool
 
 
 class OrderOptions(CheckOptions, total=False):

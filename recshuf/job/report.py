@@ -80,3 +80,27 @@ class ShuffleReport:
             "passes": [asdict(one) | {"bytes_per_second": one.bytes_per_second} for one in self.passes],
             "plan": self.plan.to_json(),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterReport:
+    """Figures of a finished scatter."""
+
+    path: str
+    store: str
+    """Identifier of the store."""
+    snapshot: int
+    """Number of the snapshot that holds the records."""
+    seed: int
+    records: int
+    byte_count: int
+    """Bytes of the records."""
+    pile_count: int
+    set_count: int
+    """Pile sets written."""
+    seconds: float
+    inputs: tuple[FileReport, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the report as JSON values."""
+        return asdict(self) | {"seed": str(self.seed)}

@@ -35,6 +35,10 @@ class StorePlan:
     """Compression of spilled slices, one of `SPILL_COMPRESSIONS`."""
     keeps_sets: bool = False
     """Whether complete sets are sealed as named files for a later run."""
+    set_prefix: str = "set"
+    """Beginning of the names of these files."""
+    syncs_sets: bool = False
+    """Whether sealed sets are synced to disk."""
 
 
 def region_bytes(record_count: float, mean_bytes: float, mean_square_bytes: float) -> int:

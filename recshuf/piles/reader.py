@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from recshuf.errors import CheckError
 from recshuf.records.batch import concat_records
 from recshuf.records.digests import Digest, digest_records
+from recshuf.records.keys import sort_by_key
+from recshuf.records.provenance import shift_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from recshuf.piles.slices import Origin
-    from recshuf.piles.store import PileStore
+    from recshuf.piles.codec import RecordCodec
+    from recshuf.piles.run_piles import RunPiles
+    from recshuf.piles.slices import Origin, Slice
     from recshuf.records.batch import Records
 
 
@@ -25,9 +30,11 @@ class PileReader:
         Filled; `close` closes it.
     name
         Suffix of pile names in errors, for a part of another store.
+    column_count
+        How many of the first columns are wanted. Default: all.
     """
 
-    def __init__(self, store: PileStore, name: str = "") -> None:
+    def __init__(self, store: RunPiles, name: str = "", column_count: int | None = None) -> None:
         self.pile_count = store.pile_count
         self.key_range = store.key_range
         self.counts = store.digests.counts
@@ -35,6 +42,7 @@ class PileReader:
         self._store = store
         self._layout = store.spilled.layout
         self._name = name
+        self._column_count = column_count
 
     def digest(self, piles: range) -> Digest:
         """Return the digest of the records added to consecutive piles."""
@@ -75,14 +83,25 @@ class PileReader:
             parts = [kept.take(piles) for kept in self._store.resident.find(piles)]
             records = concat_records(parts) if parts else None
         else:
-            slices = [piece for _, piece in self._store.spilled.read(self._layout.find(piles))]
-            slices.sort(key=lambda piece: piece.origin)
-            packed = [(piece.payload, piece.record_count) for piece in slices]
-            records = self._store.codec.unpack(packed) if packed else None
+            slices = sorted(self._store.spilled.read(self._layout.find(piles)), key=_origin)
+            records = unpack_slices(self._store.codec, [(base, piece) for _, base, piece in slices])
         found = Digest() if records is None else digest_records(records)
         if found != self.digest(piles):
             raise self._blame(piles)
-        return records
+        return (
+            records if records is None or self._column_count is None else records.select(self._column_count)
+        )
+
+    def load_ordered(self, piles: range) -> Records | None:
+        """Return the records of consecutive runs sorted by key; None if there are none.
+
+        Raises
+        ------
+        CheckError, PileError
+            As `load` does.
+        """
+        records = self.load(piles)
+        return None if records is None else records.take(sort_by_key(records.keys))
 
     def split(self, piles: range, part_count: int) -> PileReader:
         """Return a reader of a new store that holds the records of a run in `part_count` finer piles.
@@ -97,7 +116,7 @@ class PileReader:
         store = self._store.make_part(piles, part_count)
         for _, origin, records in self._parts(piles):
             store.add(0, origin, records)
-        parts = PileReader(store, f" of {_name_piles(piles)}{self._name}")
+        parts = PileReader(store, f" of {_name_piles(piles)}{self._name}", self._column_count)
         if parts.digest(range(part_count)) != self.digest(piles):
             raise self._blame(piles)
         return parts
@@ -112,9 +131,10 @@ class PileReader:
             for kept in self._store.resident.find(piles):
                 yield kept.set_index, kept.origin, kept.take(piles)
             return
-        for set_index, piece in self._store.spilled.read(self._layout.find(piles)):
-            records = self._store.codec.unpack([(piece.payload, piece.record_count)])
-            yield set_index, piece.origin, records
+        for set_index, base, piece in self._store.spilled.read(self._layout.find(piles)):
+            records = unpack_slices(self._store.codec, [(base, piece)])
+            if records is not None:
+                yield set_index, piece.origin.shift(base), records
 
     def _blame(self, piles: range) -> CheckError:
         """Return the error for the first run that does not hold the records added to it."""
@@ -128,6 +148,28 @@ class PileReader:
             if error is not None:
                 return error
         return CheckError(f"gather: {_name_piles(piles)}{self._name} were read wrongly once; run again")
+
+
+def _origin(found: tuple[int, int, Slice]) -> Origin:
+    _, base, piece = found
+    return piece.origin.shift(base)
+
+
+def unpack_slices(codec: RecordCodec, slices: Sequence[tuple[int, Slice]]) -> Records | None:
+    """Return the records of slices, joined; None if there are none.
+
+    Parameters
+    ----------
+    slices
+        Each with what to add to the numbers of the sources of its records. If that is not 0, they have provenance.
+    """
+    if not slices:
+        return None
+    records = codec.unpack([(piece.payload, piece.record_count) for _, piece in slices])
+    if any(base for base, _ in slices):
+        added = np.repeat([base for base, _ in slices], [piece.record_count for _, piece in slices])
+        return shift_sources(records, added)
+    return records
 
 
 def _name_piles(piles: range) -> str:

@@ -86,13 +86,10 @@ class RegionSpace:
         self._full: dict[int, list[tuple[int, int]]] = {}
         self._lock = threading.Lock()
 
-    @classmethod
-    def restore(cls, region_count: int, parts: NDArray[np.int64]) -> RegionSpace:
-        """Return full regions with given parts, shape ``(n, 3)``: region, start and bytes."""
-        spaces = cls(np.zeros(region_count, np.int64))
-        for region, start, used in parts.tolist():
-            spaces._full.setdefault(region, []).append((start, used))
-        return spaces
+    @property
+    def region_count(self) -> int:
+        """Number of regions."""
+        return len(self._capacities)
 
     def reserve(self, region: int, size: int) -> int:
         """Return the byte offset of a new slice in the file."""
@@ -122,3 +119,22 @@ class RegionSpace:
         regions = sorted({*self._full, *np.flatnonzero(self._used).tolist()})
         rows = [(region, *part) for region in regions for part in self.parts(region)]
         return np.array(rows, np.int64).reshape(-1, 3)
+
+
+class WrittenRegions:
+    """The parts of regions in a complete file.
+
+    Parameters
+    ----------
+    parts
+        Region, start and bytes of each, shape ``(n, 3)``, by region.
+    """
+
+    def __init__(self, region_count: int, parts: NDArray[np.int64]) -> None:
+        self._parts = parts[:, 1:]
+        self._bounds = np.searchsorted(parts[:, 0], np.arange(region_count + 1))
+
+    def parts(self, region: int) -> list[tuple[int, int]]:
+        """Return start and bytes of each part of a region."""
+        first, end = self._bounds[region], self._bounds[region + 1]
+        return [(start, used) for start, used in self._parts[first:end].tolist()]

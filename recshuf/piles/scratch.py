@@ -80,7 +80,7 @@ class Scratch:
         if self.kept is None:
             raise FileNotFoundError(errno.ENOENT, "no folder for kept files")
         path = self.kept / name
-        descriptor = open_sole(path, os.O_RDWR)
+        descriptor = open_sole(path, os.O_RDONLY)
         with self._lock:
             return self._add(descriptor), path
 

@@ -42,6 +42,10 @@ class Origin(NamedTuple):
     input_index: int
     first_row: int
 
+    def shift(self, base: int) -> Origin:
+        """Return the origin with a number added to its input."""
+        return Origin(self.input_index + base, self.first_row)
+
 
 class Slice(NamedTuple):
     """The records of one batch for one region, as bytes."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recshuf.errors import PileError
 from recshuf.piles.layout import region_bytes
-from recshuf.piles.pile_set import PileSet
+from recshuf.piles.pile_set import GrowingPileSet, PileSet
 from recshuf.piles.regions import EXTENT_BYTES, RegionLayout
 from recshuf.piles.slices import PREFIX_BYTES
 
@@ -19,21 +19,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.piles.codec import RecordCodec
+    from recshuf.piles.footer import Footer, SetDescription
     from recshuf.piles.layout import StorePlan
     from recshuf.piles.resident import GroupedBatch
     from recshuf.piles.scratch import Scratch
     from recshuf.piles.slices import Slice
     from recshuf.records.batch import Records
     from recshuf.records.digests import Digests
-
-
-@dataclass(frozen=True, slots=True)
-class SealedSet:
-    """A complete pile set on disk, which a later run can adopt."""
-
-    set_index: int
-    index_offset: int
-    """Byte offset in the file of the set's own index."""
 
 
 class SpilledPiles:
@@ -53,6 +45,10 @@ class SpilledPiles:
         self._codec = codec
         self._scratch = scratch
         self._sets: dict[int, PileSet] = {}
+        self._growing: dict[int, GrowingPileSet] = {}
+        """Those of `_sets` that this store made."""
+        self._bases: dict[int, int] = {}
+        """What to add to the numbers of sources of adopted sets."""
         self._lock = threading.Lock()
 
     def __contains__(self, set_index: int) -> bool:
@@ -72,16 +68,16 @@ class SpilledPiles:
         with self._lock:
             self.byte_count += written
 
-    def _open_set(self, set_index: int, sample: Records) -> PileSet:
+    def _open_set(self, set_index: int, sample: Records) -> GrowingPileSet:
         """Return a set, created if needed; `sample` is a first batch of its records."""
         with self._lock:
-            if set_index not in self._sets:
-                name = _set_name(set_index) if self._plan.keeps_sets else None
+            if set_index not in self._growing:
+                name = name_set(self._plan.set_prefix, set_index) if self._plan.keeps_sets else None
                 capacities = self._plan_regions(set_index, sample)
-                self._sets[set_index] = PileSet.create(
+                self._sets[set_index] = self._growing[set_index] = GrowingPileSet.create(
                     self._scratch, capacities, self._plan.compression, name
                 )
-            return self._sets[set_index]
+            return self._growing[set_index]
 
     def _plan_regions(self, set_index: int, sample: Records) -> NDArray[np.int64]:
         """Return the capacity of each region of a set, from the sizes of the records of a first batch."""
@@ -95,28 +91,42 @@ class SpilledPiles:
         capacity = region_bytes(expected / region_count, mean, float(np.square(sizes).mean()))
         return np.full(region_count, capacity, np.int64)
 
-    def seal(self, set_index: int, digests: Digests, wanted: range) -> SealedSet:
+    def seal(self, set_index: int, digests: Digests, wanted: range, description: SetDescription) -> None:
         """Seal a complete set; piles not `wanted` may lack records."""
         given = self.layout.sum(digests.counts)[: self.layout.find(wanted).stop]
-        return SealedSet(set_index, self._sets[set_index].seal(digests, given, set_index))
+        pile_set = self._growing[set_index]
+        pile_set.seal(digests, given, description, self._codec.schema)
+        if self._plan.syncs_sets:
+            pile_set.sync()
 
-    def adopt(self, sealed: SealedSet) -> Digests:
-        """Adopt a set of an earlier run, and return the digests of its piles."""
-        pile_set, digests = PileSet.adopt(self._scratch, _set_name(sealed.set_index), sealed.index_offset)
+    def adopt(self, set_index: int, name: str, base: int, *, reads_all: bool) -> Footer:
+        """Open a complete set, and return its footer.
+
+        Raises
+        ------
+        PileError
+            When it is missing or damaged, or has another schema or other piles.
+        """
+        pile_set, footer = PileSet.open(self._scratch, name, reads_all=reads_all)
+        if footer.schema != self._codec.schema or footer.sums.shape[1] != self.layout.count:
+            pile_set.close()
+            raise PileError(f"{name}: holds other columns or piles than this run")
         with self._lock:
-            self._sets[sealed.set_index] = pile_set
-        return digests
+            self._sets[set_index] = pile_set
+            self._bases[set_index] = base
+        return footer
 
     def region_bytes(self, region: int) -> int:
         """Return the bytes of a region's slices in all sets, before compression."""
         return sum(pile_set.region_bytes(region) for pile_set in self._sets.values())
 
-    def read(self, regions: range) -> Iterator[tuple[int, Slice]]:
-        """Yield the slices of some regions, each with the number of its set."""
+    def read(self, regions: range) -> Iterator[tuple[int, int, Slice]]:
+        """Yield the slices of some regions, each with the number of its set and what to add to those of its sources."""
         for set_index, pile_set in self._sets.items():
+            base = self._bases.get(set_index, 0)
             for region in regions:
                 for piece in pile_set.read(region):
-                    yield set_index, piece
+                    yield set_index, base, piece
 
     def close(self) -> None:
         """Close the files. Idempotent."""
@@ -125,6 +135,6 @@ class SpilledPiles:
         self._sets.clear()
 
 
-def _set_name(set_index: int) -> str:
+def name_set(prefix: str, set_index: int) -> str:
     """Return the file name of a kept pile set."""
-    return f"set-{set_index:05d}.piles"
+    return f"{prefix}-{set_index:05d}.piles"

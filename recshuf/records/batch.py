@@ -53,6 +53,10 @@ class Records:
         """Return records ``start:stop`` as a view."""
         return Records(self.keys[start:stop], self.batch.slice(start, stop - start))
 
+    def select(self, column_count: int) -> Records:
+        """Return the first columns of the records as a view."""
+        return Records(self.keys, self.batch.select(range(column_count)))
+
     def copy_prefix(self, stop: int) -> Records:
         """Return the first `stop` records as a copy, so that the rest can be freed."""
         return concat_records([self.slice(0, stop), self.slice(0, 0)])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import xxhash
 
 # NumPy imports `np.random` on first access, which is not thread-safe.
 from numpy.random import Philox, SeedSequence
@@ -28,13 +29,17 @@ MAX_PILES = 1 << 16
 _OUTPUTS_PER_STEP = 4  # Philox counts blocks of four 64-bit outputs
 
 
-def draw_keys(seed: int, ranges: Sequence[tuple[int, int, int]]) -> NDArray[np.uint64]:
+def draw_keys(
+    seed: int, ranges: Sequence[tuple[int, int, int]], stream: tuple[int, ...] = ()
+) -> NDArray[np.uint64]:
     """Return the keys of some row ranges in turn, shape ``(n,)``.
 
     Parameters
     ----------
     ranges
         At least one: input, first row, and number of rows.
+    stream
+        First numbers of the spawn key, before that of the input. Records of different streams have independent keys.
 
     >>> whole = draw_keys(7, [(0, 0, 10)])
     >>> bool((draw_keys(7, [(0, 6, 3), (0, 1, 2)]) == whole[[6, 7, 8, 1, 2]]).all())
@@ -42,11 +47,21 @@ def draw_keys(seed: int, ranges: Sequence[tuple[int, int, int]]) -> NDArray[np.u
     """
     keys = []
     for input_index, first_row, count in ranges:
-        stream = Philox(SeedSequence(seed, spawn_key=(input_index,)))
+        outputs = Philox(SeedSequence(seed, spawn_key=(*stream, input_index)))
         steps, skipped = divmod(first_row, _OUTPUTS_PER_STEP)
-        stream.advance(steps)
-        keys.append(stream.random_raw(skipped + count)[skipped:])
+        outputs.advance(steps)
+        keys.append(outputs.random_raw(skipped + count)[skipped:])
     return keys[0] if len(keys) == 1 else np.concatenate(keys)
+
+
+def stream_of(name: str) -> tuple[int, ...]:
+    """Return the first numbers of the spawn keys of a named stream: the xxh3 of the name, 128 bits, lowest word first.
+
+    >>> len(stream_of("worker-07"))
+    4
+    """
+    digest = xxhash.xxh3_128_intdigest(name.encode("utf-8", "surrogateescape"))
+    return tuple(digest >> shift & 0xFFFFFFFF for shift in (0, 32, 64, 96))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,12 @@ import pyarrow as pa
 from recshuf.errors import UsageError
 from recshuf.interfaces import Decoder, FieldAdder
 from recshuf.records.arrow_views import view_bytes
+from recshuf.records.batch import Records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from recshuf.interfaces import BadRecords
     from recshuf.records.rows import RowRange
@@ -26,14 +29,15 @@ FILE_SHIFT = np.uint64(42)
 """A record's provenance is one 64-bit number: the input's index in the high 22 bits, the row number in the others."""
 MAX_INPUTS = 1 << (64 - int(FILE_SHIFT))
 
-_PROVENANCE = pa.field("provenance", pa.binary(PROVENANCE_BYTES))
+PROVENANCE = pa.field("provenance", pa.binary(PROVENANCE_BYTES))
+"""The column of native batches that holds it."""
 _NUMBER_BYTES, _INDEX_BYTES = 8, 4
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
 def extend_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema of native batches with provenance."""
-    return schema.append(_PROVENANCE)
+    return schema.append(PROVENANCE)
 
 
 def add_provenance(batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> pa.RecordBatch:
@@ -43,9 +47,29 @@ def add_provenance(batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> pa.Reco
         for index, first_row, rows in ranges
     ]
     column = pa.Array.from_buffers(
-        _PROVENANCE.type, batch.num_rows, [None, pa.py_buffer(np.concatenate(numbers))]
+        PROVENANCE.type, batch.num_rows, [None, pa.py_buffer(np.concatenate(numbers))]
     )
     return pa.RecordBatch.from_arrays([*batch.columns, column], schema=extend_schema(batch.schema))
+
+
+def find_origins(batch: pa.RecordBatch) -> NDArray[np.uint64]:
+    """Return the provenance of native records, which is their last column, as one number each."""
+    return view_bytes(batch.column(batch.num_columns - 1)).view(np.uint64)
+
+
+def shift_sources(records: Records, added: NDArray[np.int64]) -> Records:
+    """Return records with numbers added to the inputs in their provenance, the last column of the batch.
+
+    Parameters
+    ----------
+    added
+        What to add for each record, shape ``(n,)``.
+    """
+    batch = records.batch
+    numbers = find_origins(batch)
+    shifted = numbers + (added.astype(np.uint64) << FILE_SHIFT)
+    column = pa.Array.from_buffers(PROVENANCE.type, batch.num_rows, [None, pa.py_buffer(shifted)])
+    return Records(records.keys, batch.set_column(batch.num_columns - 1, PROVENANCE, column))
 
 
 def check_names(names: Sequence[str]) -> None:

@@ -14,36 +14,74 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
 from recshuf.errors import CheckError, Stopped
 from recshuf.records.byte_sizes import count_bytes
 from recshuf.records.digests import Digest, Digests, sum_digests
-from recshuf.records.keys import MAX_PILES, sort_by_key
+from recshuf.records.keys import MAX_PILES
 from recshuf.system.threads import Pool, run_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from recshuf.interfaces import Decoder, Sink
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
-    from recshuf.piles.reader import PileReader
+    from recshuf.records.batch import Records
+    from recshuf.records.keys import KeyRange
 
 
 JOINED_BYTES = 2 << 20
 """Smaller runs of piles cost more in calls than in bytes."""
 
 
+class OrderedReader(Protocol):
+    """A sequence of piles, loaded in order; see `PileReader`. Used by many threads."""
+
+    pile_count: int
+    counts: NDArray[np.int64]
+    key_range: KeyRange
+
+    def digest(self, piles: range) -> Digest:
+        """Return the digest of the records of consecutive piles."""
+        ...
+
+    def is_resident(self, pile: int) -> bool:
+        """Tell whether a pile is in memory."""
+        ...
+
+    def runs(self, first: int = 0) -> Iterator[range]:
+        """Yield the smallest runs that can be loaded, from pile `first` on."""
+        ...
+
+    def run_bytes(self, piles: range) -> int:
+        """Return the bytes of the records of a run."""
+        ...
+
+    def load_ordered(self, piles: range) -> Records | None:
+        """Return the records of consecutive runs in order; None if there are none."""
+        ...
+
+    def split(self, piles: range, part_count: int) -> Self:
+        """Return a reader of the records of a run in `part_count` finer piles; not called if `key_range.shift` is 0."""
+        ...
+
+    def close(self) -> None:
+        """Release what `split` made."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class PileRun:
     """Consecutive piles, small enough to be ordered at once; mostly one."""
 
-    store: PileReader
+    store: OrderedReader
     piles: range
     first: int
     """Position of the first record in the shuffled order."""
@@ -87,10 +125,9 @@ def load_ordered(run: PileRun, edges: Sequence[int], decoder: Decoder | None) ->
     PileError
         When spilled records are damaged.
     """
-    records = run.store.load(run.piles)
+    records = run.store.load_ordered(run.piles)
     if records is None:
         raise RuntimeError(f"piles {run.piles} are empty")
-    records = records.take(sort_by_key(records.keys))
     digests = Digests.find(records, np.array(edges))
     batch = records.batch
     del records
@@ -103,13 +140,13 @@ def load_ordered(run: PileRun, edges: Sequence[int], decoder: Decoder | None) ->
 
 
 def iterate_runs(
-    store: PileReader,
+    store: OrderedReader,
     first: int,
     stop: int,
     largest_bytes: int,
     joined_bytes: int = JOINED_BYTES,
     place: int = 0,
-) -> Iterator[PileRun | PileReader]:
+) -> Iterator[PileRun | OrderedReader]:
     """Yield the runs that cover records ``first`` to ``stop`` of the shuffled order.
 
     Consecutive piles of up to `joined_bytes` are joined. A pile larger than `largest_bytes` is split. The reader of its
@@ -134,8 +171,8 @@ def iterate_runs(
 
 
 def _iterate_single_runs(
-    store: PileReader, first: int, stop: int, largest_bytes: int, joined_bytes: int, place: int
-) -> Iterator[PileRun | PileReader]:
+    store: OrderedReader, first: int, stop: int, largest_bytes: int, joined_bytes: int, place: int
+) -> Iterator[PileRun | OrderedReader]:
     """Yield what `iterate_runs` does, without joining piles of this store."""
     ends = place + np.cumsum(store.counts)
     for piles in store.runs(int(np.searchsorted(ends, first, side="right"))):
@@ -186,7 +223,12 @@ class Gather:
     """
 
     def __init__(
-        self, task: GatherTask, store: PileReader, shards: Shards, decoder: Decoder | None, progress: Progress
+        self,
+        task: GatherTask,
+        store: OrderedReader,
+        shards: Shards,
+        decoder: Decoder | None,
+        progress: Progress,
     ) -> None:
         self._plan, self._bounds, self._joined_bytes = task.plan, task.bounds, task.joined_bytes
         self._store = store

@@ -6,18 +6,23 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf.errors import CheckError, ConversionError, SchemaMismatch
+from recshuf.errors import CheckError, ConversionError, SchemaMismatch, UsageError
 from recshuf.job.plan import shard_bounds, sum_known
 from recshuf.job.report import FileReport, PassReport
 from recshuf.output.commit import commit
+from recshuf.piles.epoch_reader import EpochReader
+from recshuf.piles.epochs import EpochOrder
 from recshuf.piles.reader import PileReader
+from recshuf.piles.stored import StoredPiles
 from recshuf.run.gather import Gather, GatherTask
-from recshuf.run.resolve import find_destination, resolve_job
+from recshuf.run.resolve import find_destination, resolve_job, resolve_stored
 from recshuf.run.resume import Earlier, read_checksums
 from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
 from recshuf.run.shards import open_shards, take_over_shards
+from recshuf.run.stored_inputs import adopt_stored, open_stored
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.run.workspace import enter_work_folder, open_workspace
 from recshuf.system.memory import resident_bytes
@@ -28,7 +33,9 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
     from recshuf.job.report import ShuffleReport
+    from recshuf.output.destination import Destination
     from recshuf.records.input_counts import InputCounts
+    from recshuf.run.gather import OrderedReader
     from recshuf.run.resolve import ResolvedJob
     from recshuf.run.workspace import Workspace
 
@@ -63,7 +70,10 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         destination = find_destination(job)
         work = enter_work_folder(job, destination, progress, cleanup)
         earlier = Earlier.of(work.journal.entries) if work else None
-        resolved = resolve_job(job, destination, progress, earlier.piles if earlier else None)
+        if job.epoch is not None:
+            resolved = _resolve_stored(job, destination, progress, cleanup)
+        else:
+            resolved = resolve_job(job, destination, progress, earlier.piles if earlier else None)
         workspace = open_workspace(resolved, work, earlier, cleanup)
         base_bytes = resident_bytes()
         counts, scatter_report = _scatter(resolved, workspace, progress)
@@ -85,11 +95,27 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
     )
 
 
+def _resolve_stored(
+    job: Job, destination: Destination | None, progress: Progress, cleanup: ExitStack
+) -> ResolvedJob:
+    piles = StoredPiles(Path(job.inputs[0]))
+    cleanup.callback(piles.close)
+    inputs, layout = open_stored(piles)
+    seed = job.options["seed"]
+    if seed not in (None, piles.seed):
+        raise UsageError(f"--seed {seed}: the records of {piles.path} have seed {piles.seed}; leave it out")
+    return resolve_stored(job, destination, inputs, layout, progress)
+
+
 def _scatter(
     resolved: ResolvedJob, workspace: Workspace, progress: Progress
 ) -> tuple[InputCounts, PassReport]:
     started = time.perf_counter()
-    counts = scatter_inputs(resolved, workspace, progress)
+    stored = resolved.inputs.stored
+    if stored is None:
+        counts = scatter_inputs(resolved, workspace, progress)
+    else:
+        counts = adopt_stored(workspace.store, stored, len(resolved.inputs.source.inputs))
     seconds = time.perf_counter() - started
     return counts, PassReport("scatter", seconds, counts.record_count, counts.byte_count)
 
@@ -148,13 +174,27 @@ def _write_shards(
     task = GatherTask(resolved.plan, bounds, finished)
     try:
         with open_shards(resolved, workspace, target) as shards:
-            Gather(task, PileReader(workspace.store), shards, resolved.decoder, progress).run()
+            Gather(task, _open_reader(resolved, workspace), shards, resolved.decoder, progress).run()
     except BrokenPipeError:
         raise  # the reader has closed the pipe, which is no failure
     except OSError as error:
         folder = None if workspace.work is None else workspace.work.path
         name, needed = resolved.output.name, resolved.plan.peak_disk_bytes
         raise write_error(error, name, folder, needed) from error
+
+
+def _open_reader(resolved: ResolvedJob, workspace: Workspace) -> OrderedReader:
+    """Return the reader of the records, in the order of the output."""
+    stored, epoch = resolved.inputs.stored, resolved.job.epoch
+    if stored is None or epoch is None:
+        return PileReader(workspace.store)
+    column_count = None if resolved.job.options["provenance"] else len(resolved.inputs.source.schema)
+    order = EpochOrder(stored.seed, epoch.number, epoch.reshuffle, stored.seed)
+    if order.is_stored:
+        return PileReader(workspace.store, column_count=column_count)
+    if order.needs_keys:
+        raise UsageError("--reshuffle exact: gather cannot write it; scatter the inputs with another seed")
+    return EpochReader(stored, order, epoch.mix, column_count)
 
 
 def _verify(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> PassReport:

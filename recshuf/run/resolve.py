@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
     from recshuf.piles.layout import PileLayout
+    from recshuf.piles.stored import StoredPiles
 
 _COPIES = 3  # of the records, in files: inputs, piles and output
 
@@ -51,6 +52,8 @@ class ResolvedInputs:
     sizes: list[InputSize]
     drop_page_cache: bool
     """Whether the page cache cannot hold all files of the run, so that finished files are dropped from it."""
+    stored: StoredPiles | None = None
+    """The piles of a store that holds the records; None if they are read from the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,8 @@ class ResolvedJob:
     def pile_schema(self) -> pa.Schema:
         """Schema of the batches in piles."""
         schema = self.inputs.source.schema
-        return extend_schema(schema) if self.job.options["provenance"] else schema
+        has_provenance = self.job.options["provenance"] or self.inputs.stored is not None
+        return extend_schema(schema) if has_provenance else schema
 
     @property
     def keeps_size(self) -> bool:
@@ -166,29 +170,75 @@ def resolve_job(
     """
     files = _list_inputs(job, destination, progress)
     given, to = _choose_formats(job, destination, files)
+    _check(job, destination, given, to)
+    _warn_of_lost_columns(job, given, files, progress)
+    inputs = _open_inputs(job, given, files)
+    return _plan(job, destination, inputs, to, progress, piles)
+
+
+def resolve_stored(
+    job: Job, destination: Destination | None, inputs: ResolvedInputs, piles: PileLayout, progress: Progress
+) -> ResolvedJob:
+    """Plan a job whose records are in a pile store.
+
+    Raises
+    ------
+    RecshufError
+        When the job cannot be run.
+    """
+    to = load_format(_find_target_name(job, destination) or inputs.format)
+    _check(job, destination, load_format(inputs.format), to)
+    return _plan(job, destination, inputs, to, progress, piles)
+
+
+def resolve_inputs(job: Job, progress: Progress) -> ResolvedInputs:
+    """Open the inputs of a job without an output.
+
+    Raises
+    ------
+    RecshufError
+        When they cannot be read.
+    """
+    files = _list_inputs(job, None, progress)
+    return _open_inputs(job, load_format(job.options["format"] or _detect_format(job, files, None)), files)
+
+
+def _check(job: Job, destination: Destination | None, given: Format, to: Format) -> None:
     check_options(job, given.names.name, to.names.name)
     check_streams(
         job, given.names.name, to.names.name, to_stream=destination is None or destination.is_stream
     )
-    _warn_of_lost_columns(job, given, files, progress)
-    inputs = _open_inputs(job, given, files)
+
+
+def _plan(
+    job: Job,
+    destination: Destination | None,
+    inputs: ResolvedInputs,
+    to: Format,
+    progress: Progress,
+    piles: PileLayout | None,
+) -> ResolvedJob:
     decoding = _choose_decoding(job, inputs, to.names.name)
     output = _choose_output(job, destination, inputs, to)
     target = _preview_target(inputs, output, decoding)
     for note in target.notes:
         progress.warn(note)
     costs = decoding.find_costs(inputs.source, target.sink_bytes)
-    limits = Limits(
+    plan = make_plan(inputs.sizes, find_limits(job), costs, output.cut, job.options["head_count"], piles)
+    if _can_read_again(inputs, destination):
+        decoding = decoding.infer_from_prefix(job, inputs.source)
+    return ResolvedJob(job, inputs, output, decoding, plan, target.notes)
+
+
+def find_limits(job: Job) -> Limits:
+    """Return what a job may use."""
+    return Limits(
         job.memory_bytes,
         job.workers,
         job.read.max_record_bytes,
         job.options["piles"],
         job.options["spill_compression"],
     )
-    plan = make_plan(inputs.sizes, limits, costs, output.cut, job.options["head_count"], piles)
-    if _can_read_again(inputs, destination):
-        decoding = decoding.infer_from_prefix(job, inputs.source)
-    return ResolvedJob(job, inputs, output, decoding, plan, target.notes)
 
 
 def _list_inputs(job: Job, destination: Destination | None, progress: Progress) -> list[InputFile]:
@@ -268,11 +318,17 @@ def _choose_formats(
     job: Job, destination: Destination | None, files: list[InputFile]
 ) -> tuple[Format, Format]:
     """Return the formats of inputs and output."""
+    to = _find_target_name(job, destination)
+    given = job.options["format"] or _detect_format(job, files, to)
+    return load_format(given), load_format(to or given)
+
+
+def _find_target_name(job: Job, destination: Destination | None) -> str | None:
+    """Return the format of the output, as it is asked for; None if it is that of the inputs."""
     to = job.options["to"]
     if not to and destination is not None and not destination.is_directory:
         to = name_by_output(job.output or "")
-    given = job.options["format"] or _detect_format(job, files, to)
-    return load_format(given), load_format(to or given)
+    return to
 
 
 def _detect_format(job: Job, files: list[InputFile], target_name: str | None) -> str:
@@ -321,7 +377,7 @@ def _choose_output(
         write = replace(write, delimiter=suffix_delimiter(str(destination.path)))
     if destination is not None and not is_directory:
         check_output(job.output or "", to.names, job.write.compression)
-    cut = job.cut or Cut(shards=len(inputs.files) if is_directory else 1)
+    cut = job.cut or Cut(shards=len(inputs.source.inputs) if is_directory else 1)
     return ResolvedOutput(destination, to.names.name, write, cut)
 
 

@@ -16,9 +16,7 @@ from recshuf.output.checksum import find_checksum
 from recshuf.output.journal import read_journal
 from recshuf.piles.layout import PileLayout
 from recshuf.records.digests import Digest
-from recshuf.records.input_counts import InputCount
 from recshuf.records.keys import ORDER_VERSION
-from recshuf.run.scatter import SetResult
 from recshuf.system.paths import is_sole_file
 from recshuf.version import __version__
 
@@ -56,7 +54,8 @@ class Earlier:
     """The finished parts of an earlier run, from its journal."""
 
     header: Entry
-    sets: list[SetResult]
+    sets: list[int]
+    """Numbers of the sealed pile sets."""
     shards: dict[int, WrittenShard]
 
     @classmethod
@@ -64,8 +63,7 @@ class Earlier:
         """Parse the entries of a journal; None if there are none."""
         if not entries:
             return None
-        # If a set was made again, its last entry counts.
-        sets = {entry["set"]: _parse_set(entry) for entry in entries if "set" in entry}
+        sets = {entry["set"] for entry in entries if "set" in entry}
         shards = {
             entry["shard"]: WrittenShard(
                 entry["name"], entry["xxh3"], Digest(*entry["digest"]), entry["schema"]
@@ -73,7 +71,7 @@ class Earlier:
             for entry in entries
             if "shard" in entry
         }
-        return cls(entries[0], [*sets.values()], shards)
+        return cls(entries[0], sorted(sets), shards)
 
     @property
     def piles(self) -> PileLayout:
@@ -153,6 +151,8 @@ def describe_job(resolved: ResolvedJob, seed: int, piles: Path | None) -> Entry:
         "--shard-bytes": cut.shard_bytes,
         "--head-count": job.options["head_count"],
     } | {flag_of(name): option.identity(job) for name, option in OPTIONS.items() if option.identity}
+    if job.epoch is not None:
+        options |= {"--epoch": job.epoch.number, "--reshuffle": job.epoch.reshuffle, "--mix": job.epoch.mix}
     names = {*_LIBRARIES[resolved.inputs.format], *_LIBRARIES[resolved.output.format]}
     return {
         "recshuf": __version__,
@@ -165,20 +165,6 @@ def describe_job(resolved: ResolvedJob, seed: int, piles: Path | None) -> Entry:
         "set_of_input": list(resolved.plan.set_of_input),
         "piles": None if piles is None else str(piles),
     }
-
-
-def describe_set(result: SetResult) -> Entry:
-    """Return the entry of a sealed pile set."""
-    counts = {str(index): [count.byte_count, *_pack(count.digest)] for index, count in result.inputs.items()}
-    return {"set": result.set_index, "index": result.index_offset, "inputs": counts}
-
-
-def _parse_set(entry: Entry) -> SetResult:
-    counts = {
-        int(index): InputCount(byte_count, Digest(*digest))
-        for index, (byte_count, *digest) in entry["inputs"].items()
-    }
-    return SetResult(entry["set"], entry["index"], counts)
 
 
 def describe_shard(shard: int, path: Path, digest: Digest, schema: pa.Schema | None) -> Entry:

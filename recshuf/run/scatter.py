@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.errors import CheckError
+from recshuf.piles.footer import SetDescription, SetSource
 from recshuf.piles.slices import Origin
-from recshuf.piles.spilled import SealedSet
 from recshuf.records.batch import Records
 from recshuf.records.digests import Digests
 from recshuf.records.input_counts import InputCounts
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import BadRecords, Decoder, Source
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
-    from recshuf.piles.store import PileStore
+    from recshuf.piles.run_piles import RunPiles
     from recshuf.records.input_counts import InputCount
     from recshuf.records.rows import RowRange
 
@@ -48,14 +48,8 @@ class ScatterTask:
     """Counts of the inputs in adopted pile sets. They are not read, unless the decoder must observe every record."""
     adds_provenance: bool = False
     """Whether batches in the store have provenance as their last column."""
-
-
-@dataclass(frozen=True, slots=True)
-class SetResult(SealedSet):
-    """A sealed pile set, with what it holds."""
-
-    inputs: dict[int, InputCount]
-    """Counts of each input in the set."""
+    stream: tuple[int, ...] = ()
+    """First numbers of the spawn keys of all keys; see `draw_keys`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +61,8 @@ class ScatterCallbacks:
     error instead."""
     on_input: Callable[[int], None] | None = None
     """Gets the index of each finished input."""
-    on_set: Callable[[SetResult], None] | None = None
-    """Gets each pile set once it is sealed."""
+    on_set: Callable[[int], None] | None = None
+    """Gets the number of each pile set once it is sealed."""
 
 
 class Scatter:
@@ -77,7 +71,7 @@ class Scatter:
     def __init__(
         self,
         task: ScatterTask,
-        store: PileStore,
+        store: RunPiles,
         decoder: Decoder | None,
         progress: Progress,
         callbacks: ScatterCallbacks = ScatterCallbacks(),
@@ -139,15 +133,21 @@ class Scatter:
             self._inputs_left.subtract(ended)
             complete = [set_index for set_index in ended if not self._inputs_left[set_index]]
         for set_index in complete:
-            self._store.complete(set_index, self._counts.digest(self._plan.inputs_of(set_index)))
+            own = self._plan.inputs_of(set_index)
+            self._store.complete(set_index, self._counts.digest(own), self._describe(own))
             self._seal_sets()
 
+    def _describe(self, inputs: Sequence[int]) -> SetDescription:
+        """Return the description of a pile set; the counts of its inputs are final."""
+        names = self._task.source.inputs
+        sources = (SetSource(index, names[index].name, self._counts[index]) for index in inputs)
+        return SetDescription(self._task.seed, tuple(sources), self._task.stream)
+
     def _seal_sets(self) -> None:
-        """Seal complete pile sets. The counts of their inputs are final."""
-        while (sealed := self._store.seal_next()) is not None:
-            counts = {index: self._counts[index] for index in self._plan.inputs_of(sealed.set_index)}
+        """Seal complete pile sets."""
+        while (set_index := self._store.seal_next()) is not None:
             if self._callbacks.on_set is not None:
-                self._callbacks.on_set(SetResult(sealed.set_index, sealed.index_offset, counts))
+                self._callbacks.on_set(set_index)
 
     def _scatter(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
         """Add consecutive records to the store, those of one pile set together."""
@@ -155,7 +155,7 @@ class Scatter:
         edges = np.cumsum([0, *(one.rows for one in ranges)])
         byte_count = int(self._store.codec.count_bytes(batch, edges[[0, -1]])[0])
         batch = add_provenance(batch, ranges) if self._task.adds_provenance else batch
-        records = Records(draw_keys(self._task.seed, ranges), batch)
+        records = Records(draw_keys(self._task.seed, ranges, self._task.stream), batch)
         if bad.size:
             records = records.take(np.delete(np.arange(batch.num_rows), bad))
             edges -= np.searchsorted(bad, edges)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, PileError
-from recshuf.run.resume import describe_set
 from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
 from recshuf.system.listing import check_unchanged
 from recshuf.system.memory import release_freed
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from recshuf.job.progress import Progress
     from recshuf.records.input_counts import InputCount, InputCounts
     from recshuf.run.resolve import ResolvedJob
-    from recshuf.run.scatter import SetResult
     from recshuf.run.workspace import Workspace
 
 
@@ -47,13 +45,11 @@ def observe_inputs(
 def _adopt_sets(workspace: Workspace, progress: Progress) -> dict[int, InputCount]:
     """Adopt the pile sets of an earlier run, and return the counts of their inputs."""
     finished: dict[int, InputCount] = {}
-    for result in workspace.earlier.sets if workspace.earlier else ():
+    for set_index in workspace.earlier.sets if workspace.earlier else ():
         try:
-            workspace.store.adopt(result)
+            finished |= workspace.store.adopt(set_index).counts
         except PileError as error:
             progress.warn(f"{error}; its inputs are read again")
-            continue
-        finished |= result.inputs
     return finished
 
 
@@ -68,9 +64,9 @@ def _read_inputs(
         if file.path is not None and file.stamp is not None:
             drop_file_pages(file.path)
 
-    def note_set(result: SetResult) -> None:
+    def note_set(set_index: int) -> None:
         if work is not None:
-            work.journal.note(describe_set(result))
+            work.journal.note({"set": set_index})
 
     adds_provenance = resolved.job.options["provenance"]
     task = ScatterTask(inputs.source, resolved.plan, workspace.seed, finished, adds_provenance)

@@ -24,8 +24,9 @@ from recshuf.output.quarantine import Quarantine, check_path
 from recshuf.output.work_folder import PILES_PREFIX, WorkFolder
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
+from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
-from recshuf.piles.store import PileStore
+from recshuf.piles.snapshots import SETS_FOLDER
 from recshuf.run.resume import Earlier, describe_job
 from recshuf.system.paths import choose_temp_dir, free_bytes, real_path
 from recshuf.system.units import format_size
@@ -54,7 +55,7 @@ class Workspace:
     """Stream of the output; None for files."""
     quarantine: Quarantine | None
     """None if bad records are errors."""
-    store: PileStore
+    store: RunPiles
 
 
 def enter_work_folder(
@@ -127,13 +128,14 @@ def open_workspace(
         When something cannot be opened; `DiskFullError` when the disk is too small.
     """
     job, folder = resolved.job, work.path if work else None
-    seed = job.options["seed"]
+    stored = resolved.inputs.stored
+    seed = job.options["seed"] if stored is None else stored.seed
     if seed is None:
         seed = earlier.seed if earlier else secrets.randbits(128)
     stream = _open_stream(resolved, cleanup)
     scratch = open_scratch(resolved, work, earlier)
     if work is not None:
-        header = describe_job(resolved, seed, scratch.kept)
+        header = describe_job(resolved, seed, scratch.kept if stored is None else None)
         if earlier is None:
             work.journal.note(header)
         else:
@@ -142,7 +144,8 @@ def open_workspace(
     if not job.options["no_space_check"]:
         check_space(resolved, scratch.parent, folder)
     quarantine = open_quarantine(resolved, work, scratch.parent, cleanup)
-    store = make_store(resolved, scratch, keeps_sets=work is not None and not job.reads_stdin)
+    keeps_sets = work is not None and not job.reads_stdin and stored is None
+    store = make_store(resolved, scratch, keeps_sets=keeps_sets)
     cleanup.callback(store.close)
     return Workspace(seed, work, earlier, stream, quarantine, store)
 
@@ -166,6 +169,8 @@ def open_scratch(resolved: ResolvedJob, work: WorkFolder | None, earlier: Earlie
     """
     job, needed = resolved.job, resolved.plan.spilled_bytes
     parent = choose_temp_dir(job.temp_dir, work.path if work else None)
+    if resolved.inputs.stored is not None:
+        return Scratch(parent, kept=resolved.inputs.stored.path / SETS_FOLDER)
     if work is None:
         return Scratch(parent, needed_bytes=needed)
     if earlier is not None and earlier.header["piles"]:
@@ -207,7 +212,7 @@ def open_quarantine(
     return quarantine
 
 
-def make_store(resolved: ResolvedJob, scratch: Scratch, *, keeps_sets: bool) -> PileStore:
+def make_store(resolved: ResolvedJob, scratch: Scratch, *, keeps_sets: bool) -> RunPiles:
     """Return an empty pile store; with `keeps_sets`, a later run can adopt its sets."""
     plan = resolved.plan
     set_counts: list[list[int | None]] = [[] for _ in range(plan.set_count)]
@@ -222,7 +227,7 @@ def make_store(resolved: ResolvedJob, scratch: Scratch, *, keeps_sets: bool) -> 
         plan.spill_compression,
         keeps_sets,
     )
-    return PileStore(store_plan, choose_codec(resolved.pile_schema), scratch)
+    return RunPiles(store_plan, choose_codec(resolved.pile_schema), scratch)
 
 
 def check_space(resolved: ResolvedJob, scratch: Path, output: Path | None) -> None:

@@ -86,3 +86,46 @@ def _is_same(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=False))
     except FileNotFoundError:
         return False
+
+
+def try_shared(path: Path) -> int | None:
+    """Return a descriptor that holds a shared lock of a file until it is closed; None if the file is gone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    if not _is_same(descriptor, path):
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def try_exclusive(path: Path) -> int | None:
+    """Make a file if it does not exist, and return a descriptor that holds its lock until it is closed; None if it is locked."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        if _is_same(descriptor, path):
+            return descriptor
+        os.close(descriptor)  # it was unlinked in between
+
+
+def unlink_unless_locked(path: Path) -> bool:
+    """Delete a file that nobody has locked; return whether it is gone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink(missing_ok=True)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

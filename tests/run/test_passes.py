@@ -233,8 +233,10 @@ def test_units_cover_every_record_once(tmp_path: Path, resident_bytes: int, larg
 def draw_few(bits: int, place: int):
     """Return a draw whose keys differ in few bits only, which begin `place` bits from the top."""
 
-    def draw(seed: int, ranges: Sequence[tuple[int, int, int]]) -> NDArray[np.uint64]:
-        keys = draw_keys(seed, ranges)
+    def draw(
+        seed: int, ranges: Sequence[tuple[int, int, int]], stream: tuple[int, ...] = ()
+    ) -> NDArray[np.uint64]:
+        keys = draw_keys(seed, ranges, stream)
         return (keys >> np.uint64(64 - bits)) << np.uint64(64 - place - bits) if bits else keys * np.uint64(0)
 
     return draw

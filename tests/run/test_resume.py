@@ -19,7 +19,7 @@ from recshuf.output.journal import Journal, read_journal
 from recshuf.output.manifest import manifest_path
 from recshuf.output.shard_files import ShardFiles
 from recshuf.output.work_folder import WorkFolder
-from recshuf.piles.pile_set import PileSet
+from recshuf.piles.pile_set import GrowingPileSet
 from tests.support.killed_runs import Killed, kill_after, run, run_and_die
 from tests.support.numbered_files import FORMATS, make_inputs
 
@@ -59,15 +59,15 @@ def run_until(parts: int, inputs: list[Path], output: Path, **options: Any) -> l
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the pile sets and shards that are made."""
     names: list[str] = []
-    create, path_of = PileSet.create.__func__, ShardFiles.path_of
+    create, path_of = GrowingPileSet.create.__func__, ShardFiles.path_of
 
     def create_noted(
-        cls: type[PileSet], scratch: Any, capacities: Any, compression: str, name: str | None = None
-    ) -> PileSet:
+        cls: type[GrowingPileSet], scratch: Any, capacities: Any, compression: str, name: str | None = None
+    ) -> GrowingPileSet:
         names.append(str(name))
         return create(cls, scratch, capacities, compression, name)
 
-    monkeypatch.setattr(PileSet, "create", classmethod(create_noted))
+    monkeypatch.setattr(GrowingPileSet, "create", classmethod(create_noted))
 
     def path_noted(self: ShardFiles, shard: int, suffix: str) -> Path:
         path = path_of(self, shard, suffix)

@@ -10,9 +10,9 @@ from recshuf.job.progress import SilentProgress
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.reader import PileReader
+from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
-from recshuf.piles.store import PileStore
-from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask, SetResult
+from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
 from tests.support.fake_format import FakeSource
 from tests.support.pass_tools import UNLIMITED, Knobs, make_plan
 
@@ -34,18 +34,17 @@ def test_each_set_is_passed_on_once_with_final_counts_and_can_be_adopted(
     plan = make_plan(source, Knobs(workers=workers, sets=SETS))
     scratch = Scratch(tmp_path, kept=tmp_path / "kept")
     store_plan = StorePlan(4, (None,) * SETS, resident_bytes, keeps_sets=True)
-    store = PileStore(store_plan, choose_codec(source.schema), scratch)
-    results: list[SetResult] = []
+    store = RunPiles(store_plan, choose_codec(source.schema), scratch)
+    results: list[int] = []
     inputs: list[int] = []
     callbacks = ScatterCallbacks(on_input=inputs.append, on_set=results.append)
     counts = Scatter(ScatterTask(source, plan, 5), store, None, SilentProgress(), callbacks).run()
     assert sorted(inputs) == list(range(len(COUNTS)))
     assert counts.records.tolist() == COUNTS
-    assert sorted(one.set_index for one in results) == ([] if resident_bytes == UNLIMITED else [0, 1, 2])
-    later = PileStore(store_plan, choose_codec(source.schema), scratch)
+    assert sorted(results) == ([] if resident_bytes == UNLIMITED else [0, 1, 2])
+    later = RunPiles(store_plan, choose_codec(source.schema), scratch)
     for result in results:
-        assert result.inputs == {index: counts[index] for index in plan.inputs_of(result.set_index)}
-        later.adopt(result)
+        assert later.adopt(result).counts == {index: counts[index] for index in plan.inputs_of(result)}
     if results:
         assert PileReader(later).digest(range(4)) == counts.digest(range(len(COUNTS)))
     for one in (store, later, scratch):

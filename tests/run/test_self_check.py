@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recshuf
-import recshuf.run.gather as gather
+import recshuf.piles.reader as reader
 import recshuf.run.resolve as resolve
 import recshuf.run.scatter as scatter
 from recshuf.errors import CheckError
 from recshuf.formats.hdf5.writing.sink import Hdf5Sink
 from recshuf.formats.lines.sink import LineSink
 from recshuf.formats.parquet.writing.sink import ParquetSink
-from recshuf.piles.pile_set import PileSet
+from recshuf.piles.pile_set import GrowingPileSet, PileSet
 from recshuf.piles.reader import PileReader
 from recshuf.piles.resident import ResidentPiles
 from recshuf.records.batch import Records
@@ -103,7 +103,7 @@ def test_what_grouping_by_pile_gets_wrong_is_found(
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_slice_that_is_not_written_is_found(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch):
-    whole, calls = PileSet.write, iter(range(100))
+    whole, calls = GrowingPileSet.write, iter(range(100))
     plan = resolve.make_plan
     monkeypatch.setattr(
         resolve,
@@ -111,13 +111,13 @@ def test_a_slice_that_is_not_written_is_found(tmp_path: Path, name: str, monkeyp
         lambda *arguments: replace(plan(*arguments), resident_bytes=0, set_of_input=(0, 1)),
     )
 
-    def write_less(self: PileSet, piles: Any, slices: Any, counts: Any, origin: Any) -> int:
+    def write_less(self: GrowingPileSet, piles: Any, slices: Any, counts: Any, origin: Any) -> int:
         if next(calls) == 1:
             piles, slices, counts = piles[1:], slices[1:], counts[1:]
         return whole(self, piles, slices, counts, origin)
 
-    monkeypatch.setattr(PileSet, "write", write_less)
-    run_and_fail(tmp_path, name, r"scatter: region \d of pile set \d: 0 records spilled, \d+ given")
+    monkeypatch.setattr(GrowingPileSet, "write", write_less)
+    run_and_fail(tmp_path, name, r"set-\d+\.piles: region \d: 0 records spilled, \d+ given")
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -164,14 +164,14 @@ def test_records_that_get_lost_in_memory_are_found(
 def test_what_ordering_gets_wrong_is_found(
     tmp_path: Path, place: str, name: str, workers: int, monkeypatch: pytest.MonkeyPatch
 ):
-    whole = gather.sort_by_key
+    whole = reader.sort_by_key
 
     def sort_wrong(keys: Any) -> Any:
         index = whole(keys)
         index[0] = index[-1]
         return index
 
-    monkeypatch.setattr(gather, "sort_by_key", sort_wrong)
+    monkeypatch.setattr(reader, "sort_by_key", sort_wrong)
     run_and_fail(tmp_path, name, r"gather: all shards: ", workers=workers)
 
 

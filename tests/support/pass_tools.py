@@ -15,8 +15,8 @@ from recshuf.job.progress import SilentProgress
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.reader import PileReader
+from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
-from recshuf.piles.store import PileStore
 from recshuf.records.keys import draw_keys
 from recshuf.run.gather import Gather, GatherTask
 from recshuf.run.scatter import Scatter, ScatterTask
@@ -94,20 +94,20 @@ def fill_store(
     *,
     output_count: int | None = None,
     decoder: Decoder | None = None,
-) -> tuple[PileStore, InputCounts]:
+) -> tuple[RunPiles, InputCounts]:
     """Run pass 1 and return the store and what was read."""
     plan = make_plan(source, knobs, output_count)
     expected = sum(one.record_count or 0 for one in source.inputs) / plan.set_count
     is_known = all(one.record_count is not None for one in source.inputs)
     sizes = (expected if is_known else None,) * plan.set_count
     store_plan = StorePlan(knobs.piles, sizes, knobs.resident_bytes, output_count, knobs.region_piles)
-    store = PileStore(store_plan, choose_codec(source.schema), scratch)
+    store = RunPiles(store_plan, choose_codec(source.schema), scratch)
     return store, Scatter(ScatterTask(source, plan, seed), store, decoder, SilentProgress()).run()
 
 
 def write_shards(
     source: Source,
-    store: PileStore,
+    store: RunPiles,
     knobs: Knobs,
     bounds: Sequence[int],
     open_sink: Callable[[int], Sink],

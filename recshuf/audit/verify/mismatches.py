@@ -16,8 +16,8 @@ from recshuf.audit.verify.memory_budget import divide_memory
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.reader import PileReader
+from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.slices import Origin
-from recshuf.piles.store import PileStore
 from recshuf.records.arrow_views import view_bytes
 from recshuf.records.batch import Records
 
@@ -161,7 +161,7 @@ class Search:
         codec = choose_codec(pa.schema([pa.field(name, pa.binary(8), nullable=False) for name in _WORDS]))
         budget = divide_memory(memory_bytes)
         piles = min(_MOST_PILES, max(1, expected * _ENTRY_BYTES // budget.pile_bytes))
-        self._store = PileStore(StorePlan(piles, (float(expected),), budget.search_bytes), codec, scratch)
+        self._store = RunPiles(StorePlan(piles, (float(expected),), budget.search_bytes), codec, scratch)
 
     def add(self, set_index: int, hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
         """Add the hashes, shape ``(n, 2)``, of consecutive records of `INPUTS` or `OUTPUT`."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import UsageError
 from recshuf.formats.compression import COMPRESSIONS
 from recshuf.formats.csv.cutter import CsvCutter
+from recshuf.formats.csv.quotes import Dialect
 from recshuf.formats.csv.ranges import RangeCuts, RecordRange
 from recshuf.formats.csv.unclosed import CsvBlockReader, UnclosedQuotes
 from recshuf.formats.lines.sink import LineTarget
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from recshuf.formats.compression.streams import ByteReader
     from recshuf.formats.lines.census import LineInput
     from recshuf.formats.lines.limit import RecordLimit
-    from recshuf.interfaces import Decoder, Fragment, InputFile, ReadOptions, WriteOptions
+    from recshuf.interfaces import Decoder, Fragment, InputFile, ReadOptions, StoredInputs, WriteOptions
 
 _TAB_SUFFIX = ".tsv"
 
@@ -81,6 +82,8 @@ class CsvSource(LineSource):
 class CsvFormat(Format):
     """CSV, and TSV."""
 
+    layout_types = (CsvLayout,)
+
     names = FormatNames(
         "csv", (".csv", _TAB_SUFFIX), COMPRESSIONS, is_lines=True, spans_lines=True, written_header_lines=1
     )
@@ -117,6 +120,15 @@ class CsvFormat(Format):
 
     def _suffix(self, delimiter: bytes) -> str:
         return _TAB_SUFFIX if delimiter == b"\t" else self.names.suffixes[0]
+
+    def restore_decoder(self, stored: StoredInputs) -> Decoder:
+        """See `Format`."""
+        from recshuf.formats.csv.decoder import CsvDecoder
+
+        options, schema = stored.options, stored.options.schema
+        dialect = Dialect(options.delimiter or b",", options.quote)
+        names = [] if schema is None else schema.names
+        return CsvDecoder(stored.names, dialect, names, schema, sets_bad_aside=False)
 
 
 FORMAT = CsvFormat()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.interfaces import InputFile, ReadOptions, Source, Target, WriteOptions
+    from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, StoredInputs, Target, WriteOptions
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _FIRST_USER_BLOCK = 512
@@ -76,6 +76,24 @@ class Hdf5Format(Format):
         if options.compression is not None:
             layout = recompress_image(layout, options.compression, options.compression_level)
         return Hdf5Target(layout)
+
+    @property
+    def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library
+        """See `Format`."""
+        from recshuf.formats.hdf5.writing.template import Layout
+
+        return (Layout,)
+
+    def restore_decoder(self, stored: StoredInputs) -> Decoder:
+        """See `Format`: the image has the datasets of the record."""
+        from recshuf.formats.hdf5.reading.inventory import read_columns
+        from recshuf.formats.hdf5.tables.decoder import TableDecoder
+        from recshuf.formats.hdf5.writing.template import Layout, open_image
+
+        if not isinstance(stored.layout, Layout):
+            raise TypeError(f"{type(stored.layout).__name__} is no layout of HDF5 inputs")
+        with open_image(stored.layout.image) as image:
+            return TableDecoder(read_columns(image, stored.schema.names), stored.names)
 
 
 FORMAT = Hdf5Format()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.interfaces import Decoder, FieldAdder, InputFile, ReadOptions, WriteOptions
+    from recshuf.interfaces import Decoder, FieldAdder, InputFile, ReadOptions, StoredInputs, WriteOptions
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -27,15 +27,7 @@ class JsonlSource(LineSource):
 
     def decoder(self) -> Decoder:
         """See `Source`."""
-        from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
-
-        return JsonDecoder(
-            [one.name for one in self.inputs],
-            self.options.schema,
-            self.options.header_lines,
-            field=self.options.field,
-            sets_bad_aside=self.options.sets_bad_aside,
-        )
+        return _make_decoder([one.name for one in self.inputs], self.options)
 
     def field_adder(self, names: Sequence[str]) -> FieldAdder:
         """See `SupportsFields`."""
@@ -44,10 +36,23 @@ class JsonlSource(LineSource):
         return JsonFieldAdder([one.name for one in self.inputs], names)
 
 
+def _make_decoder(names: Sequence[str], options: ReadOptions) -> Decoder:
+    from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
+
+    return JsonDecoder(
+        names,
+        options.schema,
+        options.header_lines,
+        field=options.field,
+        sets_bad_aside=options.sets_bad_aside,
+    )
+
+
 class JsonlFormat(Format):
     """JSON Lines."""
 
     names = FormatNames("jsonl", (".jsonl", ".ndjson", ".jsonlines"), COMPRESSIONS, is_lines=True)
+    layout_types = (LineLayout,)
 
     def recognises(self, head: bytes) -> bool:
         """See `Format`: the first line that is not blank holds an object."""
@@ -80,6 +85,10 @@ class JsonlFormat(Format):
 
         check_schema(schema)
         return LineTarget(suffix, None, options, partial(encode_lines, nan_as_null=options.nan_as_null))
+
+    def restore_decoder(self, stored: StoredInputs) -> Decoder:
+        """See `Format`."""
+        return _make_decoder(stored.names, stored.options)
 
 
 FORMAT = JsonlFormat()

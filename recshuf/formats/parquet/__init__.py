@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.interfaces import InputFile, ReadOptions, Source, Target, WriteOptions
+    from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, StoredInputs, Target, WriteOptions
 
 
 class ParquetFormat(Format):
@@ -44,6 +44,20 @@ class ParquetFormat(Format):
         if layout is not None and not isinstance(layout, ParquetLayout):
             raise TypeError(f"not a layout of Parquet inputs: {type(layout).__name__}")
         return ParquetTarget(schema, make_plan(schema, layout, options), options)
+
+    @property
+    def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library
+        """See `Format`."""
+        from recshuf.formats.parquet.reading.sample import LeafStorage
+        from recshuf.formats.parquet.writing.layout import ParquetLayout
+
+        return (ParquetLayout, LeafStorage)
+
+    def restore_decoder(self, stored: StoredInputs) -> Decoder:
+        """See `Format`: native batches are tables."""
+        from recshuf.formats.parquet.source import IdentityDecoder
+
+        return IdentityDecoder(stored.schema)
 
 
 FORMAT = ParquetFormat()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.interfaces import Decoder, InputFile, ReadOptions, WriteOptions
+    from recshuf.interfaces import Decoder, InputFile, ReadOptions, StoredInputs, WriteOptions
 
 
 class TextSource(LineSource):
@@ -23,22 +23,27 @@ class TextSource(LineSource):
 
     def decoder(self) -> Decoder:
         """See `Source`."""
-        from recshuf.formats.text.tables import TextDecoder
+        return _make_decoder([one.name for one in self.inputs], self.options)
 
-        return TextDecoder(
-            [one.name for one in self.inputs],
-            self.options.schema,
-            separator=self.options.separator,
-            header_lines=self.options.header_lines,
-            max_record_bytes=self.options.max_record_bytes,
-            sets_bad_aside=self.options.sets_bad_aside,
-        )
+
+def _make_decoder(names: Sequence[str], options: ReadOptions) -> Decoder:
+    from recshuf.formats.text.tables import TextDecoder
+
+    return TextDecoder(
+        names,
+        options.schema,
+        separator=options.separator,
+        header_lines=options.header_lines,
+        max_record_bytes=options.max_record_bytes,
+        sets_bad_aside=options.sets_bad_aside,
+    )
 
 
 class TextFormat(Format):
     """Text, the format of last resort: any bytes are text."""
 
     names = FormatNames("text", (".txt", ".text", ".log", ".lines"), COMPRESSIONS, is_lines=True)
+    layout_types = (LineLayout,)
 
     def recognises(self, head: bytes) -> bool:  # noqa: ARG002 # any bytes are text
         """See `Format`."""
@@ -57,6 +62,10 @@ class TextFormat(Format):
 
         check_text_schema(schema)
         return LineTarget(suffix, None, options, partial(encode_text, separator=options.separator))
+
+    def restore_decoder(self, stored: StoredInputs) -> Decoder:
+        """See `Format`."""
+        return _make_decoder(stored.names, stored.options)
 
 
 FORMAT = TextFormat()

@@ -154,6 +154,11 @@ def read_inventory(file: h5py.File, given: InputFile, records: dict[str, str]) -
     return Inventory(given, stamp, storages[0].row_count, tuple(columns), tuple(storages))
 
 
+def read_columns(file: h5py.File, names: list[str]) -> list[Column]:
+    """Return the columns of some datasets."""
+    return [read_column(file[name].id, name, _read_arrow_type(file[name])) for name in names]
+
+
 def drop_scalars(file: h5py.File, contents: Contents) -> None:
     """Drop the datasets without a first axis that cannot be copied."""
     contents.scalars = [path for path in contents.scalars if _find_scalar_obstacle(file[path]) is None]

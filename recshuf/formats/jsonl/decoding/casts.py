@@ -99,6 +99,9 @@ def _cast_list(read: pa.Array, kind: pa.DataType, path: Path) -> pa.Array:
     field, offsets = kind.value_field, read.offsets
     values = cast_column(read.values, field, offsets[-1].as_py(), (*path, None))
     check_nulls(values, field, None, (*path, None))
+    if pt.is_large_list(kind):  # Arrow's cast gives nulls of type null the wrong length
+        ends = pa.py_buffer(view_offsets(read).astype(np.int64))
+        return pa.Array.from_buffers(kind, len(read), [read.buffers()[0], ends], children=[values])
     buffers = [read.buffers()[0], offsets.buffers()[1]]
     lists = pa.Array.from_buffers(pa.list_(field), len(read), buffers, children=[values])
     if pt.is_fixed_size_list(kind):

@@ -185,3 +185,12 @@ def test_a_type_that_json_has_no_words_for_is_refused() -> None:
     with pytest.raises(ConversionError) as caught:
         JsonDecoder([], pa.schema([("a", pa.list_(pa.struct([("b", pa.month_day_nano_interval())])))]), 0)
     assert caught.value.field == "a[].b"
+
+
+@pytest.mark.parametrize("outer", [pa.list_, pa.large_list])
+@pytest.mark.parametrize("inner", [pa.list_, pa.large_list])
+def test_lists_of_nothing_but_nulls_keep_their_lengths(outer, inner) -> None:
+    schema = pa.schema([("c", outer(inner(pa.null())))])
+    table = decode([b'{"c":[[null,null]]}', b'{"c":[[],[null],null]}', b'{"c":null}'], schema)
+    table.validate(full=True)
+    assert table["c"].to_pylist() == [[[None, None]], [[], [None], None], None]

@@ -14,13 +14,16 @@ import pytest
 from recshuf.errors import DiskFullError, OutputError, PileError
 from recshuf.piles import pile_set as pile_sets
 from recshuf.piles.codec import FlatCodec
+from recshuf.piles.footer import SetDescription, SetSource
 from recshuf.piles.layout import SPILL_COMPRESSIONS, StorePlan
-from recshuf.piles.pile_set import PileSet
+from recshuf.piles.pile_set import GrowingPileSet
 from recshuf.piles.reader import PileReader
+from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.slices import PREFIX_BYTES, Origin
-from recshuf.piles.store import PileStore
 from recshuf.records.batch import Records
+from recshuf.records.digests import Digest
+from recshuf.records.input_counts import InputCount
 from recshuf.records.keys import sort_by_key
 from tests.support.format_tools import find_open_files
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 SCHEMA = pa.schema([pa.field("record", pa.large_binary(), nullable=False)])
 UNLIMITED = 1 << 40
+DESCRIPTION = SetDescription(5, (SetSource(0, "a\udcff", InputCount(10, Digest(1, 2, 2**64 - 1))),), (7, 8))
 
 
 @pytest.fixture
@@ -42,13 +46,13 @@ def scratch(tmp_path: Path) -> Iterator[Scratch]:
     assert find_open_files(tmp_path) == []
 
 
-def make_store(scratch: Scratch, **options: object) -> PileStore:
+def make_store(scratch: Scratch, **options: object) -> RunPiles:
     plan = StorePlan(**{"pile_count": 8, "set_sizes": (None,), "resident_bytes": 0} | options)
-    return PileStore(plan, FlatCodec(SCHEMA), scratch)
+    return RunPiles(plan, FlatCodec(SCHEMA), scratch)
 
 
 def fill(
-    store: PileStore, counts: list[int], *, sets: int = 1, seed: int = 0
+    store: RunPiles, counts: list[int], *, sets: int = 1, seed: int = 0
 ) -> tuple[np.ndarray, list[bytes]]:
     """Add a batch of so many records for each count, and return all keys and records in order."""
     rng = np.random.default_rng(seed)
@@ -64,10 +68,10 @@ def fill(
     return np.concatenate(all_keys), all_rows
 
 
-def load_rows(store: PileStore | PileReader, piles: range | None = None) -> list[bytes]:
+def load_rows(store: RunPiles | PileReader, piles: range | None = None) -> list[bytes]:
     """Return the records of runs of piles, each run sorted."""
     rows: list[bytes] = []
-    reader = PileReader(store) if isinstance(store, PileStore) else store
+    reader = PileReader(store) if isinstance(store, RunPiles) else store
     for run in reader.runs():
         if piles is not None and (run.start < piles.start or run.start >= piles.stop):
             continue
@@ -78,12 +82,12 @@ def load_rows(store: PileStore | PileReader, piles: range | None = None) -> list
     return rows
 
 
-def seal_all(store: PileStore) -> list[int]:
+def seal_all(store: RunPiles) -> list[int]:
     """Seal every set that can be, and return their numbers."""
-    return [sealed.set_index for sealed in iter(store.seal_next, None)]
+    return list(iter(store.seal_next, None))
 
 
-def count_parts(store: PileStore) -> int:
+def count_parts(store: RunPiles) -> int:
     """Return into how many places the slices of a region had to go at most."""
     (pile_set,) = store.spilled._sets.values()
     return max(len(pile_set._regions.parts(region)) for region in range(store.spilled.layout.count))
@@ -246,13 +250,13 @@ def test_a_split_pile_holds_the_same_records(
 def test_a_split_region_holds_the_records_of_its_piles(
     scratch: Scratch, part_count: int, monkeypatch: pytest.MonkeyPatch
 ):
-    create, capacities = PileSet.create, []
+    create, capacities = GrowingPileSet.create, []
 
-    def create_noted(scratch: Scratch, room: np.ndarray, *options: Any) -> PileSet:
+    def create_noted(scratch: Scratch, room: np.ndarray, *options: Any) -> GrowingPileSet:
         capacities.append(room)
         return create(scratch, room, *options)
 
-    monkeypatch.setattr(PileSet, "create", create_noted)
+    monkeypatch.setattr(GrowingPileSet, "create", create_noted)
     store = make_store(scratch, pile_count=11, region_piles=4)
     fill(store, [400, 100])
     reader = PileReader(store)
@@ -310,7 +314,7 @@ def test_memory_of_resident_piles_stays_within_its_limit(scratch: Scratch, piles
 def test_piles_that_leave_memory_after_their_set_was_sealed_are_not_written_again(scratch: Scratch):
     store = make_store(scratch, set_sizes=(None, None), resident_bytes=20_000, keeps_sets=True)
     given = [fill(store, [500])]
-    store.complete(0, store.digests.of_set(0).sum())
+    store.complete(0, store.digests.of_set(0).sum(), DESCRIPTION)
     assert seal_all(store) == [0]
     resident = store.resident.pile_count
     given.append(fill(store, [0, 500], sets=2, seed=1))
@@ -324,12 +328,12 @@ def test_sets_are_sealed_once_when_complete_and_piles_have_left_memory(scratch: 
     store = make_store(scratch, set_sizes=(None,) * 4, resident_bytes=40_000, keeps_sets=True)
     fill(store, [100, 100], sets=2)
     for number in (0, 3):  # nothing was added to the last
-        store.complete(number, store.digests.of_set(number).sum())
+        store.complete(number, store.digests.of_set(number).sum(), DESCRIPTION)
     assert seal_all(store) == []
     fill(store, [0, 0, 2000], sets=3)
     assert 0 < store.resident.pile_count < 8
     assert seal_all(store) == [0]
-    store.complete(1, store.digests.of_set(1).sum())
+    store.complete(1, store.digests.of_set(1).sum(), DESCRIPTION)
     assert seal_all(store) == [1]
     assert seal_all(store) == []
     store.close()
@@ -338,7 +342,7 @@ def test_sets_are_sealed_once_when_complete_and_piles_have_left_memory(scratch: 
 def test_a_store_that_keeps_no_sets_seals_none(scratch: Scratch):
     store = make_store(scratch)
     fill(store, [100])
-    store.complete(0, store.digests.of_set(0).sum())
+    store.complete(0, store.digests.of_set(0).sum(), DESCRIPTION)
     assert seal_all(store) == []
     store.close()
 
@@ -351,13 +355,13 @@ def test_a_sealed_set_is_adopted_as_a_whole(scratch: Scratch, resident_bytes: in
     keys, rows = fill(store, [1000])
     fill(store, [0, 300], sets=2, seed=1)
     digest = store.digests.of_set(0).sum()
-    store.complete(0, digest)
+    store.complete(0, digest, DESCRIPTION)
     sealed = store.seal_next()
     assert sealed is not None
     assert bool(resident_bytes) == bool(store.resident.pile_count)
     store.close()
     later = make_store(scratch, resident_bytes=UNLIMITED, **options)
-    later.adopt(sealed)
+    assert later.adopt(sealed) == DESCRIPTION
     assert PileReader(later).digest(range(8)) == digest
     assert load_rows(later) == sort_rows(keys, rows)
     later.close()
@@ -366,7 +370,7 @@ def test_a_sealed_set_is_adopted_as_a_whole(scratch: Scratch, resident_bytes: in
 # Faults
 
 
-def spill_to(scratch: Scratch, compression: str = "none") -> tuple[PileStore, Path]:
+def spill_to(scratch: Scratch, compression: str = "none") -> tuple[RunPiles, Path]:
     store = make_store(scratch, set_sizes=(500.0,), keeps_sets=True, compression=compression)
     fill(store, [500])
     (path,) = scratch.parent.rglob("*.piles")

@@ -1,8 +1,8 @@
-"""The pile store: all piles of a run, the lowest in memory while they fit, the others in pile sets.
+"""The piles of a run: all piles of a run, the lowest in memory while they fit, the others in pile sets.
 
 Locks, in the order in which threads take them:
 
-1. of a `PileStore`: its resident piles, its digests, and which sets are complete
+1. of a `RunPiles`: its resident piles, its digests, and which sets are complete
 2. of its `SpilledPiles`: which sets there are
 3. of a `PileSet`: the turn to write short slices
 4. of a set's `RegionSpace`: where the next slice goes; of a `PileSet`: its sums; of the `Scratch`: open files
@@ -19,20 +19,20 @@ from recshuf.errors import CheckError
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.resident import GroupedBatch, ResidentPiles
 from recshuf.piles.set_digests import SetDigests
-from recshuf.piles.spilled import SpilledPiles
+from recshuf.piles.spilled import SpilledPiles, name_set
 from recshuf.records.digests import Digests
 from recshuf.records.keys import KeyRange
 
 if TYPE_CHECKING:
     from recshuf.piles.codec import RecordCodec
+    from recshuf.piles.footer import SetDescription
     from recshuf.piles.scratch import Scratch
     from recshuf.piles.slices import Origin
-    from recshuf.piles.spilled import SealedSet
     from recshuf.records.batch import Records
     from recshuf.records.digests import Digest
 
 
-class PileStore:
+class RunPiles:
     """All piles of one range of keys: filled by many threads, then read through a `PileReader`.
 
     Parameters
@@ -55,7 +55,7 @@ class PileStore:
         self._plan = plan
         self._scratch = scratch
         self._wanted_count = plan.pile_count
-        self._complete: set[int] = set()
+        self._complete: dict[int, SetDescription] = {}
         """Sets with all their records, not yet sealed."""
         self._sealed: set[int] = set()
         self._lock = threading.Lock()
@@ -90,7 +90,7 @@ class PileStore:
         if resident < wanted:
             self.spilled.write(batch, range(resident, wanted))
 
-    def complete(self, set_index: int, given: Digest) -> None:
+    def complete(self, set_index: int, given: Digest, description: SetDescription) -> None:
         """Declare a pile set complete, and check the digest of its records.
 
         Raises
@@ -100,9 +100,9 @@ class PileStore:
         """
         with self._lock:
             self.digests.check_set(set_index, given)
-            self._complete.add(set_index)
+            self._complete[set_index] = description
 
-    def seal_next(self) -> SealedSet | None:
+    def seal_next(self) -> int | None:
         """Seal a complete pile set, if piles have been spilled and the store keeps its sets.
 
         Records of the set in memory are written, too, and stay in memory, so that a later run can adopt the whole set.
@@ -110,8 +110,8 @@ class PileStore:
 
         Returns
         -------
-        SealedSet | None
-            None if there is none to seal. Each set is returned once.
+        int | None
+            Number of the set; None if there is none to seal. Each set is returned once.
 
         Raises
         ------
@@ -124,31 +124,45 @@ class PileStore:
             if not self._plan.keeps_sets or self.resident.pile_count == self.pile_count:
                 return None
             while self._complete:
-                set_index = self._complete.pop()
+                set_index, description = self._complete.popitem()
                 for kept in self.resident.batches:
                     if kept.set_index == set_index:
                         self._spill(kept, 0)
                 self._sealed.add(set_index)
                 if set_index in self.spilled:
                     digests = self.digests.of_set(set_index)
-                    return self.spilled.seal(set_index, digests, range(self._wanted_count))
+                    self.spilled.seal(set_index, digests, range(self._wanted_count), description)
+                    return set_index
             return None
 
-    def adopt(self, sealed: SealedSet) -> None:
-        """Adopt a pile set that an earlier run sealed; piles are no longer kept in memory.
+    def adopt(
+        self, set_index: int, name: str | None = None, *, base: int = 0, reads_all: bool = True
+    ) -> SetDescription:
+        """Adopt a complete pile set, and return what it says about itself; piles are no longer kept in memory.
+
+        Parameters
+        ----------
+        name
+            Name of the file. Default: that which an earlier run gave to its set of this number.
+        base
+            What to add to the numbers of its sources.
+        reads_all
+            Whether every slice is verified now, not only when it is loaded.
 
         Raises
         ------
         PileError
             When the set is missing or damaged.
         """
-        digests = self.spilled.adopt(sealed)
+        name = name or name_set(self._plan.set_prefix, set_index)
+        footer = self.spilled.adopt(set_index, name, base, reads_all=reads_all)
         with self._lock:
             self.resident.keep_first(0)
-            self.digests.add(sealed.set_index, digests)
+            self.digests.add(set_index, footer.digests)
             self._drop_unwanted()
+        return footer.description
 
-    def make_part(self, piles: range, part_count: int) -> PileStore:
+    def make_part(self, piles: range, part_count: int) -> RunPiles:
         """Return an empty store for the records of some piles in `part_count` finer piles.
 
         It keeps piles in memory only if these piles are in memory here.
@@ -156,7 +170,7 @@ class PileStore:
         record_count = float(self.digests.counts[piles.start : piles.stop].sum())
         resident_bytes = self._plan.resident_bytes if piles.start < self.resident.pile_count else 0
         plan = StorePlan(part_count, (record_count,), resident_bytes, compression=self._plan.compression)
-        return PileStore(plan, self.codec, self._scratch, self.key_range.part(piles, self.pile_count))
+        return RunPiles(plan, self.codec, self._scratch, self.key_range.part(piles, self.pile_count))
 
     def close(self) -> None:
         """Free all records and close the files. Idempotent."""

@@ -1,0 +1,149 @@
+"""Inputs that lie in a pile store: what of a `Source` is kept there, as JSON, and a source made from it."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from recshuf.errors import ConversionError
+from recshuf.formats import load_format
+from recshuf.interfaces import InputSummary, ReadOptions, Source, StoredInputs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recshuf.interfaces import Decoder, Format, Fragment
+
+TABLE_FORMAT = "parquet"
+"""Format of records that a program wrote: batches in table form are its native batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    """The table form of the records in a store."""
+
+    schema: pa.Schema | None
+    """None if they have none."""
+    problem: str = ""
+    """Why they have none."""
+
+
+def pack_source(source: Source, format_name: str, options: ReadOptions, table: TableForm) -> dict[str, Any]:
+    """Return what a store keeps of its inputs, as JSON values."""
+    found = source.options or options
+    return {
+        "format": format_name,
+        "compression": source.compression,
+        "file_bytes": [one.file_bytes for one in source.inputs],
+        "options": pack(replace(found, schema=table.schema, memory_bytes=None, drop_page_cache=False)),
+        "layout": pack(source.layout),
+        "problem": table.problem,
+    }
+
+
+def pack(value: object) -> Any:
+    """Return a value as JSON values; it is made of numbers, text, bytes, tuples, dictionaries, Arrow arrays and dataclasses.
+
+    Raises
+    ------
+    TypeError
+        When it holds something else.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, tuple):
+        return {"tuple": [pack(one) for one in value]}
+    if isinstance(value, dict):
+        return {"dict": [[pack(key), pack(one)] for key, one in value.items()]}
+    if isinstance(value, pa.Schema):
+        return {"schema": base64.b64encode(value.serialize()).decode()}
+    if isinstance(value, pa.Array):
+        batch = pa.record_batch([value], names=["values"])
+        return {"array": [pack(batch.schema), base64.b64encode(batch.serialize()).decode()]}
+    if is_dataclass(value):
+        return {
+            type(value).__name__: {field.name: pack(getattr(value, field.name)) for field in fields(value)}
+        }
+    raise TypeError(f"a store cannot keep a value of type {type(value).__name__}")
+
+
+def unpack(value: Any, classes: Sequence[type]) -> Any:
+    """Return the value that `pack` was given; dataclasses are among `classes`."""
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    match kind:
+        case "bytes":
+            return base64.b64decode(content)
+        case "tuple":
+            return tuple(unpack(one, classes) for one in content)
+        case "dict":
+            return {unpack(key, classes): unpack(one, classes) for key, one in content}
+        case "schema":
+            return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(content)))
+        case "array":
+            schema = unpack(content[0], classes)
+            return pa.ipc.read_record_batch(pa.py_buffer(base64.b64decode(content[1])), schema).column(0)
+    chosen = next(one for one in classes if one.__name__ == kind)
+    return chosen(**{name: unpack(one, classes) for name, one in content.items()})
+
+
+class StoredSource(Source):
+    """The inputs of a store. Their records are in piles, and have no fragments.
+
+    Parameters
+    ----------
+    schema
+        Native schema of the records, without provenance.
+    origin
+        What `pack_source` returned; None if a program wrote the records.
+    inputs
+        One for each source.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, origin: dict[str, Any] | None, inputs: Sequence[InputSummary]
+    ) -> None:
+        self.schema = schema
+        self.inputs = tuple(inputs)
+        self.format_name: str = TABLE_FORMAT if origin is None else origin["format"]
+        self._problem = ""
+        self.layout = None
+        self.options = ReadOptions(schema=schema)
+        if origin is not None:
+            kept = (*self._format.layout_types, ReadOptions)
+            self.compression = origin["compression"]
+            self.layout = unpack(origin["layout"], kept)
+            self.options = unpack(origin["options"], kept)
+            self._problem = origin["problem"]
+
+    @property
+    def _format(self) -> Format:
+        return load_format(self.format_name)
+
+    def fragments(self, *_: object) -> Iterator[Fragment]:
+        """Raise an error."""
+        raise RuntimeError("records of a store are read from its piles")
+
+    def reading_bytes(self, _: int) -> int:
+        """Return 0: nothing is read from inputs."""
+        return 0
+
+    def decoder(self) -> Decoder:
+        """See `Source`.
+
+        Raises
+        ------
+        ConversionError
+            When the records have no table form.
+        """
+        if self._problem:
+            raise ConversionError("", f"the records of this store have no table form: {self._problem}")
+        names = [one.name for one in self.inputs]
+        options = self.options or ReadOptions()
+        return self._format.restore_decoder(StoredInputs(self.schema, names, self.layout, options))

@@ -1,0 +1,89 @@
+"""Reads a store's snapshot in the order of an epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recshuf.piles.groups import Groups
+from recshuf.records.batch import concat_records
+from recshuf.records.digests import Digest, sum_digests
+from recshuf.records.keys import KeyRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from recshuf.piles.epochs import EpochOrder
+    from recshuf.piles.stored import StoredPiles
+    from recshuf.records.batch import Records
+
+
+class EpochReader:
+    """The groups of an epoch, loaded like the piles of a `PileReader`.
+
+    Parameters
+    ----------
+    mix
+        Number of piles of each set in a group.
+    column_count
+        How many of the first columns are wanted. Default: all.
+    """
+
+    key_range = KeyRange(shift=0)  # a group cannot be split
+
+    def __init__(self, piles: StoredPiles, order: EpochOrder, mix: int, column_count: int | None) -> None:
+        self._piles = piles
+        self._groups = Groups(piles, order, mix)
+        self._column_count = column_count
+        self.counts: NDArray[np.int64] = self._groups.sizes
+        """Number of records of each group, shape ``(G,)``."""
+        self.pile_count = len(self.counts)
+
+    def digest(self, piles: range) -> Digest:
+        """Return the digest of the records of consecutive groups."""
+        return sum_digests(self._piles.digest(self._groups.find_regions(group)) for group in piles)
+
+    def is_resident(self, _: int) -> bool:
+        """Return False: no group is in memory."""
+        return False
+
+    def runs(self, first: int = 0) -> Iterator[range]:
+        """Yield each group from `first` on."""
+        for group in range(first, self.pile_count):
+            yield range(group, group + 1)
+
+    def run_bytes(self, piles: range) -> int:
+        """Return the bytes of the records of consecutive groups."""
+        sizes = self._piles.byte_counts
+        return sum(
+            int(sizes[set_index, pile])
+            for group in piles
+            for set_index, pile in self._groups.find_regions(group)
+        )
+
+    def load_ordered(self, piles: range) -> Records | None:
+        """Return the records of consecutive groups in order; None if there are none.
+
+        Raises
+        ------
+        PileError
+            When they are not those that were written.
+        """
+        parts = [self._load(group) for group in piles if self.counts[group]]
+        if not parts:
+            return None
+        records = concat_records(parts)
+        return records if self._column_count is None else records.select(self._column_count)
+
+    def _load(self, group: int) -> Records:
+        records, index = self._groups.load(group)
+        return records.take(index)
+
+    def split(self, piles: range, part_count: int) -> EpochReader:
+        """Raise an error."""
+        raise RuntimeError(f"groups {piles} cannot be split into {part_count} parts")
+
+    def close(self) -> None:
+        """Do nothing: the store is closed by its owner."""

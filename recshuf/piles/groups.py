@@ -1,0 +1,63 @@
+"""The groups of an epoch: how many records each has, and their records in order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from recshuf.records.provenance import find_origins
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from recshuf.piles.epochs import EpochOrder
+    from recshuf.records.batch import Records
+
+
+class Regions(Protocol):
+    """The records of K sets in M piles."""
+
+    names: tuple[str, ...]
+    """Names of the sets."""
+    counts: NDArray[np.int64]
+    """Number of records in each region, shape ``(K, M)``."""
+
+    def load(self, regions: Sequence[tuple[int, int]]) -> Records | None:
+        """Return the records of regions (set, pile), with their provenance as the last column; None if there are none."""
+        ...
+
+
+class Groups:
+    """The groups of one epoch. Used by many threads.
+
+    Parameters
+    ----------
+    mix
+        Number of piles of each set in a group.
+    """
+
+    def __init__(self, regions: Regions, order: EpochOrder, mix: int) -> None:
+        self._regions = regions
+        self._order = order
+        self._mix = mix
+        pile_count = regions.counts.shape[1]
+        self._slots = order.find_slots(regions.names, pile_count)
+        counts = np.take_along_axis(regions.counts, self._slots, axis=1).sum(axis=0, dtype=np.int64)
+        self.sizes: NDArray[np.int64] = np.add.reduceat(counts, np.arange(0, pile_count, mix))
+        """Number of records of each group, shape ``(G,)``."""
+
+    def load(self, group: int) -> tuple[Records, NDArray[np.intp]]:
+        """Return the records of a group that is not empty, and the index array that puts them in the order of the epoch."""
+        records = self._regions.load(self.find_regions(group))
+        if records is None:
+            raise RuntimeError(f"group {group} is empty")
+        return records, self._order.sort_group(group, records.keys, find_origins(records.batch))
+
+    def find_regions(self, group: int) -> list[tuple[int, int]]:
+        """Return the regions of a group that have records, by set and pile."""
+        piles = np.sort(self._slots[:, group * self._mix : (group + 1) * self._mix], axis=1)
+        sets, columns = np.nonzero(np.take_along_axis(self._regions.counts, piles, axis=1))
+        return list(zip(sets.tolist(), piles[sets, columns].tolist(), strict=True))

@@ -1,0 +1,351 @@
+"""Snapshots of a pile store: which sets it holds, in numbered files of which the newest whole one counts.
+
+    STORE/
+        snapshot-000017.json    one line: xxh3 of the rest in hexadecimal digits, a space, a JSON object
+        sets/NAME-00000.piles   pile sets, which never change
+        sets/NAME.lock          held while sets of this name are written
+
+A snapshot is put in place by a hard link, which fails if the number is taken: whoever is second reads the newest one
+again, and takes the next number. The newest is never deleted. Nobody waits for a lock.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import secrets
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import xxhash
+
+from recshuf.errors import OutputError, PileError, UsageError
+from recshuf.records.keys import ORDER_VERSION
+from recshuf.system.atomic import sync
+from recshuf.system.locks import try_exclusive, try_shared, unlink_unless_locked
+from recshuf.system.paths import write_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+STORE_VERSION = 1
+SETS_FOLDER = "sets"
+SET_SUFFIX = ".piles"
+_NAME = re.compile(r"snapshot-(\d{6,})\.json")
+_OWN_NAME = re.compile(rf"{_NAME.pattern}|\.snapshot-[0-9a-f]+|{SETS_FOLDER}")
+
+
+@dataclass(frozen=True, slots=True)
+class SetEntry:
+    """A pile set in a snapshot."""
+
+    name: str
+    """Name of its file, without the suffix."""
+    records: int
+    byte_count: int
+    """Bytes of the records, as `InputCount` has them."""
+    file_bytes: int
+    time: float | None = None
+    """Seconds since 1970, UTC; None if it has no time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a store holds at one time."""
+
+    store: str
+    """Identifier of the store, 32 hexadecimal digits."""
+    seed: int
+    pile_count: int
+    number: int = 0
+    schema: pa.Schema | None = None
+    """Schema of the records in the sets, provenance included; None while there are none."""
+    origin: dict[str, Any] | None = None
+    """How the inputs were stored, as the formats describe it; None if a program wrote the records."""
+    sets: tuple[SetEntry, ...] = field(default=())
+    """The sets, in the order of their names."""
+
+    @classmethod
+    def new(cls, seed: int | None, pile_count: int) -> Snapshot:
+        """Return an empty snapshot of a new store; the default seed is random."""
+        return cls(secrets.token_hex(16), secrets.randbits(128) if seed is None else seed, pile_count)
+
+    @property
+    def record_count(self) -> int:
+        """Number of records."""
+        return sum(one.records for one in self.sets)
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes of the records."""
+        return sum(one.byte_count for one in self.sets)
+
+    def add(self, sets: tuple[SetEntry, ...], schema: pa.Schema) -> Snapshot:
+        """Return a snapshot with more sets.
+
+        Raises
+        ------
+        UsageError
+            When a name is taken, or the records have other columns.
+        """
+        names = {one.name for one in self.sets}
+        for one in sets:
+            if one.name in names:
+                raise UsageError(f"{one.name}: the store has a pile set of this name; choose another name")
+        self.check_schema(schema)
+        ordered = tuple(sorted((*self.sets, *sets), key=lambda one: one.name))
+        return replace(self, schema=self.schema or schema, sets=ordered)
+
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Raise `UsageError` if records have other columns than those of the store."""
+        if self.schema is not None and not self.schema.equals(schema, check_metadata=False):
+            raise UsageError(describe_drift(self.schema, schema))
+
+    def drop(self, names: set[str]) -> Snapshot:
+        """Return a snapshot without some sets."""
+        return replace(self, sets=tuple(one for one in self.sets if one.name not in names))
+
+    def pack(self) -> bytes:
+        """Return the content of the file."""
+        fields: dict[str, Any] = {
+            "version": STORE_VERSION,
+            "order": ORDER_VERSION,
+            "store": self.store,
+            "seed": str(self.seed),
+            "pile_count": self.pile_count,
+            "snapshot": self.number,
+            "schema": self.schema and base64.b64encode(self.schema.serialize()).decode(),
+            "origin": self.origin,
+            "sets": [asdict(one) for one in self.sets],
+        }
+        text = json.dumps(fields, sort_keys=True).encode()
+        return b"%016x %s\n" % (xxhash.xxh3_64_intdigest(text), text)
+
+
+def describe_drift(expected: pa.Schema, found: pa.Schema) -> str:
+    """Return a sentence about the first difference between two schemas."""
+    for name in [*expected.names, *found.names]:
+        if name not in found.names:
+            return f"column {name!r} is missing; the store has it as {expected.field(name).type}"
+        if name not in expected.names:
+            return f"column {name!r} is not in the store; leave it out, or begin a new store"
+        if expected.field(name).type != found.field(name).type:
+            return f"column {name!r} is {found.field(name).type}, and {expected.field(name).type} in the store; cast it"
+    return "the columns are in another order, or may hold nulls where those of the store may not"
+
+
+def parse_snapshot(content: bytes) -> Snapshot | None:
+    """Return the snapshot in a file; None if it is damaged.
+
+    Raises
+    ------
+    PileError
+        When another version of recshuf is needed.
+    """
+    checksum, _, text = content.removesuffix(b"\n").partition(b" ")
+    if checksum != b"%016x" % xxhash.xxh3_64_intdigest(text):
+        return None
+    fields = json.loads(text)
+    if (fields["version"], fields["order"]) != (STORE_VERSION, ORDER_VERSION):
+        raise PileError(
+            f"the store has version {fields['version']} and order {fields['order']}; this recshuf reads "
+            f"{STORE_VERSION} and {ORDER_VERSION}"
+        )
+    schema = fields["schema"]
+    return Snapshot(
+        fields["store"],
+        int(fields["seed"]),
+        fields["pile_count"],
+        fields["snapshot"],
+        None if schema is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))),
+        fields["origin"],
+        tuple(SetEntry(**one) for one in fields["sets"]),
+    )
+
+
+class Lease:
+    """Keeps the sets of a snapshot from being deleted, until it is closed or the process ends."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def close(self) -> None:
+        """Give the lease back. Idempotent."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class StoreFolder:
+    """The files of a pile store."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.sets = path / SETS_FOLDER
+
+    def create(self, first: Snapshot) -> Snapshot:
+        """Make the folder if it does not exist, and return the newest snapshot: `first`, unless there is one.
+
+        Raises
+        ------
+        OutputError
+            When the folder cannot be made, or holds other files.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            # Other processes may be making the same store.
+            if any(not _OWN_NAME.fullmatch(name) for name in os.listdir(self.path)):  # noqa: PTH208 - names
+                raise OutputError(f"{self.path}: is not a pile store, and not empty; choose another folder")
+            self.sets.mkdir(exist_ok=True)
+            while (found := self.find()) is None:
+                self._put(first, max(self._numbers(), default=0) + 1)
+        except OSError as error:
+            raise write_error(error, str(self.path), self.path.parent) from error
+        return found
+
+    def find(self) -> Snapshot | None:
+        """Return the newest whole snapshot; None if there is none."""
+        for number in self._numbers():
+            try:
+                found = parse_snapshot(self._file(number).read_bytes())
+            except FileNotFoundError:
+                continue
+            if found is not None:
+                return found
+        return None
+
+    def open(self, number: int | None = None) -> tuple[Snapshot, Lease]:
+        """Return a snapshot, by default the newest, and a lease of its sets.
+
+        Raises
+        ------
+        UsageError
+            When there is no store, or no such snapshot.
+        """
+        while True:
+            found = self.find() if number is None else self._read(number)
+            if found is None:
+                raise UsageError(self._explain_missing(number))
+            descriptor = try_shared(self._file(found.number))
+            if descriptor is not None:
+                return found, Lease(descriptor)
+            if number is not None:
+                raise UsageError(self._explain_missing(number))
+
+    def commit(self, change: Callable[[Snapshot], Snapshot]) -> Snapshot:
+        """Put a new snapshot in place, and return it. Sets that no snapshot in use refers to are deleted.
+
+        Parameters
+        ----------
+        change
+            Returns the new snapshot for the newest; called again if another process was faster.
+
+        Raises
+        ------
+        UsageError
+            When there is no store.
+        OutputError
+            When the snapshot cannot be written.
+        """
+        while True:
+            # Listed first: what is put in place after this has the number that is then tried.
+            number = max(self._numbers(), default=0) + 1
+            newest = self.find()
+            if newest is None:
+                raise UsageError(self._explain_missing(None))
+            made = self._put(change(newest), number)
+            if made is not None:
+                self.collect()
+                return made
+
+    def collect(self) -> list[str]:
+        """Delete snapshots that are neither the newest nor leased, and the sets that only these held; return the names of the sets."""
+        numbers = self._numbers()
+        newest = self.find()
+        for number in numbers:
+            if newest is not None and number < newest.number:
+                unlink_unless_locked(self._file(number))
+        kept = self._list_referenced()
+        removed = [path.stem for path in self.sets.glob(f"*{SET_SUFFIX}") if path.stem not in kept]
+        return [name for name in removed if self._remove_set(name)]
+
+    def _list_referenced(self) -> set[str]:
+        """Return the names of the sets in any snapshot."""
+        found = (self._read(number) for number in self._numbers())
+        return {one.name for snapshot in found if snapshot is not None for one in snapshot.sets}
+
+    def _remove_set(self, name: str) -> bool:
+        """Delete a set that no snapshot refers to and nobody is writing; return whether it is gone."""
+        lock_file = self.lock_file(name.rpartition("-")[0])
+        lock = try_exclusive(lock_file)
+        if lock is None:
+            return False
+        try:
+            # Its writer may have committed it since, and ended.
+            if name in self._list_referenced():
+                return False
+            (self.sets / f"{name}{SET_SUFFIX}").unlink(missing_ok=True)
+            lock_file.unlink(missing_ok=True)
+        finally:
+            os.close(lock)
+        return True
+
+    def lock_file(self, name: str) -> Path:
+        """Return the file whose lock is held while sets of a name are written."""
+        return self.sets / f"{name}.lock"
+
+    def _put(self, snapshot: Snapshot, number: int) -> Snapshot | None:
+        """Write a snapshot with a number; None if another process took that number."""
+        made = replace(snapshot, number=number)
+        part = self.path / f".snapshot-{secrets.token_hex(8)}"
+        try:
+            with part.open("xb") as file:
+                file.write(made.pack())
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(part, self._file(made.number))
+        except FileExistsError:
+            return None
+        except OSError as error:
+            raise write_error(error, str(self.path), self.path) from error
+        finally:
+            with suppress(OSError):
+                part.unlink()
+        if max(self._numbers()) > number:
+            # The number was free again, since others have taken later ones and deleted it.
+            self._file(number).unlink(missing_ok=True)
+            return None
+        sync(self.path)
+        return made
+
+    def _numbers(self) -> list[int]:
+        """Return the numbers of all snapshots, the newest first."""
+        try:
+            names = os.listdir(self.path)  # noqa: PTH208 - names are wanted
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted((int(match[1]) for match in map(_NAME.fullmatch, names) if match), reverse=True)
+
+    def _file(self, number: int) -> Path:
+        return self.path / f"snapshot-{number:06d}.json"
+
+    def _read(self, number: int) -> Snapshot | None:
+        try:
+            return parse_snapshot(self._file(number).read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def _explain_missing(self, number: int | None) -> str:
+        if number is not None:
+            return f"{self.path}: has no snapshot {number}; it was replaced since, or another store is meant"
+        if not self.path.exists():
+            return f"{self.path}: no such pile store; make one with recshuf scatter INPUT... -o {self.path}"
+        return f"{self.path}: is no pile store: it holds no whole snapshot; check the path, or run recshuf scatter again"

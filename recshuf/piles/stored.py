@@ -1,0 +1,160 @@
+"""The piles of a store's snapshot, read region by region."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recshuf.errors import PileError
+from recshuf.piles.codec import choose_codec
+from recshuf.piles.pile_set import PileSet
+from recshuf.piles.reader import unpack_slices
+from recshuf.piles.scratch import Scratch
+from recshuf.piles.snapshots import SET_SUFFIX, StoreFolder
+from recshuf.records.digests import Digest, digest_records, sum_digests
+from recshuf.records.provenance import PROVENANCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from recshuf.piles.codec import RecordCodec
+    from recshuf.piles.footer import Footer, SetDescription
+    from recshuf.piles.slices import Slice
+    from recshuf.piles.snapshots import Snapshot
+    from recshuf.records.batch import Records
+
+
+def number_sources(sets: Iterable[SetDescription]) -> tuple[list[int], list[str]]:
+    """Return for each set what to add to the numbers of its sources, and the names of all sources.
+
+    Sets of one stream number their sources together. Other streams follow, in the order of their first sets.
+    """
+    firsts: dict[tuple[int, ...], int] = {}
+    names: dict[int, str] = {}
+    ends: dict[tuple[int, ...], int] = {}
+    given = list(sets)
+    for one in given:
+        ends[one.stream] = max(ends.get(one.stream, 0), *(source.index + 1 for source in one.sources), 0)
+    end = 0
+    for stream, count in ends.items():
+        firsts[stream], end = end, end + count
+    for one in given:
+        names |= {firsts[one.stream] + source.index: source.name for source in one.sources}
+    return [firsts[one.stream] for one in given], [names.get(index, "") for index in range(end)]
+
+
+class StoredPiles:
+    """All regions of the sets in a snapshot. Used by many threads.
+
+    Sets and their order are those of the snapshot. An instance can be pickled, and used after a fork.
+
+    Parameters
+    ----------
+    snapshot
+        Number of the snapshot. Default: the newest.
+
+    Raises
+    ------
+    UsageError
+        When there is no such store or snapshot.
+    PileError
+        When a set is missing or damaged.
+    """
+
+    def __init__(self, path: Path, snapshot: int | None = None) -> None:
+        self.path = path
+        folder = StoreFolder(path)
+        found, self._lease = folder.open(snapshot)
+        self.info: Snapshot = found
+        self.store_id, self.snapshot, self.seed = found.store, found.number, found.seed
+        self.names: tuple[str, ...] = tuple(one.name for one in found.sets)
+        """Names of the K sets."""
+        self._scratch = Scratch(folder.sets, kept=folder.sets)
+        opened = [PileSet.open(self._scratch, name + SET_SUFFIX, reads_all=False) for name in self.names]
+        self._sets = [one for one, _ in opened]
+        self._footers: list[Footer] = [footer for _, footer in opened]
+        footers = self._footers
+        shape = (2, len(footers), found.pile_count)
+        sums = np.stack([footer.sums for footer in footers], axis=1) if footers else np.zeros(shape, np.int64)
+        self.counts: NDArray[np.int64] = sums[0]
+        """Records of each region, shape ``(K, M)``."""
+        self.byte_counts: NDArray[np.int64] = sums[1]
+        """Bytes of each region's slices, shape ``(K, M)``."""
+        self._bases, sources = number_sources(footer.description for footer in footers)
+        self.sources: tuple[str, ...] = tuple(sources)
+        """Names of the sources, by their numbers in the provenance of records."""
+
+    @property
+    def pile_schema(self) -> pa.Schema:
+        """Schema of what `load` returns, with the provenance as its last column."""
+        schema = self.info.schema
+        if schema is None:
+            raise PileError(f"{self.path}: holds no records yet")
+        return schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the records, without provenance."""
+        schema = self.pile_schema
+        return schema.remove(schema.get_field_index(PROVENANCE.name))
+
+    @property
+    def descriptions(self) -> list[tuple[int, SetDescription]]:
+        """What each set says about itself, and the number of its stream's first source."""
+        return [(base, footer.description) for base, footer in zip(self._bases, self._footers, strict=True)]
+
+    @property
+    def record_count(self) -> int:
+        """Number of records."""
+        return int(self.counts.sum())
+
+    def load(self, regions: Sequence[tuple[int, int]]) -> Records | None:
+        """Return the records of some regions in one batch; None if there are none.
+
+        Parameters
+        ----------
+        regions
+            Set and pile of each. Their records follow each other in this order, those of a region by source and row.
+
+        Raises
+        ------
+        PileError
+            When the records are not those that were written.
+        """
+        pieces: list[tuple[int, Slice]] = []
+        for set_index, pile in regions:
+            found = sorted(self._sets[set_index].read(pile), key=attrgetter("origin"))
+            pieces += [(self._bases[set_index], piece) for piece in found]
+        records = unpack_slices(self._codec, pieces) if pieces else None
+        given = self.digest(regions)
+        if given != (Digest() if records is None else digest_records(records)):
+            raise PileError(
+                f"{self.path}: does not hold the records that were written; its files have changed"
+            )
+        return records
+
+    def digest(self, regions: Sequence[tuple[int, int]]) -> Digest:
+        """Return the digest of the records that were written to some regions."""
+        return sum_digests(self._footers[k].digests.sum([j]) for k, j in regions)
+
+    def close(self) -> None:
+        """Close the files, and give back the lease of the snapshot. Idempotent."""
+        self._scratch.close()
+        self._lease.close()
+
+    @cached_property
+    def _codec(self) -> RecordCodec:
+        return choose_codec(self.pile_schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "snapshot": self.snapshot}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["path"], state["snapshot"])  # type: ignore[misc] # it is the constructor

@@ -1,0 +1,229 @@
+"""Pass 1 alone: scatters inputs into a kept pile store."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from recshuf.errors import ConversionError, InputError, OutputExistsError
+from recshuf.formats.stored import TableForm, pack_source
+from recshuf.interfaces import Decoder
+from recshuf.job.pile_sizing import SPILLED_PILE_BYTES, count_piles
+from recshuf.job.plan import Costs, Cut, sum_known
+from recshuf.job.planner import make_plan
+from recshuf.job.report import FileReport, ScatterReport
+from recshuf.piles.codec import choose_codec
+from recshuf.piles.layout import StorePlan
+from recshuf.piles.run_piles import RunPiles
+from recshuf.piles.scratch import Scratch
+from recshuf.piles.set_names import SetNames
+from recshuf.piles.snapshots import SetEntry, Snapshot, StoreFolder
+from recshuf.piles.spilled import name_set
+from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
+from recshuf.run.resolve import find_limits, resolve_inputs
+from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
+from recshuf.system.listing import check_unchanged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from recshuf.interfaces import BadRecords, Source
+    from recshuf.job.job import Job
+    from recshuf.job.plan import Plan
+    from recshuf.job.progress import Progress
+    from recshuf.records.input_counts import InputCounts
+    from recshuf.run.resolve import ResolvedInputs
+
+SCATTER_NAME = "scatter"
+"""Name of the sets of the first scatter, whose keys are those of an ordinary run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScatteredSets:
+    """Pile sets on disk that no snapshot refers to yet."""
+
+    entries: tuple[SetEntry, ...]
+    schema: pa.Schema
+    counts: InputCounts
+    inputs: ResolvedInputs
+    table: TableForm
+
+
+def scatter_store(job: Job, path: Path, progress: Progress) -> ScatterReport:
+    """Scatter the inputs of a job into a new store.
+
+    On an error nothing of it can be seen.
+
+    Raises
+    ------
+    OutputExistsError
+        When the store exists.
+    RecshufError
+        When the inputs cannot be read, or the store cannot be written.
+    """
+    started = time.perf_counter()
+    folder = StoreFolder(path)
+    if folder.find() is not None:
+        raise OutputExistsError(f"{path}: is a pile store already; choose another name, or delete it")
+    inputs = resolve_inputs(job, progress)
+    first = Snapshot.new(job.options["seed"], _choose_pile_count(job, inputs))
+    with SetNames(folder, SCATTER_NAME):
+        made = scatter_sets(job, inputs, first, folder, SCATTER_NAME, (), progress)
+        origin = pack_source(inputs.source, inputs.format, job.read, made.table)
+        names = {"names": [one.name for one in inputs.source.inputs]}
+        whole = replace(first.add(made.entries, made.schema), origin=origin | names)
+        found = folder.create(whole)
+    if found.store != first.store:
+        raise OutputExistsError(
+            f"{path}: another process made a pile store of this name; choose another name"
+        )
+    return describe_scatter(path, found, made, time.perf_counter() - started)
+
+
+def describe_scatter(path: Path, snapshot: Snapshot, made: ScatteredSets, seconds: float) -> ScatterReport:
+    """Return the report of a scatter that is committed."""
+    records = made.counts.records.tolist()
+    summaries = made.inputs.source.inputs
+    return ScatterReport(
+        str(path),
+        snapshot.store,
+        snapshot.number,
+        snapshot.seed,
+        made.counts.record_count,
+        made.counts.byte_count,
+        snapshot.pile_count,
+        len(made.entries),
+        seconds,
+        tuple(
+            FileReport(one.name, count, one.file_bytes) for one, count in zip(summaries, records, strict=True)
+        ),
+    )
+
+
+def scatter_sets(
+    job: Job,
+    inputs: ResolvedInputs,
+    snapshot: Snapshot,
+    folder: StoreFolder,
+    name: str,
+    stream: tuple[int, ...],
+    progress: Progress,
+) -> ScatteredSets:
+    """Write the records of some inputs to pile sets of a name, synced to disk.
+
+    Raises
+    ------
+    RecshufError
+        When the pass fails.
+    """
+    source = inputs.source
+    plan = _plan_scatter(job, inputs, snapshot.pile_count)
+    schema = extend_schema(source.schema)
+    observer = _choose_observer(source)
+    with ExitStack() as cleanup:
+        scratch = Scratch(folder.sets, folder.path, folder.sets, plan.spilled_bytes)
+        cleanup.callback(scratch.close)
+        store = RunPiles(_plan_sets(plan, inputs, name), choose_codec(schema), scratch)
+        cleanup.callback(store.close)
+        task = ScatterTask(source, plan, snapshot.seed, adds_provenance=True, stream=stream)
+        sealed: list[int] = []
+        progress.start("scatter", plan.record_count, plan.byte_count)
+        try:
+            counts = Scatter(task, store, observer, progress, ScatterCallbacks(on_set=sealed.append)).run()
+        except InputError:
+            check_unchanged(inputs.files)
+            raise
+        check_unchanged(inputs.files)
+    entries = [_describe_set(folder, plan, set_index, name, counts) for set_index in sorted(sealed)]
+    return ScatteredSets(tuple(entries), schema, counts, inputs, observer.finish_form())
+
+
+def _choose_pile_count(job: Job, inputs: ResolvedInputs) -> int:
+    """Return the number of piles of a new store."""
+    byte_count = sum_known([size.byte_count for size in inputs.sizes])
+    return job.options["piles"] or count_piles(byte_count, SPILLED_PILE_BYTES)
+
+
+def _plan_scatter(job: Job, inputs: ResolvedInputs, pile_count: int) -> Plan:
+    source = inputs.source
+    costs = Costs(source.reading_bytes, lambda _: 0, provenance_bytes=PROVENANCE_BYTES)
+    limits = replace(find_limits(job), pile_count=pile_count)
+    return replace(make_plan(inputs.sizes, limits, costs, Cut(shards=1)), resident_bytes=0, region_piles=1)
+
+
+def _plan_sets(plan: Plan, inputs: ResolvedInputs, name: str) -> StorePlan:
+    counts: list[list[int | None]] = [[] for _ in range(plan.set_count)]
+    for set_index, size in zip(plan.set_of_input, inputs.sizes, strict=True):
+        counts[set_index].append(size.record_count)
+    return StorePlan(
+        plan.pile_count,
+        tuple(map(sum_known, counts)),
+        resident_bytes=0,
+        compression=plan.spill_compression,
+        keeps_sets=True,
+        set_prefix=name,
+        syncs_sets=True,
+    )
+
+
+def _describe_set(
+    folder: StoreFolder, plan: Plan, set_index: int, name: str, counts: InputCounts
+) -> SetEntry:
+    file = folder.sets / name_set(name, set_index)
+    own = [counts[index] for index in plan.inputs_of(set_index)]
+    records, byte_count = sum(one.digest.records for one in own), sum(one.byte_count for one in own)
+    return SetEntry(file.stem, records, byte_count, file.stat().st_size)
+
+
+class _FormObserver(Decoder):
+    """Lets a decoder observe all records, until one shows that they have no table form."""
+
+    def __init__(self, inner: Decoder | None, problem: str = "") -> None:
+        self._inner = inner
+        self._problems: dict[tuple[int, int], str] = {(-1, 0): problem} if problem else {}
+        self._lock = threading.Lock()
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """See `Decoder`."""
+        return self._inner.schema if self._inner else None
+
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
+        """Observe records; those that cannot be decoded are no error."""
+        if self._inner is None or self._problems:
+            return None
+        try:
+            return self._inner.observe(batch, input_index, first_row)
+        except (InputError, ConversionError) as error:
+            with self._lock:
+                self._problems[input_index, first_row] = str(error)
+            return None
+
+    def finish(self) -> pa.Schema:
+        """See `Decoder`."""
+        raise NotImplementedError
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """See `Decoder`."""
+        raise NotImplementedError
+
+    def finish_form(self) -> TableForm:
+        """Return the table form of all records."""
+        if self._inner is None or self._problems:
+            return TableForm(None, self._problems[min(self._problems)])
+        try:
+            return TableForm(self._inner.finish())
+        except (InputError, ConversionError) as error:
+            return TableForm(None, str(error))
+
+
+def _choose_observer(source: Source) -> _FormObserver:
+    try:
+        return _FormObserver(source.decoder())
+    except ConversionError as error:
+        return _FormObserver(None, str(error))

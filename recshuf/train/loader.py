@@ -1,0 +1,287 @@
+"""`PileLoader`: batches for training, from the piles of a store."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from recshuf.piles.epochs import EpochOrder, check_number
+from recshuf.piles.groups import Groups
+from recshuf.records.batch import take_rows
+from recshuf.records.keys import MAX_PILES
+from recshuf.train.columns import choose_block, iterate_rows
+from recshuf.train.cutting import Cutter
+from recshuf.train.packing import DocumentSource, PackedLoader
+from recshuf.train.prefetch import compute_ahead
+from recshuf.train.rekeyed import RekeyedPiles
+from recshuf.train.schedule import Schedule, Sharding
+from recshuf.train.selection import Selection
+from recshuf.train.state import LoaderState
+from recshuf.train.stores import open_piles, restore_decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from recshuf.piles.groups import Regions
+    from recshuf.train.columns import Block
+
+_MOST_AHEAD = 1 << 16
+
+
+@dataclass(slots=True)
+class _Position:
+    """Where an iteration stands; each has its own."""
+
+    epoch: int
+    step: int
+    """Batches that the consumer has received."""
+
+
+class _Epoch(NamedTuple):
+    order: EpochOrder
+    regions: Regions
+    schedule: Schedule
+
+
+class PileLoader:
+    """Yields the batches of an epoch to one rank.
+
+    Every epoch is an exact, uniform shuffle of all records. Epoch 0 with the store's seed is the order of
+    ``recshuf gather``. Iterating again without `set_epoch` yields the same epoch.
+
+    An iterator holds threads and open files until it is exhausted, closed or dropped. Batches own their memory: nobody
+    else writes to it. All batches of a group share it, so keeping one keeps the memory of its group.
+
+    Parameters
+    ----------
+    store
+        Path of a store, or a `PileStore`.
+    batch_size
+        Records of a batch on each rank. The global batch is ``batch_size * world_size`` records.
+    columns
+        Names of columns, in this order; ``"_id"`` adds the source and the row of each record. Default: all but
+        ``"_id"``.
+    seed
+        Default: that of the store.
+    epoch
+        Number of the first epoch.
+    reshuffle
+        How later epochs differ. ``"rotate"`` puts other piles of the sets together and draws new orders, ``"piles"`` keeps
+        the records of piles together, ``"exact"`` draws everything anew, ``"none"`` repeats epoch 0. Each iteration of
+        ``"exact"`` reads all records first, and writes them to the temporary folder, which TMPDIR names.
+    rank, world_size
+        Number of this rank, from 0, and of all.
+    lanes
+        1: the global order does not depend on `world_size`, and every rank reads every group. A multiple of `world_size`:
+        every rank reads its own part only, and the order depends on `lanes`.
+    mix
+        Number of piles that are shuffled together in memory: a group. More piles make two epochs less alike.
+    drop_last
+        Whether to drop the last records that do not fill a global batch. Else the last batch is shorter. It is padded with
+        the first records of the tail, so that all ranks get as many: to a multiple of `lanes` if that is above 1, else of
+        `world_size`.
+    prefetch
+        Number of groups to load ahead.
+    output
+        ``"numpy"``, ``"torch"`` or ``"arrow"``: dictionaries of arrays, of tensors, or record batches.
+
+    Raises
+    ------
+    UsageError
+        When an argument is not valid.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        batch_size: int,
+        *,
+        columns: Sequence[str] | None = None,
+        seed: int | None = None,
+        epoch: int = 0,
+        reshuffle: str = "rotate",
+        rank: int = 0,
+        world_size: int = 1,
+        lanes: int = 1,
+        mix: int = 1,
+        drop_last: bool = True,
+        prefetch: int = 1,
+        output: str = "numpy",
+    ) -> None:
+        check_number("mix", mix, MAX_PILES, least=1)
+        check_number("prefetch", prefetch, _MOST_AHEAD)
+        self._sharding = Sharding(batch_size, rank, world_size, lanes, drop_last)
+        self._piles, is_mine = open_piles(store)
+        if is_mine:
+            self._close_at_the_end()
+        piles = self._piles
+        self._order = EpochOrder(piles.seed if seed is None else seed, epoch, reshuffle, piles.seed)
+        self._mix, self._prefetch, self._output = mix, prefetch, output
+        choose_block(output)
+        self._columns = columns
+        self._selection = Selection(restore_decoder(piles), columns)
+        self._position = _Position(epoch, 0)
+        self._next_step = 0
+        self._opened: _Epoch | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch."""
+        return self._position.epoch
+
+    def __len__(self) -> int:
+        """Return the number of batches of the epoch, the same on every rank.
+
+        With several lanes, it differs a little from epoch to epoch.
+        """
+        return self._open(self._order).schedule.steps
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over the batches of the epoch, once from where `load_state_dict` or `seek` went."""
+        return _count(*self._start())
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Return an iterator over the records of the batches, one by one.
+
+        It is many times slower. A batch counts as received with its last record.
+        """
+        return _split(*self._start())
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch."""
+        if epoch != self.epoch:
+            self.seek(epoch, 0)
+
+    def seek(self, epoch: int, step: int) -> None:
+        """Choose the epoch of the next iteration, and how many of its global batches to skip. Nothing is read.
+
+        Raises
+        ------
+        UsageError
+            When the epoch does not have so many batches.
+        """
+        order = replace(self._order, epoch=epoch)
+        check_number("step", step, self._open(order).schedule.steps)
+        self._order, self._position, self._next_step = order, _Position(epoch, step), step
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position as JSON of less than 300 bytes, the same on every rank.
+
+        It counts the batches that the latest iterator yielded. A loader with another `world_size` continues there, if
+        the global batch is the same.
+        """
+        return self._describe().to_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was called, with the next iteration.
+
+        Raises
+        ------
+        UsageError
+            When the state is of another store, or of other batches; names the field and both values.
+        """
+        self.seek(*self._describe().find_position(state))
+
+    def packed(self, tokens: int = 2048, *, column: str) -> PackedLoader:
+        """Return a loader of sequences of one length, cut from the documents of a column, for language models.
+
+        Documents come in the order of the epochs and are cut afterwards: a sequence may hold the end of one and the
+        beginning of the next, and no token is left out. A batch is `batch_size` sequences, as many from each lane. There
+        is no last batch: epoch follows epoch, beginning with this loader's. `drop_last` and `columns` do not matter.
+
+        Parameters
+        ----------
+        tokens
+            Length of a sequence.
+        column
+            Column of lists of numbers.
+
+        Raises
+        ------
+        UsageError
+            When the column holds none, or `reshuffle` is ``"exact"``.
+        """
+        source = DocumentSource(self._piles, self._order, self._mix, self._prefetch, owner=self)
+        start = replace(self._describe(), step=0)
+        return PackedLoader(source, self._sharding, start, self._output, tokens, column)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_selection", "_opened")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._selection = Selection(restore_decoder(self._piles), self._columns)
+        self._opened = None
+        self._close_at_the_end()
+
+    def _close_at_the_end(self) -> None:
+        weakref.finalize(self, self._piles.close)
+
+    def _describe(self) -> LoaderState:
+        return LoaderState(
+            store=self._piles.store_id,
+            snapshot=self._piles.snapshot,
+            seed=self._order.seed,
+            epoch=self._position.epoch,
+            reshuffle=self._order.reshuffle,
+            mix=self._mix,
+            lanes=self._sharding.lanes,
+            batch=self._sharding.batch,
+            drop_last=self._sharding.drop_last,
+            step=self._position.step,
+        )
+
+    def _open(self, order: EpochOrder) -> _Epoch:
+        """Return an epoch, kept until another one is opened."""
+        if self._opened is None or self._opened.order != order:
+            regions: Regions = RekeyedPiles(self._piles, order) if order.needs_keys else self._piles
+            sizes = Groups(regions, order, self._mix).sizes
+            self._opened = _Epoch(order, regions, Schedule(sizes, self._sharding))
+        return self._opened
+
+    def _start(self) -> tuple[Generator[Any], _Position]:
+        """Return the batches of a new iteration, and its position."""
+        position = self._position = _Position(self.epoch, self._next_step)
+        self._next_step = 0
+        return self._run(self._open(self._order), position.step), position
+
+    def _run(self, epoch: _Epoch, first_step: int) -> Generator[Any]:
+        """Yield the batches of an epoch from a step on."""
+        phases = epoch.schedule.starting_at(first_step)
+        wanted = chain.from_iterable(phase.find_groups(step) for phase, step in phases)
+        make_block = choose_block(self._output)
+        with ExitStack() as stack:
+            regions = epoch.regions
+            if isinstance(regions, RekeyedPiles) and phases:
+                regions = stack.enter_context(regions.fill())
+            load = partial(self._load, Groups(regions, epoch.order, self._mix), make_block)
+            blocks = stack.enter_context(closing(compute_ahead(load, wanted, self._prefetch)))
+            cutter = Cutter(blocks, make_block)
+            for phase, step in phases:
+                yield from cutter.cut(phase, step)
+
+    def _load(self, groups: Groups, make_block: Callable[[pa.RecordBatch], Block], group: int) -> Block:
+        records, index = groups.load(group)
+        return make_block(take_rows(self._selection.make_table(records.batch), index))
+
+
+def _count(batches: Generator[Any], position: _Position) -> Iterator[Any]:
+    with closing(batches):
+        for batch in batches:
+            position.step += 1
+            yield batch
+
+
+def _split(batches: Generator[Any], position: _Position) -> Iterator[dict[str, Any]]:
+    with closing(batches):
+        for batch in batches:
+            *records, last = iterate_rows(batch)
+            yield from records
+            position.step += 1
+            yield last

@@ -1,0 +1,124 @@
+"""Piles of new keys: what an epoch of ``reshuffle="exact"`` reads in place of the store."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recshuf.errors import DiskFullError
+from recshuf.piles.codec import choose_codec
+from recshuf.piles.layout import StorePlan
+from recshuf.piles.reader import PileReader
+from recshuf.piles.run_piles import RunPiles
+from recshuf.piles.scratch import Scratch
+from recshuf.piles.slices import Origin
+from recshuf.records.batch import Records
+from recshuf.records.keys import find_piles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from recshuf.piles.epochs import EpochOrder
+    from recshuf.piles.groups import Regions
+    from recshuf.piles.stored import StoredPiles
+
+_READ_BYTES = 32 << 20
+"""Bytes of the regions that are read at once."""
+
+
+class RekeyedPiles:
+    """All records of a store as one set of as many piles, by the keys of an epoch.
+
+    The piles are counted without reading anything. They can be loaded within `fill`.
+    """
+
+    names: tuple[str, ...] = ("",)
+
+    def __init__(self, piles: StoredPiles, order: EpochOrder) -> None:
+        self._piles = piles
+        self._order = order
+        self.counts: NDArray[np.int64] = self._count()[np.newaxis]
+        """Number of records of each new pile, shape ``(1, M)``."""
+
+    def _count(self) -> NDArray[np.int64]:
+        pile_count = self._piles.counts.shape[1]
+        counts = np.zeros(pile_count, np.int64)
+        for set_index, pile in np.argwhere(self._piles.counts).tolist():
+            counts += np.bincount(find_piles(self._draw(set_index, pile), pile_count), minlength=pile_count)
+        return counts
+
+    def load(self, regions: Sequence[tuple[int, int]]) -> Records | None:
+        """Raise an error: the piles are not written yet."""
+        raise RuntimeError(f"piles {regions} are loaded outside of `fill`")
+
+    @contextmanager
+    def fill(self) -> Iterator[Regions]:
+        """Write the piles to a temporary file, and give them; the file goes with the context.
+
+        Raises
+        ------
+        DiskFullError
+            When the temporary folder has no space for all records.
+        PileError
+            When the store is damaged.
+        """
+        folder = Path(tempfile.gettempdir())
+        plan = StorePlan(self._piles.counts.shape[1], (float(self._piles.counts.sum()),), resident_bytes=0)
+        with closing(Scratch(folder)) as scratch:
+            store = RunPiles(plan, choose_codec(self._piles.pile_schema), scratch)
+            try:
+                self._scatter(store)
+            except DiskFullError as error:
+                raise DiskFullError(
+                    f"{folder}: no space left for the records of an epoch with reshuffle='exact'; set TMPDIR to a folder "
+                    "with more space"
+                ) from error
+            yield _FilledPiles(PileReader(store))
+
+    def _scatter(self, store: RunPiles) -> None:
+        first = 0
+        for regions in self._cut_regions():
+            records = self._piles.load(regions)
+            if records is None:
+                raise RuntimeError(f"regions {regions} are empty")
+            keys = np.concatenate([self._draw(*region) for region in regions])
+            store.add(0, Origin(0, first), Records(keys, records.batch))
+            first += len(keys)
+
+    def _cut_regions(self) -> Iterator[list[tuple[int, int]]]:
+        """Yield all regions with records, several at a time."""
+        held: list[tuple[int, int]] = []
+        size = 0
+        for set_index, pile in np.argwhere(self._piles.counts).tolist():
+            own = int(self._piles.byte_counts[set_index, pile])
+            if held and size + own > _READ_BYTES:
+                yield held
+                held, size = [], 0
+            held.append((set_index, pile))
+            size += own
+        if held:
+            yield held
+
+    def _draw(self, set_index: int, pile: int) -> NDArray[np.uint64]:
+        count = int(self._piles.counts[set_index, pile])
+        return self._order.draw_keys(self._piles.names[set_index], pile, count)
+
+
+class _FilledPiles:
+    """Piles that are written."""
+
+    names: tuple[str, ...] = RekeyedPiles.names
+
+    def __init__(self, reader: PileReader) -> None:
+        self.counts = reader.counts[np.newaxis]
+        self._reader = reader
+
+    def load(self, regions: Sequence[tuple[int, int]]) -> Records | None:
+        """Return the records of piles that follow each other, except for empty ones."""
+        return self._reader.load(range(regions[0][1], regions[-1][1] + 1))

@@ -1,0 +1,259 @@
+r"""The schedule of an epoch: which records of which groups each rank takes at each step.
+
+Lane l is the groups l, l + L, l + 2 L ... back to back. A global batch takes as many rows from each lane, in the order
+of the lanes; each rank owns as many consecutive lanes. With one lane, each rank takes its part of every global batch.
+
+    lanes=1   | rank 0 | rank 1 | rank 0 | rank 1 | ...                       step t: rows tB to (t+1)B
+    lanes=4   lane 0  | step 0 | step 1 | ... | rest    \
+              lane 1  | step 0 | step 1 | ... | rest     } rank 0             step t: rows t B/4 to (t+1) B/4
+              lane 2  | step 0 | step 1 | ... | rest    \                             of each lane
+              lane 3  | step 0 | step 1 | ... | rest     } rank 1
+
+The steps end with the shortest lane. The rests of all lanes form the tail: it is dropped, or cut into global batches as
+if it were one lane. The last of these may be shorter. It is padded with the first records of the tail, so that every
+rank gets as many rows.
+
+Everything here is a function of the number of records of each group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from recshuf.errors import UsageError
+from recshuf.piles.epochs import check_number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+MOST_STEPS = 2**53 - 1
+
+
+class Piece(NamedTuple):
+    """Consecutive records of one group."""
+
+    group: int
+    start: int
+    stop: int
+    is_next: bool
+    """Whether it lies in another span than the piece before it, of the same track."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Ranges of records of groups, back to back: span k is records ``starts[k]:starts[k] + sizes[k]`` of a group."""
+
+    groups: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+    @classmethod
+    def whole(cls, groups: NDArray[np.int64], sizes: NDArray[np.int64]) -> Spans:
+        """Return the spans of whole groups."""
+        return cls(groups, np.zeros_like(groups), sizes)
+
+    @classmethod
+    def join(cls, parts: list[Spans]) -> Spans:
+        """Return all spans of some parts, in order."""
+        return cls(
+            np.concatenate([part.groups for part in parts]),
+            np.concatenate([part.starts for part in parts]),
+            np.concatenate([part.sizes for part in parts]),
+        )
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return int(self.sizes.sum())
+
+    def cut(self, start: int, stop: int) -> Spans:
+        """Return records ``start:stop``."""
+        ends = np.cumsum(self.sizes)
+        begins = ends - self.sizes
+        first = np.clip(start - begins, 0, self.sizes)
+        last = np.clip(stop - begins, 0, self.sizes)
+        kept = first < last
+        return Spans(self.groups[kept], (self.starts + first)[kept], (last - first)[kept])
+
+    def repeat(self, count: int) -> Spans:
+        """Return the first `count` records, over and over if there are fewer."""
+        rounds = max(1, -(-count // self.count))
+        return Spans.join([self] * rounds).cut(0, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """The rows of one sequence of spans that a rank takes: ``width`` rows from ``t * stride + offset`` at step t."""
+
+    spans: Spans
+    stride: int
+    offset: int
+    width: int
+
+    def find_spans(self, first_step: int, steps: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the groups of the spans that steps ``first_step:steps`` visit, and the first step of each."""
+        ends = np.cumsum(self.spans.sizes)
+        begins = ends - self.spans.sizes
+        visits = np.maximum(first_step, -((self.offset + self.width - 1 - begins) // self.stride))
+        visited = (visits * self.stride + self.offset < ends) & (visits < steps) & (self.spans.sizes > 0)
+        return self.spans.groups[visited], visits[visited]
+
+    def walk(self, first_step: int, steps: int) -> Iterator[list[Piece]]:
+        """Yield the pieces of each of the steps ``first_step:steps``."""
+        spans = zip(
+            np.cumsum(self.spans.sizes).tolist(),
+            self.spans.sizes.tolist(),
+            self.spans.groups.tolist(),
+            self.spans.starts.tolist(),
+            strict=True,
+        )
+        end, is_next, group, shift = 0, True, 0, 0
+        for first in range(first_step * self.stride + self.offset, steps * self.stride, self.stride):
+            start, stop = first, first + self.width
+            pieces = []
+            while start < stop:
+                while end <= start:
+                    end, size, group, inner = next(spans)
+                    shift, is_next = inner - end + size, True
+                cut = min(stop, end)
+                pieces.append(Piece(group, start + shift, cut + shift, is_next))
+                start, is_next = cut, False
+            yield pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Steps that take their rows from the same tracks, in this order."""
+
+    steps: int
+    tracks: tuple[Track, ...]
+
+    def find_groups(self, first_step: int) -> list[int]:
+        """Return the groups to load for all steps from `first_step` on, in the order in which `walk` reaches them."""
+        found = [track.find_spans(first_step, self.steps) for track in self.tracks]
+        groups = np.concatenate([groups for groups, _ in found])
+        visits = np.concatenate([visits for _, visits in found])
+        return [int(group) for group in groups[np.argsort(visits, kind="stable")]]
+
+    def walk(self, first_step: int) -> Iterator[tuple[list[Piece], ...]]:
+        """Yield the pieces of each track, for each step from `first_step` on."""
+        return zip(*(track.walk(first_step, self.steps) for track in self.tracks), strict=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """How global batches are divided among ranks and lanes.
+
+    Raises
+    ------
+    UsageError
+        When the numbers do not divide each other.
+    """
+
+    batch_size: int
+    """Records of each rank in a batch."""
+    rank: int = 0
+    world_size: int = 1
+    lanes: int = 1
+    drop_last: bool = True
+
+    def __post_init__(self) -> None:
+        check_number("batch_size", self.batch_size, MOST_STEPS, least=1)
+        check_number("world_size", self.world_size, MOST_STEPS, least=1)
+        check_number("rank", self.rank, self.world_size - 1)
+        check_number("lanes", self.lanes, MOST_STEPS, least=1)
+        if self.lanes > 1 and self.lanes % self.world_size:
+            raise UsageError(
+                f"lanes={self.lanes} with world_size={self.world_size}: give lanes that world_size divides, or lanes=1"
+            )
+        if self.batch % self.lanes:
+            raise UsageError(
+                f"lanes={self.lanes} with a global batch of {self.batch} (batch_size x world_size): give lanes that "
+                "divide the global batch"
+            )
+
+    @property
+    def batch(self) -> int:
+        """Records of a global batch."""
+        return self.batch_size * self.world_size
+
+
+class Schedule:
+    """The steps of one rank in one epoch.
+
+    Parameters
+    ----------
+    group_sizes
+        Number of records of each group, shape ``(G,)``.
+    """
+
+    def __init__(self, group_sizes: NDArray[np.int64], sharding: Sharding) -> None:
+        self._sizes = np.asarray(group_sizes, np.int64)
+        self._sharding = sharding
+        lanes = np.arange(len(self._sizes)) % sharding.lanes
+        lane_sizes = np.bincount(lanes, self._sizes, minlength=sharding.lanes).astype(np.int64)
+        self._lane_rows = sharding.batch // sharding.lanes
+        self._main_steps = int(lane_sizes.min()) // self._lane_rows
+        tail = 0 if sharding.drop_last else int(lane_sizes.sum()) - self._main_steps * sharding.batch
+        self._tail_steps, self._last_rows = divmod(tail, sharding.batch)
+
+    @property
+    def steps(self) -> int:
+        """Number of batches, the same for every rank."""
+        return self._main_steps + self._tail_steps + (self._last_rows > 0)
+
+    @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """The steps of the lanes, those of the tail, and the last shorter one."""
+        phases = [Phase(self._main_steps, self._main_tracks())]
+        if self._tail_steps or self._last_rows:
+            tail, batch = self._tail(), self._sharding.batch
+            last = tail.cut(self._tail_steps * batch, tail.count)
+            padded = Spans.join([last, tail.repeat(-self._last_rows % self._divisor)])
+            phases += [Phase(self._tail_steps, (self._share(tail, batch),))]
+            phases += [Phase(int(self._last_rows > 0), (self._share(padded, padded.count),))]
+        return tuple(phase for phase in phases if phase.steps)
+
+    @property
+    def _divisor(self) -> int:
+        """What the size of the last batch is a multiple of: with lanes, the same for every number of ranks."""
+        return max(self._sharding.lanes, self._sharding.world_size)
+
+    def starting_at(self, step: int) -> list[tuple[Phase, int]]:
+        """Return the phases from a step on, each with the first of its own steps to take."""
+        ends = np.cumsum([0, *(phase.steps for phase in self.phases)]).tolist()
+        return [
+            (phase, max(0, step - begin))
+            for phase, (begin, end) in zip(self.phases, pairwise(ends), strict=True)
+            if step < end
+        ]
+
+    def _share(self, spans: Spans, stride: int) -> Track:
+        """Return this rank's part of every `stride` rows."""
+        width = stride // self._sharding.world_size
+        return Track(spans, stride, self._sharding.rank * width, width)
+
+    def _lane(self, lane: int) -> Spans:
+        groups = np.arange(lane, len(self._sizes), self._sharding.lanes)
+        return Spans.whole(groups, self._sizes[groups])
+
+    def _main_tracks(self) -> tuple[Track, ...]:
+        sharding = self._sharding
+        if sharding.lanes == 1:
+            return (self._share(self._lane(0), sharding.batch),)
+        owned = sharding.lanes // sharding.world_size
+        first = sharding.rank * owned
+        rows = self._lane_rows
+        return tuple(Track(self._lane(lane), rows, 0, rows) for lane in range(first, first + owned))
+
+    def _tail(self) -> Spans:
+        taken = self._main_steps * self._lane_rows
+        lanes = [self._lane(lane) for lane in range(self._sharding.lanes)]
+        return Spans.join([lane.cut(taken, lane.count) for lane in lanes])

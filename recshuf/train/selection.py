@@ -1,0 +1,65 @@
+"""Which columns a loader yields, and how they are made of native records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from recshuf.errors import UsageError
+from recshuf.train.ids import ID, make_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recshuf.interfaces import Decoder
+
+
+class Selection:
+    """Makes the wanted columns of native records. Used by many threads.
+
+    Parameters
+    ----------
+    decoder
+        Decodes native records without provenance to table form.
+    columns
+        Names of columns of the store, or `ID`. Default: all of the store.
+
+    Raises
+    ------
+    UsageError
+        When the store lacks one, or its name means two.
+    """
+
+    def __init__(self, decoder: Decoder, columns: Sequence[str] | None) -> None:
+        known = decoder.finish().names
+        self._decoder = decoder
+        self._names = known if columns is None else list(columns)
+        self._has_id = columns is not None and ID in self._names
+        _check_names(self._names, [*known, ID] if self._has_id else known)
+
+    def make_table(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns of native records with provenance, in the wanted order."""
+        ids = make_ids(records) if self._has_id else None
+        if self._names == [ID] and ids is not None:
+            return pa.RecordBatch.from_arrays([ids], names=[ID])
+        table = self._decoder.decode(records.select(range(records.num_columns - 1)))
+        if ids is not None:
+            table = table.append_column(ID, ids)
+        return table.select(self._names)
+
+
+def _check_names(wanted: Sequence[str], known: Sequence[str]) -> None:
+    if not wanted:
+        raise UsageError("columns=[]: name at least one column")
+    for name in wanted:
+        if name not in known:
+            raise UsageError(
+                f"columns: no column {name!r} in the store; it has {', '.join(map(repr, known))}"
+            )
+        if known.count(name) > 1:
+            raise UsageError(
+                f"columns: two columns are called {name!r}; give the inputs columns of different names"
+            )
+        if wanted.count(name) > 1:
+            raise UsageError(f"columns: {name!r} is named twice; name it once")

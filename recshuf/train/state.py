@@ -1,0 +1,71 @@
+"""The state of a loader: where it stands, as one small JSON object that is the same on every rank."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from recshuf.errors import UsageError
+from recshuf.piles.epochs import MAX_EPOCH, check_number
+from recshuf.records.keys import ORDER_VERSION
+from recshuf.train.schedule import MOST_STEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STATE_VERSION = 1
+_POSITION = ("epoch", "step")
+_REMEDIES = {
+    "version": "load it with the version of recshuf that saved it",
+    "order": "load it with the version of recshuf that saved it",
+    "store": "open the store that was trained from",
+    "snapshot": "open the store at the snapshot of the state",
+    "batch": "give a batch_size that makes batch_size x world_size the global batch of the state",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderState:
+    """What decides the batches of a loader, and its position."""
+
+    store: str
+    snapshot: int
+    seed: int
+    epoch: int
+    reshuffle: str
+    mix: int
+    lanes: int
+    batch: int
+    """Records of a global batch: batch_size x world_size."""
+    drop_last: bool
+    step: int
+    """Global batches of the epoch that the consumer has received."""
+    version: int = STATE_VERSION
+    order: int = ORDER_VERSION
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the state as a JSON object of less than 300 bytes."""
+        return asdict(self)
+
+    def find_position(self, state: Mapping[str, Any]) -> tuple[int, int]:
+        """Return epoch and step of another state, which must be of this one's batches.
+
+        Raises
+        ------
+        UsageError
+            When it lacks a field, or one differs; names the field and both values.
+        """
+        for field in fields(self):
+            if field.name not in state:
+                raise UsageError(
+                    f"load_state_dict: no {field.name!r} in the state; give what state_dict returned"
+                )
+            mine, theirs = getattr(self, field.name), state[field.name]
+            if field.name not in _POSITION and (mine != theirs or type(mine) is not type(theirs)):
+                remedy = _REMEDIES.get(field.name, f"make the loader with {field.name}={theirs!r}")
+                raise UsageError(
+                    f"load_state_dict: {field.name!r} is {theirs!r} in the state and {mine!r} here; {remedy}"
+                )
+        check_number("epoch", state["epoch"], MAX_EPOCH)
+        check_number("step", state["step"], MOST_STEPS)
+        return state["epoch"], state["step"]

@@ -1,0 +1,76 @@
+"""Gather writes the order of any epoch: that of a loader with the same arguments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = 3000
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("epochs")
+    rows = np.arange(ROWS)
+    for number, part in enumerate(np.array_split(rows, 3)):
+        table = pa.table({"id": part, "text": [f"row {row}" * (row % 9) for row in part]})
+        pq.write_table(table, folder / f"{number}.parquet", row_group_size=100)
+    recshuf.scatter(folder / "*.parquet", folder / "store", seed=5, piles=16)
+    return folder / "store"
+
+
+@pytest.mark.parametrize("mix", [1, 3])
+@pytest.mark.parametrize("reshuffle", ["rotate", "piles", "none"])
+@pytest.mark.parametrize("epoch", [0, 1, 2**32 - 1])
+def test_an_epoch_is_that_of_a_loader(
+    store: Path, tmp_path: Path, epoch: int, reshuffle: str, mix: int
+) -> None:
+    recshuf.gather(store, tmp_path / "out/", epoch=epoch, reshuffle=reshuffle, mix=mix, shards=4)
+    loader = recshuf.PileLoader(
+        store, 7, epoch=epoch, reshuffle=reshuffle, mix=mix, drop_last=False, output="arrow"
+    )
+    expected = pa.Table.from_batches(list(loader))
+    assert pq.read_table(tmp_path / "out").equals(expected)
+    assert sorted(expected["id"].to_pylist()) == list(range(ROWS))
+
+
+def test_epoch_0_is_the_order_of_the_shuffle(store: Path, tmp_path: Path) -> None:
+    recshuf.shuffle(store.parent / "*.parquet", tmp_path / "shuffled.parquet", seed=5)
+    for mix in (1, 5):
+        recshuf.gather(store, tmp_path / f"{mix}.parquet", mix=mix)
+        assert (tmp_path / f"{mix}.parquet").read_bytes() == (tmp_path / "shuffled.parquet").read_bytes()
+
+
+def test_epochs_differ_and_do_not_depend_on_memory_and_workers(store: Path, tmp_path: Path) -> None:
+    orders = set()
+    for epoch in range(3):
+        for name, options in (("a", {"workers": 1}), ("b", {"workers": 3, "memory": "64MB"})):
+            recshuf.gather(store, tmp_path / f"{name}{epoch}.parquet", epoch=epoch, **options)
+        assert (tmp_path / f"a{epoch}.parquet").read_bytes() == (tmp_path / f"b{epoch}.parquet").read_bytes()
+        orders.add(tuple(pq.read_table(tmp_path / f"a{epoch}.parquet")["id"].to_pylist()))
+    assert len(orders) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epoch": -1}, "epoch=-1"),
+        ({"reshuffle": "all"}, "reshuffle='all'"),
+        ({"mix": 0}, "mix=0"),
+        ({"epoch": 1, "reshuffle": "exact"}, "exact"),
+        ({"seed": 6}, "have seed 5"),
+    ],
+)
+def test_bad_orders_are_named(store: Path, tmp_path: Path, options: dict, message: str) -> None:
+    with pytest.raises(recshuf.errors.UsageError, match=message):
+        recshuf.gather(store, tmp_path / "out.parquet", **options)
+    assert not (tmp_path / "out.parquet").exists()

@@ -1,0 +1,120 @@
+"""What an epoch is, slowly: every record a tuple, sorted by Python and cut as lists."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import xxhash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Record(NamedTuple):
+    """One record; its source and row name it."""
+
+    key: int
+    source: int
+    row: int
+    set_name: str
+    pile: int
+
+    @property
+    def id(self) -> tuple[int, int]:
+        return self.source, self.row
+
+
+class Rules(NamedTuple):
+    """What decides the order of an epoch."""
+
+    seed: int = 7
+    epoch: int = 0
+    reshuffle: str = "rotate"
+    mix: int = 1
+    store_seed: int = 7
+
+    @property
+    def is_stored(self) -> bool:
+        return self.reshuffle == "none" or (self.epoch == 0 and self.seed == self.store_seed)
+
+
+def raw(seed: int, *stream: int, count: int) -> list[int]:
+    """Return the first outputs of a stream."""
+    return np.random.Philox(np.random.SeedSequence(seed, spawn_key=stream)).random_raw(count).tolist()
+
+
+def words(name: str) -> list[int]:
+    """Return the four words of a set's name."""
+    return np.frombuffer(xxhash.xxh3_128_digest(name.encode())[::-1], "<u4").tolist()
+
+
+def sort_by(values: list[int], items: list) -> list:
+    """Return the items in the order of their values."""
+    return [item for _, _, item in sorted(zip(values, range(len(items)), items, strict=True))]
+
+
+def slots_of(set_name: str, piles: int, rules: Rules) -> list[int]:
+    """Return the pile in each slot of a set."""
+    if rules.is_stored or rules.reshuffle == "exact":
+        return list(range(piles))
+    stream = (3, rules.epoch) if rules.reshuffle == "piles" else (1, rules.epoch, *words(set_name))
+    return sort_by(raw(rules.seed, *stream, count=piles), list(range(piles)))
+
+
+def group_records(
+    records: list[Record], set_names: list[str], piles: int, rules: Rules
+) -> list[list[Record]]:
+    """Return the records of each group, in the order of the epoch."""
+    if rules.reshuffle == "exact" and not rules.is_stored:
+        records = rekey(records, piles, rules)
+    slots = {name: slots_of(name, piles, rules) for name in set_names}
+    groups: list[list[Record]] = [[] for _ in range(-(-piles // rules.mix))]
+    for record in records:
+        groups[slots[record.set_name].index(record.pile) // rules.mix].append(record)
+    for number, group in enumerate(groups):
+        group.sort(key=lambda record: (record.key, record.source, record.row))
+        if not rules.is_stored and rules.reshuffle != "exact":
+            group[:] = sort_by(raw(rules.seed, 2, rules.epoch, number, count=len(group)), group)
+    return groups
+
+
+def rekey(records: list[Record], piles: int, rules: Rules) -> list[Record]:
+    """Return the records with new keys, and the piles that these fall into."""
+    regions: dict[tuple[str, int], list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.id):
+        regions.setdefault((record.set_name, record.pile), []).append(record)
+    made = []
+    for (name, pile), members in regions.items():
+        keys = raw(rules.seed, 4, rules.epoch, *words(name), pile, count=len(members))
+        for key, record in zip(keys, members, strict=True):
+            made.append(record._replace(key=key, pile=(key >> 32) * piles >> 32))
+    return made
+
+
+def flatten(parts: Iterable[list]) -> list:
+    """Return the items of all parts."""
+    return list(chain.from_iterable(parts))
+
+
+def cut_batches(
+    groups: list[list], batch_size: int, world: int, lanes: int, drop_last: bool
+) -> list[list[list]]:
+    """Return the batch of each rank, for each step."""
+    batch = batch_size * world
+    rows = [flatten(groups[lane::lanes]) for lane in range(lanes)]
+    steps = min(len(lane) for lane in rows) // (batch // lanes)
+    share = batch // lanes
+    whole = [flatten(lane[t * share : (t + 1) * share] for lane in rows) for t in range(steps)]
+    if not drop_last:
+        tail = flatten(lane[steps * share :] for lane in rows)
+        whole += [tail[start : start + batch] for start in range(0, len(tail), batch)]
+        extra = 0
+        while whole and len(whole[-1]) % max(lanes, world):
+            whole[-1] = [*whole[-1], tail[extra % len(tail)]]
+            extra += 1
+    return [
+        [one[len(one) * rank // world : len(one) * (rank + 1) // world] for rank in range(world)]
+        for one in whole
+    ]

@@ -1,0 +1,230 @@
+"""Batches: every type in the form that the table of the docs gives, in memory of their own."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recshuf.errors import UsageError
+from recshuf.train.columns import choose_block, iterate_rows
+from recshuf.train.ids import ID_TYPE
+from recshuf.train.loader import PileLoader
+from tests.support.fake_piles import FakePiles
+from tests.support.record_batches import OTHER, values_of
+
+DAY, TIME = datetime.date(2001, 2, 3), datetime.time(4, 5, 6)
+MOMENT = datetime.datetime(2001, 2, 3, 4, 5, 6)
+SPAN = datetime.timedelta(seconds=7)
+
+# The type, three values, and the type and the values of the array.
+ARRAYS: dict[str, tuple[pa.DataType, list[Any], str, list[Any]]] = {
+    **{
+        str(kind): (kind, [1, 2, 3], np.dtype(kind.to_pandas_dtype()).str, [1, 2, 3])
+        for kind in (
+            pa.int8(),
+            pa.int16(),
+            pa.int32(),
+            pa.int64(),
+            pa.uint8(),
+            pa.uint16(),
+            pa.uint32(),
+            pa.uint64(),
+        )
+    },
+    "half": (pa.float16(), [np.float16(1.5)] * 3, "<f2", [1.5] * 3),
+    "float": (pa.float32(), [1.5, -2.0, 0.0], "<f4", [1.5, -2.0, 0.0]),
+    "double": (pa.float64(), [1.5, -2.0, 0.0], "<f8", [1.5, -2.0, 0.0]),
+    "bool": (pa.bool_(), [True, False, True], "|b1", [True, False, True]),
+    "date32": (pa.date32(), [DAY] * 3, "<M8[D]", [DAY] * 3),
+    "date64": (pa.date64(), [DAY] * 3, "<M8[ms]", [datetime.datetime(2001, 2, 3)] * 3),
+    "time32": (pa.time32("s"), [TIME] * 3, "<m8[s]", [datetime.timedelta(hours=4, minutes=5, seconds=6)] * 3),
+    "time64": (
+        pa.time64("us"),
+        [TIME] * 3,
+        "<m8[us]",
+        [datetime.timedelta(hours=4, minutes=5, seconds=6)] * 3,
+    ),
+    "timestamp": (pa.timestamp("us"), [MOMENT] * 3, "<M8[us]", [MOMENT] * 3),
+    "zone": (
+        pa.timestamp("ms", "Europe/Paris"),
+        [MOMENT.replace(tzinfo=datetime.UTC)] * 3,
+        "<M8[ms]",
+        [MOMENT] * 3,
+    ),
+    "duration": (pa.duration("s"), [SPAN] * 3, "<m8[s]", [SPAN] * 3),
+    "vector": (pa.list_(pa.float32(), 2), [[1, 2], [3, 4], [5, 6]], "<f4", [[1, 2], [3, 4], [5, 6]]),
+    "flags": (pa.list_(pa.bool_(), 2), [[True, False]] * 3, "|b1", [[True, False]] * 3),
+    "matrix": (
+        pa.list_(pa.list_(pa.uint8(), 2), 1),
+        [[[1, 2]], [[3, 4]], [[5, 6]]],
+        "|u1",
+        [[[1, 2]], [[3, 4]], [[5, 6]]],
+    ),
+    "nothing": (pa.list_(pa.int8(), 0), [[], [], []], "|i1", [[], [], []]),
+    "_id": (ID_TYPE, [{"source": 1, "row": 2}] * 3, "<i8", [[1, 2]] * 3),
+}
+LISTS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "string": (pa.string(), ["a", "", None]),
+    "large_string": (pa.large_string(), ["a", "ü", None]),
+    "binary": (pa.binary(), [b"a", b"", None]),
+    "large_binary": (pa.large_binary(), [b"a", b"\xff\x00", None]),
+    "fixed": (pa.binary(2), [b"ab", b"\0\0", None]),
+}
+OTHERS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "decimal": (pa.decimal128(5, 2), [Decimal("1.50")] * 3),
+    "list": (pa.list_(pa.int64()), [[1], [], [2, 3]]),
+    "struct": (pa.struct({"x": pa.int64()}), [{"x": 1}] * 3),
+    "dictionary": (pa.dictionary(pa.int8(), pa.string()), ["a", "b", "a"]),
+    "strings": (pa.list_(pa.string(), 1), [["a"], ["b"], ["c"]]),
+    "null": (pa.null(), [None] * 3),
+    "nulls": (pa.int64(), [1, None, 3]),
+    "null vector": (pa.list_(pa.int64(), 1), [[1], None, [3]]),
+    "null in vector": (pa.list_(pa.int64(), 1), [[1], [None], [3]]),
+}
+
+
+def cut(output: str, column: pa.Array, start: int = 0, stop: int | None = None) -> Any:
+    """Return the values of a batch of one column."""
+    block = choose_block(output)(pa.record_batch([column], names=["a"]))
+    return block.cut(start, len(column) if stop is None else stop)["a"]
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("offset", [0, 1])
+def test_numbers_and_times_are_arrays_that_can_be_written_to(name: str, offset: int) -> None:
+    kind, values, dtype, expected = ARRAYS[name]
+    found = cut("numpy", pa.array([values[0]] * offset + values, kind).slice(offset))
+    assert isinstance(found, np.ndarray)
+    assert found.dtype.str == dtype
+    assert found.tolist() == np.array(expected, dtype).tolist()
+    assert found.shape[:1] == (3,)
+    assert found.flags.writeable
+    assert found.flags.c_contiguous
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_text_and_binary_are_lists(name: str) -> None:
+    kind, values = LISTS[name]
+    assert cut("numpy", pa.array(values, kind)) == values
+    assert cut("numpy", pa.array(values, kind), 1, 3) == values[1:]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_all_others_are_arrow_arrays(name: str) -> None:
+    kind, values = OTHERS[name]
+    found = cut("numpy", pa.array(values, kind), 1, 3)
+    assert isinstance(found, pa.Array)
+    assert found.to_pylist() == values[1:]
+
+
+def test_a_batch_without_nulls_of_a_column_with_some_is_an_array() -> None:
+    column = pa.array([1, 2, None, 4], pa.int16())
+    assert isinstance(cut("numpy", column, 0, 3), pa.Array)
+    for start, stop, expected in ((0, 2, [1, 2]), (3, 4, [4])):
+        found = cut("numpy", column, start, stop)
+        assert (found.dtype, found.tolist()) == (np.int16, expected)
+        assert found.flags.writeable
+
+
+@pytest.mark.parametrize("output", ["numpy", "arrow"])
+@pytest.mark.parametrize("shape", OTHER)
+@given(start=st.integers(0, 20), stop=st.integers(0, 20))
+def test_no_value_changes(shape: str, output: str, start: int, stop: int) -> None:
+    schema = OTHER[shape]
+    if not len(schema):
+        return
+    start, stop = sorted((start, stop))
+    columns = [pa.array(values_of(field.type, 20), field.type) for field in schema]
+    records = pa.RecordBatch.from_arrays(columns, schema=schema)
+    found = choose_block(output)(records).cut(start, stop)
+    for name, column in zip(schema.names, columns, strict=True):
+        part, values = column.slice(start, stop - start), found[name]
+        if isinstance(values, np.ndarray):
+            values = pa.array(values, column.type)
+        assert part.to_pylist() == (values if isinstance(values, list) else values.to_pylist())
+
+
+def make_mixed(source: int, count: int) -> pa.RecordBatch:
+    numbers = np.arange(count, dtype=np.int64) + 1000 * source
+    return pa.record_batch(
+        {
+            "id": numbers,
+            "maybe": pa.array(
+                [None if number % 5 == 0 else number for number in numbers.tolist()], pa.int64()
+            ),
+            "text": pa.array([str(number) for number in numbers.tolist()]),
+            "pair": pa.FixedSizeListArray.from_arrays(np.repeat(numbers, 2), 2),
+            "list": pa.array([[number] for number in numbers.tolist()], pa.list_(pa.int64())),
+        }
+    )
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_batches_of_one_group_and_of_several_have_the_same_form(lanes: int) -> None:
+    store = FakePiles({"a": [70], "b": [50]}, 8, make_mixed)
+    count = 0
+    for batch in PileLoader(store, 6, lanes=lanes, drop_last=False, epoch=1):
+        numbers = batch["id"].tolist()
+        assert batch["text"] == [str(number) for number in numbers]
+        assert batch["pair"].tolist() == [[number, number] for number in numbers]
+        assert batch["list"].to_pylist() == [[number] for number in numbers]
+        maybe = [None if number % 5 == 0 else number for number in numbers]
+        assert batch["maybe"].tolist() == maybe if None not in maybe else batch["maybe"].to_pylist() == maybe
+        assert batch["id"].flags.writeable
+        assert batch["pair"].flags.writeable
+        count += len(numbers)
+    assert count == 120
+
+
+def test_columns_come_in_the_wanted_order() -> None:
+    store = FakePiles({"a": [20]}, 2, make_mixed)
+    for output in ("numpy", "arrow"):
+        batch = next(iter(PileLoader(store, 5, columns=["text", "_id", "id"], output=output)))
+        names = batch.schema.names if output == "arrow" else list(batch)
+        assert names == ["text", "_id", "id"]
+    assert batch.column(1).type == ID_TYPE
+
+
+def test_rows_of_a_batch() -> None:
+    records = make_mixed(0, 6)
+    for output in ("numpy", "arrow"):
+        rows = list(iterate_rows(choose_block(output)(records).cut(1, 3)))
+        assert [{name: np.asarray(value).tolist() for name, value in row.items()} for row in rows] == [
+            {"id": 1, "maybe": 1, "text": "1", "pair": [1, 1], "list": [1]},
+            {"id": 2, "maybe": 2, "text": "2", "pair": [2, 2], "list": [2]},
+        ]
+
+
+def test_a_column_called_id_is_no_riddle() -> None:
+    store = FakePiles(
+        {"a": [20]}, 2, lambda source, count: pa.record_batch({"_id": np.arange(count) + source})
+    )
+    assert next(iter(PileLoader(store, 5)))["_id"].shape == (5,)
+    with pytest.raises(UsageError, match="columns: two columns are called '_id'"):
+        PileLoader(store, 5, columns=["_id"])
+
+
+def test_tensors_are_the_arrays() -> None:
+    torch = pytest.importorskip("torch")
+    for kind, values, dtype, expected in ARRAYS.values():
+        found = cut("torch", pa.array(values, kind))
+        assert isinstance(found, torch.Tensor)
+        wanted = np.array(expected, dtype)
+        assert found.numpy().tolist() == (wanted.view("i8") if wanted.dtype.kind in "mM" else wanted).tolist()
+    for kind, values in LISTS.values():
+        assert cut("torch", pa.array(values, kind)) == values
+    for kind, values in OTHERS.values():
+        assert isinstance(cut("torch", pa.array(values, kind)), pa.Array)
+
+
+def test_a_missing_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    with pytest.raises(UsageError, match=r'^output="torch" needs PyTorch, .* pip install'):
+        PileLoader(FakePiles({"a": [20]}, 2), 5, output="torch")

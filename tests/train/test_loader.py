@@ -1,0 +1,343 @@
+"""The loader: the oracle's batches for every rank, exact resumes, and nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import json
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recshuf.errors import PileError, UsageError
+from recshuf.train.loader import PileLoader
+from tests.support.epoch_oracle import Rules, cut_batches, flatten, group_records
+from tests.support.fake_piles import FakePiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from recshuf.records.batch import Records
+
+STEPS = st.integers(0, 40)
+
+
+@st.composite
+def stores(draw: st.DrawFn) -> FakePiles:
+    """Return a store of a few sets; keys of few bits are often equal."""
+    sizes = st.lists(st.integers(0, 40), min_size=1, max_size=3)
+    sets = draw(st.dictionaries(st.sampled_from(["a", "b", "ü"]), sizes, min_size=1))
+    return FakePiles(sets, draw(st.integers(1, 9)), key_bits=draw(st.sampled_from([3, 40, 64])))
+
+
+@st.composite
+def settings_of_order(draw: st.DrawFn) -> dict[str, Any]:
+    return {
+        "seed": draw(st.sampled_from([7, 8])),
+        "epoch": draw(st.integers(0, 3)),
+        "reshuffle": draw(st.sampled_from(["rotate", "piles", "none", "exact"])),
+        "mix": draw(st.integers(1, 4)),
+    }
+
+
+@st.composite
+def settings_of_batches(draw: st.DrawFn) -> dict[str, Any]:
+    lanes = draw(st.sampled_from([1, 1, 2, 6]))
+    batch = lanes * draw(st.integers(1, 5)) if lanes > 1 else 6 * draw(st.integers(1, 4))
+    return {"lanes": lanes, "batch": batch, "drop_last": draw(st.booleans())}
+
+
+def worlds_of(lanes: int) -> list[int]:
+    """Return the numbers of ranks that divide any of the batches."""
+    return [1, 2, 3, 6] if lanes == 1 else [world for world in (1, 2, 3, 6) if lanes % world == 0]
+
+
+def make_ranks(
+    store: FakePiles, order: dict[str, Any], batches: dict[str, Any], world: int, **more: Any
+) -> list[PileLoader]:
+    cut = {name: value for name, value in batches.items() if name != "batch"}
+    arguments = {"columns": ["_id"]} | order | cut | more
+    return [
+        PileLoader(store, batches["batch"] // world, rank=rank, world_size=world, **arguments)
+        for rank in range(world)
+    ]
+
+
+def ids_of(batches: Iterable[dict[str, Any]]) -> list[list[tuple[int, int]]]:
+    return [[tuple(one) for one in batch["_id"].tolist()] for batch in batches]
+
+
+def expect(
+    store: FakePiles, order: dict[str, Any], batches: dict[str, Any], world: int
+) -> list[list[list[tuple[int, int]]]]:
+    """Return the ids of each rank's part of each global batch."""
+    groups = group_records(store.records(), list(store.names), store.pile_count, Rules(**order))
+    ids = [[record.id for record in group] for group in groups]
+    return cut_batches(ids, batches["batch"] // world, world, batches["lanes"], batches["drop_last"])
+
+
+@given(stores(), settings_of_order(), settings_of_batches(), st.integers(0, 3), st.data())
+def test_every_rank_gets_the_batches_of_the_oracle(
+    store: FakePiles, order: dict[str, Any], batches: dict[str, Any], prefetch: int, data: st.DataObject
+) -> None:
+    world = data.draw(st.sampled_from(worlds_of(batches["lanes"])))
+    expected = expect(store, order, batches, world)
+    for rank, loader in enumerate(make_ranks(store, order, batches, world, prefetch=prefetch)):
+        assert len(loader) == len(expected)
+        assert ids_of(loader) == [step[rank] for step in expected]
+
+
+@settings(max_examples=200)
+@given(
+    stores(), settings_of_order(), settings_of_batches(), st.lists(STEPS, min_size=4, max_size=4), st.data()
+)
+def test_chains_of_three_resumes_with_other_numbers_of_ranks_yield_the_epoch(
+    store: FakePiles, order: dict[str, Any], batches: dict[str, Any], taken: list[int], data: st.DataObject
+) -> None:
+    state, delivered = None, []
+    for count in (*taken[:3], None):
+        world = data.draw(st.sampled_from(worlds_of(batches["lanes"])))
+        ranks = make_ranks(store, order | ({"epoch": 0} if state else {}), batches, world)
+        for loader in ranks:
+            if state is not None:
+                loader.load_state_dict(json.loads(state))
+                loader.set_epoch(order["epoch"])  # as training loops do; it must not forget the position
+        parts = [ids_of(batch for _, batch in zip(steps(count), loader, strict=False)) for loader in ranks]
+        delivered += [flatten(step) for step in zip(*parts, strict=True)]
+        (state,) = {json.dumps(loader.state_dict()) for loader in ranks}
+        assert json.loads(state)["step"] == len(delivered)
+    whole = expect(store, order, batches, 1)
+    if (
+        batches["lanes"] == 1 and not batches["drop_last"]
+    ):  # the padding of the last batch depends on the ranks
+        assert delivered[:-1] == [step[0] for step in whole][:-1]
+        assert not whole or delivered[-1][: len(whole[-1][0])] == whole[-1][0]
+    else:
+        assert delivered == [step[0] for step in whole]
+
+
+def steps(count: int | None) -> Iterable[int]:
+    return range(10**6 if count is None else count)
+
+
+@given(stores(), settings_of_order())
+def test_an_epoch_holds_every_record_once(store: FakePiles, order: dict[str, Any]) -> None:
+    loader = PileLoader(store, 5, columns=["_id"], drop_last=False, **order)
+    assert sorted(flatten(ids_of(loader))) == sorted(record.id for record in store.records())
+
+
+def small_store(**changes: Any) -> FakePiles:
+    return replace(FakePiles({"a": [50, 40], "b": [60]}, 6), **changes)
+
+
+def test_iterating_again_repeats_the_epoch_and_another_epoch_differs() -> None:
+    loader = PileLoader(small_store(), 8, columns=["_id"])
+    first = ids_of(loader)
+    assert ids_of(loader) == first
+    loader.set_epoch(1)
+    second = ids_of(loader)
+    assert second != first
+    assert (loader.epoch, loader.state_dict()["step"]) == (1, len(second))
+    loader.set_epoch(0)
+    assert loader.state_dict()["step"] == 0
+    assert ids_of(loader) == first
+
+
+def test_a_batch_counts_once_it_is_received() -> None:
+    loader = PileLoader(small_store(), 8, prefetch=3)
+    assert loader.state_dict()["step"] == 0
+    batches = iter(loader)
+    assert loader.state_dict()["step"] == 0
+    for step in range(1, 6):
+        next(batches)
+        assert loader.state_dict()["step"] == step
+    old = batches
+    batches = iter(loader)
+    assert loader.state_dict()["step"] == 0
+    next(old)
+    assert loader.state_dict()["step"] == 0, "another iterator was counted"
+
+
+def test_a_position_is_taken_once() -> None:
+    loader = PileLoader(small_store(), 8, columns=["_id"])
+    whole = ids_of(loader)
+    loader.seek(0, 5)
+    assert loader.state_dict()["step"] == 5
+    assert ids_of(loader) == whole[5:]
+    assert ids_of(loader) == whole
+
+
+def test_the_end_of_an_epoch_is_a_position() -> None:
+    loader = PileLoader(small_store(), 8)
+    list(loader)
+    other = PileLoader(small_store(), 8)
+    other.load_state_dict(loader.state_dict())
+    assert list(other) == []
+    other.set_epoch(1)
+    assert len(list(other)) == len(other)
+
+
+def test_a_resume_loads_one_group() -> None:
+    store = small_store()
+    loader = PileLoader(store, 8, prefetch=0, epoch=1)
+    loader.seek(2, len(loader) // 2)
+    assert store.loads == []
+    next(iter(loader))
+    assert len(store.loads) <= 2  # two, if the batch lies in two groups
+    assert len(store.loads[0]) == 2, "not one region of each set"
+
+
+def test_positions_beyond_the_epoch_are_refused_and_change_nothing() -> None:
+    loader = PileLoader(small_store(), 8)
+    before = loader.state_dict()
+    with pytest.raises(UsageError, match=f"^step=99: give an integer from 0 to {len(loader)}$"):
+        loader.seek(3, 99)
+    with pytest.raises(UsageError, match=r"^epoch=-1: "):
+        loader.set_epoch(-1)
+    assert loader.state_dict() == before
+
+
+@pytest.mark.parametrize(
+    ("field", "other"),
+    [
+        ("store", small_store(store_id="f" * 32)),
+        ("snapshot", small_store(snapshot=2)),
+        ("seed", {"seed": 8}),
+        ("reshuffle", {"reshuffle": "piles"}),
+        ("mix", {"mix": 2}),
+        ("lanes", {"lanes": 2}),
+        ("batch", {"world_size": 2}),
+        ("drop_last", {"drop_last": False}),
+    ],
+)
+def test_states_of_other_batches_are_refused(field: str, other: Any) -> None:
+    state = PileLoader(small_store(), 8).state_dict()
+    changed = (other, {}) if isinstance(other, FakePiles) else (small_store(), other)
+    loader = PileLoader(changed[0], 8, **changed[1])
+    with pytest.raises(UsageError, match=f"^load_state_dict: '{field}' is .* in the state and .* here; "):
+        loader.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mix": 0}, "mix=0: give"),
+        ({"prefetch": -1}, "prefetch=-1: give"),
+        ({"output": "jax"}, "output='jax': give one of 'numpy', "),
+        ({"columns": []}, "columns=.*: name at least one"),
+        ({"columns": ["nothing"]}, "columns: no column 'nothing' in the store; it has 'id'$"),
+        ({"columns": ["id", "id"]}, "columns: 'id' is named twice"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{message}"):
+        PileLoader(small_store(), 8, **arguments)
+
+
+def live_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if "recshuf" in thread.name]
+
+
+def fail_at_the_first(loader: PileLoader) -> None:
+    for _ in loader:
+        raise ZeroDivisionError
+
+
+def test_threads_end_with_the_iteration() -> None:
+    loader = PileLoader(small_store(), 8, prefetch=3)
+    for _ in loader:
+        assert live_threads()
+    assert not live_threads()
+    for _ in loader:
+        break
+    assert not live_threads()
+    batches = iter(loader)
+    next(batches)
+    del batches
+    gc.collect()
+    assert not live_threads()
+    with pytest.raises(ZeroDivisionError):
+        fail_at_the_first(loader)
+    assert not live_threads()
+    records = loader.records()
+    next(records)
+    del records
+    assert not live_threads()
+
+
+class BadPiles(FakePiles):
+    """A store whose third pile is damaged."""
+
+    def load(self, regions: list[tuple[int, int]]) -> Records:
+        if (0, 2) in regions:
+            raise PileError("set a: region 2 is damaged")
+        return super().load(regions)
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 5])
+def test_an_error_of_a_reader_reaches_the_consumer_in_its_place(prefetch: int) -> None:
+    loader = PileLoader(BadPiles({"a": [60]}, 3), 1, prefetch=prefetch, columns=["_id"])
+    expected = ids_of(PileLoader(FakePiles({"a": [60]}, 3), 1, columns=["_id"]))
+    received: list[list[tuple[int, int]]] = []
+    with pytest.raises(PileError, match=r"^set a: region 2 is damaged$"):
+        received.extend(ids_of([batch])[0] for batch in loader)
+    assert expected[: len(received)] == received
+    assert len(received) > 20
+    assert loader.state_dict()["step"] == len(received)
+    assert not live_threads()
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_what_a_trainer_does_to_a_batch_stays_in_it(lanes: int) -> None:
+    """Also where the last batch is padded with records that came before."""
+    store = FakePiles({"a": [63]}, 6)
+    for batch in PileLoader(store, 4, columns=["id", "_id"], lanes=lanes, drop_last=False):
+        assert batch["id"].tolist() == batch["_id"][:, 1].tolist()
+        batch["id"] += 1000
+        batch["_id"] -= 1
+
+
+def test_records_are_those_of_the_batches() -> None:
+    loader = PileLoader(small_store(), 8, columns=["id", "_id"], drop_last=False)
+    expected = []
+    for batch in loader:
+        expected += zip(batch["id"].tolist(), batch["_id"].tolist(), strict=True)
+    found = [(record["id"], record["_id"].tolist()) for record in loader.records()]
+    assert found == expected
+
+
+def test_a_batch_of_records_counts_with_its_last() -> None:
+    loader = PileLoader(small_store(), 8)
+    for number, _ in enumerate(loader.records(), start=1):
+        assert loader.state_dict()["step"] == number // 8
+
+
+def test_sets_and_regions_without_records_are_not_loaded() -> None:
+    store = FakePiles({"a": [3], "b": [0], "c": [2]}, 50)
+    list(PileLoader(store, 1))
+    assert all(store.counts[region] for regions in store.loads for region in regions)
+    assert sorted(set(flatten(store.loads))) == sorted(zip(*np.nonzero(store.counts), strict=True))
+
+
+def test_a_store_without_records_yields_nothing() -> None:
+    for drop_last in (True, False):
+        loader = PileLoader(FakePiles({"a": [0]}, 4), 2, drop_last=drop_last)
+        assert (len(loader), list(loader)) == (0, [])
+
+
+def test_what_is_loaded_ahead_is_limited() -> None:
+    store = FakePiles({"a": [400]}, 40)
+    batches = iter(PileLoader(store, 1, prefetch=2))
+    next(batches)
+    drain(batches, 3)
+    assert len(store.loads) <= 1 + 2
+    del batches
+
+
+def drain(batches: Iterator[Any], count: int) -> None:
+    for _ in range(count):
+        next(batches)

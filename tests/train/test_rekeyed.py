@@ -1,0 +1,96 @@
+"""Exact epochs: new keys for every record, written to a file that nobody sees, in pieces of bounded size."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from recshuf.errors import DiskFullError, OutputError
+from recshuf.piles.epochs import EpochOrder
+from recshuf.train import rekeyed
+from recshuf.train.loader import PileLoader
+from recshuf.train.rekeyed import RekeyedPiles
+from tests.support.epoch_oracle import Rules, flatten, group_records
+from tests.support.fake_piles import FakePiles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ORDER = EpochOrder(seed=7, epoch=3, reshuffle="exact", store_seed=7)
+
+
+def make_store() -> FakePiles:
+    return FakePiles({"a": [200, 0], "b": [300], "c": [0]}, 12)
+
+
+def make_loader(store: FakePiles) -> PileLoader:
+    return PileLoader(store, 8, reshuffle="exact", epoch=3, columns=["_id"], drop_last=False)
+
+
+@pytest.mark.parametrize("read_bytes", [1, 1000, 1 << 30])
+def test_every_region_is_read_once_in_pieces_of_a_limited_size(
+    read_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rekeyed, "_READ_BYTES", read_bytes)
+    store = make_store()
+    found = [tuple(one) for batch in make_loader(store) for one in batch["_id"].tolist()]
+    groups = group_records(store.records(), list(store.names), 12, Rules(epoch=3, reshuffle="exact"))
+    assert found == [record.id for record in flatten(groups)]
+    assert sorted(flatten(store.loads)) == sorted(zip(*np.nonzero(store.counts), strict=True))
+    sizes = [sum(store.byte_counts[region] for region in regions) for regions in store.loads]
+    assert all(
+        size <= read_bytes or len(regions) == 1 for size, regions in zip(sizes, store.loads, strict=True)
+    )
+
+
+def test_piles_are_counted_without_reading() -> None:
+    store = make_store()
+    piles = RekeyedPiles(store, ORDER)
+    counts = piles.counts
+    assert store.loads == []
+    with piles.fill() as filled:
+        assert np.array_equal(filled.counts, counts)
+
+
+def count_open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_the_temporary_file_goes_with_the_iterator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = count_open_files()
+    batches = iter(make_loader(make_store()))
+    next(batches)
+    assert count_open_files() > before
+    assert list(tmp_path.iterdir()) == [], "the file has a name"
+    del batches
+    assert count_open_files() == before
+
+
+def test_the_end_of_an_epoch_writes_nothing() -> None:
+    store = make_store()
+    loader = make_loader(store)
+    loader.seek(3, len(loader))
+    assert list(loader) == []
+    assert store.loads == []
+
+
+def test_a_full_disk_names_the_folder_and_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(os, "pwritev", lambda *_: (_ for _ in ()).throw(full))
+    before = count_open_files()
+    with pytest.raises(DiskFullError, match=f"^{tmp_path}: no space left for .*; set TMPDIR to"):
+        list(make_loader(make_store()))
+    assert count_open_files() == before
+
+
+def test_a_missing_temporary_folder_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises((OutputError, FileNotFoundError), match="missing"):
+        list(make_loader(make_store()))

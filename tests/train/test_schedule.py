@@ -1,0 +1,135 @@
+"""The schedule: every rank takes what the oracle cuts for it, wherever it starts."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recshuf.errors import UsageError
+from recshuf.train.schedule import Schedule, Sharding
+from tests.support.epoch_oracle import cut_batches, flatten
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=12)
+
+
+@st.composite
+def shardings(draw: st.DrawFn) -> list[Sharding]:
+    """Return the sharding of every rank."""
+    lanes = draw(st.sampled_from([1, 1, 2, 4, 6]))
+    worlds = [1, 2, 3, 5] if lanes == 1 else [world for world in (1, 2, 3, 4, 6) if lanes % world == 0]
+    world = draw(st.sampled_from(worlds))
+    per_rank = lanes // world if lanes > 1 else 1
+    batch_size = per_rank * draw(st.integers(1, 7))
+    drop_last = draw(st.booleans())
+    return [Sharding(batch_size, rank, world, lanes, drop_last) for rank in range(world)]
+
+
+def number_groups(sizes: Sequence[int]) -> list[list[tuple[int, int]]]:
+    return [[(group, row) for row in range(size)] for group, size in enumerate(sizes)]
+
+
+def take_rows(schedule: Schedule, first_step: int = 0) -> list[list[tuple[int, int]]]:
+    """Return the records of each batch, and insist that groups are loaded in the order in which they are reached."""
+    batches, wanted, reached = [], [], []
+    for phase, first in schedule.starting_at(first_step):
+        wanted += phase.find_groups(first)
+        for tracks in phase.walk(first):
+            pieces = [piece for track in tracks for piece in track]
+            assert all(piece.start < piece.stop for piece in pieces)
+            reached += [piece.group for piece in pieces if piece.is_next]
+            batches.append([(piece.group, row) for piece in pieces for row in range(piece.start, piece.stop)])
+    assert reached == wanted
+    return batches
+
+
+@given(SIZES, shardings(), st.data())
+def test_ranks_take_what_the_oracle_cuts(
+    sizes: list[int], ranks: list[Sharding], data: st.DataObject
+) -> None:
+    one = ranks[0]
+    expected = cut_batches(number_groups(sizes), one.batch_size, one.world_size, one.lanes, one.drop_last)
+    for sharding in ranks:
+        schedule = Schedule(np.array(sizes), sharding)
+        assert schedule.steps == len(expected)
+        assert take_rows(schedule) == [step[sharding.rank] for step in expected]
+        first = data.draw(st.integers(0, len(expected)))
+        assert take_rows(schedule, first) == [step[sharding.rank] for step in expected[first:]]
+
+
+@given(SIZES, shardings())
+def test_every_record_is_taken_once_or_dropped_or_padded_within_the_limits(
+    sizes: list[int], ranks: list[Sharding]
+) -> None:
+    schedules = [Schedule(np.array(sizes), sharding) for sharding in ranks]
+    taken = [row for schedule in schedules for batch in take_rows(schedule) for row in batch]
+    whole = flatten(number_groups(sizes))
+    if ranks[0].drop_last:
+        assert len(taken) == len(set(taken))
+        assert set(taken) <= set(whole)
+        assert ranks[0].lanes > 1 or len(whole) - len(taken) < ranks[0].batch
+    else:
+        assert set(taken) == set(whole)
+        assert len(taken) - len(whole) < max(ranks[0].lanes, ranks[0].world_size)
+
+
+@given(SIZES, st.sampled_from([2, 4, 6]), st.integers(1, 4), st.booleans())
+def test_with_lanes_the_global_batches_do_not_depend_on_the_number_of_ranks(
+    sizes: list[int], lanes: int, times: int, drop_last: bool
+) -> None:
+    found = []
+    for world in (1, 2, lanes):
+        ranks = [
+            Schedule(np.array(sizes), Sharding(lanes * times // world, rank, world, lanes, drop_last))
+            for rank in range(world)
+        ]
+        steps = zip(*map(take_rows, ranks), strict=True)
+        found.append([flatten(parts) for parts in steps])
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_rank_loads_only_its_lanes() -> None:
+    for rank in range(3):
+        schedule = Schedule(np.full(12, 100), Sharding(40, rank, 3, 6))
+        (phase,) = schedule.phases
+        assert {group % 6 for group in phase.find_groups(0)} == {2 * rank, 2 * rank + 1}
+        assert sorted(phase.find_groups(0)) == sorted(set(phase.find_groups(0)))
+
+
+def test_a_rank_loads_no_group_that_lies_in_the_parts_of_other_ranks() -> None:
+    schedule = Schedule(np.full(100, 5), Sharding(50, 1, 2))
+    (phase,) = schedule.phases
+    assert phase.find_groups(0) == [
+        *range(10, 20),
+        *range(30, 40),
+        *range(50, 60),
+        *range(70, 80),
+        *range(90, 100),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"world_size": 3, "lanes": 4}, ["lanes=4", "world_size=3"]),
+        ({"batch_size": 3, "world_size": 2, "lanes": 4}, ["lanes=4", "global batch of 6"]),
+        ({"rank": 2, "world_size": 2}, ["rank=2", "from 0 to 1"]),
+        ({"rank": -1}, ["rank=-1"]),
+        ({"batch_size": 0}, ["batch_size=0"]),
+        ({"batch_size": 2.0}, ["batch_size=2.0"]),
+        ({"world_size": 0}, ["world_size=0"]),
+        ({"lanes": 0}, ["lanes=0"]),
+    ],
+)
+def test_numbers_that_do_not_fit_are_named(arguments: dict[str, object], named: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        Sharding(**{"batch_size": 4} | arguments)
+    for words in named:
+        assert re.search(rf"{re.escape(words)}\b", str(caught.value))

@@ -1,0 +1,71 @@
+"""The state: small, JSON, and refused by a loader of other batches."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict
+
+import pytest
+
+from recshuf.errors import UsageError
+from recshuf.piles.epochs import MAX_EPOCH
+from recshuf.records.keys import MAX_SEED
+from recshuf.train.schedule import MOST_STEPS
+from recshuf.train.state import LoaderState
+
+STATE = LoaderState(
+    "0123456789abcdef0123456789abcdef", 17, 7, 2, "rotate", 1, 4, 512, drop_last=True, step=99
+)
+
+
+def test_the_longest_state_is_short() -> None:
+    longest = LoaderState(
+        "f" * 32, 10**6, MAX_SEED, MAX_EPOCH, "rotate", 10**5, 10**5, 10**8, drop_last=False, step=MOST_STEPS
+    )
+    assert len(json.dumps(longest.to_dict())) < 300
+
+
+def test_the_position_survives_json() -> None:
+    assert STATE.find_position(json.loads(json.dumps(STATE.to_dict()))) == (2, 99)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("version", 2),
+        ("order", 2),
+        ("store", "f" * 32),
+        ("snapshot", 16),
+        ("seed", 8),
+        ("reshuffle", "piles"),
+        ("mix", 2),
+        ("lanes", 2),
+        ("batch", 256),
+        ("drop_last", False),
+        ("drop_last", 1),
+    ],
+)
+def test_another_value_of_a_field_is_named_with_both(field: str, value: object) -> None:
+    mine = STATE.to_dict()[field]
+    with pytest.raises(UsageError) as caught:
+        STATE.find_position(STATE.to_dict() | {field: value})
+    assert re.match(
+        f"load_state_dict: '{field}' is {value!r} in the state and {mine!r} here; .", str(caught.value)
+    )
+
+
+@pytest.mark.parametrize("field", list(asdict(STATE)))
+def test_a_missing_field_is_named(field: str) -> None:
+    state = STATE.to_dict()
+    del state[field]
+    with pytest.raises(UsageError, match=f"no '{field}' in the state"):
+        STATE.find_position(state)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("epoch", -1), ("epoch", "1"), ("step", -1), ("step", 1.5), ("step", None)]
+)
+def test_a_position_that_is_none_is_named(field: str, value: object) -> None:
+    with pytest.raises(UsageError, match=f"^{field}={value!r}: "):
+        STATE.find_position(STATE.to_dict() | {field: value})

@@ -1,0 +1,194 @@
+"""The loader over real stores: gather's order and values for every format, in any process, with nothing left open."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import ConversionError, PileError, UsageError
+from recshuf.train.loader import PileLoader
+from tests.support.epoch_oracle import flatten
+from tests.support.golden_inputs import make_inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a store of three files in seven piles."""
+    folder = tmp_path_factory.mktemp("numbers")
+    for index, count in enumerate((40, 35, 50)):
+        table = pa.table(
+            {"id": range(100 * index, 100 * index + count), "text": [f"t{k}" for k in range(count)]}
+        )
+        pq.write_table(table, folder / f"{index}.parquet")
+    path = folder / "store"
+    recshuf.scatter(sorted(folder.glob("*.parquet")), path, seed=7, piles=7)
+    return path
+
+
+def show(table: pa.Table) -> str:
+    """Return names and values as text, in which a NaN equals a NaN."""
+    return f"{table.schema.names}\n{table.to_pylist()}"
+
+
+def read_epoch(loader: PileLoader) -> str:
+    """Return all records of an epoch of a loader of record batches."""
+    return show(pa.Table.from_batches(list(loader)))
+
+
+@pytest.mark.parametrize(
+    "name", ["utf8", "quoted", "nested", "documents", "rich", "flat", "strings", "union", "arrays"]
+)
+@pytest.mark.parametrize("mix", [1, 3])
+def test_the_first_epoch_is_what_gather_writes(name: str, mix: int, tmp_path: Path) -> None:
+    make_inputs(tmp_path, name)
+    recshuf.scatter(sorted((tmp_path / name).iterdir()), tmp_path / "store", seed=5, piles=6)
+    recshuf.gather(tmp_path / "store", tmp_path / "out.parquet", to="parquet", shards=1)
+    loader = PileLoader(tmp_path / "store", 7, output="arrow", drop_last=False, mix=mix)
+    expected = show(pq.read_table(tmp_path / "out.parquet"))
+    assert read_epoch(loader) == expected
+    assert read_epoch(pickle.loads(pickle.dumps(loader))) == expected
+
+
+def test_ids_name_source_and_row(store: Path) -> None:
+    loader = PileLoader(str(store), 5, columns=["_id", "id"], drop_last=False, epoch=2)
+    for batch in loader:
+        sources, rows = batch["_id"].T
+        assert (100 * sources + rows).tolist() == batch["id"].tolist()
+
+
+def ids_of(loader: PileLoader) -> list[int]:
+    return [number for batch in loader for number in batch["id"].tolist()]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_other_processes_get_the_same_batches(store: Path, method: str) -> None:
+    loader = PileLoader(store, 4, epoch=1)
+    expected = ids_of(loader)
+    running = iter(loader)
+    next(running)
+    loader.seek(1, 3)
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        assert pool.apply(ids_of, (loader,)) == expected[12:]
+        assert pool.apply(ids_of, (PileLoader(store, 4, epoch=1),)) == expected
+    assert sum(1 for _ in running) == len(loader) - 1
+
+
+def test_an_iterator_taken_over_a_fork_is_refused(store: Path) -> None:
+    running = iter(PileLoader(store, 1))
+    next(running)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            for _ in running:
+                pass
+        except UsageError as error:
+            os.write(writer, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        assert pipe.read() == "this iterator belongs to another process: call iter(loader) in this one"
+    assert sum(1 for _ in running) == 124
+
+
+def test_a_loader_can_be_pickled_with_its_position(store: Path) -> None:
+    loader = PileLoader(store, 4, columns=["id", "_id"], epoch=1)
+    whole = ids_of(loader)
+    loader.seek(2, 5)
+    copied = pickle.loads(pickle.dumps(loader))
+    assert copied.state_dict() == loader.state_dict()
+    assert ids_of(copied) == ids_of(loader) != whole
+
+
+def open_files(folder: Path) -> list[str]:
+    links = [Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd")]
+    return [
+        str(link.readlink())
+        for link in links
+        if link.is_symlink() and str(link.readlink()).startswith(str(folder))
+    ]
+
+
+def test_files_are_closed_with_the_loader(store: Path) -> None:
+    gc.collect()
+    assert not open_files(store)
+    loader = PileLoader(store, 4)
+    batches = iter(loader)
+    first = next(batches)
+    assert open_files(store)
+    del loader
+    assert open_files(store), "closed although its iterator lives"
+    del batches
+    gc.collect()
+    assert not open_files(store)
+    assert len(first["text"]) == 4
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(UsageError, match=str(path)):
+            PileLoader(path, 4)
+
+
+def test_records_without_a_table_form_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xff\n")
+    recshuf.scatter(tmp_path / "a.txt", tmp_path / "store")
+    with pytest.raises(ConversionError):
+        PileLoader(tmp_path / "store", 4)
+
+
+def test_a_damaged_pile_is_an_error_of_the_loop(store: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "store"
+    for path in [path for path in store.rglob("*") if path.is_file()]:
+        content = path.read_bytes()
+        if len(content) > 2000 and path.suffix != ".json":
+            content = content[:600] + bytes([content[600] ^ 1]) + content[601:]
+        (copied / path.relative_to(store)).parent.mkdir(parents=True, exist_ok=True)
+        (copied / path.relative_to(store)).write_bytes(content)
+    with pytest.raises(PileError):
+        list(PileLoader(copied, 1))
+
+
+def test_a_sink_of_batches(store: Path) -> None:
+    """Batches outlive the loader, and nobody else writes to them."""
+    kept: list[dict[str, Any]] = []
+    batches: Iterator[dict[str, Any]] = iter(PileLoader(store, 4))
+    for batch in batches:
+        kept.append({"id": batch["id"], "copied": batch["id"].copy()})
+        batch["id"] += 0
+    del batches
+    gc.collect()
+    assert all((one["id"] == one["copied"]).all() for one in kept)
+    kept[0]["id"][:] = -1
+    assert all((one["id"] == one["copied"]).all() for one in kept[1:])
+
+
+def test_packed_loaders_keep_their_store_open_and_can_be_pickled(tmp_path: Path) -> None:
+    table = pa.table({"tokens": [[row, row] for row in range(50)]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    recshuf.scatter(tmp_path / "a.parquet", tmp_path / "store", seed=5, piles=4)
+    packed = PileLoader(tmp_path / "store", 5).packed(4, column="tokens")
+    gc.collect()
+    found = [batch["tokens"].tolist() for batch, _ in zip(packed, range(5), strict=False)]
+    copied = pickle.loads(pickle.dumps(packed))
+    assert [batch["tokens"].tolist() for batch, _ in zip(copied, range(5), strict=False)] == found
+    recshuf.gather(tmp_path / "store", tmp_path / "out.parquet", to="parquet", shards=1)
+    documents = pq.read_table(tmp_path / "out.parquet")["tokens"].to_pylist()
+    assert flatten(flatten(found)) == flatten(documents)
+    del packed, copied
+    gc.collect()
+    assert not open_files(tmp_path)

@@ -219,5 +219,5 @@ def test_bytes_that_are_not_utf8_are_shown(tmp_path: Path, values: pa.Array):
 @pytest.mark.parametrize("delimiter", ["tab", "", "\n", "é"])
 def test_a_delimiter_is_one_character(tmp_path: Path, delimiter: str):
     (tmp_path / "in.csv").write_bytes(b"a,b\n1,2\n")
-    with pytest.raises(UsageError, match="^delimiter takes one ASCII character that ends no line"):
+    with pytest.raises(UsageError, match=r"^delimiter takes one ASCII character that ends no line"):
         recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", delimiter=delimiter)

@@ -134,6 +134,8 @@ class WriteOptions:
     """Write NaN and infinities as JSON null; else they are an error."""
     drop_page_cache: bool = False
     """Drop written data from the page cache, because it cannot hold all files of the run."""
+    table_bytes: int | None = None
+    """Most memory of all records in table form, as far as `Decoder.table_bytes` knows."""
 
 
 class InputSummary(NamedTuple):
@@ -220,6 +222,10 @@ class Decoder(ABC):
     @abstractmethod
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the records of a native batch, in the same order, as a batch of the finished schema."""
+
+    def table_bytes(self, record_count: int, native_bytes: int) -> int | None:  # noqa: ARG002 # of no use here
+        """Return the most memory of records in table form; None if their number and native size do not tell."""
+        return None
 
 
 class FieldAdder(Decoder):
@@ -431,6 +437,8 @@ class FormatNames:
     """Whether a record may hold newlines, so that messages count records and not lines."""
     written_header_lines: int = 0
     """Header records of a shard that is written from tables."""
+    reads_partitions: bool = False
+    """Whether Hive folders (``year=2024``) become columns."""
 
 
 @dataclass(frozen=True, slots=True)

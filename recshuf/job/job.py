@@ -253,7 +253,7 @@ def _parse_byte(flag: str, given: str | bytes | None) -> bytes | None:
         return None
     byte = os.fsencode(given) if isinstance(given, str) else given
     if len(byte) != 1 or not byte.isascii() or byte in b"\r\n":
-        raise UsageError(f"{flag} is not one ASCII character other than the ends of lines")
+        raise UsageError(f"{flag} takes one ASCII character that ends no line, such as ; or \\t for a tab")
     return byte
 
 

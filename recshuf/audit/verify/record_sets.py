@@ -182,6 +182,7 @@ def options_of_output(read: ReadOptions, given: str, to: str, schema: pa.Schema 
         columns=None,
         datasets=read.datasets if keeps_others else None,
         keeps_others=keeps_others,
+        refuses_foreign=False,  # shuffled lines may begin with any bytes
         schema=None if is_same or schema is None else _schema_for(to, schema),
     )
 

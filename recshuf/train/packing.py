@@ -177,10 +177,10 @@ class _LaneTokens:
             count -= len(part)
             yield part
             if count:
-                self._read_next(had_tokens=len(part) > 0)
+                self._read_next()
 
-    def _read_next(self, *, had_tokens: bool) -> None:
-        if had_tokens:
+    def _read_next(self) -> None:
+        if len(self._chunk.tokens):
             self._last_epoch = self._chunk.epoch
         self._chunk, self._offset = next(self._chunks), 0
         if self._chunk.epoch > self._last_epoch + 1:

@@ -13,6 +13,7 @@ __all__ = [
     "Options",
     "OrderOptions",
     "PileLoader",
+    "PileWriter",
     "Plan",
     "Progress",
     "ScatterOptions",
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
     from recshuf.job.report import ScatterReport, ShuffleReport
+    from recshuf.piles.set_writer import PileWriter
     from recshuf.train.loader import PileLoader
 
 _HOMES = {
@@ -62,6 +64,7 @@ _HOMES = {
     "Options": "recshuf.job.options",
     "OrderOptions": "recshuf.job.options",
     "PileLoader": "recshuf.train.loader",
+    "PileWriter": "recshuf.piles.set_writer",
     "Plan": "recshuf.job.plan",
     "Progress": "recshuf.job.progress",
     "shuffle": "recshuf.api",

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 LENGTH_BYTES = 4
 
 
+_CONTIGUOUS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+
 MAX_RECORD_BYTES = 2 ** (8 * LENGTH_BYTES) - 1
 
 
@@ -156,7 +158,7 @@ class IpcCodec(RecordCodec):
     def __init__(self, schema: pa.Schema) -> None:
         super().__init__(schema)
         self._plain = pa.schema(
-            [field.with_type(_plain_type(field.type)) for field in schema], schema.metadata
+            [field.with_type(plain_type(field.type)) for field in schema], schema.metadata
         )
         self._has_dictionaries = not self._plain.equals(schema)
         empty = [pa.nulls(0, kind) for kind in self._plain.types]
@@ -199,20 +201,22 @@ def choose_codec(schema: pa.Schema) -> RecordCodec:
     return FlatCodec(schema) if FlatCodec.suits(schema) else IpcCodec(schema)
 
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """Replace dictionary types by their value types, at any depth."""
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Replace dictionary types by their value types, and views by contiguous types, at any depth."""
+    if kind in _CONTIGUOUS:
+        return _CONTIGUOUS[kind]
     if pa.types.is_dictionary(kind):
-        return _plain_type(kind.value_type)
+        return plain_type(kind.value_type)
     if pa.types.is_struct(kind):
-        return pa.struct([member.with_type(_plain_type(member.type)) for member in kind])
+        return pa.struct([member.with_type(plain_type(member.type)) for member in kind])
     if pa.types.is_map(kind):
-        return pa.map_(_plain_type(kind.key_type), kind.item_field.with_type(_plain_type(kind.item_type)))
+        return pa.map_(plain_type(kind.key_type), kind.item_field.with_type(plain_type(kind.item_type)))
     if pa.types.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)), kind.list_size)
+        return pa.list_(kind.value_field.with_type(plain_type(kind.value_type)), kind.list_size)
     if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_plain_type(kind.value_type)))
+        return pa.large_list(kind.value_field.with_type(plain_type(kind.value_type)))
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(plain_type(kind.value_type)))
     return kind
 
 

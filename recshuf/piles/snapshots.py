@@ -6,7 +6,7 @@
         sets/NAME.lock          held while sets of this name are written
 
 A snapshot is put in place by a hard link, which fails if the number is taken: whoever is second reads the newest one
-again, and takes the next number. Nobody waits for a lock.
+again, and takes the next number. The newest is never deleted. Nobody waits for a lock.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ STORE_VERSION = 1
 SETS_FOLDER = "sets"
 SET_SUFFIX = ".piles"
 _NAME = re.compile(r"snapshot-(\d{6,})\.json")
+_OWN_NAME = re.compile(rf"{_NAME.pattern}|\.snapshot-[0-9a-f]+|{SETS_FOLDER}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +97,14 @@ class Snapshot:
         for one in sets:
             if one.name in names:
                 raise UsageError(f"{one.name}: the store has a pile set of this name; choose another name")
-        if self.schema is not None and not self.schema.equals(schema, check_metadata=False):
-            raise UsageError(describe_drift(self.schema, schema))
+        self.check_schema(schema)
         ordered = tuple(sorted((*self.sets, *sets), key=lambda one: one.name))
         return replace(self, schema=self.schema or schema, sets=ordered)
+
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Raise `UsageError` if records have other columns than those of the store."""
+        if self.schema is not None and not self.schema.equals(schema, check_metadata=False):
+            raise UsageError(describe_drift(self.schema, schema))
 
     def drop(self, names: set[str]) -> Snapshot:
         """Return a snapshot without some sets."""
@@ -196,14 +201,12 @@ class StoreFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            if not self.sets.is_dir():
-                if any(self.path.iterdir()):
-                    raise OutputError(
-                        f"{self.path}: is not a pile store, and not empty; choose another folder"
-                    )
-                self.sets.mkdir(exist_ok=True)
+            # Other processes may be making the same store.
+            if any(not _OWN_NAME.fullmatch(name) for name in os.listdir(self.path)):  # noqa: PTH208 - names
+                raise OutputError(f"{self.path}: is not a pile store, and not empty; choose another folder")
+            self.sets.mkdir(exist_ok=True)
             while (found := self.find()) is None:
-                self._put(first)
+                self._put(first, max(self._numbers(), default=0) + 1)
         except OSError as error:
             raise write_error(error, str(self.path), self.path.parent) from error
         return found
@@ -253,10 +256,12 @@ class StoreFolder:
             When the snapshot cannot be written.
         """
         while True:
+            # Listed first: what is put in place after this has the number that is then tried.
+            number = max(self._numbers(), default=0) + 1
             newest = self.find()
             if newest is None:
                 raise UsageError(self._explain_missing(None))
-            made = self._put(change(newest))
+            made = self._put(change(newest), number)
             if made is not None:
                 self.collect()
                 return made
@@ -297,10 +302,9 @@ class StoreFolder:
         """Return the file whose lock is held while sets of a name are written."""
         return self.sets / f"{name}.lock"
 
-    def _put(self, snapshot: Snapshot) -> Snapshot | None:
-        """Write a snapshot with the next number; None if another process took that number."""
-        numbers = self._numbers()
-        made = replace(snapshot, number=(numbers[0] if numbers else 0) + 1)
+    def _put(self, snapshot: Snapshot, number: int) -> Snapshot | None:
+        """Write a snapshot with a number; None if another process took that number."""
+        made = replace(snapshot, number=number)
         part = self.path / f".snapshot-{secrets.token_hex(8)}"
         try:
             with part.open("xb") as file:
@@ -315,6 +319,10 @@ class StoreFolder:
         finally:
             with suppress(OSError):
                 part.unlink()
+        if max(self._numbers()) > number:
+            # The number was free again, since others have taken later ones and deleted it.
+            self._file(number).unlink(missing_ok=True)
+            return None
         sync(self.path)
         return made
 

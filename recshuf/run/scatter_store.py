@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from recshuf.errors import ConversionError, InputError, OutputError, OutputExistsError
+from recshuf.errors import ConversionError, InputError, OutputExistsError
 from recshuf.formats.stored import TableForm, pack_source
 from recshuf.interfaces import Decoder
 from recshuf.job.pile_sizing import SPILLED_PILE_BYTES, count_piles
@@ -20,14 +19,13 @@ from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
-from recshuf.piles.snapshots import SET_SUFFIX, SetEntry, Snapshot, StoreFolder
+from recshuf.piles.set_names import SetNames
+from recshuf.piles.snapshots import SetEntry, Snapshot, StoreFolder
 from recshuf.piles.spilled import name_set
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.resolve import find_limits, resolve_inputs
 from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
 from recshuf.system.listing import check_unchanged
-from recshuf.system.locks import try_exclusive
-from recshuf.system.paths import write_error
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +72,7 @@ def scatter_store(job: Job, path: Path, progress: Progress) -> ScatterReport:
         raise OutputExistsError(f"{path}: is a pile store already; choose another name, or delete it")
     inputs = resolve_inputs(job, progress)
     first = Snapshot.new(job.options["seed"], _choose_pile_count(job, inputs))
-    with writing_sets(folder, SCATTER_NAME):
+    with SetNames(folder, SCATTER_NAME):
         made = scatter_sets(job, inputs, first, folder, SCATTER_NAME, (), progress)
         origin = pack_source(inputs.source, inputs.format, job.read, made.table)
         names = {"names": [one.name for one in inputs.source.inputs]}
@@ -105,56 +103,6 @@ def describe_scatter(path: Path, snapshot: Snapshot, made: ScatteredSets, second
             FileReport(one.name, count, one.file_bytes) for one, count in zip(summaries, records, strict=True)
         ),
     )
-
-
-class writing_sets:  # noqa: N801 - a context manager
-    """Holds the lock of the sets of one name, and deletes them on an error.
-
-    Raises
-    ------
-    OutputError
-        When another process writes sets of this name, or the folder cannot be made.
-    """
-
-    def __init__(self, folder: StoreFolder, name: str) -> None:
-        self._folder, self._name = folder, name
-
-    def __enter__(self) -> None:
-        try:
-            self._made = _make_folders(self._folder.sets)
-            self._lock = try_exclusive(self._folder.lock_file(self._name))
-        except OSError as error:
-            raise write_error(error, str(self._folder.path), self._folder.path.parent) from error
-        if self._lock is None:
-            raise OutputError(
-                f"{self._folder.path}: another process writes {self._name!r} into it; wait for its end"
-            )
-        self._remove_sets()
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self._remove_sets()
-        self._folder.lock_file(self._name).unlink(missing_ok=True)
-        if self._lock is not None:
-            os.close(self._lock)
-        for made in reversed(self._made) if kind is not None else ():
-            with suppress(OSError):  # mostly because it is not empty
-                made.rmdir()
-
-    def _remove_sets(self) -> None:
-        """Delete sets of this name that no snapshot refers to."""
-        snapshot = self._folder.find()
-        kept = {one.name for one in snapshot.sets} if snapshot else set()
-        for path in self._folder.sets.glob(f"{self._name}-*{SET_SUFFIX}"):
-            if path.stem not in kept:
-                path.unlink(missing_ok=True)
-
-
-def _make_folders(sets: Path) -> list[Path]:
-    """Make the folder of the sets, and return what was made of the path to it."""
-    missing = [folder for folder in (sets, *sets.parents) if not folder.exists()]
-    sets.mkdir(parents=True, exist_ok=True)
-    return missing[::-1]
 
 
 def scatter_sets(

@@ -1,0 +1,297 @@
+"""`PileWriter`: fills one pile set of a store from a program."""
+
+from __future__ import annotations
+
+import os  # noqa: TC003 - for typing.get_type_hints
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from recshuf.errors import UsageError
+from recshuf.piles.codec import choose_codec, plain_type
+from recshuf.piles.footer import SetDescription, SetSource
+from recshuf.piles.layout import StorePlan
+from recshuf.piles.run_piles import RunPiles
+from recshuf.piles.scratch import Scratch
+from recshuf.piles.set_names import SetNames
+from recshuf.piles.slices import Origin
+from recshuf.piles.snapshots import SetEntry, Snapshot, StoreFolder, describe_drift
+from recshuf.piles.spilled import name_set
+from recshuf.records.batch import Records, concat_batches
+from recshuf.records.byte_sizes import count_bytes
+from recshuf.records.digests import Digest, digest_records
+from recshuf.records.input_counts import InputCount
+from recshuf.records.keys import draw_keys, stream_of
+from recshuf.records.provenance import PROVENANCE, add_provenance, extend_schema
+from recshuf.records.rows import RowRange
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+DEFAULT_PILES = 1024
+"""Piles of a store whose size is not known. 64 MB at a time are then written in slices of 64 kB, and 10 GB are in piles of
+10 MB."""
+BUFFER_BYTES = 64 << 20
+"""Records collected before they are scattered."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+_TAKEN = "give record batches, tables, data frames, a dict of arrays, or a list of dicts"
+
+
+class PileWriter:
+    """Adds one pile set to a store: the records of one source.
+
+    Many processes may write to one store at the same time, each under its own name. The order of the store depends on
+    its seed, the names, and the records of each; not on who was faster. Nothing can be seen of the records before
+    `close`, and nothing of them is left after an exception or if the process dies.
+
+    Parameters
+    ----------
+    store
+        Folder of the store, made if it does not exist.
+    name
+        Name of the source: letters, digits, ``.``, ``_`` and ``-``.
+    schema
+        Columns of the records. Default: those of the store, else of the first records.
+    seed
+        Seed of a new store. Default: drawn at random.
+    piles
+        Number of piles of a new store. Default: 1024. Choose about 1 for each 8 MB of all its records.
+    buffer_bytes
+        Bytes collected before they are written; the writer needs about four times as much memory.
+
+    Raises
+    ------
+    UsageError
+        When the name is taken or not valid, or `seed`, `piles` or `schema` differ from those of the store.
+    OutputError
+        When another process writes under this name, or the folder cannot be written.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str],
+        name: str,
+        schema: pa.Schema | None = None,
+        seed: int | None = None,
+        *,
+        piles: int | None = None,
+        buffer_bytes: int = BUFFER_BYTES,
+    ) -> None:
+        if not _NAME.fullmatch(str(name)):
+            raise UsageError(f"name={name!r}: give letters, digits, '.', '_' and '-', at most 100")
+        self._folder = StoreFolder(Path(store))
+        self._name = name
+        self._buffer_bytes = buffer_bytes
+        snapshot = self._folder.create(Snapshot.new(seed, piles or DEFAULT_PILES))
+        self._snapshot = _check_store(self._folder.path, snapshot, name, seed, piles)
+        self._schema = _plain_schema(schema) if schema is not None else _find_schema(snapshot)
+        if self._schema is not None and snapshot.schema is not None:
+            snapshot.check_schema(extend_schema(self._schema))
+        self._batches: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._rows = 0
+        self._count = InputCount(0, Digest())
+        self._piles: RunPiles | None = None
+        self._cleanup = ExitStack()
+        self._cleanup.enter_context(SetNames(self._folder, name))
+        self._is_open = True
+
+    @property
+    def num_records(self) -> int:
+        """Number of records written so far."""
+        return self._rows + sum(len(batch) for batch in self._batches)
+
+    def write(self, data: Any) -> None:
+        """Add records after those written before.
+
+        Parameters
+        ----------
+        data
+            A record batch, a table, a data frame or other object with Arrow's C interface, a dict of arrays (an array of
+            several axes becomes lists of a fixed size), or a list of dicts. It is not changed, and may be changed
+            afterwards.
+
+        Raises
+        ------
+        UsageError
+            When the columns are not those of the store, or the writer is closed.
+        OutputError
+            When the records cannot be written.
+        """
+        if not self._is_open:
+            raise UsageError(f"{self._name}: the writer is closed; nothing can be written any more")
+        for batch in self._read(data):
+            # Sliced, because a batch may be far larger than the buffer.
+            rows = max(1, batch.num_rows * self._buffer_bytes // max(1, count_bytes(batch)))
+            for start in range(0, batch.num_rows, rows):
+                self._collect(batch.slice(start, rows))
+
+    def _read(self, data: Any) -> list[pa.RecordBatch]:
+        table = _to_table(data, self._schema)
+        if self._schema is None:
+            self._schema = _plain_schema(table.schema)
+        if table.schema.names != self._schema.names and sorted(table.schema.names) == sorted(
+            self._schema.names
+        ):
+            table = table.select(self._schema.names)
+        plain = _plain_schema(table.schema)
+        if not plain.equals(self._schema, check_metadata=False):
+            raise UsageError(describe_drift(self._schema, plain))
+        batches: list[pa.RecordBatch] = table.cast(self._schema).to_batches()
+        return batches
+
+    def _collect(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._held_bytes += count_bytes(batch)
+        if self._held_bytes >= self._buffer_bytes:
+            self._scatter()
+
+    def _scatter(self) -> None:
+        """Write the collected records to their piles."""
+        if not self._batches:
+            return
+        batch = concat_batches(self._batches)
+        rows = RowRange(0, self._rows, batch.num_rows)
+        keys = draw_keys(self._snapshot.seed, [rows], stream_of(self._name))
+        records = Records(keys, add_provenance(batch, [rows]))
+        count = InputCount(
+            self._count.byte_count + count_bytes(batch), self._count.digest + digest_records(records)
+        )
+        self._open_piles().add(0, Origin(0, self._rows), records)
+        self._count, self._rows = count, self._rows + batch.num_rows
+        self._batches, self._held_bytes = [], 0
+
+    def _open_piles(self) -> RunPiles:
+        """Return the piles, made with the first records."""
+        if self._piles is None:
+            assert self._schema is not None  # noqa: S101 - records have been read
+            plan = StorePlan(
+                self._snapshot.pile_count, (None,), 0, keeps_sets=True, set_prefix=self._name, syncs_sets=True
+            )
+            scratch = Scratch(self._folder.sets, self._folder.path, self._folder.sets)
+            self._cleanup.callback(scratch.close)
+            self._piles = RunPiles(plan, choose_codec(extend_schema(self._schema)), scratch)
+        return self._piles
+
+    def close(self) -> None:
+        """Put the records in the store, synced to disk. Idempotent.
+
+        A writer without records adds nothing.
+
+        Raises
+        ------
+        UsageError
+            When another writer has given the store other columns.
+        OutputError
+            When they cannot be written; nothing of them is left.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        with self._cleanup:
+            self._scatter()
+            if self._piles is None:
+                return
+            source = SetSource(0, self._name, self._count)
+            description = SetDescription(self._snapshot.seed, (source,), stream_of(self._name))
+            self._piles.complete(0, self._count.digest, description)
+            self._piles.seal_next()
+            file = self._folder.sets / name_set(self._name, 0)
+            entry = SetEntry(file.stem, self._rows, self._count.byte_count, file.stat().st_size)
+            schema = self._piles.codec.schema
+            self._folder.commit(lambda newest: newest.add((entry,), schema))
+
+    def abort(self) -> None:
+        """Drop all records. Idempotent."""
+        if self._is_open:
+            self._is_open = False
+            self._cleanup.__exit__(GeneratorExit, GeneratorExit(), None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def __del__(self) -> None:
+        if getattr(self, "_is_open", False):
+            self.abort()
+
+
+def _check_store(path: Path, snapshot: Snapshot, name: str, seed: int | None, piles: int | None) -> Snapshot:
+    """Return the snapshot, if a writer with these arguments can add to it."""
+    for what, given, found in (("seed", seed, snapshot.seed), ("piles", piles, snapshot.pile_count)):
+        if given not in (None, found):
+            raise UsageError(f"{what}={given}: {path} has {found}; leave it out, or begin a new store")
+    if snapshot.origin is not None and snapshot.origin["format"] != "parquet":
+        raise UsageError(
+            f"{path}: holds records of {snapshot.origin['format']} files, not of tables; begin a new store"
+        )
+    if name_set(name, 0).removesuffix(".piles") in {one.name for one in snapshot.sets}:
+        raise UsageError(f"name={name!r}: {path} has records of this name; choose another name")
+    return snapshot
+
+
+def _find_schema(snapshot: Snapshot) -> pa.Schema | None:
+    """Return the columns of the records of a store; None if it has none yet."""
+    schema = snapshot.schema
+    return None if schema is None else schema.remove(schema.get_field_index(PROVENANCE.name))
+
+
+def _plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with the values of dictionaries in their place, without metadata of other programs."""
+    return pa.schema([field.with_type(plain_type(field.type)).remove_metadata() for field in schema])
+
+
+def _to_table(data: Any, schema: pa.Schema | None) -> pa.Table:
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    try:
+        if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+            return pa.table(data)
+        if isinstance(data, Mapping):
+            return _fit(pa.table({name: _to_array(values) for name, values in data.items()}), schema)
+        if isinstance(data, Sequence) and all(isinstance(record, Mapping) for record in data):
+            return _fit(_to_records(data), schema)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise UsageError(f"the records are no table: {error}; {_TAKEN}") from error
+    raise UsageError(f"{type(data).__name__} is not taken; {_TAKEN}")
+
+
+def _to_array(values: Any) -> pa.Array:
+    if isinstance(values, pa.Array | pa.ChunkedArray) or not hasattr(values, "__array__"):
+        return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+    values = np.asarray(values)
+    made = pa.array(np.ascontiguousarray(values).reshape(-1))
+    for size in reversed(values.shape[1:]):
+        made = pa.FixedSizeListArray.from_arrays(made, size)
+    return made
+
+
+def _to_records(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return a list of dicts as a table; a key that is missing in one is null."""
+    return pa.Table.from_struct_array(pa.array(rows, None if rows else pa.struct([])))
+
+
+def _fit(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
+    """Return values of Python in the types of a schema, which must hold them exactly."""
+    if schema is None:
+        return table
+    columns = [
+        table[field.name].cast(field.type) if field.name in table.schema.names else None for field in schema
+    ]
+    if any(column is None for column in columns) or table.num_columns != len(columns):
+        return table
+    return pa.table(columns, schema=schema)

@@ -1,0 +1,249 @@
+"""A writer adds a set that holds what it was given, whole or not at all, whoever else writes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import OutputError, UsageError
+from recshuf.piles.snapshots import StoreFolder
+from recshuf.piles.stored import StoredPiles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = {"id": list(range(10)), "text": [f"row {row}" for row in range(10)]}
+SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
+
+
+def read_all(store: Path) -> dict[tuple[str, int], Any]:
+    """Return every record by source and row."""
+    piles = StoredPiles(store)
+    loader = recshuf.PileLoader(piles, 1, columns=["_id", "id", "text"], output="arrow")
+    found = {}
+    for batch in loader:
+        (record,) = batch.to_pylist()
+        key = record.pop("_id")
+        found[piles.sources[key["source"]], key["row"]] = record
+    piles.close()
+    return found
+
+
+def list_files(store: Path) -> set[str]:
+    return {path.relative_to(store).as_posix() for path in store.rglob("*") if path.is_file()}
+
+
+FORMS = {
+    "table": pa.table(ROWS),
+    "batch": pa.record_batch(ROWS),
+    "dict": ROWS,
+    "arrays": {"id": np.arange(10), "text": pa.array(ROWS["text"])},
+    "dicts": [dict(zip(ROWS, values, strict=True)) for values in zip(*ROWS.values(), strict=True)],
+    "pandas": pd.DataFrame(ROWS).astype({"text": "string[pyarrow]"}),
+    "polars": pl.DataFrame(ROWS),
+    "other order": pa.table(ROWS).select(["text", "id"]),
+    "dictionary": pa.table({"id": ROWS["id"], "text": pa.array(ROWS["text"]).dictionary_encode()}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_records_is_taken(tmp_path: Path, form: str) -> None:
+    schema = SCHEMA if form == "other order" else None
+    with recshuf.PileWriter(tmp_path / "store", "a", schema, piles=4) as writer:
+        writer.write(FORMS[form])
+        assert writer.num_records == 10
+    expected = {("a", row): {"id": row, "text": f"row {row}"} for row in range(10)}
+    assert read_all(tmp_path / "store") == expected
+
+
+def test_arrays_of_several_axes_become_lists_of_a_fixed_size(tmp_path: Path) -> None:
+    images = np.arange(5 * 2 * 3, dtype=np.uint8).reshape(5, 2, 3)
+    with recshuf.PileWriter(tmp_path / "store", "a", piles=2) as writer:
+        writer.write({"image": images, "id": np.arange(5)})
+    (batch,) = recshuf.PileLoader(tmp_path / "store", 5)
+    assert np.array_equal(batch["image"], images[batch["id"]])
+
+
+def test_the_order_depends_on_names_and_rows_only(tmp_path: Path) -> None:
+    """Not on who is first, nor on how records are cut into batches."""
+    tables = {name: pa.table({"id": np.arange(1000) + 1000 * k}) for k, name in enumerate("abc")}
+    outputs = []
+    for run, names in enumerate(("abc", "cba")):
+        store = tmp_path / f"store{run}"
+        for name in names:
+            with recshuf.PileWriter(store, name, seed=3, piles=8, buffer_bytes=500 + 3000 * run) as writer:
+                for part in tables[name].to_batches(max_chunksize=7 + 300 * run):
+                    writer.write(part)
+        recshuf.gather(store, tmp_path / f"{run}.parquet")
+        outputs.append(pq.read_table(tmp_path / f"{run}.parquet")["id"].to_pylist())
+    assert outputs[0] == outputs[1]
+    assert sorted(outputs[0]) == list(range(3000))
+
+
+def write_some(store: Path, name: str, count: int) -> None:
+    with recshuf.PileWriter(store, name, piles=4) as writer:
+        for row in range(count):
+            writer.write({"id": [row], "text": [name]})
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_many_processes_write_to_a_new_store_at_once(tmp_path: Path, method: str) -> None:
+    context = multiprocessing.get_context(method)
+    store = tmp_path / "store"
+    workers = [
+        context.Process(target=write_some, args=(store, f"worker-{number}", 5 + number))
+        for number in range(6)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    found = read_all(store)
+    assert set(found) == {(f"worker-{number}", row) for number in range(6) for row in range(5 + number)}
+    assert all(record == {"id": row, "text": name} for (name, row), record in found.items())
+    assert not any(name.endswith(".lock") for name in list_files(store))
+
+
+def test_an_exception_leaves_nothing_and_frees_the_name(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    write_some(store, "first", 3)
+    before = list_files(store)
+    with pytest.raises(ZeroDivisionError), recshuf.PileWriter(store, "second", buffer_bytes=1) as writer:  # noqa: PT012
+        writer.write(ROWS)
+        raise ZeroDivisionError
+    assert list_files(store) == before
+    write_some(store, "second", 2)
+    assert len(read_all(store)) == 5
+
+
+def die_while_writing(store: Path) -> None:
+    writer = recshuf.PileWriter(store, "dead", piles=4, buffer_bytes=1)
+    writer.write(ROWS)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_dies_leaves_nothing_visible_and_its_name_can_be_taken(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    write_some(store, "first", 3)
+    child = multiprocessing.get_context("fork").Process(target=die_while_writing, args=(store,))
+    child.start()
+    child.join(60)
+    assert child.exitcode == -signal.SIGKILL
+    assert len(read_all(store)) == 3
+    write_some(store, "dead", 4)
+    assert len(read_all(store)) == 7
+    assert sorted(path.name for path in (store / "sets").iterdir()) == [
+        "dead-00000.piles",
+        "first-00000.piles",
+    ]
+
+
+def test_what_a_dead_process_left_is_deleted_with_the_next_commit(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    child = multiprocessing.get_context("fork").Process(target=die_while_writing, args=(store,))
+    child.start()
+    child.join(60)
+    assert "sets/dead-00000.piles" in list_files(store)
+    write_some(store, "next", 1)
+    assert {name for name in list_files(store) if name.startswith("sets/")} == {"sets/next-00000.piles"}
+
+
+def test_a_name_in_use_is_refused(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    write_some(store, "a", 1)
+    with pytest.raises(UsageError, match="records of this name"):
+        recshuf.PileWriter(store, "a")
+    with recshuf.PileWriter(store, "b"), pytest.raises(OutputError, match="another process writes 'b'"):
+        recshuf.PileWriter(store, "b")
+
+
+@pytest.mark.parametrize("name", ["", "../a", "a/b", ".a", "-a", "a b", "ä", "x" * 101])
+def test_names_that_are_no_file_names_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="give letters"):
+        recshuf.PileWriter(tmp_path / "store", name)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("later", "message"),
+    [
+        ({"id": [1]}, "column 'text' is missing"),
+        ({"id": [1], "text": ["a"], "more": [1]}, "column 'more' is not in the store"),
+        ({"id": [1.5], "text": ["a"]}, "no table: .*1.5"),
+        (pa.table({"id": ["1"], "text": ["a"]}), "column 'id' is string, and int64 in the store"),
+        ([{"id": 1, "text": "a", "more": 2}], "column 'more' is not in the store"),
+        (7, "int is not taken"),
+        ([1, 2], "list is not taken"),
+    ],
+)
+def test_other_columns_are_refused_and_nothing_of_them_is_kept(
+    tmp_path: Path, later: Any, message: str
+) -> None:
+    with recshuf.PileWriter(tmp_path / "store", "a", piles=2) as writer:
+        writer.write(ROWS)
+        with pytest.raises(UsageError, match=message):
+            writer.write(later)
+    assert len(read_all(tmp_path / "store")) == 10
+    with recshuf.PileWriter(tmp_path / "store", "b") as writer, pytest.raises(UsageError, match=message):
+        writer.write(later)
+    assert len(read_all(tmp_path / "store")) == 10
+
+
+def test_a_closed_writer_takes_nothing(tmp_path: Path) -> None:
+    writer = recshuf.PileWriter(tmp_path / "store", "a")
+    writer.write(ROWS)
+    writer.close()
+    writer.close()
+    with pytest.raises(UsageError, match="is closed"):
+        writer.write(ROWS)
+
+
+def test_a_writer_without_records_adds_nothing(tmp_path: Path) -> None:
+    with recshuf.PileWriter(tmp_path / "store", "a", SCHEMA, piles=4) as writer:
+        writer.write(SCHEMA.empty_table())
+    snapshot = StoreFolder(tmp_path / "store").find()
+    assert snapshot is not None
+    assert snapshot.sets == ()
+    write_some(tmp_path / "store", "a", 1)
+    assert len(read_all(tmp_path / "store")) == 1
+
+
+@pytest.mark.parametrize("given", [{"seed": 4}, {"piles": 3}])
+def test_another_seed_or_number_of_piles_than_the_store_has_is_refused(tmp_path: Path, given: dict) -> None:
+    with recshuf.PileWriter(tmp_path / "store", "a", seed=3, piles=2) as writer:
+        writer.write(ROWS)
+    with pytest.raises(UsageError, match=f"{next(iter(given))}="):
+        recshuf.PileWriter(tmp_path / "store", "b", **given)
+
+
+def test_a_store_of_lines_takes_no_tables(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    recshuf.scatter(tmp_path / "in.txt", tmp_path / "store")
+    with pytest.raises(UsageError, match="records of text files"):
+        recshuf.PileWriter(tmp_path / "store", "a")
+
+
+def test_nested_and_null_values_come_back(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "list": pa.array([[1, None], None, []], pa.list_(pa.int8())),
+            "struct": pa.array([{"a": 1}, None, {"a": None}], pa.struct([("a", pa.int16())])),
+            "text": ["x", None, ""],
+        }
+    )
+    with recshuf.PileWriter(tmp_path / "store", "a", piles=2) as writer:
+        writer.write(table)
+    (batch,) = recshuf.PileLoader(tmp_path / "store", 3, columns=["_id", *table.schema.names], output="arrow")
+    rows = [record["row"] for record in batch["_id"].to_pylist()]
+    assert batch.select(table.schema.names).to_pylist() == table.take(rows).to_pylist()

@@ -1,0 +1,118 @@
+"""Snapshots: the newest whole one counts, none is lost between processes, and what is in use stays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from recshuf.errors import OutputError, UsageError
+from recshuf.piles.snapshots import SetEntry, Snapshot, StoreFolder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+def add(folder: StoreFolder, name: str) -> Snapshot:
+    """Commit a set of this name, with a file of its own."""
+    make_set(folder, name)
+    return folder.commit(lambda newest: newest.add((SetEntry(name, 1, 8, 100),), SCHEMA))
+
+
+def make_set(folder: StoreFolder, name: str) -> None:
+    (folder.sets / f"{name}.piles").write_bytes(b"records")
+
+
+def names_of(folder: StoreFolder) -> list[str]:
+    found = folder.find()
+    assert found is not None
+    return [one.name for one in found.sets]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StoreFolder:
+    made = StoreFolder(tmp_path / "store")
+    made.create(Snapshot.new(5, 4))
+    return made
+
+
+@pytest.mark.parametrize("others", [0, 1, 2, 5])
+def test_a_commit_that_others_overtake_loses_nothing(folder: StoreFolder, others: int) -> None:
+    """Also where they took its number and deleted it again."""
+    waiting = [f"other-{number}" for number in range(others)]
+
+    def change(newest: Snapshot) -> Snapshot:
+        while waiting:
+            add(folder, waiting.pop())
+        return newest.add((SetEntry("mine", 1, 8, 100),), SCHEMA)
+
+    make_set(folder, "mine")
+    folder.commit(change)
+    assert names_of(folder) == ["mine", *sorted(f"other-{number}" for number in range(others))]
+
+
+def test_whoever_makes_the_same_store_later_gets_the_first(folder: StoreFolder) -> None:
+    found = folder.create(Snapshot.new(6, 8))
+    assert (found.seed, found.pile_count) == (5, 4)
+
+
+def test_a_damaged_newest_snapshot_leaves_the_one_before(folder: StoreFolder) -> None:
+    add(folder, "a-0")
+    _, lease = folder.open()
+    add(folder, "b-0")
+    newest = max(folder.path.glob("snapshot-*"))
+    newest.write_bytes(newest.read_bytes()[:-9])
+    assert names_of(folder) == ["a-0"]
+    lease.close()
+    add(folder, "c-0")
+    assert names_of(folder) == ["a-0", "c-0"]
+
+
+def test_what_a_lease_holds_stays_until_it_is_given_back(folder: StoreFolder) -> None:
+    add(folder, "a-0")
+    snapshot, lease = folder.open()
+    folder.commit(lambda newest: newest.drop({"a-0"}))
+    assert (folder.sets / "a-0.piles").exists()
+    assert folder.open(snapshot.number)[0] == snapshot
+    lease.close()
+    folder.collect()
+    assert list(folder.sets.iterdir()) == []
+    assert len(list(folder.path.glob("snapshot-*"))) == 1
+    with pytest.raises(UsageError, match=f"no snapshot {snapshot.number}"):
+        folder.open(snapshot.number)
+
+
+def test_a_snapshot_comes_back_as_it_was(folder: StoreFolder) -> None:
+    made = add(folder, "a-0")
+    assert folder.find() == made
+    assert made.seed == 5
+    assert made.schema == SCHEMA
+
+
+def test_a_name_is_taken_once(folder: StoreFolder) -> None:
+    add(folder, "a-0")
+    with pytest.raises(UsageError, match="has a pile set of this name"):
+        add(folder, "a-0")
+
+
+@pytest.mark.parametrize("other", [pa.schema([("id", pa.int32())]), pa.schema([("x", pa.int64())])])
+def test_other_columns_are_refused(folder: StoreFolder, other: pa.Schema) -> None:
+    add(folder, "a-0")
+    with pytest.raises(UsageError, match="column"):
+        folder.commit(lambda newest: newest.add((SetEntry("b-0", 1, 8, 9),), other))
+    assert names_of(folder) == ["a-0"]
+
+
+def test_what_is_no_store_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such pile store"):
+        StoreFolder(tmp_path / "missing").open()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("x")
+    with pytest.raises(UsageError, match="is no pile store"):
+        StoreFolder(tmp_path / "other").open()
+    with pytest.raises(OutputError, match="not empty"):
+        StoreFolder(tmp_path / "other").create(Snapshot.new(1, 1))
+    assert (tmp_path / "other" / "file").read_text() == "x"

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -93,6 +94,10 @@ class ReadOptions:
     """Longest text record accepted, separator included."""
     datasets: tuple[str, ...] | None = None
     """HDF5 datasets to read; None for all that have a first axis."""
+    keeps_others: bool = False
+    """Whether HDF5 datasets of other lengths are copied to every shard."""
+    others: tuple[str, ...] | None = None
+    """Paths of those datasets, if `keeps_others`; None to find them."""
     columns: tuple[str, ...] | None = None
     """Parquet columns to keep, in this order; None for all."""
     widens: bool = False
@@ -296,6 +301,8 @@ class Source(ABC):
     """Compression of the first input as a value of `--compression`; None if there is no such value."""
     options: ReadOptions | None = None
     """How the inputs are read, with what was found in them in place of what was left open; None if nothing was."""
+    repeated: Mapping[str, str] = MappingProxyType({})
+    """Checksum, by name, of all data that belongs to no record and that every file has."""
     layout: object
     """Settings of the inputs that a target of the same format keeps (codec, chunk shapes, header...). Opaque to
     all other code."""

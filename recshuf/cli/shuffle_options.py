@@ -31,6 +31,9 @@ Other commands, each with --help:
   recshuf verify INPUT... OUTPUT           check that no record is lost
   recshuf check DATA --against INPUT...    test whether an order is uniformly random
   recshuf picture DATA... -o PICTURE.png   draw the order of records
+  recshuf scatter INPUT... -o STORE        keep the piles, to train from or to write later
+  recshuf gather STORE -o OUTPUT           write a pile store in random order
+  recshuf store info|verify|drop STORE     look at a pile store, check it, delete it
   recshuf gallery -o DIR                   draw the orders of other shufflers
   recshuf demo                             try it on generated data
 

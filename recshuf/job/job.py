@@ -203,6 +203,7 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
             quote=_parse_quote(options["quote"]),
             max_record_bytes=_parse(options["max_record_bytes"]),
             datasets=split_names("--datasets", options["datasets"]),
+            keeps_others=options["keep_others"],
             columns=split_names("--columns", options["columns"]),
             widens=options["widen"],
             schema=_load_schema(options["schema"]),

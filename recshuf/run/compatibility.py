@@ -34,6 +34,9 @@ def check_options(job: Job, source_name: str, target_name: str) -> None:
         raise UsageError("--provenance: text has no columns; give --to parquet or --to jsonl")
     if job.options["provenance"] and source_name == target_name == "hdf5":
         raise UsageError("--provenance: not possible from hdf5 to hdf5; give --to parquet")
+    if job.read.keeps_others and not source_name == target_name == "hdf5":
+        formats = f"{source_name} to {target_name}"
+        raise UsageError(f"--keep-others: for hdf5 to hdf5 only; here: {formats}; leave it out")
     if job.read.schema is not None and source_name == target_name:
         raise UsageError(f"--schema: {source_name} to {target_name} is no conversion; leave it out")
     if job.write.nan_as_null and source_name == target_name:

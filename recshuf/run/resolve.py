@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
@@ -23,6 +24,7 @@ from recshuf.interfaces import InputFile
 from recshuf.job.plan import Cut, InputSize, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
 from recshuf.output.destination import Destination
+from recshuf.piles.snapshots import StoreFolder
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.compatibility import check_options, check_streams
 from recshuf.run.decoding import Decoding
@@ -231,6 +233,9 @@ def _list_inputs(job: Job, destination: Destination | None, progress: Progress) 
         _refuse_own_output(job, files)
         return files
 
+    for name in job.inputs:
+        if StoreFolder(Path(name)).is_store:
+            raise UsageError(f"{name}: is a pile store; write it with recshuf gather {name} -o OUTPUT")
     files = expand_inputs(job.inputs, NameRules(job.options["format"]), progress.warn)
     _refuse_own_output(job, files)
     _hint_at_directory(destination, files, progress)

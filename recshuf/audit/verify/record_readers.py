@@ -153,6 +153,17 @@ class Comparison:
             return f"{difference}; if a run added it, give --provenance"
         return difference
 
+    def compare_repeated(self) -> list[str]:
+        """Return how the data differs that every file has beside its records, a sentence each."""
+        if self.output is None:
+            return []
+        before, after = (reader.record_set.source.repeated for reader in self.readers)
+        return [
+            f"dataset {name!r}, which every shard repeats, differs"
+            for name in sorted(before.keys() | after.keys())
+            if before.get(name) != after.get(name)
+        ]
+
 
 def open_comparison(
     job: Job,

@@ -82,14 +82,13 @@ class RekeyedPiles:
             yield _FilledPiles(PileReader(store))
 
     def _scatter(self, store: RunPiles) -> None:
-        first = 0
         for regions in self._cut_regions():
             records = self._piles.load(regions)
             if records is None:
                 raise RuntimeError(f"regions {regions} are empty")
             keys = np.concatenate([self._draw(*region) for region in regions])
-            store.add(0, Origin(0, first), Records(keys, records.batch))
-            first += len(keys)
+            # Groups are sorted by key, source and row, so that slices may come in any order.
+            store.add(0, Origin(0, 0), Records(keys, records.batch))
 
     def _cut_regions(self) -> Iterator[list[tuple[int, int]]]:
         """Yield all regions with records, several at a time."""

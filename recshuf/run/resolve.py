@@ -26,7 +26,7 @@ from recshuf.job.planner import make_plan, take_census
 from recshuf.output.destination import Destination
 from recshuf.piles.snapshots import StoreFolder
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
-from recshuf.run.compatibility import check_options, check_streams
+from recshuf.run.compatibility import check_options, check_sides, check_streams
 from recshuf.run.decoding import Decoding
 from recshuf.system.listing import expand_inputs, find_pattern, leave_out_output, name_stdin
 from recshuf.system.memory import available_bytes
@@ -202,7 +202,9 @@ def resolve_inputs(job: Job, progress: Progress) -> ResolvedInputs:
         When they cannot be read.
     """
     files = _list_inputs(job, None, progress)
-    return _open_inputs(job, load_format(job.options["format"] or _detect_format(job, files, None)), files)
+    given = load_format(job.options["format"] or _detect_format(job, files, None))
+    check_sides(job, given.names.name, given.names.name)
+    return _open_inputs(job, given, files)
 
 
 def _check(job: Job, destination: Destination | None, given: Format, to: Format) -> None:

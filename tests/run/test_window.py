@@ -172,6 +172,29 @@ def test_other_formats_seeds_and_times_are_refused(store: Path, tmp_path: Path) 
     assert recshuf.PileStore(store).num_records == 100
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("scatter", "records of this name"), ("../a", "give letters"), ("a*", "give letters")],
+)
+def test_a_name_that_is_taken_or_no_file_name_is_refused(
+    store: Path, tmp_path: Path, name: str, message: str
+) -> None:
+    before = read_ids(store, tmp_path)
+    for data in (write_day(tmp_path, 1, 300), {"day": [1], "id": [1]}):
+        with pytest.raises(UsageError), recshuf.PileStore(store).update() as update:
+            update.append(data, name=name)
+    with pytest.raises(UsageError, match=message), recshuf.PileStore(store).update() as update:
+        update.append(write_day(tmp_path, 1, 300), name=name)
+    assert read_ids(store, tmp_path) == before
+
+
+def test_an_append_that_another_overtook_replaces_nothing(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="records of this name"), recshuf.PileStore(store).update() as update:  # noqa: PT012
+        recshuf.window(store, write_day(tmp_path, 1))
+        update.append(write_day(tmp_path, 2))
+    assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1)
+
+
 def test_times_are_utc() -> None:
     assert parse_time("1970-01-01T00:01") == parse_time("1970-01-01T01:01+01:00") == parse_time("60") == 60
 

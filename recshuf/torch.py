@@ -307,6 +307,11 @@ class PileDataLoader:
         self._move, self._state = self.dataset.begin()
         return _count(iter(self._loader), self._state)
 
+    @property
+    def sampler(self) -> PileDataset:
+        """What has the method `set_epoch`. Lightning looks for it here."""
+        return self.dataset
+
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch."""
         self.dataset.set_epoch(epoch)

@@ -18,7 +18,7 @@ except ImportError as error:
     ) from error
 
 from recshuf.train.loader import PileLoader
-from recshuf.train.sharing import share_batches
+from recshuf.train.sharing import end_with_parent, share_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -165,6 +165,7 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         if worker is None:
             self._loader.seek(*self._position.claim(os.getpid(), in_workers=False))
             return iter(self._loader)
+        end_with_parent()
         # Now, since the position may have moved when the first batch is asked for.
         epoch, step = self._position.claim(worker.seed - worker.id, in_workers=True)
         resumed, self._resumed = self._resumed, None

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 import weakref
+from functools import cache
 from mmap import mmap
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -135,6 +138,24 @@ def share_batches(batches: Iterable[pa.RecordBatch], output: str) -> Iterator[Sh
         limit = PARCEL_BYTES
         for number in range(parcel.count):
             yield SharedBatch(parcel, number, output)
+
+
+@cache
+def end_with_parent() -> None:
+    """End this process when the one that made it ends, however that does.
+
+    PyTorch's workers look every 5 s whether their parent lives, which with forkserver is not the one that made them.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(
+            target=_end_after, args=(parent.sentinel,), name="recshuf-parent", daemon=True
+        ).start()
+
+
+def _end_after(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
 
 
 def receive(fields: tuple[Any, ...]) -> dict[str, Any]:

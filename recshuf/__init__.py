@@ -13,6 +13,7 @@ __all__ = [
     "Options",
     "OrderOptions",
     "PileLoader",
+    "PileStore",
     "PileWriter",
     "Plan",
     "Progress",
@@ -23,6 +24,7 @@ __all__ = [
     "VerifyReport",
     "__version__",
     "check",
+    "compact",
     "errors",
     "gather",
     "picture",
@@ -30,11 +32,12 @@ __all__ = [
     "scatter",
     "shuffle",
     "verify",
+    "window",
 ]
 
 if TYPE_CHECKING:
     from recshuf import errors
-    from recshuf.api import check, gather, picture, plan, scatter, shuffle, verify
+    from recshuf.api import check, compact, gather, picture, plan, scatter, shuffle, verify, window
     from recshuf.audit.order.check import CheckReport
     from recshuf.audit.verify.comparison import VerifyReport
     from recshuf.job.options import (
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from recshuf.job.progress import Progress
     from recshuf.job.report import ScatterReport, ShuffleReport
     from recshuf.piles.set_writer import PileWriter
+    from recshuf.run.pile_store import PileStore
     from recshuf.train.loader import PileLoader
 
 _HOMES = {
@@ -59,11 +63,14 @@ _HOMES = {
     "GatherOptions": "recshuf.job.options",
     "ScatterOptions": "recshuf.job.options",
     "ScatterReport": "recshuf.job.report",
+    "compact": "recshuf.api",
+    "window": "recshuf.api",
     "gather": "recshuf.api",
     "scatter": "recshuf.api",
     "Options": "recshuf.job.options",
     "OrderOptions": "recshuf.job.options",
     "PileLoader": "recshuf.train.loader",
+    "PileStore": "recshuf.run.pile_store",
     "PileWriter": "recshuf.piles.set_writer",
     "Plan": "recshuf.job.plan",
     "Progress": "recshuf.job.progress",

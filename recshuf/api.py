@@ -5,6 +5,7 @@ from __future__ import annotations
 import os  # noqa: TC003 - `typing.get_type_hints` needs it, as it does the names below
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime  # noqa: TC003 - for typing.get_type_hints
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar, Unpack, cast
@@ -20,6 +21,7 @@ from recshuf.job.options import (
     OrderOptions,
     Paths,
     ScatterOptions,
+    Size,
     VerifyOptions,
     refuse_unknown,
     to_keywords,
@@ -27,6 +29,7 @@ from recshuf.job.options import (
 from recshuf.job.progress import Progress, SilentProgress
 from recshuf.records.keys import MAX_PILES
 from recshuf.system.memory import choose_allocators
+from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -176,6 +179,85 @@ def gather(
 
     with _listen(progress) as listener:
         return run_job(replace(job, epoch=Epoch(epoch, reshuffle, mix)), listener)
+
+
+def window(
+    store: str | os.PathLike[str],
+    append: Paths = (),
+    *,
+    time: float | str | datetime | None = None,
+    expire_before: float | str | datetime | None = None,
+    keep_records: int | None = None,
+    keep_bytes: Size | None = None,
+    progress: Progress | bool | None = None,
+    **options: Unpack[ScatterOptions],
+) -> recshuf.PileStore:
+    """Append inputs to a pile store as a slice of time, and remove old slices, in one step.
+
+    Parameters
+    ----------
+    append
+        Inputs, as for `scatter`. Default: none.
+    time
+        Time of the slice: seconds since 1970, a datetime, or text such as ``2026-01-31``; UTC. Default: now.
+    expire_before, keep_records, keep_bytes
+        Remove slices that are older, or the oldest that the newest so many records or bytes do not include. A slice
+        leaves as a whole.
+    progress
+        As for `shuffle`.
+    **options
+        See `recshuf.ScatterOptions`.
+
+    Returns
+    -------
+    PileStore
+        The store at its new snapshot.
+
+    Raises
+    ------
+    RecshufError
+        As `scatter` does. After an exception the store is as it was.
+    """
+    paths = list_paths("append", append)
+    most = (
+        None
+        if keep_bytes is None
+        else parse_size(keep_bytes)
+        if isinstance(keep_bytes, str)
+        else int(keep_bytes)
+    )
+    from recshuf.run.pile_store import PileStore
+
+    found = PileStore(parse_path("store", store))
+    with _listen(progress) as listener, found.update(listener) as update:
+        if paths:
+            update.append(paths, time=time, **options)
+        update.expire(before=expire_before, records=keep_records, bytes=most)
+    return found
+
+
+def compact(store: str | os.PathLike[str], *, progress: Progress | bool | None = None) -> recshuf.PileStore:
+    """Write all records of a pile store to one set, which loads faster than many small ones.
+
+    The order of epoch 0 stays the same. Later epochs change.
+
+    Raises
+    ------
+    UsageError
+        When there is no such store.
+    PileError
+        When it is damaged.
+    OutputError
+        When it cannot be written, or another process removes records meanwhile.
+    """
+    from recshuf.piles.compaction import compact_store
+    from recshuf.run.pile_store import PileStore
+
+    found = PileStore(parse_path("store", store))
+    with _listen(progress) as listener:
+        listener.start("compact", found.num_records, found.num_bytes)
+        compact_store(found.path, listener.advance)
+    return PileStore(found.path)
 
 
 def plan(

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -93,6 +94,10 @@ class ReadOptions:
     """Longest text record accepted, separator included."""
     datasets: tuple[str, ...] | None = None
     """HDF5 datasets to read; None for all that have a first axis."""
+    keeps_others: bool = False
+    """Whether HDF5 datasets of other lengths are copied to every shard."""
+    others: tuple[str, ...] | None = None
+    """Paths of those datasets, if `keeps_others`; None to find them."""
     columns: tuple[str, ...] | None = None
     """Parquet columns to keep, in this order; None for all."""
     widens: bool = False
@@ -129,6 +134,8 @@ class WriteOptions:
     """Write NaN and infinities as JSON null; else they are an error."""
     drop_page_cache: bool = False
     """Drop written data from the page cache, because it cannot hold all files of the run."""
+    table_bytes: int | None = None
+    """Most memory of all records in table form, as far as `Decoder.table_bytes` knows."""
 
 
 class InputSummary(NamedTuple):
@@ -216,6 +223,10 @@ class Decoder(ABC):
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the records of a native batch, in the same order, as a batch of the finished schema."""
 
+    def table_bytes(self, record_count: int, native_bytes: int) -> int | None:  # noqa: ARG002 # of no use here
+        """Return the most memory of records in table form; None if their number and native size do not tell."""
+        return None
+
 
 class FieldAdder(Decoder):
     """Returns native batches unchanged, and can add fields to their records in native form."""
@@ -296,6 +307,8 @@ class Source(ABC):
     """Compression of the first input as a value of `--compression`; None if there is no such value."""
     options: ReadOptions | None = None
     """How the inputs are read, with what was found in them in place of what was left open; None if nothing was."""
+    repeated: Mapping[str, str] = MappingProxyType({})
+    """Checksum, by name, of all data that belongs to no record and that every file has."""
     layout: object
     """Settings of the inputs that a target of the same format keeps (codec, chunk shapes, header...). Opaque to
     all other code."""
@@ -424,6 +437,8 @@ class FormatNames:
     """Whether a record may hold newlines, so that messages count records and not lines."""
     written_header_lines: int = 0
     """Header records of a shard that is written from tables."""
+    reads_partitions: bool = False
+    """Whether Hive folders (``year=2024``) become columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -103,13 +103,16 @@ def test_first_command_and_python_example_run(
     assert (done.returncode, done.stderr) == (0, "")
     assert "looks uniformly random" in done.stdout
     monkeypatch.chdir(tmp_path)
-    (example,) = blocks("python")
-    exec(compile(example, "README.md", "exec"), {})
+    shuffling, training = blocks("python")
+    exec(compile(shuffling, "README.md", "exec"), {})
     assert capsys.readouterr().out == "200000 records in 2 shards, seed 7\n"
     names = sorted(path.name for path in Path("again").iterdir())
     assert names == sorted(path.name for path in Path("demo/shuffled").iterdir())
     for name in names:
         assert Path("again", name).read_bytes() == Path("demo/shuffled", name).read_bytes()
+    names_of_example: dict[str, Any] = {}
+    exec(compile(training, "README.md", "exec"), names_of_example)
+    assert len(names_of_example["batch"]["label"]) == 256
 
 
 def test_test_command_makes_its_own_environment():

@@ -14,6 +14,7 @@ import click
 from click.exceptions import Exit
 
 from recshuf.cli.check_options import make_check_command, make_picture_command
+from recshuf.cli.progress import choose_progress
 from recshuf.cli.result_files import (
     check_html,
     check_quarantine,
@@ -24,6 +25,12 @@ from recshuf.cli.result_files import (
     write_whole,
 )
 from recshuf.cli.shuffle_options import ShuffleCommand
+from recshuf.cli.store_commands import (
+    make_gather_command,
+    make_scatter_command,
+    make_window_command,
+    store_group,
+)
 from recshuf.cli.verify_options import make_verify_command
 from recshuf.errors import OutputError, RecshufError, UsageError
 from recshuf.system.paths import real_path, refuse_url
@@ -32,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from recshuf.job.progress import Progress
 
 FAILED = 1
 NOT_UNIFORM = 3
@@ -104,7 +110,7 @@ def _run_shuffle(
     from recshuf.audit.reports.terminal import say
     from recshuf.audit.reports.text import detail_lines, summary
 
-    progress = _choose_progress(quiet, writes_records=output in (None, "-"))
+    progress = choose_progress(quiet, writes_records=output in (None, "-"))
     done = api.shuffle(inputs, output, progress=progress, **options)
     for line in detail_lines(done) if verbose else ():
         say(line)
@@ -158,7 +164,7 @@ def _run_verify(
     from recshuf import api
     from recshuf.audit.reports.text import difference_lines, one_line, verdict
 
-    progress = _choose_progress(quiet)
+    progress = choose_progress(quiet)
     done = api.verify(given, output, progress=progress, **options)
     if report:
         write_json(report, done.to_json())
@@ -192,7 +198,7 @@ def _run_check(
     from recshuf import api
     from recshuf.audit.reports.text import check_lines, one_line
 
-    progress = _choose_progress(quiet)
+    progress = choose_progress(quiet)
     if html:
         check_writable("--html", html, None)
         check_spared(html, [*inputs, *options["against"], options["schema"]], overwrite=overwrite)
@@ -229,7 +235,7 @@ def _run_picture(
         raise UsageError(f"{output}: the picture is a PNG; give a name that ends in .png")
     from recshuf import api
 
-    picture = api.picture(inputs, progress=_choose_progress(quiet), **options)
+    picture = api.picture(inputs, progress=choose_progress(quiet), **options)
     write_whole(path, picture)
     _say_written(output, quiet)
 
@@ -272,16 +278,6 @@ def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:
         raise UsageError("standard input is closed; name files instead")
     if output in (None, "-") and sys.stdout is None:
         raise UsageError("standard output is closed; name an output with -o")
-
-
-def _choose_progress(quiet: bool, *, writes_records: bool = False) -> Progress:
-    """Return the display of progress; `writes_records` says whether records go to standard output."""
-    from recshuf.audit.reports.terminal import open_terminal
-    from recshuf.job.progress import SilentProgress
-
-    if quiet:
-        return SilentProgress()
-    return open_terminal(shows_records=writes_records and sys.stdout is not None and sys.stdout.isatty())
 
 
 def _print_plan(
@@ -327,3 +323,7 @@ commands.add_command(make_check_command(_run_check))
 commands.add_command(make_picture_command(_run_picture))
 commands.add_command(_demo)
 commands.add_command(_gallery)
+commands.add_command(make_scatter_command())
+commands.add_command(make_gather_command())
+commands.add_command(make_window_command())
+commands.add_command(store_group)

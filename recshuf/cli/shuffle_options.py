@@ -31,6 +31,10 @@ Other commands, each with --help:
   recshuf verify INPUT... OUTPUT           check that no record is lost
   recshuf check DATA --against INPUT...    test whether an order is uniformly random
   recshuf picture DATA... -o PICTURE.png   draw the order of records
+  recshuf scatter INPUT... -o STORE        keep the piles, to train from or to write later
+  recshuf gather STORE -o OUTPUT           write a pile store in random order
+  recshuf window STORE --append INPUT      append to a pile store, and remove what is old
+  recshuf store info|verify|compact|drop STORE
   recshuf gallery -o DIR                   draw the orders of other shufflers
   recshuf demo                             try it on generated data
 

@@ -44,6 +44,12 @@ def pack_source(source: Source, format_name: str, options: ReadOptions, table: T
     }
 
 
+def read_table_schema(origin: dict[str, Any]) -> pa.Schema | None:
+    """Return the schema of the table form that `pack_source` has kept; None if the records have none."""
+    schema = origin["options"]["ReadOptions"]["schema"]
+    return None if schema is None else unpack(schema, ())
+
+
 def pack(value: object) -> Any:
     """Return a value as JSON values; it is made of numbers, text, bytes, tuples, dictionaries, Arrow arrays and dataclasses.
 

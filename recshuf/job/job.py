@@ -203,6 +203,7 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
             quote=_parse_quote(options["quote"]),
             max_record_bytes=_parse(options["max_record_bytes"]),
             datasets=split_names("--datasets", options["datasets"]),
+            keeps_others=options["keep_others"],
             columns=split_names("--columns", options["columns"]),
             widens=options["widen"],
             schema=_load_schema(options["schema"]),
@@ -252,7 +253,7 @@ def _parse_byte(flag: str, given: str | bytes | None) -> bytes | None:
         return None
     byte = os.fsencode(given) if isinstance(given, str) else given
     if len(byte) != 1 or not byte.isascii() or byte in b"\r\n":
-        raise UsageError(f"{flag} is not one ASCII character other than the ends of lines")
+        raise UsageError(f"{flag} takes one ASCII character that ends no line, such as ; or \\t for a tab")
     return byte
 
 

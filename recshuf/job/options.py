@@ -129,6 +129,10 @@ class InputOptions(TypedDict, total=False):
     datasets: Annotated[Names | None, Option("Input", "A,B", "HDF5: datasets to read. Default: all that have a first axis.",
         side="inputs", formats=("hdf5",), identity=lambda job: job.read.datasets and list(job.read.datasets))]
     """HDF5 datasets to read; a string is split at commas. Default: all that have a first axis."""
+    keep_others: Annotated[bool, Option("Input", None, "HDF5 to HDF5: shuffle the datasets of the commonest length, or those of --datasets, and copy datasets of other lengths unchanged into every shard. Default: datasets of several lengths are refused.",
+        default=False, identity=lambda job: job.read.keeps_others or None)]
+    """HDF5 to HDF5: shuffle the datasets of the commonest length, or those in `datasets`, and copy datasets of other lengths
+    unchanged into every shard. Default: False; datasets of several lengths are refused."""
     columns: Annotated[Names | None, Option("Input", "A,B", "Parquet: columns to keep. Default: all.",
         side="inputs", formats=("parquet",), identity=lambda job: job.read.columns and list(job.read.columns))]
     """Parquet columns to keep; a string is split at commas. Default: all."""

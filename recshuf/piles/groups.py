@@ -9,7 +9,7 @@ import numpy as np
 from recshuf.records.provenance import find_origins
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -24,6 +24,8 @@ class Regions(Protocol):
     """Names of the sets."""
     counts: NDArray[np.int64]
     """Number of records in each region, shape ``(K, M)``."""
+    byte_counts: NDArray[np.int64]
+    """Bytes of the records in each region, about, shape ``(K, M)``."""
 
     def load(self, regions: Sequence[tuple[int, int]]) -> Records | None:
         """Return the records of regions (set, pile), with their provenance as the last column; None if there are none."""
@@ -48,13 +50,39 @@ class Groups:
         counts = np.take_along_axis(regions.counts, self._slots, axis=1).sum(axis=0, dtype=np.int64)
         self.sizes: NDArray[np.int64] = np.add.reduceat(counts, np.arange(0, pile_count, mix))
         """Number of records of each group, shape ``(G,)``."""
+        sizes = np.take_along_axis(regions.byte_counts, self._slots, axis=1).sum(axis=0, dtype=np.int64)
+        self._byte_counts = np.add.reduceat(sizes, np.arange(0, pile_count, mix))
 
     def load(self, group: int) -> tuple[Records, NDArray[np.intp]]:
         """Return the records of a group that is not empty, and the index array that puts them in the order of the epoch."""
-        records = self._regions.load(self.find_regions(group))
+        return self.load_several([group])
+
+    def load_several(self, groups: Sequence[int]) -> tuple[Records, NDArray[np.intp]]:
+        """Return the records of groups that are not empty, and the index array that puts them in order, group by group."""
+        records = self._regions.load([region for group in groups for region in self.find_regions(group)])
         if records is None:
-            raise RuntimeError(f"group {group} is empty")
-        return records, self._order.sort_group(group, records.keys, find_origins(records.batch))
+            raise RuntimeError(f"groups {groups} are empty")
+        origins = find_origins(records.batch)
+        parts, begin = [], 0
+        for group in groups:
+            rows = slice(begin, begin + int(self.sizes[group]))
+            parts.append(begin + self._order.sort_group(group, records.keys[rows], origins[rows]))
+            begin = rows.stop
+        return records, parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def bundle(self, groups: Iterable[int], most_bytes: int) -> Iterator[list[int]]:
+        """Yield consecutive groups that are loaded together: up to so many bytes, and each once."""
+        held: list[int] = []
+        held_bytes = 0
+        for group in groups:
+            own = int(self._byte_counts[group])
+            if held and (held_bytes + own > most_bytes or group in held):
+                yield held
+                held, held_bytes = [], 0
+            held.append(group)
+            held_bytes += own
+        if held:
+            yield held
 
     def find_regions(self, group: int) -> list[tuple[int, int]]:
         """Return the regions of a group that have records, by set and pile."""

@@ -99,7 +99,7 @@ class PileWriter:
         self._piles: RunPiles | None = None
         self._cleanup = ExitStack()
         self._cleanup.enter_context(SetNames(self._folder, name))
-        self._is_open = True
+        self._is_open, self._is_sealed = True, False
 
     @property
     def num_records(self) -> int:
@@ -123,7 +123,7 @@ class PileWriter:
         OutputError
             When the records cannot be written.
         """
-        if not self._is_open:
+        if not self._is_open or self._is_sealed:
             raise UsageError(f"{self._name}: the writer is closed; nothing can be written any more")
         for batch in self._read(data):
             # Sliced, because a batch may be far larger than the buffer.
@@ -178,6 +178,28 @@ class PileWriter:
             self._piles = RunPiles(plan, choose_codec(extend_schema(self._schema)), scratch)
         return self._piles
 
+    def seal(self) -> tuple[SetEntry, pa.Schema] | None:
+        """Write the set to disk, synced, and return its entry for a snapshot; None without records.
+
+        Nothing can be written any more. The name stays locked until `close` or `abort`.
+
+        Raises
+        ------
+        OutputError
+            When the set cannot be written.
+        """
+        self._scatter()
+        self._is_sealed = True
+        if self._piles is None:
+            return None
+        source = SetSource(0, self._name, self._count)
+        description = SetDescription(self._snapshot.seed, (source,), stream_of(self._name))
+        self._piles.complete(0, self._count.digest, description)
+        self._piles.seal_next()
+        file = self._folder.sets / name_set(self._name, 0)
+        entry = SetEntry(file.stem, self._rows, self._count.byte_count, file.stat().st_size)
+        return entry, self._piles.codec.schema
+
     def close(self) -> None:
         """Put the records in the store, synced to disk. Idempotent.
 
@@ -194,17 +216,10 @@ class PileWriter:
             return
         self._is_open = False
         with self._cleanup:
-            self._scatter()
-            if self._piles is None:
-                return
-            source = SetSource(0, self._name, self._count)
-            description = SetDescription(self._snapshot.seed, (source,), stream_of(self._name))
-            self._piles.complete(0, self._count.digest, description)
-            self._piles.seal_next()
-            file = self._folder.sets / name_set(self._name, 0)
-            entry = SetEntry(file.stem, self._rows, self._count.byte_count, file.stat().st_size)
-            schema = self._piles.codec.schema
-            self._folder.commit(lambda newest: newest.add((entry,), schema))
+            sealed = self.seal()
+            if sealed is not None:
+                entry, schema = sealed
+                self._folder.commit(lambda newest: newest.add((entry,), schema))
 
     def abort(self) -> None:
         """Drop all records. Idempotent."""

@@ -201,15 +201,35 @@ class StoreFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            # Other processes may be making the same store.
-            if any(not _OWN_NAME.fullmatch(name) for name in os.listdir(self.path)):  # noqa: PTH208 - names
-                raise OutputError(f"{self.path}: is not a pile store, and not empty; choose another folder")
+            self.check_free()
             self.sets.mkdir(exist_ok=True)
             while (found := self.find()) is None:
                 self._put(first, max(self._numbers(), default=0) + 1)
         except OSError as error:
             raise write_error(error, str(self.path), self.path.parent) from error
         return found
+
+    @property
+    def is_store(self) -> bool:
+        """Whether there is a store, or one is being made."""
+        return self.sets.is_dir() and bool(self._numbers())
+
+    def check_free(self) -> None:
+        """Check that a store can be made here, or is being made by other processes.
+
+        Raises
+        ------
+        OutputError
+            When there is something else.
+        """
+        try:
+            names = os.listdir(self.path)  # noqa: PTH208 - names are wanted
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            raise OutputError(f"{self.path}: is a file; choose another name for the store") from None
+        if any(not _OWN_NAME.fullmatch(name) for name in names):
+            raise OutputError(f"{self.path}: is not a pile store, and not empty; choose another folder")
 
     def find(self) -> Snapshot | None:
         """Return the newest whole snapshot; None if there is none."""

@@ -31,20 +31,21 @@ if TYPE_CHECKING:
     from recshuf.records.batch import Records
 
 
-def number_sources(sets: Iterable[SetDescription]) -> tuple[list[int], list[str]]:
+def number_sources(sets: Iterable[SetDescription], inputs: Sequence[str]) -> tuple[list[int], list[str]]:
     """Return for each set what to add to the numbers of its sources, and the names of all sources.
 
-    Sets of one stream number their sources together. Other streams follow, in the order of their first sets.
+    Sets of one stream number their sources together. Streams follow in the order of their first sets, after the one of
+    the `inputs` that the store was made of, some of which may have no records.
     """
-    firsts: dict[tuple[int, ...], int] = {}
-    names: dict[int, str] = {}
-    ends: dict[tuple[int, ...], int] = {}
     given = list(sets)
+    ends: dict[tuple[int, ...], int] = {(): len(inputs)}
     for one in given:
         ends[one.stream] = max(ends.get(one.stream, 0), *(source.index + 1 for source in one.sources), 0)
+    firsts: dict[tuple[int, ...], int] = {}
     end = 0
     for stream, count in ends.items():
         firsts[stream], end = end, end + count
+    names = dict(enumerate(inputs))
     for one in given:
         names |= {firsts[one.stream] + source.index: source.name for source in one.sources}
     return [firsts[one.stream] for one in given], [names.get(index, "") for index in range(end)]
@@ -87,7 +88,9 @@ class StoredPiles:
         """Records of each region, shape ``(K, M)``."""
         self.byte_counts: NDArray[np.int64] = sums[1]
         """Bytes of each region's slices, shape ``(K, M)``."""
-        self._bases, sources = number_sources(footer.description for footer in footers)
+        self._bases, sources = number_sources(
+            (footer.description for footer in footers), (found.origin or {}).get("names", [])
+        )
         self.sources: tuple[str, ...] = tuple(sources)
         """Names of the sources, by their numbers in the provenance of records."""
 

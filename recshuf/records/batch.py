@@ -62,15 +62,25 @@ class Records:
         return concat_records([self.slice(0, stop), self.slice(0, 0)])
 
 
-def take_rows(batch: pa.RecordBatch, index: NDArray[np.intp]) -> pa.RecordBatch:
-    """Return the rows of a batch at `index`, copied."""
+def take_rows(
+    batch: pa.RecordBatch, index: NDArray[np.intp], pool: pa.MemoryPool | None = None
+) -> pa.RecordBatch:
+    """Return the rows of a batch at `index`, copied.
+
+    Parameters
+    ----------
+    pool
+        Where to allocate them. Default: Arrow's default pool.
+    """
     if batch.num_columns == 0:
         return batch.slice(0, len(index))  # take would lose the number of rows
     if any(column.offset and _holds_fixed_lists(column.type) for column in batch.columns):
         # Arrow's take picks wrong values from a slice of fixed-size lists in fixed-size lists.
         columns = [pa.concat_arrays([column, column.slice(0, 0)]) for column in batch.columns]
         batch = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-    return batch.take(_wrap_index(index))
+    from pyarrow import compute  # late: commands that take nothing start faster
+
+    return compute.take(batch, _wrap_index(index), memory_pool=pool)
 
 
 def _wrap_index(index: NDArray[np.intp]) -> pa.Array:

@@ -20,12 +20,7 @@ def check_options(job: Job, source_name: str, target_name: str) -> None:
     UsageError
         Names the option and its formats.
     """
-    names = {"records": (source_name, target_name), "inputs": (source_name,), "output": (target_name,)}
-    for side, concerned in names.items():
-        for name, option in OPTIONS.items():
-            if option.side == side and job.is_given(name) and not {*concerned} & {*option.formats}:
-                flags, formats = option.flags or flag_of(name), " or ".join(option.formats)
-                raise UsageError(f"{flags}: for {side} of {formats} only; here: {concerned[0]}")
+    check_sides(job, source_name, target_name)
     if job.quarantine is not None and (
         source_name == target_name or not load_format(source_name).names.is_lines
     ):
@@ -34,10 +29,29 @@ def check_options(job: Job, source_name: str, target_name: str) -> None:
         raise UsageError("--provenance: text has no columns; give --to parquet or --to jsonl")
     if job.options["provenance"] and source_name == target_name == "hdf5":
         raise UsageError("--provenance: not possible from hdf5 to hdf5; give --to parquet")
+    if job.read.keeps_others and not source_name == target_name == "hdf5":
+        formats = f"{source_name} to {target_name}"
+        raise UsageError(f"--keep-others: for hdf5 to hdf5 only; here: {formats}; leave it out")
     if job.read.schema is not None and source_name == target_name:
         raise UsageError(f"--schema: {source_name} to {target_name} is no conversion; leave it out")
     if job.write.nan_as_null and source_name == target_name:
         raise UsageError(f"--nan-as-null: {source_name} to {target_name} is no conversion; leave it out")
+
+
+def check_sides(job: Job, source_name: str, target_name: str) -> None:
+    """Refuse options of formats that are not read or written.
+
+    Raises
+    ------
+    UsageError
+        Names the option and its formats.
+    """
+    names = {"records": (source_name, target_name), "inputs": (source_name,), "output": (target_name,)}
+    for side, concerned in names.items():
+        for name, option in OPTIONS.items():
+            if option.side == side and job.is_given(name) and not {*concerned} & {*option.formats}:
+                flags, formats = option.flags or flag_of(name), " or ".join(option.formats)
+                raise UsageError(f"{flags}: for {side} of {formats} only; here: {concerned[0]}")
 
 
 def check_streams(job: Job, source_name: str, target_name: str, *, to_stream: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import FieldAdder, SupportsFields, SupportsPrefixInference
-from recshuf.job.plan import Costs
+from recshuf.job.plan import Costs, sum_known
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.provenance import (
     FILE_COLUMN,
@@ -79,6 +79,14 @@ class Decoding:
             return self
         inner.infer_from_prefix(large)
         return replace(self, infers_from_prefix=True)
+
+    def count_table_bytes(self, inputs: Sequence[InputSummary]) -> int | None:
+        """Return the most memory of all records in table form; None if that is not known before they are read."""
+        records = sum_known([one.record_count for one in inputs])
+        native_bytes = sum_known([one.native_bytes for one in inputs])
+        if self.decoder is None or records is None or native_bytes is None:
+            return None
+        return self.decoder.table_bytes(records, native_bytes)
 
     def find_costs(self, source: Source, sink_bytes: Callable[[int], int]) -> Costs:
         """Return the memory needs of a run."""

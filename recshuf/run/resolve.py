@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf.errors import UsageError
+from recshuf.errors import MemoryLimitError, UsageError
 from recshuf.formats import (
     NameRules,
     check_output,
@@ -23,11 +24,13 @@ from recshuf.interfaces import InputFile
 from recshuf.job.plan import Cut, InputSize, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
 from recshuf.output.destination import Destination
+from recshuf.piles.snapshots import StoreFolder
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
-from recshuf.run.compatibility import check_options, check_streams
+from recshuf.run.compatibility import check_options, check_sides, check_streams
 from recshuf.run.decoding import Decoding
 from recshuf.system.listing import expand_inputs, find_pattern, leave_out_output, name_stdin
 from recshuf.system.memory import available_bytes
+from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,14 +105,30 @@ class ResolvedJob:
         return is_as_before and not self.decoding.converts
 
     def open_target(self) -> Target:
-        """Return the target, once every record has been observed."""
+        """Return the target, once every record has been observed.
+
+        Raises
+        ------
+        MemoryLimitError
+            When the columns that were found need more memory than the limit. The plan knows those of a schema.
+        """
         source, schema = self.inputs.source, self.find_table_schema()
         layout = None if self.decoding.converts else source.layout
         # One shard of several is read again for its checksum.
         drop_page_cache = self.inputs.drop_page_cache and self.plan.shard_count == 1
-        write = replace(self.output.write, drop_page_cache=drop_page_cache)
-        target = load_format(self.output.format)
-        return target.open_target(source.schema if schema is None else schema, layout, write)
+        write = replace(
+            self.output.write,
+            drop_page_cache=drop_page_cache,
+            table_bytes=self.decoding.count_table_bytes(source.inputs),
+        )
+        schema = source.schema if schema is None else schema
+        target = load_format(self.output.format).open_target(schema, layout, write)
+        if (needed := target.sink_bytes(1)) > self.job.memory_bytes:
+            raise MemoryLimitError(
+                f"writing {len(schema):,} columns needs at least {format_size(needed)} of memory, and the limit is "
+                f"{format_size(self.job.memory_bytes)}; raise --memory"
+            )
+        return target
 
     def find_table_schema(self) -> pa.Schema | None:
         """Return the table schema of the output, once every record has been observed; None for native form."""
@@ -154,6 +173,7 @@ def resolve_job(
     files = _list_inputs(job, destination, progress)
     given, to = _choose_formats(job, destination, files)
     _check(job, destination, given, to)
+    _warn_of_lost_columns(job, given, files, progress)
     inputs = _open_inputs(job, given, files)
     return _plan(job, destination, inputs, to, progress, piles)
 
@@ -182,7 +202,9 @@ def resolve_inputs(job: Job, progress: Progress) -> ResolvedInputs:
         When they cannot be read.
     """
     files = _list_inputs(job, None, progress)
-    return _open_inputs(job, load_format(job.options["format"] or _detect_format(job, files, None)), files)
+    given = load_format(job.options["format"] or _detect_format(job, files, None))
+    check_sides(job, given.names.name, given.names.name)
+    return _open_inputs(job, given, files)
 
 
 def _check(job: Job, destination: Destination | None, given: Format, to: Format) -> None:
@@ -231,6 +253,9 @@ def _list_inputs(job: Job, destination: Destination | None, progress: Progress) 
         _refuse_own_output(job, files)
         return files
 
+    for name in job.inputs:
+        if StoreFolder(Path(name)).is_store:
+            raise UsageError(f"{name}: is a pile store; write it with recshuf gather {name} -o OUTPUT")
     files = expand_inputs(job.inputs, NameRules(job.options["format"]), progress.warn)
     _refuse_own_output(job, files)
     _hint_at_directory(destination, files, progress)
@@ -283,6 +308,19 @@ def _warn_of_next_run(job: Job, destination: Destination | None, progress: Progr
         )
 
 
+def _warn_of_lost_columns(job: Job, given: Format, files: list[InputFile], progress: Progress) -> None:
+    """Warn of columns that only the names of folders hold."""
+    if given.names.reads_partitions or job.options["provenance"]:
+        return
+    file = next((one for one in files if one.partitions), None)
+    if file is not None:
+        names = ", ".join(key for key, _ in file.partitions)
+        progress.warn(
+            f"{file.name}: the columns of its folders ({names}) are not read for {given.names.name}, and the output lacks "
+            "them; --provenance keeps the paths of inputs"
+        )
+
+
 def _choose_formats(
     job: Job, destination: Destination | None, files: list[InputFile]
 ) -> tuple[Format, Format]:
@@ -312,7 +350,7 @@ def _detect_format(job: Job, files: list[InputFile], target_name: str | None) ->
         return found
     if target_name is not None and not load_format(target_name).names.is_lines:
         raise UsageError(
-            f"{files[0].name} into {target_name}: its lines may be text, JSON or CSV; give --format text or --format jsonl, or --format csv"
+            f"{files[0].name} into {target_name}: its lines may be text, JSON or CSV; give --format text, --format jsonl or --format csv"
         )
     return target_name or "text"
 
@@ -364,12 +402,13 @@ def _choose_compression(destination: Destination | None, inputs: ResolvedInputs,
 def _preview_target(inputs: ResolvedInputs, output: ResolvedOutput, decoding: Decoding) -> Target:
     """Return a target before anything is read, so that fields it cannot hold are refused early."""
     source, decoder, target = inputs.source, decoding.decoder, load_format(output.format)
+    write = replace(output.write, table_bytes=decoding.count_table_bytes(source.inputs))
     schema = source.schema if decoder is None else decoder.schema
     if schema is not None:
-        return target.open_target(schema, None if decoding.converts else source.layout, output.write)
+        return target.open_target(schema, None if decoding.converts else source.layout, write)
     import pyarrow as pa
 
-    return target.open_target(pa.schema([("text", pa.string())]), None, output.write)
+    return target.open_target(pa.schema([("text", pa.string())]), None, write)
 
 
 def _can_read_again(inputs: ResolvedInputs, destination: Destination | None) -> bool:

@@ -70,6 +70,7 @@ def scatter_store(job: Job, path: Path, progress: Progress) -> ScatterReport:
     folder = StoreFolder(path)
     if folder.find() is not None:
         raise OutputExistsError(f"{path}: is a pile store already; choose another name, or delete it")
+    folder.check_free()
     inputs = resolve_inputs(job, progress)
     first = Snapshot.new(job.options["seed"], _choose_pile_count(job, inputs))
     with SetNames(folder, SCATTER_NAME):

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 def open_stored(piles: StoredPiles) -> tuple[ResolvedInputs, PileLayout]:
     """Return the sources of a store as inputs, and how their records are divided."""
     origin = piles.info.origin or {}
-    names = [*piles.sources]
-    given = origin.get("names", [])
-    names[: len(given)] = given
+    names = piles.sources
     sizes = [*origin.get("file_bytes", []), *[None] * len(names)]
     counts, sets = _list_sources(piles, len(names))
     inputs = [

@@ -16,7 +16,7 @@ from recshuf.piles.reader import PileReader
 from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.slices import Origin
-from recshuf.records.batch import Records
+from recshuf.records.batch import Records, concat_records
 from recshuf.records.keys import find_piles
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class RekeyedPiles:
         self._order = order
         self.counts: NDArray[np.int64] = self._count()[np.newaxis]
         """Number of records of each new pile, shape ``(1, M)``."""
+        self.byte_counts = _estimate_bytes(self.counts, piles)
 
     def _count(self) -> NDArray[np.int64]:
         pile_count = self._piles.counts.shape[1]
@@ -79,17 +80,16 @@ class RekeyedPiles:
                     f"{folder}: no space left for the records of an epoch with reshuffle='exact'; set TMPDIR to a folder "
                     "with more space"
                 ) from error
-            yield _FilledPiles(PileReader(store))
+            yield _FilledPiles(PileReader(store), self.byte_counts)
 
     def _scatter(self, store: RunPiles) -> None:
-        first = 0
         for regions in self._cut_regions():
             records = self._piles.load(regions)
             if records is None:
                 raise RuntimeError(f"regions {regions} are empty")
             keys = np.concatenate([self._draw(*region) for region in regions])
-            store.add(0, Origin(0, first), Records(keys, records.batch))
-            first += len(keys)
+            # Groups are sorted by key, source and row, so that slices may come in any order.
+            store.add(0, Origin(0, 0), Records(keys, records.batch))
 
     def _cut_regions(self) -> Iterator[list[tuple[int, int]]]:
         """Yield all regions with records, several at a time."""
@@ -110,15 +110,24 @@ class RekeyedPiles:
         return self._order.draw_keys(self._piles.names[set_index], pile, count)
 
 
+def _estimate_bytes(counts: NDArray[np.int64], piles: StoredPiles) -> NDArray[np.int64]:
+    """Return the bytes of new piles, if all records are as large."""
+    mean = int(piles.byte_counts.sum()) / max(1, int(piles.counts.sum()))
+    return (counts * mean).astype(np.int64)
+
+
 class _FilledPiles:
     """Piles that are written."""
 
     names: tuple[str, ...] = RekeyedPiles.names
 
-    def __init__(self, reader: PileReader) -> None:
+    def __init__(self, reader: PileReader, byte_counts: NDArray[np.int64]) -> None:
         self.counts = reader.counts[np.newaxis]
+        self.byte_counts = byte_counts
         self._reader = reader
 
     def load(self, regions: Sequence[tuple[int, int]]) -> Records | None:
-        """Return the records of piles that follow each other, except for empty ones."""
-        return self._reader.load(range(regions[0][1], regions[-1][1] + 1))
+        """Return the records of piles, one pile after the other."""
+        parts = [self._reader.load(range(pile, pile + 1)) for _, pile in regions]
+        found = [part for part in parts if part is not None]
+        return concat_records(found) if found else None

@@ -151,7 +151,9 @@ def test_lines_from_a_stream_have_the_format_of_the_output(tmp_path: Path, optio
 
 @pytest.mark.parametrize("name", ["out.parquet", "out.h5"])
 def test_lines_of_a_stream_are_not_guessed_at_when_they_become_a_table(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=r"standard input into .*; give format='text' or format='jsonl'"):
+    with pytest.raises(
+        UsageError, match=r"standard input into .*; give format='text', format='jsonl' or format='csv'"
+    ):
         recshuf.shuffle("-", tmp_path / name, stdin=io.BytesIO(b'{"a": 1}\n'))
     assert list(tmp_path.iterdir()) == []
     recshuf.shuffle("-", tmp_path / name, format="jsonl", stdin=io.BytesIO(b'{"a": 1}\n'))

@@ -161,3 +161,23 @@ def test_a_complete_run_resumed_again_says_so(call: Run, folder: Path):
         done = call("lines.txt", "-o", "out/", "--resume")
         assert done.returncode == 0
         assert said in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kind", [".csv", ".jsonl"])
+def test_columns_of_folders_that_are_not_read_are_named(call: Run, folder: Path, kind: str):
+    part = folder / "in" / "year=2024" / "lang=en"
+    part.mkdir(parents=True)
+    (part / f"part{kind}").write_text('{"a": 1}\n' if kind == ".jsonl" else "a\n1\n")
+    result = call("in", "-o", f"out{kind}")
+    assert result.returncode == 0
+    assert b"part%s: the columns of its folders (year, lang) are not read" % kind.encode() in result.stderr
+    assert b"warning" not in call("in", "-o", "out.parquet", "--provenance").stderr
+    assert b"warning" in call("in", "-o", "other.parquet").stderr
+
+
+def test_columns_of_folders_are_read_for_parquet_without_a_warning(call: Run, folder: Path):
+    (folder / "a.jsonl").write_text('{"a": 1}\n')
+    (folder / "in" / "year=2024").mkdir(parents=True)
+    call("a.jsonl", "-o", "in/year=2024/a.parquet")
+    assert b"warning" not in call("in", "-o", "out.jsonl").stderr
+    assert (folder / "out.jsonl").read_text() == '{"a":1,"year":2024}\n'

@@ -21,7 +21,7 @@ from tests.support.order_statistics import permutation_chi_square
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "epochs.json"
+GOLDEN = Path(__file__).parents[1] / "golden" / "epochs" / "streams.json"
 NAMES = ["b", "part-00000.set", "ü", "\udcff"]
 SEEDS = st.integers(0, MAX_SEED)
 EPOCHS = st.integers(0, 3) | st.integers(0, MAX_EPOCH)

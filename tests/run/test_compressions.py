@@ -87,6 +87,26 @@ def test_streams_are_recognised_by_content(tmp_path: Path, expected: bytes, suff
 
 
 @suffixes
+@pytest.mark.parametrize("name", ["in.jsonl", "in.txt", "in.json", "in"])
+def test_files_are_recognised_by_content_under_any_name(
+    tmp_path: Path, expected: bytes, suffix: str, name: str
+) -> None:
+    (tmp_path / name).write_bytes(PACK[suffix](LINES))
+    recshuf.shuffle(tmp_path / name, tmp_path / "out", seed=1, verify=True)
+    assert decompress_file((tmp_path / "out").rename(tmp_path / f"out{suffix}")) == expected
+
+
+@suffixes
+def test_one_of_hundreds_of_files_is_recognised_by_content(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "in").mkdir()
+    lines = [b"%d\n" % index for index in range(600)]
+    for index, line in enumerate(lines):
+        (tmp_path / "in" / f"{index}.txt").write_bytes(PACK[suffix](line) if index == 577 else line)
+    recshuf.shuffle(tmp_path / "in", tmp_path / "out.txt", verify=True)
+    assert sorted((tmp_path / "out.txt").read_bytes().splitlines(keepends=True)) == sorted(lines)
+
+
+@suffixes
 @pytest.mark.parametrize("damage", ["cut", "garbage"])
 def test_damaged_data_leaves_nothing(tmp_path: Path, suffix: str, damage: str) -> None:
     content = PACK[suffix](LINES)

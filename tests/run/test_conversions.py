@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, InputError, RecshufError
-from tests.support.conversion_data import COUNT, PAIRS, WRITERS, choose_schema, make_columns, write_parquet
+from tests.support.conversion_data import (
+    COUNT,
+    PAIRS,
+    WRITERS,
+    choose_columns,
+    choose_schema,
+    make_columns,
+    write_parquet,
+)
 from tests.support.numbered_files import SUFFIXES, order_of
 
 if TYPE_CHECKING:
@@ -32,6 +41,8 @@ def read_columns(path: Path) -> dict[str, list[Any]]:
     if path.suffix == ".jsonl":
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         return {name: [row[name] for row in rows] for name in rows[0]}
+    if path.suffix == ".csv":
+        return pa.csv.read_csv(path).to_pydict()
     if path.suffix == ".parquet":
         return pq.read_table(path).to_pydict()
     with h5py.File(path) as file:
@@ -51,9 +62,7 @@ def expect_columns(columns: dict[str, Any]) -> dict[str, list[Any]]:
 
 @pytest.mark.parametrize(("name", "to"), PAIRS)
 def test_every_pair_moves_every_value(tmp_path: Path, name: str, to: str, cores: int):
-    columns = make_columns()
-    if "text" in (name, to):
-        columns = {"text": columns["text"]}
+    columns = choose_columns(name, to)
     path, output = tmp_path / f"in{SUFFIXES[name]}", tmp_path / f"out{SUFFIXES[to]}"
     WRITERS[name](path, columns)
     schema = choose_schema(name, to)
@@ -64,9 +73,7 @@ def test_every_pair_moves_every_value(tmp_path: Path, name: str, to: str, cores:
 
 @pytest.mark.parametrize(("name", "to"), PAIRS)
 def test_a_conversion_gives_the_same_bytes_whatever_the_means(tmp_path: Path, name: str, to: str):
-    columns = make_columns()
-    if "text" in (name, to):
-        columns = {"text": columns["text"]}
+    columns = choose_columns(name, to)
     WRITERS[name](tmp_path / f"in{SUFFIXES[name]}", columns)
     found = set()
     for index, options in enumerate(

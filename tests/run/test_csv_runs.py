@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +122,18 @@ def test_a_wrong_number_of_fields_fails_a_conversion_only(tmp_path: Path):
     assert (tmp_path / "bad").read_text().count('"line":') == 3
 
 
+def test_a_bad_record_far_down_is_named_by_its_number(tmp_path: Path):
+    lines = [b"%d,%s" % (index, b"x" * 50) for index in range(200_000)]
+    lines[1] = lines[150_000] = b"1"
+    (tmp_path / "in.csv").write_bytes(b"a,b\n" + b"\n".join(lines) + b"\n")
+    options = {"on_bad_record": f"quarantine:{tmp_path / 'bad'}", "workers": 1}
+    recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.parquet", **options)
+    bad = [json.loads(line) for line in (tmp_path / "bad").read_text().splitlines()]
+    assert [one["line"] for one in bad] == [2, 150_001]
+    kept = pq.read_table(tmp_path / "out.parquet")["a"].to_pylist()
+    assert sorted(kept) == [index for index in range(200_000) if index not in (1, 150_000)]
+
+
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
@@ -156,3 +169,55 @@ def test_provenance_is_refused_from_csv_to_csv(tmp_path: Path):
     (tmp_path / "in.csv").write_bytes(b"a,b\n1,2\n")
     with pytest.raises(UsageError, match="takes no further columns"):
         recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", provenance=True)
+
+
+@pytest.mark.parametrize("options", [{"columns": "a"}, {"datasets": "a"}])
+def test_columns_cannot_be_chosen(tmp_path: Path, options: dict[str, Any]):
+    (tmp_path / "in.csv").write_bytes(b"a,b\n1,2\n")
+    with pytest.raises(UsageError, match=r"for inputs of \w+ only; here: csv"):
+        recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.parquet", **options)
+
+
+@pytest.mark.parametrize(
+    ("output", "options"),
+    [("out.csv", {}), ("out.csv.gz", {}), ("out.parquet", {"format": "csv"}), ("out", {"format": "csv"})],
+)
+def test_standard_input_is_csv_by_the_output_or_by_option(
+    tmp_path: Path, output: str, options: dict[str, Any]
+):
+    stream = io.BytesIO(b'a,b\n1,"x\ny"\n3,z\n')
+    report = recshuf.shuffle("-", tmp_path / output, stdin=stream, **options)
+    assert (report.format, report.records) == ("csv", 2)
+
+
+@pytest.mark.parametrize("output", ["out.parquet", "out.h5"])
+def test_standard_input_into_a_table_asks_for_the_format(tmp_path: Path, output: str):
+    with pytest.raises(
+        UsageError, match=r"may be text, JSON or CSV; give format='text', format='jsonl' or format='csv'"
+    ):
+        recshuf.shuffle("-", tmp_path / output, stdin=io.BytesIO(b"a,b\n1,2\n"))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([b"fine", None, b"\xff\xfe" + b"x" * 99], pa.binary()),
+        pa.array([b"ab", b"\xff\xfe", None], pa.binary(2)),
+        pa.array([b"a", b"\xff\xfe"]).dictionary_encode(),
+    ],
+    ids=["binary", "fixed", "dictionary"],
+)
+def test_bytes_that_are_not_utf8_are_shown(tmp_path: Path, values: pa.Array):
+    names = [b"good"] * len(values)
+    pq.write_table(pa.table({"good": names, "b": values}), tmp_path / "in.parquet")
+    message = r"^field 'b': CSV cannot hold b'\\xff\\xfe(x{38}'\.\.\.|'), which is not UTF-8; write Parquet"
+    with pytest.raises(ConversionError, match=message):
+        recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.csv", workers=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
+
+
+@pytest.mark.parametrize("delimiter", ["tab", "", "\n", "é"])
+def test_a_delimiter_is_one_character(tmp_path: Path, delimiter: str):
+    (tmp_path / "in.csv").write_bytes(b"a,b\n1,2\n")
+    with pytest.raises(UsageError, match=r"^delimiter takes one ASCII character that ends no line"):
+        recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", delimiter=delimiter)

@@ -24,6 +24,8 @@ def write_empty(path: Path, name: str) -> None:
         pq.write_table(pa.table({"id": pa.array([], pa.int64()), "tag": pa.array([], pa.string())}), path)
     elif name == "hdf5":
         write_hdf5(path, 0, 0)
+    elif name == "csv":
+        path.write_bytes(b"id,text,fields\n")
     else:
         path.write_bytes(b"")
 
@@ -45,7 +47,10 @@ def test_inputs_without_records_give_an_empty_valid_output(tmp_path: Path, name:
 @pytest.mark.parametrize("to", FORMATS)
 @pytest.mark.parametrize("name", FORMATS)
 def test_inputs_without_records_are_converted_or_refused(tmp_path: Path, name: str, to: str):
-    """An empty JSONL file has no fields, so that a table of it may be refused; the others have a schema."""
+    """An empty JSONL file has no fields, so that a table of it may be refused; the others have a schema.
+
+    CSV does not hold the image of the HDF5 file.
+    """
     if name == to:
         return
     path = tmp_path / f"in{SUFFIXES[name]}"
@@ -55,7 +60,7 @@ def test_inputs_without_records_are_converted_or_refused(tmp_path: Path, name: s
         report = recshuf.shuffle(path, output, seed=0, to=to)
     except RecshufError:
         assert os.listdir(tmp_path) == [path.name]
-        assert name == "jsonl" or to == "text"
+        assert name == "jsonl" or to == "text" or (name, to) == ("hdf5", "csv")
     else:
         assert report.records == 0
         if to == "parquet":
@@ -63,4 +68,4 @@ def test_inputs_without_records_are_converted_or_refused(tmp_path: Path, name: s
         elif to == "hdf5":
             h5py.File(output).close()
         else:
-            assert output.read_bytes() == b""
+            assert output.read_bytes().count(b"\n") == (to == "csv")  # its header

@@ -14,6 +14,7 @@ import pytest
 
 import recshuf
 from benchmarks.data import make_data
+from recshuf.errors import MemoryLimitError
 from recshuf.piles.scratch import Scratch
 from tests.support.numbered_files import FORMATS, make_inputs, order_of, read_ids
 from tests.support.output_trees import list_shards
@@ -82,6 +83,28 @@ def test_peak_memory_stays_within_the_limit(
     assert report["measured_peak_bytes"] <= MEMORY + BASE
     manifest = [f"{output[:-1]}.recshuf.json"] if output.endswith("/") else []
     assert sorted(os.listdir(empty_folder)) == sorted([name, output.rstrip("/"), *manifest])
+
+
+@pytest.mark.parametrize("columns", [2, 9])
+def test_little_csv_needs_little_memory_for_parquet(tmp_path: Path, columns: int):
+    (few, many), peaks = (tmp_path / "few.csv", tmp_path / "many.csv"), []
+    for path, count in ((few, 10), (many, 40_000)):
+        path.write_bytes((b",".join([b"7"] * columns) + b"\n") * count)
+        report = shuffle_in_child([path], path.with_suffix(".parquet"), memory=64 * MB, header="none")
+        assert report["predicted_peak_bytes"] <= 64 * MB
+        peaks.append(report["measured_peak_bytes"])
+    assert peaks[1] - peaks[0] <= report["predicted_peak_bytes"]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".h5"])
+def test_columns_found_while_reading_are_refused_if_they_need_more_memory(tmp_path: Path, suffix: str):
+    line = json.dumps({f"field {index}": index for index in range(9000)})
+    (tmp_path / "in.jsonl").write_text(line + "\n")
+    with pytest.raises(MemoryLimitError, match=r"writing 9,000 columns needs at least .*; raise memory"):
+        recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / f"out{suffix}", memory="200MB", workers=1)
+    assert not (tmp_path / f"out{suffix}").exists()
+    recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / f"out{suffix}", memory="1GB", workers=1, resume=True)
+    assert sorted(os.listdir(tmp_path)) == ["in.jsonl", f"out{suffix}"]
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from recshuf.piles.slices import Slice
 
-SINKS = {"text": LineSink, "jsonl": LineSink, "parquet": ParquetSink, "hdf5": Hdf5Sink}
+SINKS = {"text": LineSink, "jsonl": LineSink, "csv": LineSink, "parquet": ParquetSink, "hdf5": Hdf5Sink}
 
 
 @pytest.fixture(params=["memory", "disk"])

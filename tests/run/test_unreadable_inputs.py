@@ -104,8 +104,6 @@ def test_a_limit_nothing_fits_into_is_refused_before_anything_is_written(tmp_pat
 
 
 LYING = {
-    "gzip": gzip.compress(b"a\nb\n", mtime=0),
-    "zstd": b"\x28\xb5\x2f\xfdrest",
     "parquet": b"PAR1rest",
     "hdf5": b"\x89HDF\r\n\x1a\nrest",
 }
@@ -119,3 +117,16 @@ def test_a_name_of_plain_text_that_lies_is_refused(tmp_path: Path, content: byte
     recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt", format="text")
     records = content.removesuffix(b"\n").split(b"\n")
     assert Counter((tmp_path / "out.txt").read_bytes().split(b"\n")[:-1]) == Counter(records)
+
+
+@pytest.mark.parametrize(
+    "content", [gzip.compress(b"a\nb\n", mtime=0)[:-3], b"\x28\xb5\x2f\xfdrest"], ids=["gzip", "zstd"]
+)
+@pytest.mark.parametrize("options", [{}, {"format": "text"}])
+def test_damaged_compressed_data_is_an_error_under_any_name(
+    tmp_path: Path, content: bytes, options: dict[str, str]
+):
+    (tmp_path / "in.txt").write_bytes(content)
+    with pytest.raises(InputError, match=r"in\.txt: is truncated: its compressed data ends in the middle"):
+        recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt", **options)
+    assert os.listdir(tmp_path) == ["in.txt"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import json
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,14 @@ def make_columns() -> dict[str, Any]:
     }
 
 
+def choose_columns(*formats: str) -> dict[str, Any]:
+    """Return the columns that all of these formats hold."""
+    columns = make_columns()
+    if "csv" in formats:
+        del columns["image"]
+    return {"text": columns["text"]} if "text" in formats else columns
+
+
 def write_text(path: Path, columns: dict[str, Any]) -> None:
     path.write_text("".join(f"{name}\n" for name in columns["text"]), encoding="utf-8")
 
@@ -42,6 +51,11 @@ def write_jsonl(path: Path, columns: dict[str, Any]) -> None:
     }
     rows = (dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True))
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def write_csv(path: Path, columns: dict[str, Any]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([list(columns), *zip(*columns.values(), strict=True)])
 
 
 def write_parquet(path: Path, columns: dict[str, Any]) -> None:
@@ -61,6 +75,7 @@ def write_hdf5(path: Path, columns: dict[str, Any]) -> None:
 WRITERS: dict[str, Callable[[Path, dict[str, Any]], None]] = {
     "text": write_text,
     "jsonl": write_jsonl,
+    "csv": write_csv,
     "parquet": write_parquet,
     "hdf5": write_hdf5,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from typing import TYPE_CHECKING
 
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-FORMATS = ("text", "jsonl", "parquet", "hdf5")
-SUFFIXES = {"text": ".txt", "jsonl": ".jsonl", "parquet": ".parquet", "hdf5": ".h5"}
+FORMATS = ("text", "jsonl", "csv", "parquet", "hdf5")
+SUFFIXES = {"text": ".txt", "jsonl": ".jsonl", "csv": ".csv", "parquet": ".parquet", "hdf5": ".h5"}
 
 
 def make_lines(first: int, count: int) -> list[bytes]:
@@ -31,6 +33,18 @@ def make_lines(first: int, count: int) -> list[bytes]:
 
 def write_lines(path: Path, first: int, count: int) -> None:
     path.write_bytes(b"".join(line + b"\n" for line in make_lines(first, count)))
+
+
+def make_row(number: int) -> list[str]:
+    """Return the fields of a CSV record, two of them quoted."""
+    return [str(number), "line\n" * (number % 3), "a,b" * (number % 2)]
+
+
+def write_csv(path: Path, first: int, count: int) -> None:
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(["id", "text", "fields"])
+        rows.writerows(map(make_row, range(first, first + count)))
 
 
 def write_parquet(path: Path, first: int, count: int) -> None:
@@ -50,6 +64,7 @@ def write_hdf5(path: Path, first: int, count: int) -> None:
 WRITERS: dict[str, Callable[[Path, int, int], None]] = {
     "text": write_lines,
     "jsonl": write_lines,
+    "csv": write_csv,
     "parquet": write_parquet,
     "hdf5": write_hdf5,
 }
@@ -67,6 +82,11 @@ def read_ids(path: Path) -> list[int]:
             ids = file["id"][:]
             assert (file["image"][:] == (ids[:, None] * np.arange(1, 6)).astype(np.float32)).all()
             return ids.tolist()
+    if ".csv" in path.suffixes:
+        header, *rows = csv.reader(io.StringIO(decompress_file(path).decode(), newline=""))
+        assert header == ["id", "text", "fields"]
+        assert rows == [make_row(int(row[0])) for row in rows]
+        return [int(row[0]) for row in rows]
     lines = decompress_file(path).splitlines()
     ids = [json.loads(line)["id"] for line in lines]
     assert lines == [make_lines(number, 1)[0] for number in ids]

@@ -28,7 +28,7 @@ from tests.support import training_process
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-METHODS = ["fork", "spawn", "forkserver"]
+METHODS = ["fork", *(pytest.param(name, marks=pytest.mark.slow) for name in ("spawn", "forkserver"))]
 SHARED = Path("/dev/shm")
 EPOCH = 1
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import PileError, UsageError
+from recshuf.train import loader as loaders
 from recshuf.train.loader import PileLoader
 from tests.support.epoch_oracle import Rules, cut_batches, flatten, group_records
 from tests.support.fake_piles import FakePiles
@@ -181,7 +182,8 @@ def test_the_end_of_an_epoch_is_a_position() -> None:
     assert len(list(other)) == len(other)
 
 
-def test_a_resume_loads_one_group() -> None:
+def test_a_resume_loads_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loaders, "_BUNDLE_BYTES", 0)
     store = small_store()
     loader = PileLoader(store, 8, prefetch=0, epoch=1)
     loader.seek(2, len(loader) // 2)
@@ -279,7 +281,10 @@ class BadPiles(FakePiles):
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 5])
-def test_an_error_of_a_reader_reaches_the_consumer_in_its_place(prefetch: int) -> None:
+def test_an_error_of_a_reader_reaches_the_consumer_in_its_place(
+    prefetch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loaders, "_BUNDLE_BYTES", 0)
     loader = PileLoader(BadPiles({"a": [60]}, 3), 1, prefetch=prefetch, columns=["_id"])
     expected = ids_of(PileLoader(FakePiles({"a": [60]}, 3), 1, columns=["_id"]))
     received: list[list[tuple[int, int]]] = []
@@ -341,3 +346,16 @@ def test_what_is_loaded_ahead_is_limited() -> None:
 def drain(batches: Iterator[Any], count: int) -> None:
     for _ in range(count):
         next(batches)
+
+
+@pytest.mark.parametrize("bundle_bytes", [0, 100, 1 << 20])
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_groups_that_are_loaded_together_change_nothing(
+    bundle_bytes: int, lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = {"lanes": lanes, "epoch": 1, "drop_last": False, "columns": ["_id"]}
+    expected = ids_of(PileLoader(small_store(), 4, **rules))
+    monkeypatch.setattr(loaders, "_BUNDLE_BYTES", bundle_bytes)
+    store = small_store()
+    assert ids_of(PileLoader(store, 4, **rules)) == expected
+    assert (len(store.loads) > 3) == (bundle_bytes < 1 << 20)

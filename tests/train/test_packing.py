@@ -89,17 +89,16 @@ def make_ranks(
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=100)
 @given(
     ORDERS,
     LANES,
     st.integers(1, 9),
-    st.integers(0, 12),
     st.lists(st.integers(0, 15), min_size=3, max_size=3),
     st.data(),
 )
 def test_chains_of_resumes_yield_the_stream_of_the_oracle(
-    order: dict[str, Any], lanes: int, tokens: int, times: int, taken: list[int], data: st.DataObject
+    order: dict[str, Any], lanes: int, tokens: int, taken: list[int], data: st.DataObject
 ) -> None:
     store, batch = make_store(), 6
     worlds = [1, 2, 3, 6] if lanes == 1 else [world for world in (1, 2, 3) if lanes % world == 0]
@@ -124,6 +123,16 @@ def test_an_epoch_of_tokens_comes_once() -> None:
     found = [int(batch["tokens"][0, 0]) for batch in islice(packed, 2 * len(whole))]
     assert sorted(found[: len(whole)]) == sorted(found[len(whole) :]) == sorted(whole)
     assert found[: len(whole)] != found[len(whole) :]
+
+
+def test_a_cut_at_the_end_of_a_group_is_no_empty_epoch() -> None:
+    def make(_: int, count: int) -> pa.RecordBatch:
+        return pa.record_batch({"tokens": pa.array([[row] for row in range(count)], pa.list_(pa.int32()))})
+
+    packed = PileLoader(FakePiles({"a": [40]}, 12, make), 1, mix=12).packed(8, column="tokens")
+    found = [batch["tokens"].ravel().tolist() for batch in islice(packed, 20)]
+    for first in range(0, 20, 5):
+        assert sorted(flatten(found[first : first + 5])) == list(range(40))
 
 
 def test_with_one_lane_every_rank_has_the_same_state() -> None:

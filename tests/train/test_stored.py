@@ -15,6 +15,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, PileError, UsageError
+from recshuf.train import loader as loaders
 from recshuf.train.loader import PileLoader
 from tests.support.epoch_oracle import flatten
 from tests.support.golden_inputs import make_inputs
@@ -85,7 +86,8 @@ def test_other_processes_get_the_same_batches(store: Path, method: str) -> None:
     assert sum(1 for _ in running) == len(loader) - 1
 
 
-def test_an_iterator_taken_over_a_fork_is_refused(store: Path) -> None:
+def test_an_iterator_taken_over_a_fork_is_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loaders, "_BUNDLE_BYTES", 0)
     running = iter(PileLoader(store, 1))
     next(running)
     reader, writer = os.pipe()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from recshuf.audit.order.check import CheckReport
     from recshuf.audit.verify.comparison import DifferingRecord, VerifyReport
     from recshuf.job.plan import Plan
-    from recshuf.job.report import ShuffleReport
+    from recshuf.job.report import ScatterReport, ShuffleReport
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -114,6 +114,15 @@ def _describe_output(report: ShuffleReport, output: str | None) -> str:
     if Path(output).is_dir():
         return f"{count_of(len(report.shards), 'shard')} in {output}"
     return f"to {output}"
+
+
+def scatter_summary(report: ScatterReport) -> str:
+    """Return the last line of a scatter."""
+    return (
+        f"{count_of(report.records, 'record')}, {format_size(report.byte_count)} in {duration(report.seconds)}, "
+        f"{count_of(report.pile_count, 'pile')} and {count_of(report.set_count, 'set')} in {report.path}, "
+        f"seed {report.seed}"
+    )
 
 
 def detail_lines(report: ShuffleReport) -> Iterator[str]:

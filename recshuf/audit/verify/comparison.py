@@ -116,6 +116,7 @@ def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = Non
     if manifest and made:
         differences += manifest.compare_format(made.format)
     before, after, found = Tally(len(given.files)), Tally(len(made.files) if made else 0), Found()
+    differences += comparison.compare_repeated()
     schema_difference = comparison.compare_schemas()
     if schema_difference:
         differences.append(f"schemas: {schema_difference}")

@@ -26,13 +26,13 @@ from recshuf.system.listing import leave_out_output
 from recshuf.system.memory import release_freed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from recshuf.interfaces import InputFile
+    from recshuf.interfaces import InputFile, InputSummary
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
     from recshuf.output.manifest import Manifest
@@ -49,6 +49,11 @@ _HASHING_BYTES = 12 << 20
 """What hashing takes in each thread beside the batch."""
 BLOCKS = halve_blocks(1 << 20)
 """Sizes of the blocks in which records may be read: small ones leave memory to long records."""
+_LARGER_BLOCKS = halve_blocks(8 << 20)[:-1]
+"""The same for long records, of which a block should hold some: a batch takes some 100 us for every column."""
+_LONG_RECORDS = 16
+_LARGER_SHARE = 8
+"""Larger blocks take at most this part of the memory limit, so that as long records fit as without them."""
 _RECORD_COPIES = 8
 """Verify keeps no piles, so it takes longer records than the shuffle that wrote them."""
 
@@ -72,7 +77,14 @@ class RecordReader:
             return record_set.source.reading_bytes(block) + int(copies * block) + _HASHING_BYTES
 
         limits = Limits(job.memory_bytes, job.workers, job.read.max_record_bytes)
-        self._plan = plan_reading(worker_bytes, limits, BLOCKS, READING_SHARE, record_copies=_RECORD_COPIES)
+        larger = [
+            block
+            for block in _LARGER_BLOCKS
+            if block <= _LONG_RECORDS * _average_record(record_set.source.inputs)
+            and job.workers * worker_bytes(block) * _LARGER_SHARE <= job.memory_bytes
+        ]
+        blocks = [*larger, *BLOCKS]
+        self._plan = plan_reading(worker_bytes, limits, blocks, READING_SHARE, record_copies=_RECORD_COPIES)
 
     @property
     def max_record_bytes(self) -> int:
@@ -119,6 +131,13 @@ class RecordReader:
         release_freed()
 
 
+def _average_record(inputs: Sequence[InputSummary]) -> int:
+    """Return the bytes of a record on average; 0 if they are not known."""
+    records = sum_known([one.record_count for one in inputs])
+    native_bytes = sum_known([one.native_bytes for one in inputs])
+    return native_bytes // records if records and native_bytes else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """The two record sets that are compared."""
@@ -152,6 +171,17 @@ class Comparison:
         if difference and FILE_COLUMN in after.names and FILE_COLUMN not in before.names:
             return f"{difference}; if a run added it, give --provenance"
         return difference
+
+    def compare_repeated(self) -> list[str]:
+        """Return how the data differs that every file has beside its records, a sentence each."""
+        if self.output is None:
+            return []
+        before, after = (reader.record_set.source.repeated for reader in self.readers)
+        return [
+            f"dataset {name!r}, which every shard repeats, differs"
+            for name in sorted(before.keys() | after.keys())
+            if before.get(name) != after.get(name)
+        ]
 
 
 def open_comparison(

@@ -170,6 +170,8 @@ def options_of_output(read: ReadOptions, given: str, to: str, schema: pa.Schema 
         Schema of the inputs as tables. None if both have one format.
     """
     is_same = given == to
+    # A short shard does not show which datasets are of the record.
+    keeps_others = is_same and read.keeps_others
     return replace(
         read,
         separator=read.separator if to == "text" else b"\n",
@@ -178,7 +180,9 @@ def options_of_output(read: ReadOptions, given: str, to: str, schema: pa.Schema 
         quote=read.quote if is_same else b'"',
         delimiter=read.delimiter if is_same or read.delimiter else None,
         columns=None,
-        datasets=None,
+        datasets=read.datasets if keeps_others else None,
+        keeps_others=keeps_others,
+        refuses_foreign=False,  # shuffled lines may begin with any bytes
         schema=None if is_same or schema is None else _schema_for(to, schema),
     )
 

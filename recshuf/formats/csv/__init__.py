@@ -39,9 +39,9 @@ class CsvLayout(LineLayout):
 class CsvSource(LineSource):
     """Inputs in CSV."""
 
-    def __init__(self, given: Sequence[InputFile], options: ReadOptions, suffixes: tuple[str, ...]) -> None:
+    def __init__(self, given: Sequence[InputFile], options: ReadOptions) -> None:
         self.cutter = CsvCutter(options)
-        super().__init__(given, options, suffixes, self.cutter)
+        super().__init__(given, options, self.cutter)
         if self.cutter.dialect is not None:
             self.options = replace(
                 options,
@@ -98,7 +98,7 @@ class CsvFormat(Format):
             raise UsageError("--separator and --zero-terminated are for text; CSV records end with a newline")
         if options.delimiter is None and inputs[0].suffix.kind == _TAB_SUFFIX:
             options = replace(options, delimiter=b"\t")
-        return CsvSource(inputs, options, self.names.suffixes)
+        return CsvSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
         """See `Format`."""

@@ -5,20 +5,25 @@ from __future__ import annotations
 import re
 import threading
 from functools import cache, partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import InputError, UsageError
-from recshuf.formats.csv.inference import ColumnType
+from recshuf.formats.csv.inference import ColumnType, find_marks
 from recshuf.formats.csv.parser import CsvParser
 from recshuf.formats.lines.cutting import view_records
 from recshuf.interfaces import BadRecords, Decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from recshuf.formats.csv.quotes import Dialect
+
+_PIECE_BYTES = 2 << 20
+_OFFSET_BITS = 64
 
 
 class CsvDecoder(Decoder):
@@ -72,6 +77,17 @@ class CsvDecoder(Decoder):
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
         """See `Decoder`; records with another number of fields are bad."""
+        found = [
+            (begin, bad)
+            for begin, piece in _cut(batch)
+            if (bad := self._observe_piece(piece, input_index, first_row + begin)) is not None
+        ]
+        if not found:
+            return None
+        index = np.concatenate([begin + bad.index for begin, bad in found])
+        return BadRecords(index, [reason for _, bad in found for reason in bad.reasons])
+
+    def _observe_piece(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
         try:
             parsed = self._parser.parse(batch, self._types)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -85,10 +101,10 @@ class CsvDecoder(Decoder):
 
     def _observe_types(self, batch: pa.RecordBatch, table: pa.Table) -> None:
         texts = cache(lambda: self._parser.parse(batch, dict.fromkeys(self._parser.names, pa.binary())).table)
-        data = view_records(batch.column(0))[0].tobytes()
+        marks = find_marks(view_records(batch.column(0))[0].tobytes())
         with self._lock:
             for name, column in zip(self._parser.names, self._columns, strict=True):
-                column.observe(table[name], partial(_find_column, texts, name), data)
+                column.observe(table[name], partial(_find_column, texts, name), marks)
 
     def _error(self, input_index: int, first_row: int, message: str) -> InputError:
         """Return the error for a message of pyarrow, which counts rows from 1 in each batch."""
@@ -106,6 +122,11 @@ class CsvDecoder(Decoder):
             remedy="correct it, or set bad records aside with --on-bad-record quarantine:FILE",
         )
 
+    def table_bytes(self, record_count: int, native_bytes: int) -> int:
+        """See `Decoder`. A value takes its type's width and a bit, or an offset and its text, which counts always."""
+        kinds = self._schema.types if self._schema is not None else [pa.int64()] * len(self._parser.names)
+        return native_bytes + record_count * sum(map(_count_value_bits, kinds)) // 8
+
     def finish(self) -> pa.Schema:
         """See `Decoder`."""
         if self._schema is None:
@@ -117,9 +138,23 @@ class CsvDecoder(Decoder):
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """See `Decoder`."""
         schema = self.finish()  # sets the types to parse with
-        table = self._parser.parse(batch, self._types).table.cast(schema)
-        parts = table.combine_chunks().to_batches()
+        tables = [self._parser.parse(piece, self._types).table.cast(schema) for _, piece in _cut(batch)]
+        parts = pa.concat_tables([schema.empty_table(), *tables]).combine_chunks().to_batches()
         return parts[0] if parts else pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def _count_value_bits(kind: pa.DataType) -> int:
+    """Return the memory of a value beside its text, validity included."""
+    has_width = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
+    return 1 + (kind.bit_width if has_width else _OFFSET_BITS)
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield pieces of native records, each with the index of its first record: a table may take many times as much."""
+    offsets = view_records(batch.column(0))[1]
+    begins = np.unique(np.searchsorted(offsets, np.arange(offsets[0], offsets[-1], _PIECE_BYTES)))
+    for begin, end in pairwise([*begins.tolist(), batch.num_rows]):
+        yield begin, batch.slice(begin, end - begin)
 
 
 def _find_column(table: Callable[[], pa.Table], name: str) -> pa.ChunkedArray:

@@ -11,9 +11,12 @@ import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
 from recshuf.formats.csv.quotes import Dialect, QuoteScanner, State
+from recshuf.formats.lines.utf8 import find_invalid
 
 if TYPE_CHECKING:
     from recshuf.formats.lines.cutting import Bytes, Positions
+
+_SHOWN_BYTES = 40
 
 
 def check_schema(schema: pa.Schema) -> None:
@@ -63,8 +66,7 @@ def encode_records(batch: pa.RecordBatch, delimiter: bytes) -> pa.LargeBinaryArr
     try:
         pc.write_csv(batch, output, options)
     except pa.ArrowInvalid as error:
-        names = ", ".join(repr(field.name) for field in batch.schema if _is_bytes(field.type))
-        raise ConversionError(names, f"CSV cannot hold a value ({error})", remedy="write Parquet") from error
+        raise _explain(batch, error) from error
     written = output.getvalue()
     offsets = _find_offsets(np.frombuffer(written, np.uint8), delimiter)
     if offsets.size != batch.num_rows + 1:
@@ -78,5 +80,20 @@ def _find_offsets(data: Bytes, delimiter: bytes) -> Positions:
     return np.concatenate([np.zeros(1, np.int64), *(ends for ends, _ in found)])
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind))
+def _explain(batch: pa.RecordBatch, error: pa.ArrowInvalid) -> ConversionError:
+    """Return the error for rows that pyarrow does not write; shows the first value that is not UTF-8."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        values = column.dictionary_decode() if pt.is_dictionary(column.type) else column
+        if not (
+            pt.is_binary(values.type)
+            or pt.is_large_binary(values.type)
+            or pt.is_fixed_size_binary(values.type)
+        ):
+            continue
+        invalid = find_invalid(values.cast(pa.large_binary()).fill_null(b""))
+        if invalid.size:
+            value = values[int(invalid[0])].as_py()
+            shown = f"{value[:_SHOWN_BYTES]!r}{'...' if len(value) > _SHOWN_BYTES else ''}"
+            remedy = "write Parquet, or JSONL, which has bytes as base64"
+            return ConversionError(name, f"CSV cannot hold {shown}, which is not UTF-8", remedy=remedy)
+    return ConversionError("", f"CSV cannot hold a record ({error})", remedy="write Parquet")

@@ -51,21 +51,23 @@ class ColumnType:
         self._fits_double = True
         self._is_plain = True
 
-    def observe(self, values: pa.ChunkedArray, texts: Callable[[], pa.ChunkedArray], data: bytes) -> None:
+    def observe(
+        self, values: pa.ChunkedArray, texts: Callable[[], pa.ChunkedArray], marks: frozenset[bytes]
+    ) -> None:
         """Take the type of further values into account.
 
         Parameters
         ----------
         texts
             Returns the values as bytes.
-        data
-            The records with the values.
+        marks
+            The result of `find_marks` for the records with the values.
         """
         self._kind = _join(self._kind, values.type)
         if self._fits_double and values.type in _CHAINS[0]:
             self._fits_double = _fits_double(values, texts)
         if self._is_plain and values.type in _CHAINS[0]:
-            self._is_plain = _are_plain(values, texts, data)
+            self._is_plain = _are_plain(values, texts, marks)
         if self._fits_nanoseconds and pa.types.is_temporal(values.type):
             self._fits_nanoseconds = _fits_nanoseconds(values)
 
@@ -79,6 +81,11 @@ class ColumnType:
         ):
             return pa.string()
         return self._kind
+
+
+def find_marks(data: bytes) -> frozenset[bytes]:
+    """Return those bytes of odd numbers that occur in records."""
+    return frozenset(mark for marks, _ in _ODD_NUMBERS for mark in marks if mark in data)
 
 
 def _join(one: pa.DataType, other: pa.DataType) -> pa.DataType:
@@ -113,12 +120,14 @@ def _fits_double(values: pa.ChunkedArray, texts: Callable[[], pa.ChunkedArray]) 
     return not pc.any(altered, min_count=0).as_py()
 
 
-def _are_plain(values: pa.ChunkedArray, texts: Callable[[], pa.ChunkedArray], data: bytes) -> bool:
+def _are_plain(
+    values: pa.ChunkedArray, texts: Callable[[], pa.ChunkedArray], marks: frozenset[bytes]
+) -> bool:
     """Tell whether no number is spelled in a way that other readers take for text, or stands for one that is not zero."""
     is_whole = values.type == pa.int64()
     suspects = (values, pc.equal(values, 0), None if is_whole else pc.is_nan(values))
-    for (marks, pattern), suspect in zip(_ODD_NUMBERS, suspects, strict=True):
-        if suspect is None or not any(mark in data for mark in marks):
+    for (needed, pattern), suspect in zip(_ODD_NUMBERS, suspects, strict=True):
+        if suspect is None or marks.isdisjoint(needed):
             continue
         if suspect is not values and not pc.any(suspect, min_count=0).as_py():
             continue

@@ -3,7 +3,7 @@
 Every shard gets copies from the first input: all groups, named datatypes, scalar datasets, links inside the file, and
 their attributes and those of the datasets of the record. Dimension scales stay attached. If datasets are chosen by
 name, other datasets with a first axis, links, and scalars and attributes with references are left out; if none are
-chosen, objects that cannot be copied are refused.
+chosen, objects that cannot be copied are refused. On request, datasets of other lengths than the record's are copied, too.
 
 Datasets of a shard keep type, filters, fill value and chunk shape, with these exceptions: datasets without chunks get
 chunks, so that they can grow; chunks with more than 64 MiB of rows get fewer rows; gzip replaces filters that are not
@@ -58,7 +58,7 @@ class Hdf5Format(Format):
 
         if options.datasets is not None and not options.datasets:
             raise UsageError("--datasets names no dataset")
-        return Hdf5Source(inputs, options.datasets, options.field)
+        return Hdf5Source(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> Target:
         """Return the target; `options.compression` replaces the compression of the inputs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,6 +20,13 @@ from recshuf.formats.hdf5.reading.inventory import (
     read_inventory,
     take_inventory,
 )
+from recshuf.formats.hdf5.reading.others import (
+    check_same,
+    choose_others,
+    describe_choice,
+    drop_indexes,
+    hash_others,
+)
 from recshuf.formats.hdf5.reading.rows import RowRange, RowReader
 from recshuf.formats.hdf5.tables.decoder import TableDecoder
 from recshuf.formats.hdf5.writing.template import ImageCopier
@@ -28,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from recshuf.formats.hdf5.writing.template import Layout
-    from recshuf.interfaces import InputFile
+    from recshuf.interfaces import InputFile, ReadOptions
 
 _MOST_BLOCKS = 4
 """Most blocks of a fragment, to let it begin and end with a chunk."""
@@ -44,10 +52,8 @@ class Hdf5Source(Source):
 
     Parameters
     ----------
-    datasets
-        Names of the datasets of the record, or None for all with a first axis.
-    field
-        Path of the only field to read, which selects its datasets; None for all.
+    options
+        `datasets` are those of the record, or None for all with a first axis; `field` selects some of them.
 
     Raises
     ------
@@ -57,13 +63,15 @@ class Hdf5Source(Source):
         When no dataset belongs to the field.
     """
 
-    def __init__(
-        self, given: Sequence[InputFile], datasets: tuple[str, ...] | None, field: str | None = None
-    ) -> None:
-        if field is not None:
-            datasets = choose_datasets(given[0], datasets, field)
-        rest = [take_inventory(each, datasets) for each in given[1:]]
-        first, self.layout = _open_first(given[0], datasets, sum(each.row_count for each in rest))
+    def __init__(self, given: Sequence[InputFile], options: ReadOptions) -> None:
+        if options.field is not None:
+            datasets = choose_datasets(given[0], options.datasets, options.field)
+            options = replace(options, datasets=datasets, keeps_others=False)
+        if options.keeps_others:
+            self.options = options = choose_others(given[0], options) if options.others is None else options
+            self.repeated = _hash_repeated(given, options)
+        rest = [take_inventory(each, options.datasets) for each in given[1:]]
+        first, self.layout = _open_first(given[0], options, sum(each.row_count for each in rest))
         for other in rest:
             _check_same(first, other)
         self._inventories = [first, *rest]
@@ -91,22 +99,31 @@ class Hdf5Source(Source):
         return TableDecoder(self._inventories[0].columns, [each.given.name for each in self._inventories])
 
 
-def _open_first(
-    given: InputFile, datasets: tuple[str, ...] | None, rows_elsewhere: int
-) -> tuple[Inventory, Layout]:
+def _hash_repeated(given: Sequence[InputFile], options: ReadOptions) -> dict[str, str]:
+    """Return the hash of each dataset that every input has and that is not of the record."""
+    first = hash_others(given[0], options)
+    for each in given[1:]:
+        check_same(first, hash_others(each, options), given[0].name, each.name)
+    return first
+
+
+def _open_first(given: InputFile, options: ReadOptions, rows_elsewhere: int) -> tuple[Inventory, Layout]:
     """Return the inventory of the first input, and the layout of all shards."""
     with reading(given.name), opened(given) as file:
         contents = walk_file(file, given.name)
-        records = find_records(file, given.name, contents, datasets)
+        records = find_records(file, given.name, contents, options.datasets)
         inventory = read_inventory(file, given, records)
-        if datasets is None:
-            check_scalars(file, contents, given.name)
-        else:
+        lenient = options.datasets is not None and not options.keeps_others
+        if lenient:
             drop_scalars(file, contents)
+        else:
+            check_scalars(file, contents, given.name)
+        notes = describe_choice(options, given.name)
+        if options.keeps_others:
+            notes |= drop_indexes(contents, records.values(), given.name)
         row_count = inventory.row_count + rows_elsewhere
-        lenient = datasets is not None
         layout = ImageCopier(file, given.name, contents, records, row_count, lenient=lenient).copy()
-    return inventory, layout
+    return inventory, replace(layout, notes=notes | layout.notes)
 
 
 def _check_same(first: Inventory, other: Inventory) -> None:

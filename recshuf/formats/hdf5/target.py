@@ -32,7 +32,7 @@ class Hdf5Target(Target):
 
     def __init__(self, layout: Layout, encoder: TableEncoder | None = None) -> None:
         self._layout = layout
-        self.notes = layout.notes
+        self.notes = tuple(layout.notes.values())
         self._plan = plan_shard(layout)
         self._encoder = encoder
 

@@ -74,7 +74,7 @@ class JsonlFormat(Format):
             )
         if options.header_lines:
             raise UsageError("--header is for text; JSONL has no header lines")
-        return JsonlSource(inputs, options, (*self.names.suffixes, ".json"))
+        return JsonlSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
         """See `Format`."""

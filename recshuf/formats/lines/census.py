@@ -71,16 +71,13 @@ class Census:
 
     Parameters
     ----------
-    suffixes
-        File name suffixes of uncompressed files.
     sample_bytes
         Bytes read of each input to estimate its records.
     """
 
-    def __init__(self, cutter: Cutter, suffixes: tuple[str, ...], sample_bytes: int) -> None:
+    def __init__(self, cutter: Cutter, sample_bytes: int) -> None:
         self._cutter = cutter
         self._refuses_foreign = cutter.options.refuses_foreign
-        self._suffixes = suffixes
         self._sampler = Sampler(cutter, sample_bytes)
 
     def look_at_all(self, given: Sequence[InputFile]) -> list[LineInput]:
@@ -138,28 +135,22 @@ class Census:
         return self._look_at_file(file, compression, rates.get(compression))
 
     def _judge_by_size(self, given: InputFile, rate: Rate) -> LineInput | None:
-        """Return the facts of a readable file without a header, if its suffix says that it is uncompressed."""
+        """Return the facts of a readable file that has neither a header nor a compression."""
         name, path, stamp = given.name, given.path, given.stamp
-        if (
-            path is None
-            or stamp is None
-            or given.suffix.compression
-            or given.suffix.kind not in self._suffixes
-        ):
+        if path is None or stamp is None or given.suffix.compression or not os.access(path, os.R_OK):
             return None
-        if not os.access(path, os.R_OK):
+        head = read_head(name, path, FOREIGN_HEAD_BYTES)
+        if recognise_compression(head) != "none":
             return None
         if self._refuses_foreign:
-            check_head(name, read_head(name, path, FOREIGN_HEAD_BYTES))
+            check_head(name, head, self._cutter.separator)
         file = LineFile(name, path, stamp.size, stamp.modified_ns)
         header = b"" if file.size else None
         return LineInput(name, "none", header, 0, 0, rate.estimate(file), file, None)
 
     def _choose_compression(self, given: InputFile, head: bytes) -> str:
         check_suffix(given.name, given.suffix)
-        if given.suffix.compression:
-            return given.suffix.compression
-        return "none" if given.suffix.kind in self._suffixes else recognise_compression(head)
+        return given.suffix.compression or recognise_compression(head)
 
     def _look_at_stream(self, name: str, stream: BinaryIO, *, owned: bool) -> LineInput:
         head = b""
@@ -190,7 +181,7 @@ class Census:
             return reader
         head = memoryview(bytearray(FOREIGN_HEAD_BYTES))
         taken = bytes(head[: fill(reader, head)])
-        check_head(name, taken)
+        check_head(name, taken, self._cutter.separator)
         return PrefixedReader(taken, reader)
 
     def _look_at_file(self, file: LineFile, compression: str, rate: Rate | None) -> LineInput:

@@ -8,13 +8,15 @@ from typing import NamedTuple
 from recshuf.errors import InputError
 from recshuf.formats.compression import recognise_compression
 
-FOREIGN_HEAD_BYTES = 512
+FOREIGN_HEAD_BYTES = 4096
 """Bytes that `check_head` needs, if there are so many."""
 
 _UNPACK = "unpack it, and give its files"
 _DECOMPRESS = "decompress it; standard input takes what the decompressor writes"
 _TABLE = "write its records as Parquet or JSONL"
 _ARRAY = "write it as HDF5 or Parquet"
+_ENCODE = "convert it to UTF-8"
+_LINES = "convert it to lines of UTF-8, or give -z if NULs end its records"
 _EXPLICIT = "; --format text takes any bytes as lines"
 
 
@@ -47,7 +49,7 @@ _KINDS = (
     Foreign("ORC", _TABLE, rb"ORC.{0,12}\x00", (".orc",)),
     Foreign("an SQLite database", _TABLE, rb"SQLite format 3\x00", (".sqlite", ".sqlite3", ".db3")),
     Foreign("a DuckDB database", _TABLE, rb".{8}DUCK.\x00{7}", (".duckdb",)),
-    Foreign("TFRecord", _TABLE, None, (".tfrecord", ".tfrecords")),
+    Foreign("TFRecord", _TABLE, rb"[^\x00].{3}\x00{4}", (".tfrecord", ".tfrecords")),
     Foreign("a spreadsheet", _TABLE, None, (".xls", ".xlsx", ".ods")),
     Foreign("an R file", _TABLE, rb"RD[AX][23]\n[XAB]\n", (".rds", ".rdata", ".rda")),
     Foreign("MessagePack", _TABLE, None, (".msgpack",)),
@@ -61,18 +63,33 @@ _KINDS = (
     Foreign("lzop data", _DECOMPRESS, rb"\x89LZO\x00\r\n\x1a\n"),
     Foreign("framed snappy data", _DECOMPRESS, rb"\xff\x06\x00\x00sNaPpY"),
     Foreign("a legacy lz4 frame", _DECOMPRESS, rb"\x02\x21\x4c\x18"),
-    Foreign("text in UTF-16 or UTF-32", "convert it to UTF-8", rb"\xff\xfe|\xfe\xff|\x00\x00\xfe\xff"),
+    Foreign("text in UTF-16 or UTF-32", _ENCODE, rb"\xff\xfe|\xfe\xff|\x00\x00\xfe\xff"),
     Foreign("a PDF document", "extract its text", rb"%PDF-[12]\.", (".pdf",)),
     Foreign(
         "an image", _TABLE, rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a", (".png", ".jpg", ".jpeg", ".gif")
     ),
 )
-_MAGICS = [(re.compile(kind.magic, re.DOTALL), kind) for kind in _KINDS if kind.magic]
+_KINDS_WITH_NULS = (
+    Foreign(
+        "text in UTF-16 or UTF-32",
+        _ENCODE,
+        rb"(?:[^\x00]\x00(?:\x00\x00)?){4}|(?:(?:\x00\x00)?\x00[^\x00]){4}",
+    ),
+    # Lines of text may hold a stray NUL, but hardly another control character near it.
+    Foreign("binary data", _LINES, rb"(?=.*\x00).*[\x01-\x06\x0e-\x19\x1c-\x1f]"),
+)
+"""Kinds that only the NULs among lines of text show."""
+_MAGICS, _MAGICS_WITH_NULS = (
+    [(re.compile(kind.magic, re.DOTALL), kind) for kind in kinds if kind.magic]
+    for kinds in (_KINDS, _KINDS_WITH_NULS)
+)
 _SUFFIXES = {suffix: kind for kind in _KINDS for suffix in kind.suffixes}
 
 
-def check_head(name: str, head: bytes) -> None:
+def check_head(name: str, head: bytes, separator: bytes) -> None:
     """Refuse an input whose (decompressed) beginning is that of bytes that are no lines.
+
+    NULs say nothing about records that end with another separator than a newline.
 
     Raises
     ------
@@ -81,11 +98,12 @@ def check_head(name: str, head: bytes) -> None:
     """
     compression = recognise_compression(head)
     if compression != "none":
-        remedy = "give it a suffix of its compression, and compress it once"
+        remedy = "compress it once, and name it by its compression"
         raise InputError(
             name, f"begins like {compression} data, and not like lines", remedy=remedy + _EXPLICIT
         )
-    kind = next((kind for magic, kind in _MAGICS if magic.match(head)), None)
+    magics = _MAGICS + (_MAGICS_WITH_NULS if separator == b"\n" else [])
+    kind = next((kind for magic, kind in magics if magic.match(head)), None)
     if kind is not None:
         raise InputError(name, f"begins like {kind.what}, and not like lines", remedy=kind.remedy + _EXPLICIT)
 

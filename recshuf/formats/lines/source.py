@@ -46,8 +46,6 @@ class LineSource(Source):
 
     Parameters
     ----------
-    suffixes
-        File name suffixes of uncompressed files.
     cutter
         Default: one that cuts at every separator.
     """
@@ -59,14 +57,13 @@ class LineSource(Source):
         self,
         given: Sequence[InputFile],
         options: ReadOptions,
-        suffixes: tuple[str, ...],
         cutter: Cutter | None = None,
     ) -> None:
         if not options.separator:
             raise UsageError("--separator: an empty separator separates nothing")
         sample_bytes = min(max(_SAMPLES_BYTES // len(given), _MIN_SAMPLE_BYTES), _MAX_SAMPLE_BYTES)
         self._cutter = cutter or Cutter(options)
-        census = Census(self._cutter, suffixes, sample_bytes)
+        census = Census(self._cutter, sample_bytes)
         self.options = options
         self._streams_taken: set[int] = set()
         self._lines = census.look_at_all(given)

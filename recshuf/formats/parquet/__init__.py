@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 class ParquetFormat(Format):
     """The Parquet format; the library is imported when a file is opened."""
 
-    names = FormatNames("parquet", (".parquet", ".parq", ".pq"), ("none", "zstd", "gzip", "snappy", "lz4"))
+    names = FormatNames(
+        "parquet",
+        (".parquet", ".parq", ".pq"),
+        ("none", "zstd", "gzip", "snappy", "lz4"),
+        reads_partitions=True,
+    )
 
     def recognises(self, head: bytes) -> bool:
         """Tell whether the bytes begin like a Parquet file, encrypted or not."""
@@ -38,9 +43,7 @@ class ParquetFormat(Format):
 
         if layout is not None and not isinstance(layout, ParquetLayout):
             raise TypeError(f"not a layout of Parquet inputs: {type(layout).__name__}")
-        return ParquetTarget(
-            schema, make_plan(schema, layout, options), drop_page_cache=options.drop_page_cache
-        )
+        return ParquetTarget(schema, make_plan(schema, layout, options), options)
 
     @property
     def layout_types(self) -> tuple[type, ...]:  # type: ignore[override] # imports the library

@@ -51,7 +51,7 @@ class TextFormat(Format):
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> TextSource:
         """See `Format`."""
-        return TextSource(inputs, options, (*self.names.suffixes, ".json"))
+        return TextSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: object | None, options: WriteOptions) -> LineTarget:
         """See `Format`."""

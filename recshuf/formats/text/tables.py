@@ -92,6 +92,10 @@ class TextDecoder(Decoder):
         """See `Decoder`."""
         return self._schema
 
+    def table_bytes(self, record_count: int, native_bytes: int) -> int:
+        """See `Decoder`; an offset and a validity on top."""
+        return native_bytes + 9 * record_count
+
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
         """See `Decoder`; lines that are not UTF-8 are bad."""
         if self._takes_bytes:

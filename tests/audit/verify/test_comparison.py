@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recshuf
-from tests.support.conversion_data import PAIRS, WRITERS, choose_schema, make_columns
+from tests.support.conversion_data import PAIRS, WRITERS, choose_columns, choose_schema
 from tests.support.line_comparisons import LINES, append, compare_lines, write_lines
 from tests.support.numbered_files import SUFFIXES
 
@@ -69,7 +69,7 @@ def test_the_multiset_difference_is_that_of_counters(
 
 @pytest.mark.parametrize("format_name", SUFFIXES)
 def test_a_shuffle_of_each_format_is_equal_whatever_the_means(tmp_path: Path, format_name: str, cores: int):
-    columns = make_columns() if format_name != "text" else {"text": make_columns()["text"]}
+    columns = choose_columns(format_name)
     path = tmp_path / f"in{SUFFIXES[format_name]}"
     WRITERS[format_name](path, columns)
     recshuf.shuffle(path, f"{tmp_path}/out/", shards=3, seed=1)
@@ -82,9 +82,7 @@ def test_a_shuffle_of_each_format_is_equal_whatever_the_means(tmp_path: Path, fo
 
 @pytest.mark.parametrize(("name", "to"), PAIRS)
 def test_every_conversion_is_equal_and_one_lost_record_of_it_is_named(tmp_path: Path, name: str, to: str):
-    columns = make_columns()
-    if "text" in (name, to):
-        columns = {"text": columns["text"]}
+    columns = choose_columns(name, to)
     schema = choose_schema(name, to)
     path, output = tmp_path / f"in{SUFFIXES[name]}", tmp_path / f"out{SUFFIXES[to]}"
     WRITERS[name](path, columns)

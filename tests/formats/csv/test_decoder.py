@@ -45,6 +45,19 @@ def test_types_do_not_depend_on_cuts(tmp_path: Path, values: list[str]) -> None:
 
 
 @same_folder
+@given(st.lists(st.sampled_from(VALUES) | st.text("xyz", max_size=30), min_size=1, max_size=50))
+def test_a_table_takes_no_more_memory_than_is_planned(tmp_path: Path, values: list[str]) -> None:
+    file = give(tmp_path / "in.csv", "".join(f"{value},1\n" for value in values).encode())
+    source = FORMAT.open_source([file], ReadOptions(delimiter=b",", header_lines=0))
+    ((batch, *place),) = place_batches(source, 1 << 20)
+    decoder = source.decoder()
+    decoder.observe(batch, *place)
+    offset_of_the_end = 8
+    most = decoder.table_bytes(len(values), batch.nbytes) + batch.num_columns * offset_of_the_end
+    assert decoder.decode(batch).nbytes <= most
+
+
+@same_folder
 @given(st.lists(st.integers(-(2**70), 2**70) | st.just(0.5), min_size=1, max_size=5))
 def test_a_whole_number_keeps_its_value(tmp_path: Path, numbers: list[float]) -> None:
     found = decode(tmp_path, [str(number) for number in numbers])["f0"].to_pylist()

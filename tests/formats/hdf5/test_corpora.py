@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import h5py
 
+import recshuf
 from recshuf.errors import ConversionError, InputError
 from tests.support.hdf5_tools import open_source, read_all, read_raw, read_values, write_shard, write_table
 
@@ -77,3 +78,15 @@ def test_every_file_is_read_or_refused(corpora: Path, tmp_path: Path) -> None:
             results.append(check_file(path, folder))
     assert len(results) - results.count("refused") >= FEWEST_READ
     assert results.count("converted") >= FEWEST_READ
+
+
+def test_every_file_is_shuffled_beside_copies_or_refused(corpora: Path, tmp_path: Path) -> None:
+    shuffled = 0
+    for path in sorted((corpora / "hdf5").rglob("*.h5")):
+        try:
+            recshuf.shuffle(path, tmp_path / "out.h5", seed=1, keep_others=True, verify=True, overwrite=True)
+        except InputError as error:
+            assert str(path) in str(error)
+        else:
+            shuffled += 1
+    assert shuffled >= FEWEST_READ

@@ -8,10 +8,14 @@ import io
 import os
 import pickle
 import sqlite3
+import struct
+import sys
 import tarfile
+import wave
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -27,7 +31,6 @@ from tests.support.format_tools import OneWayReader, find_open_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 TABLE = pa.table({"a": list(range(300)), "b": ["line\n"] * 300})
 
@@ -84,15 +87,39 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "data of compress": lambda path: path.write_bytes(b"\x1f\x9d\x90 rest\n"),
     "lzma data": lambda path: path.write_bytes(b"\x5d\0\0\x80\0" + b"\xff" * 8 + b"rest"),
     "safetensors": lambda path: path.write_bytes(b"\x40" + bytes(7) + b'{"a":{}}'),
-    "bz2 data": lambda path: path.write_bytes(bz2.compress(b"line\n")),
+    "TFRecord": lambda path: path.write_bytes(b"".join(map(_frame, range(9)))),
+    "PDF document": lambda path: path.write_bytes(b"%PDF-1.7\nline\n"),
+    "an image": lambda path: path.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"),
 }
-STREAMED = {what: write for what, write in WRITERS.items() if what != "bz2 data"}
+
+
+def _frame(record: int) -> bytes:
+    """Return a record of TFRecord; its checksums are wrong, and have no bytes of binary data."""
+    return struct.pack("<Q4s", 5, b"abcd") + b"line%d" % record + b"efgh"
+
+
+def _save_silence() -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setparams((1, 2, 8000, 0, "NONE", ""))
+        sound.writeframes(bytes(4000))
+    return file.getvalue()
 
 
 def _save(save: Callable[..., None], *arrays: Any, **named: Any) -> bytes:
     file = io.BytesIO()
     save(file, *arrays, **named)
     return file.getvalue()
+
+
+BINARY: dict[str, Callable[[], bytes]] = {
+    "program": lambda: Path(sys.executable).resolve().read_bytes()[:99_999],
+    "silence": _save_silence,
+    "class file": lambda: b"\xca\xfe\xba\xbe\0\0\0\x34\0\x1d\nline\n",
+    "integers": lambda: np.arange(300).tobytes(),
+    "unknown compression": lambda: np.random.default_rng(1).bytes(9000),
+    "Cyrillic UTF-16": lambda: "Ж\nЙЦ\n".encode("utf-16-le"),
+}
 
 
 @pytest.mark.parametrize("what", WRITERS)
@@ -104,14 +131,65 @@ def test_it_is_refused_under_a_name_of_lines(tmp_path: Path, what: str, name: st
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-@pytest.mark.parametrize("what", [one for one in STREAMED if one not in ("Parquet", "HDF5")])
+@pytest.mark.parametrize("what", BINARY)
+@pytest.mark.parametrize("name", ["in.txt", "in.jsonl", "in.csv", "in", "in.txt.gz"])
+def test_binary_data_is_refused(tmp_path: Path, what: str, name: str) -> None:
+    content = BINARY[what]()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(InputError, match=rf"{name}: begins like .* data, and not like lines; convert it"):
+        recshuf.shuffle(tmp_path / name, tmp_path / "out.txt")
+    with pytest.raises(InputError, match=r"standard input: begins like .* data"):
+        recshuf.shuffle("-", tmp_path / "out.txt", stdin=OneWayReader(content))
+    recshuf.shuffle(tmp_path / name, tmp_path / "out.txt", format="text", verify=True)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("name", ["in.txt", "in.jsonl", "in.csv", "in"])
+def test_other_encodings_are_refused_without_a_mark(tmp_path: Path, encoding: str, name: str) -> None:
+    (tmp_path / name).write_bytes("first\nsecond\n".encode(encoding))
+    with pytest.raises(InputError, match=r"begins like text in UTF-16 or UTF-32.*convert it to UTF-8"):
+        recshuf.shuffle(tmp_path / name, tmp_path / "out.txt")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"stray\0NUL", b"\0" * 9000, "é\0|\0|ü".encode("latin-1"), b"\x1b[0m\0\t\x1a", b"a\x01b\x02c",
+        b"\x80\xff\0", b"x" * 5000 + b"\0\1",
+    ],
+)  # fmt: skip
+def test_lines_with_nuls_are_text(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "in.txt").write_bytes(line + b"\nsecond\n")
+    recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt", verify=True)
+    assert sorted((tmp_path / "out.txt").read_bytes().split(b"\n")) == sorted([line, b"second", b""])
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [(b"a\0b\0c\0d\0e\0", {"zero_terminated": True}), (b"a\0\1\x1eb\0\1\x1e", {"separator": "\x1e"})],
+)
+def test_other_separators_may_stand_among_nuls(
+    tmp_path: Path, content: bytes, options: dict[str, Any]
+) -> None:
+    (tmp_path / "in").write_bytes(content)
+    recshuf.shuffle(tmp_path / "in", tmp_path / "out.txt", verify=True, **options)
+    assert sorted((tmp_path / "out.txt").read_bytes()) == sorted(content)
+
+
+def test_a_shuffle_may_bring_bytes_to_the_top_that_look_foreign(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_bytes(b"line\n" * 2000 + b"\0\1\n" * 1000)
+    report = recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt", seed=1, verify=True)
+    assert report.records == 3000
+
+
+@pytest.mark.parametrize("what", [one for one in WRITERS if one not in ("Parquet", "HDF5")])
 def test_it_is_refused_without_a_name(tmp_path: Path, what: str) -> None:
     WRITERS[what](tmp_path / "in")
     with pytest.raises(InputError, match=rf"begins like .*{what}"):
         recshuf.shuffle(tmp_path / "in", tmp_path / "out.txt")
 
 
-@pytest.mark.parametrize("what", STREAMED)
+@pytest.mark.parametrize("what", WRITERS)
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 @pytest.mark.parametrize("options", [{}, {"format": "jsonl"}])
 def test_it_is_refused_from_a_stream(
@@ -126,7 +204,8 @@ def test_it_is_refused_from_a_stream(
 
 @pytest.mark.parametrize("what", ["a tar archive", "NumPy array", "bz2 data"])
 def test_it_is_refused_inside_of_a_compressed_file(tmp_path: Path, what: str) -> None:
-    WRITERS[what](tmp_path / "in")
+    content = {"bz2 data": lambda path: path.write_bytes(bz2.compress(b"line\n"))}
+    (content | WRITERS)[what](tmp_path / "in")
     (tmp_path / "in.txt.gz").write_bytes(gzip.compress((tmp_path / "in").read_bytes()))
     with pytest.raises(InputError, match=rf"in\.txt\.gz: begins like .*{what}"):
         recshuf.shuffle(tmp_path / "in.txt.gz", tmp_path / "out.txt")

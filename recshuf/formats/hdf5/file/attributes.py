@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from h5py import h5a, h5ds, h5s, h5t
+from h5py import h5a, h5ds, h5t
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.file.contents import find_address
 from recshuf.formats.hdf5.file.opening import reading
-from recshuf.formats.hdf5.file.types import holds_variable_length, kind_of
+from recshuf.formats.hdf5.file.types import kind_of
+from recshuf.formats.hdf5.file.values import copy_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     import h5py
     from h5py import h5d
@@ -24,11 +25,27 @@ _SCALE_MARK = b"DIMENSION_SCALE"
 _SCALE_BOOKKEEPING = ("DIMENSION_LIST", "REFERENCE_LIST")
 
 
-def copy_attributes(source: h5py.HLObject, target: h5py.HLObject, name: str, *, lenient: bool) -> None:
+def find_type(source: h5a.AttrID | h5d.DatasetID, types: Mapping[int, h5t.TypeID]) -> h5t.TypeID:
+    """Return the type of the copy of an attribute or a dataset: the same named type, or a copy of its own.
+
+    Parameters
+    ----------
+    types
+        Copy of each named type, by its address in the source's file.
+    """
+    tid = source.get_type()
+    return (types.get(find_address(tid)) if tid.committed() else None) or tid.copy()
+
+
+def copy_attributes(
+    source: h5py.HLObject, target: h5py.HLObject, name: str, types: Mapping[int, h5t.TypeID], *, lenient: bool
+) -> None:
     """Copy all attributes of an object, except those that attach dimension scales to datasets.
 
     Parameters
     ----------
+    types
+        As of `find_type`.
     name
         Name of the source's file for messages.
     lenient
@@ -43,12 +60,12 @@ def copy_attributes(source: h5py.HLObject, target: h5py.HLObject, name: str, *, 
         place = f"attribute {key!r} of {source.name!r}"
         with reading(name, place):
             attribute = h5a.open(source.id, _encode_name(key))
-            tid = attribute.get_type().copy()
+            tid = find_type(attribute, types)
             if not tid.detect_class(h5t.REFERENCE):
                 _copy_attribute(attribute, tid, target, _encode_name(key))
             elif key not in _SCALE_BOOKKEEPING and not lenient:
                 problem = "holds references, which mean nothing in another file"
-                remedy = "delete it, or name the datasets of the record with --datasets, which leaves it out"
+                remedy = "delete it, or name the datasets of the record with --datasets, without --keep-others, which leaves it out"
                 raise InputError(name, problem, place=place, remedy=remedy)
 
 
@@ -57,35 +74,7 @@ def _encode_name(key: str) -> bytes:
 
 
 def _copy_attribute(source: h5a.AttrID, tid: h5t.TypeID, target: h5py.HLObject, key: bytes) -> None:
-    space = source.get_space()
-    copy_values(source, h5a.create(target.id, key, tid, space), tid, space)
-
-
-def copy_values(
-    source: h5a.AttrID | h5d.DatasetID,
-    target: h5a.AttrID | h5d.DatasetID,
-    tid: h5t.TypeID,
-    space: h5s.SpaceID,
-) -> None:
-    """Copy all values of an attribute or a dataset to one of the same type and shape."""
-    count = 0 if space.get_simple_extent_type() == h5s.NULL else space.get_simple_extent_npoints()
-    if count and holds_variable_length(tid):
-        values = np.zeros(source.shape, tid.dtype)
-        _transfer(source.read, source, values, h5t.py_create(values.dtype))
-        _transfer(target.write, target, values, h5t.py_create(values.dtype))
-    elif count:
-        raw = np.zeros(count * tid.get_size(), np.uint8)
-        _transfer(source.read, source, raw, tid)
-        _transfer(target.write, target, raw, tid)
-
-
-def _transfer(
-    call: Callable[..., None], one: h5a.AttrID | h5d.DatasetID, values: np.ndarray, tid: h5t.TypeID
-) -> None:
-    if isinstance(one, h5a.AttrID):
-        call(values, tid)
-    else:
-        call(h5s.ALL, h5s.ALL, values, tid)
+    copy_values(source, h5a.create(target.id, key, tid, source.get_space()), tid)
 
 
 def attach_scales(source: h5py.Dataset, target: h5py.Dataset, copies: Mapping[int, h5py.Dataset]) -> None:

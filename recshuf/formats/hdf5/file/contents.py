@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import h5py
-from h5py import h5d, h5g, h5s
+from h5py import h5d, h5g, h5s, h5t
 
 from recshuf.errors import InputError
 
@@ -115,7 +115,7 @@ def address_of(found: h5py.HLObject) -> int:
     return find_address(found.id)
 
 
-def find_address(found: h5d.DatasetID | h5g.GroupID) -> int:
+def find_address(found: h5d.DatasetID | h5g.GroupID | h5t.TypeID) -> int:
     """Return the address of an object in its file, without reading anything else of it.
 
     Other calls of HDF5 read the size of its indexes too, and a damaged one aborts the process.
@@ -176,10 +176,21 @@ def refuse_elsewhere(dataset: h5d.DatasetID, path: str, name: str) -> None:
         raise InputError(name, problem, place=place, remedy="make a copy of the data")
 
 
-def refuse_leftovers(contents: Contents, name: str) -> None:
-    """Raise `InputError` if a file has an object that can be neither shuffled nor copied to every shard."""
+def require_arrays(contents: Contents, name: str) -> None:
+    """Raise `InputError` if a file has no dataset that could hold records."""
+    if not contents.arrays:
+        raise InputError(name, "has no dataset with a first axis, so no records")
+
+
+def refuse_external_links(contents: Contents, name: str) -> None:
+    """Raise `InputError` if a file has links to other files."""
     if contents.external_links:
         raise _external_link_error(contents.external_links[0], name)
+
+
+def refuse_leftovers(contents: Contents, name: str) -> None:
+    """Raise `InputError` if a file has an object that can be neither shuffled nor copied to every shard."""
+    refuse_external_links(contents, name)
     if contents.nulls:
         place = f"dataset {contents.nulls[0]!r}"
         remedy = "name the datasets of the record with --datasets"

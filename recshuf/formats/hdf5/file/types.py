@@ -41,6 +41,22 @@ def find_obstacle(tid: h5t.TypeID) -> str | None:
     return None
 
 
+def find_copy_obstacle(tid: h5t.TypeID) -> str | None:
+    """Return the reason why values that only h5py can read are not written back as they are; None if they are."""
+    if tid.get_class() == h5t.COMPOUND and holds_variable_length(tid):
+        parts = [tid.get_member_type(index) for index in range(tid.get_nmembers())]
+    elif _is_array(tid):
+        parts = [tid.get_super()]
+    else:
+        inside = tid.get_class() == h5t.ARRAY and holds_variable_length(tid)
+        return "holds arrays of variable-length values" if inside else None
+    obstacles = [
+        find_copy_obstacle(part) if holds_variable_length(part) else _find_element_obstacle(part)
+        for part in parts
+    ]
+    return next(filter(None, obstacles), None)
+
+
 def _find_element_obstacle(element: h5t.TypeID) -> str | None:
     if holds_variable_length(element):
         return "holds variable-length values inside other values"
@@ -52,7 +68,7 @@ def _find_element_obstacle(element: h5t.TypeID) -> str | None:
         or dtype.subdtype
         or not h5t.py_create(dtype, logical=True).equal(element)
     ):
-        return "holds variable-length arrays of a type that h5py would convert"
+        return "holds, in or beside variable-length values, a type that h5py would convert"
     return None
 
 

@@ -13,12 +13,13 @@ from recshuf.formats.hdf5.file.contents import (
     address_of,
     refuse_elsewhere,
     refuse_leftovers,
+    require_arrays,
     resolve_path,
     walk_file,
 )
 from recshuf.formats.hdf5.file.dataset import Column, Storage, read_column, read_storage
 from recshuf.formats.hdf5.file.opening import opened, read_stamp, reading
-from recshuf.formats.hdf5.file.types import Kind, find_obstacle, kind_of
+from recshuf.formats.hdf5.file.types import Kind, find_copy_obstacle, find_obstacle, kind_of
 from recshuf.formats.hdf5.filters.names import refuse_unknown_filters
 from recshuf.formats.hdf5.reading.chunk_index import check_chunks
 from recshuf.formats.hdf5.reading.heap import check_small_file
@@ -82,8 +83,7 @@ def find_records(
     if datasets is not None:
         return {path.strip("/"): _find_chosen(file, name, contents, path) for path in datasets}
     refuse_leftovers(contents, name)
-    if not contents.arrays:
-        raise InputError(name, "has no dataset with a first axis, so no records")
+    require_arrays(contents, name)
     return {path: path for path in contents.arrays}
 
 
@@ -148,7 +148,7 @@ def read_inventory(file: h5py.File, given: InputFile, records: dict[str, str]) -
     for column, storage in zip(columns, storages, strict=True):
         with reading(given.name, f"dataset {storage.path!r}"):
             _check_column(column, storage, given.name)
-            item_bytes = _find_item_bytes(file, column)
+            item_bytes = find_item_bytes(file, column)
             check_chunks(file[storage.path].id, item_bytes, storage.path, given.name, stamp.size)
     _check_sizes(columns, storages, given.name)
     return Inventory(given, stamp, storages[0].row_count, tuple(columns), tuple(storages))
@@ -169,7 +169,9 @@ def check_scalars(file: h5py.File, contents: Contents, name: str) -> None:
     for path in contents.scalars:
         obstacle = _find_scalar_obstacle(file[path])
         if obstacle:
-            remedy = "name the datasets of the record with --datasets, which leaves it out"
+            remedy = (
+                "name the datasets of the record with --datasets, without --keep-others, which leaves it out"
+            )
             raise InputError(name, obstacle, place=f"dataset {path!r}", remedy=remedy)
 
 
@@ -179,7 +181,7 @@ def _find_scalar_obstacle(dataset: h5py.Dataset) -> str | None:
         return "holds references, which mean nothing in another file"
     if dataset.id.get_create_plist().get_external_count() > 0:
         return "external storage reads other files"
-    return None
+    return find_copy_obstacle(dataset.id.get_type())
 
 
 def _check_dataset(dataset: h5py.Dataset, path: str, name: str) -> None:
@@ -207,7 +209,7 @@ def _check_column(column: Column, storage: Storage, name: str) -> None:
         raise InputError(name, problem, place=place)
 
 
-def _find_item_bytes(file: h5py.File, column: Column) -> int:
+def find_item_bytes(file: h5py.File, column: Column) -> int:
     """Return the size of an element in the file; of a variable-length one, that of its length, address and index."""
     if column.kind is Kind.FIXED:
         return int(column.tid.get_size())

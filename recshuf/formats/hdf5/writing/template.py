@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import io
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING
 
 import h5py
 from h5py import h5d, h5g, h5p, h5s, h5t
 
-from recshuf.formats.hdf5.file.attributes import attach_scales, copy_attributes, copy_values
-from recshuf.formats.hdf5.file.contents import address_of, find_address, walk_file
+from recshuf.formats.hdf5.file.attributes import attach_scales, copy_attributes, find_type
+from recshuf.formats.hdf5.file.contents import address_of, walk_file
 from recshuf.formats.hdf5.file.dataset import find_chunk
 from recshuf.formats.hdf5.file.opening import reading
+from recshuf.formats.hdf5.file.values import copy_values
 from recshuf.formats.hdf5.filters.names import replace_unusable_filters, set_compression
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ class Layout:
     image: bytes
     names: tuple[str, ...]
     """Paths of the datasets in the order of the native fields."""
-    notes: tuple[str, ...] = ()
-    """What differs from the inputs, besides the order: a sentence each."""
+    notes: dict[str, str] = field(default_factory=dict)
+    """What differs from the inputs, besides the order: a sentence about an object, by its path."""
     source: str = "the output"
     """Name of the file that the image was made from, for messages."""
 
@@ -78,11 +79,11 @@ class ImageCopier:
     """Leave out links, and attributes that hold references."""
     compression: tuple[str, int | None] | None = None
     """Name and level of another compression."""
-    _types: dict[str, h5t.TypeID] = field(default_factory=dict)
-    """Named types of the image, by their path."""
+    _types: dict[int, h5t.TypeID] = field(default_factory=dict)
+    """Named types of the image, by their address in the source."""
     _holder: h5g.GroupID | None = None
     """A group without a name that holds them until they have theirs."""
-    _notes: list[str] = field(default_factory=list)
+    _notes: dict[str, str] = field(default_factory=dict)
 
     def copy(self) -> Layout:
         """Return the image, with its datasets of the record.
@@ -103,17 +104,23 @@ class ImageCopier:
                     if path in paths or path not in target:
                         ways[path](path, target)
             self._attach_scales(target)
-        return Layout(result[0], tuple(self.records), tuple(self._notes), self.name)
+        return Layout(result[0], tuple(self.records), self._notes, self.name)
 
     def _find_ways(self) -> dict[str, Callable[[str, h5py.File], None]]:
         """Return the copying function of each object by path; datasets of the record come last, as they may be links."""
         ways = dict.fromkeys(self.contents.groups, self._copy_group)
         ways |= dict.fromkeys(self.contents.types, self._copy_type)
-        ways |= dict.fromkeys(self.contents.scalars, self._copy_scalar)
+        ways |= dict.fromkeys(self._list_wholes(), self._copy_whole)
         ways |= dict.fromkeys(self._list_hard_links(ways), self._copy_hard_link)
         if not self.lenient:
             ways |= dict.fromkeys(self.contents.soft_links, self._copy_soft_link)
         return ways | dict.fromkeys(self.records, self._copy_dataset)
+
+    def _list_wholes(self) -> list[str]:
+        """Return the datasets that are copied as they are: all but those of the record, or those without a first axis."""
+        every = (*self.contents.arrays, *self.contents.scalars, *self.contents.nulls)
+        taken = {*self.records.values()}
+        return self.contents.scalars if self.lenient else [path for path in every if path not in taken]
 
     def _list_hard_links(self, copied: Mapping[str, object]) -> list[str]:
         """Return the other paths of objects that the image has under their first one."""
@@ -128,35 +135,31 @@ class ImageCopier:
         for index, path in enumerate(self.contents.types):
             tid = self.source[path].id.copy()
             tid.commit(self._holder, str(index).encode())
-            self._types[path] = tid
-
-    def _find_type(self, dataset: h5d.DatasetID) -> h5t.TypeID:
-        """Return the type of the copy of a dataset: the same named type, or a copy of its own."""
-        tid = dataset.get_type()
-        path = self.contents.addresses.get(find_address(tid)) if tid.committed() else None
-        return tid.copy() if path is None else self._types.get(path) or tid.copy()
+            self._types[address_of(self.source[path])] = tid
 
     def _copy_attributes(self, path: str, name: str, target: h5py.File) -> None:
-        copy_attributes(self.source["/" + path], target["/" + name], self.name, lenient=self.lenient)
+        source, copy = self.source["/" + path], target["/" + name]
+        copy_attributes(source, copy, self.name, self._types, lenient=self.lenient)
 
     def _copy_group(self, path: str, target: h5py.File) -> None:
         target.create_group(path, track_order=_tracks_order(self.source[path]))
         self._copy_attributes(path, path, target)
 
     def _copy_type(self, path: str, target: h5py.File) -> None:
-        target[path] = h5py.Datatype(self._types[path])
+        target[path] = h5py.Datatype(self._types[address_of(self.source[path])])
         self._copy_attributes(path, path, target)
 
-    def _copy_scalar(self, path: str, target: h5py.File) -> None:
+    def _copy_whole(self, path: str, target: h5py.File) -> None:
         source = self.source[path].id
         plist = source.get_create_plist().copy()
         if plist.get_external_count():
             plist = h5p.create(h5p.DATASET_CREATE)
         # HDF5's own copy tracks times if its source does, and then holds the time of the run.
         plist.set_obj_track_times(False)
-        tid, space = self._find_type(source), source.get_space()
-        copy = h5d.create(target.id, path.encode(), tid, space, plist, link_plist())
-        copy_values(source, copy, tid, space)
+        self._note_filter(path, path, replace_unusable_filters(plist))
+        tid = find_type(source, self._types)
+        copy = h5d.create(target.id, path.encode(), tid, source.get_space(), plist, link_plist())
+        copy_values(source, copy, tid)
         self._copy_attributes(path, path, target)
 
     def _copy_soft_link(self, path: str, target: h5py.File) -> None:
@@ -173,18 +176,23 @@ class ImageCopier:
         replaced = replace_unusable_filters(plist)
         if self.compression is not None:
             set_compression(plist, *self.compression)
-        elif replaced is not None:
-            self._notes.append(
+        else:
+            self._note_filter(name, path, replaced)
+        h5d.create(target.id, name.encode(), find_type(dataset, self._types), space, plist, link_plist())
+        self._copy_attributes(path, name, target)
+
+    def _note_filter(self, name: str, path: str, replaced: str | None) -> None:
+        if replaced is not None:
+            self._notes[name] = (
                 f"{self.name}: dataset {path!r}: gzip replaces the filter {replaced}, which may change values when it is "
                 "applied again"
             )
-        h5d.create(target.id, name.encode(), self._find_type(dataset), space, plist, link_plist())
-        self._copy_attributes(path, name, target)
 
     def _attach_scales(self, target: h5py.File) -> None:
-        copies = {address_of(self.source[path]): target[path] for path in self.contents.scalars}
-        copies |= {address_of(self.source[path]): target[name] for name, path in self.records.items()}
-        for name, path in self.records.items():
+        wholes = [path for path in self._list_wholes() if path in target]
+        pairs = {path: path for path in wholes} | {path: name for name, path in self.records.items()}
+        copies = {address_of(self.source[path]): target[name] for path, name in pairs.items()}
+        for path, name in pairs.items():
             attach_scales(self.source[path], target[name], copies)
 
 
@@ -194,7 +202,8 @@ def recompress_image(layout: Layout, compression: str, level: int | None) -> Lay
         records = {name: name for name in layout.names}
         contents = walk_file(source, layout.source)
         copier = ImageCopier(source, layout.source, contents, records, 1, compression=(compression, level))
-        return copier.copy()
+        kept = {path: note for path, note in layout.notes.items() if path not in records}
+        return replace(copier.copy(), notes=kept)
 
 
 def _shard_plist(dataset: h5d.DatasetID, row_count: int) -> h5p.PropDCID:

@@ -121,7 +121,8 @@ class JsonDecoder(Decoder):
         parser, lines = self._finish_parser(), as_lines(batch.column(0))
         if batch.nbytes > _MAX_BATCH_BYTES:
             raise ConversionError("record", f"{batch.nbytes} bytes of JSON are too much to convert at once")
-        pieces = [self._parse(parser, piece) for piece in cut_kept_pieces(lines, parser.field_count)]
+        cut = cut_kept_pieces(lines, parser.field_count, parser.listed_count)
+        pieces = [self._parse(parser, piece) for piece in cut]
         if not pieces:
             pieces = [[pa.nulls(0, field.type) for field in parser.schema]]
         return _join_pieces(pieces, parser.schema, len(lines))

@@ -30,6 +30,8 @@ PIECE_BYTES = 512 << 10
 KEPT_PIECE_BYTES = 8 << 20
 """Bytes parsed at once for decoding: most batches are one piece, so no columns are joined."""
 _PIECE_ROWS = 4096
+_LONG_PIECE_ROWS = 16
+"""Long lines parsed at once, within `KEPT_PIECE_BYTES`: each piece takes some 50 us for every field."""
 _PIECE_CELLS = 1 << 26  # values of all columns of a piece, nulls where an object lacks a field included
 _SEARCH_BYTES = 1 << 16  # the allocator reuses masks this small
 _UNSAFE_BRACKETS = 2048  # some 10,000 levels overflow the stack
@@ -110,15 +112,15 @@ def cut_pieces(lines: pa.Array) -> Iterator[tuple[int, pa.Array]]:
     return _cut(lines, PIECE_BYTES, _PIECE_ROWS, bound_cells)
 
 
-def cut_kept_pieces(lines: pa.Array, field_count: int) -> Iterator[pa.Array]:
-    """Yield large pieces of lines that have `field_count` fields at all levels."""
+def cut_kept_pieces(lines: pa.Array, field_count: int, listed_count: int) -> Iterator[pa.Array]:
+    """Yield large pieces of lines that have `field_count` fields at all levels, `listed_count` of them within lists."""
 
     def bound_cells(data: NDArray[np.uint8], rows: int) -> int:
         # Every object, or null in its place, has at most one value in each column.
-        roughly = (rows + data.size) * field_count
+        roughly = rows * field_count + data.size * listed_count
         if roughly <= _PIECE_CELLS:
             return roughly
-        return (rows + _count_byte(data, ord("{")) + _count_byte(data, ord(","))) * field_count
+        return rows * field_count + (_count_byte(data, ord("{")) + _count_byte(data, ord(","))) * listed_count
 
     return (piece for _, piece in _cut(lines, KEPT_PIECE_BYTES, len(lines), bound_cells))
 
@@ -134,6 +136,9 @@ def _cut(
     start = 0
     while start < len(lines):
         stop = int(np.searchsorted(offsets, offsets[start] + most_bytes, side="right")) - 1
+        if stop - start < _LONG_PIECE_ROWS:
+            most = int(np.searchsorted(offsets, offsets[start] + KEPT_PIECE_BYTES, side="right")) - 1
+            stop = max(stop, min(start + _LONG_PIECE_ROWS, most))
         rows = min(max(stop - start, 1), most_rows, len(lines) - start)
         while rows > 1 and bound_cells(data[offsets[start] : offsets[start + rows]], rows) > _PIECE_CELLS:
             rows //= 2

@@ -65,6 +65,9 @@ class Parser:
         self.is_strict = others == "error"
         """Whether fields that the schema lacks are errors."""
         self.field_count = sum(_count_fields(field.type) for field in schema)
+        """Number of columns, at all levels."""
+        self.listed_count = sum(_count_listed(field.type) for field in schema)
+        """Number of those within lists, which may have more values than there are lines."""
         self._options = pj.ParseOptions(
             explicit_schema=read_schema_for(schema), unexpected_field_behavior=others
         )
@@ -112,6 +115,12 @@ class Parser:
 def _count_fields(kind: pa.DataType) -> int:
     """Return the number of columns that a type stands for, at all levels."""
     return 1 + sum(_count_fields(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _count_listed(kind: pa.DataType) -> int:
+    """Return the number of columns within lists."""
+    inner = [kind.field(index).type for index in range(kind.num_fields)]
+    return sum(map(_count_listed if pt.is_struct(kind) else _count_fields, inner))
 
 
 def explain_misfit(line: pa.Array, parser: Parser, error: BadRecord) -> BadRecord:

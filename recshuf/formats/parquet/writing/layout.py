@@ -23,7 +23,9 @@ LEAST_GROUP_BYTES = 1 << 20
 """Least Arrow data in a row group: a smaller one takes longer to open than to read, and its footer entry is as large."""
 ROW_GROUP_ROWS = 1 << 20
 """Most rows in a row group, unless the inputs have more."""
-SINK_BYTES = 5 * ROW_GROUP_BYTES // 2
+SINK_FACTOR = 2.5
+"""Memory of writing rows, as a multiple of their Arrow data."""
+SINK_BYTES = int(SINK_FACTOR * ROW_GROUP_BYTES)
 """Most memory of writing a row group."""
 
 

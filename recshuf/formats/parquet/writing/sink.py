@@ -13,9 +13,10 @@ import pyarrow as pa
 from recshuf.errors import ConversionError
 from recshuf.formats.parquet.schema.types import conform, leaf_types
 from recshuf.formats.parquet.writing.assembly import Assembly, encode_group
+from recshuf.formats.parquet.writing.layout import SINK_FACTOR
 from recshuf.formats.parquet.writing.plan import FirstRows
 from recshuf.formats.parquet.writing.row_buffer import RowBuffer
-from recshuf.interfaces import Sink, Target
+from recshuf.interfaces import Sink, Target, WriteOptions
 from recshuf.system.page_cache import BehindFile
 from recshuf.system.threads import Pool
 
@@ -38,23 +39,25 @@ class ParquetTarget(Target):
 
     suffix = ".parquet"
 
-    def __init__(self, schema: pa.Schema, plan: WritePlan, *, drop_page_cache: bool = False) -> None:
+    def __init__(self, schema: pa.Schema, plan: WritePlan, options: WriteOptions = WriteOptions()) -> None:  # noqa: B008 # frozen
         self._schema = schema
         self._plan = plan
-        self._drop_page_cache = drop_page_cache
+        self._options = options
 
     def sink_bytes(self, threads: int) -> int:
         """Return the memory of row groups before and while they are written."""
         # Each further encoder counts twice, as the allocator keeps freed memory: counted once, 1 GB of incompressible rows
         # at 300 MB and two workers peaked at 465 to 532 MB.
-        groups = 2 * _count_encoders(threads) - 1
+        groups_bytes = (2 * _count_encoders(threads) - 1) * self._plan.sink_bytes
+        if self._options.table_bytes is not None:
+            groups_bytes = min(groups_bytes, int(SINK_FACTOR * self._options.table_bytes))
         columns = _COLUMN_BYTES * sum(1 for kind in self._plan.native.types for _ in leaf_types(kind))
-        return groups * self._plan.sink_bytes + columns + 2 * _FILE_BUFFER_BYTES
+        return groups_bytes + columns + 2 * _FILE_BUFFER_BYTES
 
     def open(self, path: Path, threads: int) -> Sink:
         """Create the file; an existing file or link is refused."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = BehindFile(os.open(path, flags, 0o666), "wb", drop_page_cache=self._drop_page_cache)
+        file = BehindFile(os.open(path, flags, 0o666), "wb", drop_page_cache=self._options.drop_page_cache)
         stream = io.BufferedWriter(file, _FILE_BUFFER_BYTES)
         return ParquetSink(stream, self._schema, self._plan, _count_encoders(threads))
 

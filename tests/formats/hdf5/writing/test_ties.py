@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
@@ -81,3 +81,24 @@ def test_an_undefined_fill_value_passes(tmp_path: Path, compresses: bool) -> Non
     recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.h5", seed=1, verify=True)
     with h5py.File(tmp_path / "out.h5") as file:
         assert sorted(file["x"]) == values.tolist()
+
+
+@pytest.mark.parametrize("options", [{}, {"datasets": ("x",)}, {"compression": "lzf"}])
+def test_attributes_of_a_named_type_keep_it(tmp_path: Path, options: dict[str, Any]) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["z"] = np.dtype([("v", "i4")])
+        file["text"] = h5py.string_dtype()
+        file["x"], file["scalar"] = np.arange(30), 3
+        for each in (file, file["x"], file["scalar"], file["z"], file.create_group("group")):
+            each.attrs.create("a", np.array((5,), file["z"].dtype), dtype=file["z"])
+            each.attrs.create("b", "ä", dtype=file["text"])
+            each.attrs["c"] = np.array((5,), file["z"].dtype)
+    recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.h5", seed=1, **options)
+    with h5py.File(tmp_path / "out.h5") as file:
+        for each in (file, file["x"], file["scalar"], file["z"], file["group"]):
+            assert (each.attrs["a"]["v"], each.attrs["b"], each.attrs["c"]["v"]) == (5, "ä", 5)
+            for key, name in (("a", "z"), ("b", "text")):
+                tid = each.attrs.get_id(key).get_type()
+                assert tid.committed()
+                assert h5g.get_objinfo(tid, b".").objno == h5g.get_objinfo(file[name].id, b".").objno
+            assert not each.attrs.get_id("c").get_type().committed()

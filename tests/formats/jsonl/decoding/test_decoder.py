@@ -88,9 +88,9 @@ def test_pieces_that_are_kept_hold_few_enough_values(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(line_checks, "_PIECE_CELLS", 400)
     shapes = [{}, {"a": [None] * 30}, {"a": [{}] * 30}, {"a": [{"b": 1, "c": 2}]}, {"a": []}]
     lines = [json.dumps(shapes[row * row % 5]).encode() for row in range(200)]
-    fields = 4  # a, its elements, b and c
+    fields, listed = 4, 3  # a, its elements, b and c
     records = line_checks.as_lines(batch_of(lines).column(0))
-    pieces = list(line_checks.cut_kept_pieces(records, fields))
+    pieces = list(line_checks.cut_kept_pieces(records, fields, listed))
     assert pa.concat_arrays(pieces).equals(records)
     assert max(len(piece) for piece in pieces) > 1
     decoder = finished(lines)
@@ -98,6 +98,14 @@ def test_pieces_that_are_kept_hold_few_enough_values(monkeypatch: pytest.MonkeyP
         batch = pa.record_batch([piece.cast(pa.large_binary())], ["record"])
         elements = decoder.decode(batch).column("a").values
         assert len(piece) == 1 or len(piece) + 3 * len(elements) <= 400
+
+
+def test_lines_of_many_fields_are_parsed_together() -> None:
+    """The cost of a piece grows with its fields, so that one piece for each line would make it their square."""
+    line = json.dumps({f"field{index}": index for index in range(5000)}).encode()
+    records = line_checks.as_lines(batch_of([line] * 40).column(0))
+    assert [len(piece) for _, piece in line_checks.cut_pieces(records)] == [16, 16, 8]
+    assert [len(piece) for piece in line_checks.cut_kept_pieces(records, 5000, 0)] == [40]
 
 
 def test_threads_agree_with_one_thread() -> None:

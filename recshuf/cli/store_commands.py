@@ -1,0 +1,288 @@
+"""The commands on pile stores: scatter, gather, store."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from recshuf.cli.progress import choose_progress
+from recshuf.cli.result_files import check_report, check_spared, write_json
+from recshuf.cli.shuffle_options import SiblingCommand, Wording
+from recshuf.errors import UsageError
+from recshuf.job.options import GatherOptions, ScatterOptions
+
+_SCATTER = Wording(
+    description="""
+Write the records of the INPUTs into a new pile store, the folder STORE.
+
+From a store, `recshuf gather` writes shuffled files any number of times, and recshuf.PileLoader feeds a training loop.
+The store appears when it is complete.
+""",
+    usage=["INPUT...", "-o STORE"],
+    example="""\
+Example:
+  recshuf scatter data/ -o store --seed 7 && recshuf gather store -o shuffled/ --shards 64
+""",
+    shared=ScatterOptions,
+    headings={"Order": "Output"},
+    general=("report", "overwrite", "quiet", "verbose"),
+    help={
+        "piles": "Number of piles. Default: one for each 8 MB of records.",
+        "spill_compression": "Compression of the records: none, lz4 or zstd. Default: none.",
+        "report": "Write the figures of the scatter as JSON; - is standard output.",
+        "overwrite": "Replace an existing report. Default: it is an error.",
+    },
+)
+_WINDOW = Wording(
+    description="""
+Append inputs to a pile store as a slice of time, and remove old slices.
+
+All of it happens in one step. Loaders that are open keep what they have. A slice leaves as a whole.
+""",
+    usage=["STORE", "[--append INPUT]..."],
+    example="""\
+Example:
+  recshuf window store --append today/ --time 2026-01-31 --keep-bytes 500GB
+""",
+    shared=ScatterOptions,
+    headings={"Order": "Window"},
+    general=("quiet", "verbose"),
+    help={"seed": "Seed of the store, or an error.", "piles": "Number of piles of the store, or an error."},
+)
+_GATHER = Wording(
+    description="""
+Write the records of a pile store in random order.
+
+By default the output is, byte for byte, what `recshuf INPUT... -o OUTPUT` writes from the inputs of the store with its
+seed.
+""",
+    usage=["STORE", "-o OUTPUT"],
+    example="""\
+Example:
+  recshuf gather store -o epoch1/ --to parquet --epoch 1
+""",
+    shared=GatherOptions,
+    headings={},
+    general=("report", "quiet", "verbose"),
+    help={
+        "seed": "Seed of the store, or an error. Default: that of the store.",
+        "to": "Output format. Default: from the suffix of OUTPUT, else that of the inputs of the store.",
+        "shards": "Number of shards. Default: one per input of the store, in a directory.",
+        "report": "Write the figures of the run as JSON; - is standard output.",
+    },
+)
+
+
+def make_scatter_command() -> SiblingCommand:
+    """Return the scatter command."""
+    output = click.Option(
+        ["-o", "--output", "store"], type=click.Path(), metavar="STORE", help="New folder of the store."
+    )
+    return SiblingCommand("scatter", _run_scatter, _SCATTER, {"Output": [output]})
+
+
+def make_window_command() -> SiblingCommand:
+    """Return the window command; the only one of its ``inputs`` is the store."""
+    own = [
+        click.Option(["--append"], multiple=True, metavar="INPUT", type=click.Path(), help="Append this input; may be repeated."),
+        click.Option(["--time"], metavar="T", help="Time of what is appended: 2026-01-31, 2026-01-31T12:00:00Z, or seconds since 1970; UTC. Default: now."),
+        click.Option(["--expire-before"], metavar="T", help="Remove slices that are older."),
+        click.Option(["--keep-records"], type=int, metavar="N", help="Keep the newest slices that together hold at most N records."),
+        click.Option(["--keep-bytes"], metavar="SIZE", help="Keep the newest slices that together hold at most SIZE."),
+    ]  # fmt: skip
+    return SiblingCommand("window", _run_window, _WINDOW, {"Window": own})
+
+
+def make_gather_command() -> SiblingCommand:
+    """Return the gather command; the only one of its ``inputs`` is the store."""
+    output = click.Option(
+        ["-o", "--output"], type=click.Path(), metavar="OUTPUT", help="Output file or directory."
+    )
+    order = [
+        click.Option(["--epoch"], type=int, default=0, metavar="N", help="Write the order of this epoch. Default: 0."),
+        click.Option(
+            ["--reshuffle"], default="rotate", metavar="NAME",
+            help="How later epochs differ: rotate, piles or none; see docs/training.md. Default: rotate.",
+        ),
+        click.Option(["--mix"], type=int, default=1, metavar="N", help="Piles that later epochs mix. Default: 1."),
+    ]  # fmt: skip
+    return SiblingCommand("gather", _run_gather, _GATHER, {"Output": [output], "Order": order})
+
+
+def _run_scatter(
+    inputs: tuple[str, ...],
+    store: str | None,
+    report: str | None,
+    overwrite: bool,
+    quiet: bool,
+    verbose: bool,
+    **options: Any,
+) -> None:
+    _check_loudness(quiet, verbose)
+    if not inputs or store is None:
+        raise UsageError(
+            "scatter needs inputs and a store; usage: recshuf scatter [OPTIONS] INPUT... -o STORE"
+        )
+    if report:
+        check_report(report, store, False)
+        check_spared(report, [*inputs, options["schema"]], overwrite=overwrite)
+    from recshuf import api
+    from recshuf.audit.reports.terminal import say
+    from recshuf.audit.reports.text import scatter_summary
+
+    done = api.scatter(inputs, store, progress=choose_progress(quiet), **options)
+    if not quiet:
+        say(scatter_summary(done))
+    if report:
+        write_json(report, done.to_json())
+
+
+def _run_gather(
+    inputs: tuple[str, ...],
+    output: str | None,
+    report: str | None,
+    quiet: bool,
+    verbose: bool,
+    **options: Any,
+) -> None:
+    _check_loudness(quiet, verbose)
+    if len(inputs) != 1 or output is None:
+        raise UsageError(
+            "gather needs one store and an output; usage: recshuf gather [OPTIONS] STORE -o OUTPUT"
+        )
+    if report:
+        check_report(report, output, False)
+        check_spared(report, [], overwrite=options["overwrite"])
+    from recshuf import api
+    from recshuf.audit.reports.terminal import say
+    from recshuf.audit.reports.text import detail_lines, summary
+
+    progress = choose_progress(quiet, writes_records=output == "-")
+    done = api.gather(inputs[0], output, progress=progress, **options)
+    for line in detail_lines(done) if verbose else ():
+        say(line)
+    if not quiet:
+        say(summary(done, output))
+    if report:
+        write_json(report, done.to_json())
+
+
+def _run_window(
+    inputs: tuple[str, ...],
+    append: tuple[str, ...],
+    quiet: bool,
+    verbose: bool,
+    seed: int | None,
+    piles: int | None,
+    **options: Any,
+) -> None:
+    _check_loudness(quiet, verbose)
+    if len(inputs) != 1:
+        raise UsageError("window needs one store; usage: recshuf window STORE [--append INPUT]...")
+    limits = (options["expire_before"], options["keep_records"], options["keep_bytes"])
+    if not append and all(limit is None for limit in limits):
+        raise UsageError(
+            "nothing to do; give --append INPUT, --expire-before T, --keep-records N or --keep-bytes SIZE"
+        )
+    from recshuf import api
+    from recshuf.audit.reports.terminal import say
+    from recshuf.audit.reports.text import count_of
+
+    done = api.window(inputs[0], append, progress=choose_progress(quiet), seed=seed, piles=piles, **options)
+    if not quiet:
+        say(f"{done.path}: {count_of(done.num_records, 'record')}, snapshot {done.snapshot}")
+
+
+def _check_loudness(quiet: bool, verbose: bool) -> None:
+    if quiet and verbose:
+        raise UsageError("-q and -v contradict each other; give one of them")
+
+
+_NAMES = {"help_option_names": ["-h", "--help"]}
+_verbose = click.option("-v", "--verbose", is_flag=True, help="Print tracebacks of errors.")
+_store = click.argument("store", type=click.Path(path_type=Path))
+
+
+@click.group("store", context_settings=_NAMES, no_args_is_help=False)
+def store_group() -> None:
+    """Look at a pile store, check it, or delete it."""
+
+
+@store_group.command("info", context_settings=_NAMES)
+@_store
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_verbose
+def _info(store: Path, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
+    """Print what STORE holds."""
+    from recshuf.audit.reports.text import one_line
+    from recshuf.piles.upkeep import describe_store
+    from recshuf.system.units import format_size
+
+    found = describe_store(store)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    times = sorted(one["time"] for one in found["sets"] if one["time"] is not None)
+    lines = {
+        "store": f"{found['store']}, snapshot {found['snapshot']}",
+        "seed": found["seed"],
+        "records": f"{found['records']:,}, {format_size(found['bytes'])}",
+        "on disk": format_size(found["file_bytes"]),
+        "sets": f"{len(found['sets']):,}",
+        "piles": f"{found['piles']:,}",
+        "format": found["format"],
+        "sources": f"{len(found['sources']):,}",
+        "columns": ", ".join(f"{name}: {kind}" for name, kind in found["columns"].items()) or "none yet",
+    }
+    if times:
+        lines["times"] = " to ".join(
+            datetime.fromtimestamp(one, UTC).isoformat() for one in (times[0], times[-1])
+        )
+    for name, text in lines.items():
+        click.echo(one_line(f"{name:<8}  {text}"))
+
+
+@store_group.command("verify", context_settings=_NAMES)
+@_store
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only; the exit code is the result.")
+@_verbose
+def _verify(store: Path, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - as above
+    """Read all of STORE, and check it against its checksums and digests."""
+    from recshuf.piles.upkeep import describe_store, verify_store
+
+    progress = choose_progress(quiet)
+    found = describe_store(store)
+    progress.start("verify", found["records"], found["bytes"])
+    try:
+        records = verify_store(store, progress.advance)
+    finally:
+        progress.stop()
+    if not quiet:
+        click.echo(f"{store}: whole, {records:,} records in {len(found['sets']):,} sets")
+
+
+@store_group.command("drop", context_settings=_NAMES)
+@_store
+@_verbose
+def _drop(store: Path, verbose: bool) -> None:  # noqa: ARG001 - as above
+    """Delete STORE, unless a process reads or writes it."""
+    from recshuf.piles.upkeep import drop_store
+
+    drop_store(store)
+
+
+@store_group.command("compact", context_settings=_NAMES)
+@_store
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
+@_verbose
+def _compact(store: Path, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - as above
+    """Join the sets of STORE to one, which loads faster than many small ones."""
+    from recshuf import api
+
+    done = api.compact(store, progress=choose_progress(quiet))
+    if not quiet:
+        click.echo(f"{store}: {done.num_records:,} records in one set, snapshot {done.snapshot}")

@@ -1,0 +1,109 @@
+"""Upkeep of a store: what it holds, whether it is whole, and its deletion."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from recshuf.errors import OutputError
+from recshuf.piles.snapshots import StoreFolder
+from recshuf.piles.stored import StoredPiles
+from recshuf.records.byte_sizes import count_bytes
+from recshuf.system.paths import write_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def describe_store(path: Path) -> dict[str, Any]:
+    """Return what the newest snapshot of a store holds, as JSON values.
+
+    Raises
+    ------
+    UsageError
+        When there is no store.
+    PileError
+        When it is damaged.
+    """
+    piles = StoredPiles(path)
+    try:
+        info = piles.info
+        return {
+            "path": str(path),
+            "store": info.store,
+            "snapshot": info.number,
+            "seed": str(info.seed),
+            "format": "table" if info.origin is None else info.origin["format"],
+            "records": info.record_count,
+            "bytes": info.byte_count,
+            "file_bytes": sum(one.file_bytes for one in info.sets),
+            "piles": info.pile_count,
+            "columns": {} if info.schema is None else {one.name: str(one.type) for one in piles.schema},
+            "sources": list(piles.sources),
+            "sets": [
+                {"name": one.name, "records": one.records, "bytes": one.byte_count, "time": one.time}
+                for one in info.sets
+            ],
+        }
+    finally:
+        piles.close()
+
+
+def verify_store(path: Path, advance: Callable[[int, int], None]) -> int:
+    """Read every record of a store's newest snapshot, and return their number.
+
+    Parameters
+    ----------
+    advance
+        Called with the records and bytes of each part.
+
+    Raises
+    ------
+    UsageError
+        When there is no store.
+    PileError
+        When a set is missing or damaged; names it.
+    """
+    piles = StoredPiles(path)
+    try:
+        for set_index in range(len(piles.names)):
+            for pile in piles.counts[set_index].nonzero()[0].tolist():
+                records = piles.load([(set_index, pile)])
+                if records is not None:
+                    advance(len(records), count_bytes(records.batch))
+        return piles.record_count
+    finally:
+        piles.close()
+
+
+def drop_store(path: Path) -> None:
+    """Delete a store.
+
+    Raises
+    ------
+    UsageError
+        When there is no store.
+    OutputError
+        When a process reads or writes it, or it cannot be deleted.
+    """
+    folder = StoreFolder(path)
+    folder.open()[1].close()
+    with ExitStack() as locks:
+        for file in [*path.glob("snapshot-*.json"), *folder.sets.glob("*.lock")]:
+            descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            locks.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise OutputError(f"{path}: a process reads or writes it; wait for its end") from None
+        try:
+            for file in path.glob("snapshot-*.json"):
+                file.unlink()
+            shutil.rmtree(folder.sets)
+            path.rmdir()
+        except OSError as error:
+            raise write_error(error, str(path)) from error

@@ -1,0 +1,121 @@
+"""The commands on pile stores, as a user calls them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+import recshuf
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Run
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Path:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(f'{{"id":{number}}}\n' for number in range(1000)))
+    return path
+
+
+@pytest.fixture
+def store(given: Path) -> Path:
+    recshuf.scatter(given, given.parent / "store", seed=5, piles=3)
+    return given.parent / "store"
+
+
+def test_scatter_and_gather_write_what_the_shuffle_writes(given: Path, tmp_path: Path, call: Run):
+    done = call("scatter", given, "-o", tmp_path / "new", "--seed", "5", "--report", "-")
+    assert done.returncode == 0
+    assert b"1,000 records" in done.stderr
+    assert b"seed 5" in done.stderr
+    assert json.loads(done.stdout)["records"] == 1000
+    done = call("gather", tmp_path / "new", "-o", tmp_path / "out.parquet")
+    assert (done.returncode, done.stdout) == (0, b"")
+    recshuf.shuffle(given, tmp_path / "expected.parquet", seed=5)
+    assert (tmp_path / "out.parquet").read_bytes() == (tmp_path / "expected.parquet").read_bytes()
+
+
+def test_gather_writes_an_epoch(store: Path, tmp_path: Path, call: Run):
+    assert call("gather", store, "-o", tmp_path / "a.jsonl", "--epoch", "2", "--mix", "2").returncode == 0
+    recshuf.gather(store, tmp_path / "b.jsonl", epoch=2, mix=2)
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+
+
+def test_info_says_what_a_store_holds(store: Path, call: Run):
+    done = call("store", "info", store)
+    assert done.returncode == 0
+    for word in (b"snapshot 1", b"1,000", b"jsonl", b"seed"):
+        assert word in done.stdout
+    found = json.loads(call("store", "info", store, "--json").stdout)
+    assert (found["records"], found["piles"], found["seed"]) == (1000, 3, "5")
+
+
+def test_verify_names_a_damaged_file(store: Path, call: Run):
+    done = call("store", "verify", store)
+    assert (done.returncode, done.stdout) == (0, f"{store}: whole, 1,000 records in 1 sets\n".encode())
+    (path,) = (store / "sets").iterdir()
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    done = call("store", "verify", store)
+    assert done.returncode == 1
+    assert path.name.encode() in done.stderr
+    assert call("gather", store, "-o", store.parent / "out.jsonl").returncode == 1
+    assert not (store.parent / "out.jsonl").exists()
+
+
+def test_drop_deletes_a_store_and_nothing_else(store: Path, tmp_path: Path, call: Run):
+    loader = recshuf.PileLoader(store, 10)
+    done = call("store", "drop", store)
+    assert (done.returncode, store.exists()) == (1, True)
+    assert b"a process reads or writes it" in done.stderr
+    del loader
+    assert call("store", "drop", store).returncode == 0
+    assert not store.exists()
+    assert call("store", "drop", tmp_path).returncode == 2
+    assert tmp_path.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("scatter", "{given}"), 2, "usage: recshuf scatter"),
+        (("scatter", "{given}", "-o", "{store}"), 1, "is a pile store already"),
+        (("scatter", "{given}", "-o", "{given}"), 1, "is a file; choose another name"),
+        (("scatter", "{given}", "-o", "{folder}"), 1, "not empty"),
+        (("scatter", "{folder}/missing", "-o", "{folder}/new"), 1, "missing"),
+        (
+            ("scatter", "{given}", "-o", "{folder}/new", "--datasets", "a"),
+            2,
+            "--datasets: for inputs of hdf5",
+        ),
+        (("gather", "{store}"), 2, "usage: recshuf gather"),
+        (("gather", "{folder}/missing", "-o", "{folder}/x.jsonl"), 2, "no such pile store"),
+        (("gather", "{given}", "-o", "{folder}/x.jsonl"), 2, "is no pile store"),
+        (("gather", "{store}", "-o", "{given}"), 1, "give --overwrite"),
+        (("gather", "{store}", "-o", "{folder}/x.jsonl", "--seed", "6"), 2, "have seed 5"),
+        (("{store}", "-o", "{folder}/x.jsonl"), 2, "is a pile store; write it with recshuf gather"),
+        (("scatter", "{store}", "-o", "{folder}/new"), 2, "is a pile store; write it with recshuf gather"),
+        (("store",), 2, "Missing command"),
+        (("store", "inf", "{store}"), 2, "Did you mean 'info'"),
+        (("scater", "{given}"), 2, "did you mean: recshuf scatter"),
+    ],
+)
+def test_slips_get_one_line_and_change_nothing(
+    given: Path, store: Path, call: Run, arguments: tuple[str, ...], code: int, message: str
+):
+    def list_all() -> list[Path]:
+        return sorted(given.parent.rglob("*"))
+
+    before = list_all()
+    names = {"given": given, "store": store, "folder": given.parent}
+    done = call(*(argument.format(**names) for argument in arguments))
+    assert done.returncode == code
+    assert message in done.stderr.decode()
+    assert done.stderr.count(b"\n") == 1
+    assert list_all() == before

@@ -1,0 +1,273 @@
+"""Datasets of other lengths, copied unchanged beside shuffled ones: whole runs on files as other libraries write them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pytest
+
+import recshuf
+from recshuf.errors import InputError, UsageError
+from tests.support.killed_runs import run, run_and_die
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = 30
+
+
+def shuffle_kept(path: Path, out: Path, **options: Any) -> recshuf.ShuffleReport:
+    return recshuf.shuffle(path, out, seed=1, keep_others=True, verify=True, **options)
+
+
+def write_anndata(path: Path, variables: int = 4) -> Path:
+    """Write a file as AnnData does; the first column of X and all of obs tell the row."""
+    rows = np.arange(ROWS)
+    with h5py.File(path, "w") as file:
+        file.attrs["encoding-type"] = "anndata"
+        file["X"] = np.outer(rows, np.ones(variables)).astype("f4")
+        file["layers/counts"] = np.outer(rows, np.ones(variables)).astype("i4")
+        file["obsm/X_pca"] = np.outer(rows, np.ones(2))
+        names = [f"cell {row}" for row in rows]
+        file.create_dataset("obs/_index", data=names, dtype=h5py.string_dtype())
+        file["obs"].attrs["_index"] = "_index"
+        file["obs/cell_type/codes"] = (rows % 3).astype("i1")
+        file["obs/cell_type/categories"] = ["B", "T", "mönocyte"]
+        file["obs/cell_type"].attrs["ordered"] = False
+        for index in range(6):
+            file[f"var/column {index}"] = np.arange(variables) + index
+        file["varm/PCs"] = np.ones((variables, 2))
+        file["uns/nested/colors"] = np.array([b"red", b"blue"])
+        groups = np.dtype([("first", h5py.string_dtype()), ("second", h5py.vlen_dtype("i4"))])
+        file["uns/groups"] = np.array(
+            [("a", np.arange(3, dtype="i4")), ("", np.arange(0, dtype="i4"))], groups
+        )
+        file["uns/nothing"] = h5py.Empty("f4")
+        file["uns/scalar"] = 3.5
+        file["uns/link"] = h5py.SoftLink("/uns/nested/colors")
+    return path
+
+
+def list_datasets(path: Path) -> dict[str, tuple[Any, ...]]:
+    found = {}
+    with h5py.File(path) as file:
+        for name in every_path(file):
+            if isinstance(file[name], h5py.Dataset):
+                values = (
+                    file[name].asstr()[()] if h5py.check_string_dtype(file[name].dtype) else file[name][()]
+                )
+                found[name] = (file[name].dtype, file[name].shape, values)
+    return found
+
+
+def every_path(file: h5py.File) -> list[str]:
+    names: list[str] = []
+    file.visit(names.append)
+    return names
+
+
+def assert_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
+    assert one[:2] == other[:2]
+    assert repr(one[2]) == repr(other[2])
+
+
+ALIGNED = ("X", "layers/counts", "obsm/X_pca", "obs/_index", "obs/cell_type/codes")
+
+
+@pytest.mark.parametrize("options", [{}, {"datasets": ALIGNED}, {"compression": "lzf"}])
+@pytest.mark.parametrize("variables", [4, ROWS])
+def test_of_anndata_the_observations_are_shuffled(tmp_path: Path, options: dict[str, Any], variables: int):
+    given = write_anndata(tmp_path / "in.h5", variables)
+    shuffle_kept(given, tmp_path / "out/", shards=3, **options)
+    before, ends = list_datasets(given), [0, 10, 20, 30]
+    seen: list[int] = []
+    for shard, path in enumerate(sorted((tmp_path / "out").iterdir())):
+        after = list_datasets(path)
+        assert after.keys() == before.keys()
+        for name in before.keys() - {*ALIGNED}:
+            assert_same(before[name], after[name])
+        rows = after["X"][2][:, 0].astype(int)
+        assert len(rows) == ends[shard + 1] - ends[shard]
+        assert after["obs/_index"][2].tolist() == [f"cell {row}" for row in rows]
+        assert after["obs/cell_type/codes"][2].tolist() == (rows % 3).tolist()
+        for name in ("X", "layers/counts", "obsm/X_pca"):
+            assert np.array_equal(after[name][2], before[name][2][rows])
+        with h5py.File(path) as file:
+            assert not file["obs/cell_type"].attrs["ordered"]
+            assert isinstance(file["uns"].get("link", getlink=True), h5py.SoftLink)
+        seen += rows.tolist()
+    assert sorted(seen) == list(range(ROWS))
+    assert seen != list(range(ROWS))
+
+
+def test_categories_as_many_as_observations_are_copied(tmp_path: Path) -> None:
+    write_anndata(tmp_path / "in.h5")
+    with h5py.File(tmp_path / "in.h5", "r+") as file:
+        file["obs/name/codes"] = np.arange(ROWS)
+        file["obs/name/categories"] = np.arange(ROWS) * 2
+    shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert np.array_equal(file["obs/name/categories"], np.arange(ROWS) * 2)
+        assert np.array_equal(file["obs/name/codes"], file["X"][:, 0])
+
+
+def warnings_of(path: Path, out: Path) -> str:
+    notes: list[str] = []
+
+    class Listener(recshuf.Progress):
+        def warn(self, message: str) -> None:
+            notes.append(message)
+
+    shuffle_kept(path, out, progress=Listener())
+    return "\n".join(notes)
+
+
+def test_the_choice_is_said(tmp_path: Path) -> None:
+    said = warnings_of(write_anndata(tmp_path / "in.h5"), tmp_path / "out.h5")
+    assert "shuffled are the rows of X, layers/counts, obs/_index and 2 more; copied unchanged are" in said
+
+
+def test_sparse_observations_are_refused(tmp_path: Path) -> None:
+    write_anndata(tmp_path / "in.h5")
+    with h5py.File(tmp_path / "in.h5", "r+") as file:
+        del file["X"]
+        file["X/data"], file["X/indices"] = np.ones(9), np.ones(9, "i4")
+        file["X/indptr"] = np.arange(5)
+        file["X"].attrs.update({"encoding-type": "csc_matrix", "shape": np.array([ROWS, 4])})
+    with pytest.raises(InputError, match=r"in\.h5: group 'X': is a sparse matrix with an axis of 30"):
+        shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
+    assert not (tmp_path / "out.h5").exists()
+
+
+@pytest.mark.parametrize("kind", ["table", "fixed"])
+def test_a_frame_of_pandas_comes_back(tmp_path: Path, kind: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("tables")
+    frame = pandas.DataFrame({"a": np.arange(1000), "b": np.arange(1000) / 2, "c": np.arange(1000) % 7})
+    if kind == "table":
+        for name in ("x", "y", "z"):  # more datasets of three categories than of the table
+            frame[name] = pandas.Categorical(np.array(["r", "g", "b"])[frame.a % 3])
+    options = {"data_columns": ["a"]} if kind == "table" else {}
+    frame.to_hdf(tmp_path / "in.h5", key="frame", format=kind, **options)
+    shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
+    found = pandas.read_hdf(tmp_path / "out.h5")
+    assert not (found.index == frame.index).all()
+    pandas.testing.assert_frame_equal(found.sort_index(), frame)
+    if kind == "table":
+        some = pandas.read_hdf(tmp_path / "out.h5", where="a > 990")
+        assert sorted(some.a) == list(range(991, 1000))
+
+
+def test_a_stale_index_of_pytables_is_left_out_and_others_are_kept(tmp_path: Path) -> None:
+    tables = pytest.importorskip("tables")
+    with tables.open_file(tmp_path / "in.h5", "w") as file:
+        for name, count in (("large", 1000), ("small", 20)):
+            table = file.create_table("/", name, obj=np.array([(i,) for i in range(count)], [("v", "i8")]))
+            table.cols.v.create_index()
+    with h5py.File(tmp_path / "in.h5", "r+") as file:
+        file["link"] = file["_i_large"]
+        file["link to values"] = file["_i_large/v/sorted"]
+    said = warnings_of(tmp_path / "in.h5", tmp_path / "out.h5")
+    assert "copied unchanged are small, _i_small/v/abounds" in said
+    assert "group '_i_large': left out, because it indexes the former order of 'large'" in said
+    with tables.open_file(tmp_path / "out.h5") as file:
+        assert file.root.large.nrows == 1000
+        assert not file.root.large.cols.v.is_indexed
+        assert file.root.small.cols.v.is_indexed
+        assert [row["v"] for row in file.root.large.where("v == 77")] == [77]
+        assert [row["v"] for row in file.root.small.where("v == 7")] == [7]
+        assert "/link" not in file
+
+
+def test_pickled_rows_of_pandas_are_refused(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("tables")
+    frame = pandas.DataFrame({"a": np.arange(50), "s": [{"row": i} for i in range(50)]})
+    with pytest.warns(pandas.errors.PerformanceWarning):
+        frame.to_hdf(tmp_path / "in.h5", key="frame", format="fixed")
+    with pytest.raises(InputError, match="'frame/block1_values': holds pickled objects"):
+        shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
+
+
+def test_axes_of_netcdf_stay_attached(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["time"], file["lat"] = np.arange(ROWS), np.arange(4.5)
+        file["temperature"] = np.outer(np.arange(ROWS), np.ones(5))
+        file["mask"] = np.ones(5)
+        for name in ("time", "lat"):
+            file[name].make_scale(name)
+        file["temperature"].dims[0].attach_scale(file["time"])
+        file["temperature"].dims[1].attach_scale(file["lat"])
+        file["mask"].dims[0].attach_scale(file["lat"])
+        file["lat"].attrs["units"] = "degrees_north"
+    shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5", datasets=("time", "temperature"))
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["temperature"].dims[0][0] == file["time"]
+        assert file["temperature"].dims[1][0] == file["lat"]
+        assert file["mask"].dims[0][0] == file["lat"]
+        assert file["lat"].attrs["units"] == "degrees_north"
+        assert np.array_equal(file["temperature"][:, 0], file["time"])
+
+
+@pytest.mark.parametrize("to", ["parquet", "jsonl"])
+def test_other_formats_are_refused(tmp_path: Path, to: str) -> None:
+    write_anndata(tmp_path / "in.h5")
+    with pytest.raises(UsageError, match=f"keep_others=True: for hdf5 to hdf5 only; here: hdf5 to {to}"):
+        recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out", to=to, keep_others=True)
+
+
+def test_verify_names_a_copy_that_differs(tmp_path: Path) -> None:
+    write_anndata(tmp_path / "in.h5")
+    shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
+    assert recshuf.verify(tmp_path / "in.h5", tmp_path / "out.h5", keep_others=True)
+    with h5py.File(tmp_path / "out.h5", "r+") as file:
+        file["var/column 3"][1] = 77
+    report = recshuf.verify(tmp_path / "in.h5", tmp_path / "out.h5", keep_others=True)
+    assert not report
+    assert report.differences == ("dataset 'var/column 3', which every shard repeats, differs",)
+    assert report.missing == report.extra == 0
+
+
+def test_a_sample_as_long_as_a_copy_can_be_verified(tmp_path: Path) -> None:
+    given = write_anndata(tmp_path / "in.h5")
+    shuffle_kept(given, tmp_path / "out.h5", head_count=3)
+    assert recshuf.verify(given, tmp_path / "out.h5", head_count=3, keep_others=True)
+    shuffle_kept(given, tmp_path / "shards/", shard_records=4)
+    assert recshuf.verify(given, tmp_path / "shards", keep_others=True)
+
+
+def test_resume_compares_the_option(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["x"] = np.arange(ROWS)
+    given = [tmp_path / "in.h5"]
+    run_and_die(2, given, tmp_path / "out", keep_others=True)
+    with pytest.raises(UsageError, match="the keep_others=True was True in the unfinished run and is None"):
+        run(given, tmp_path / "out", resume=True)
+
+
+def test_a_continued_run_gives_the_same_bytes(tmp_path: Path) -> None:
+    given = [write_anndata(tmp_path / "in.h5")]
+    run_and_die(2, given, tmp_path / "out", keep_others=True)
+    run(given, tmp_path / "out", resume=True, keep_others=True)
+    run(given, tmp_path / "whole", keep_others=True)
+    for path in (tmp_path / "out").iterdir():
+        assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes()
+
+
+def test_a_store_gives_the_same_bytes(tmp_path: Path) -> None:
+    write_anndata(tmp_path / "in.h5")
+    shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
+    recshuf.scatter(tmp_path / "in.h5", tmp_path / "store", seed=1, keep_others=True)
+    recshuf.gather(tmp_path / "store", tmp_path / "gathered.h5", seed=1)
+    assert (tmp_path / "gathered.h5").read_bytes() == (tmp_path / "out.h5").read_bytes()
+
+
+@pytest.mark.parametrize("as_check", [False, True])
+def test_a_check_takes_the_option(tmp_path: Path, as_check: bool) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["x"], file["y"], file["other"] = np.arange(2000), np.arange(2000), np.arange(3)
+    shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
+    against = {"against": tmp_path / "in.h5"} if as_check else {"column": "x"}
+    assert recshuf.check(tmp_path / "out.h5", keep_others=True, **against)

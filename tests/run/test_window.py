@@ -1,0 +1,203 @@
+"""The window: appends and evictions in one step, an exact order over what is left, and compaction."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import ConversionError, UsageError
+from recshuf.run.pile_store import parse_time
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Run
+
+
+def write_day(folder: Path, day: int, count: int = 100) -> Path:
+    path = folder / f"day{day}.jsonl"
+    rows = (json.dumps({"day": day, "id": 1000 * day + row}) for row in range(count))
+    path.write_text("".join(f"{row}\n" for row in rows))
+    return path
+
+
+def read_ids(store: Path, tmp_path: Path, **options: Any) -> list[int]:
+    """Return the ids in the order that gather writes."""
+    recshuf.gather(store, tmp_path / "gathered.parquet", overwrite=True, **options)
+    ids: list[int] = pq.read_table(tmp_path / "gathered.parquet")["id"].to_pylist()
+    return ids
+
+
+def ids_of(*days: int, count: int = 100) -> list[int]:
+    return [1000 * day + row for day in days for row in range(count)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    recshuf.scatter(write_day(tmp_path, 0), tmp_path / "store", seed=5, piles=8)
+    return tmp_path / "store"
+
+
+def test_what_is_appended_comes_and_what_is_old_goes(store: Path, tmp_path: Path) -> None:
+    for day in (1, 2, 3):
+        with recshuf.PileStore(store).update() as update:
+            update.append(write_day(tmp_path, day), time=day)
+            update.expire(before=day - 1)
+    found = recshuf.PileStore(store)
+    assert sorted(read_ids(store, tmp_path)) == ids_of(2, 3)
+    assert found.num_records == 200
+    assert found.snapshot == 4
+    assert {name.rpartition("/")[2] for name in found.sources} >= {"day2.jsonl", "day3.jsonl"}
+    assert len(list((store / "sets").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "days"),
+    [
+        ({"records": 250}, [2, 3]),
+        ({"records": 100}, [3]),
+        ({"records": 99}, []),
+        ({"before": "1970-01-01T00:00:02Z"}, [2, 3]),
+        ({"before": 0, "records": 1000}, [1, 2, 3]),
+    ],
+)
+def test_the_oldest_slices_leave(store: Path, tmp_path: Path, limit: dict, days: list[int]) -> None:
+    """A slice leaves as a whole; one without a time is older than all others."""
+    for day in (3, 1, 2):
+        recshuf.window(store, write_day(tmp_path, day), time=day)
+    with recshuf.PileStore(store).update() as update:
+        update.expire(**limit)
+    assert recshuf.PileStore(store).num_records == 100 * len(days)
+    if days:
+        assert sorted(read_ids(store, tmp_path)) == ids_of(*days)
+
+
+def test_bytes_are_a_limit_too(store: Path, tmp_path: Path) -> None:
+    size = recshuf.window(store, write_day(tmp_path, 1), time=1).num_bytes
+    assert recshuf.window(store, write_day(tmp_path, 2), time=2, keep_bytes=size * 1.1).num_records == 200
+
+
+def test_the_same_history_gives_the_same_order(tmp_path: Path) -> None:
+    orders = []
+    for run, workers in enumerate((1, 3)):
+        path = tmp_path / f"store{run}"
+        recshuf.scatter(write_day(tmp_path, 0), path, seed=5, piles=8, workers=workers)
+        recshuf.window(path, write_day(tmp_path, 1), time=1)
+        recshuf.window(path, write_day(tmp_path, 2), time=2, expire_before=0)
+        orders.append(read_ids(path, tmp_path))
+    assert orders[0] == orders[1]
+    assert sorted(orders[0]) == ids_of(1, 2)
+    assert orders[0] != sorted(orders[0])
+
+
+def test_the_order_over_the_window_is_uniform(tmp_path: Path) -> None:
+    """Every order of three records, two appended one after the other, is equally likely."""
+    counts: dict[tuple[int, ...], int] = {}
+    for seed in range(240):
+        path = tmp_path / "store"
+        with recshuf.PileWriter(path, "a", seed=seed, piles=2) as writer:
+            writer.write({"id": [0]})
+        for slice_number in (1, 2):
+            with recshuf.PileStore(path).update() as update:
+                update.append({"id": [slice_number]}, time=slice_number)
+        (batch,) = recshuf.PileLoader(path, 3)
+        order = tuple(batch["id"].tolist())
+        counts[order] = counts.get(order, 0) + 1
+        for file in [*path.glob("*.json"), *(path / "sets").iterdir()]:
+            file.unlink()
+    assert len(counts) == 6
+    assert sum((count - 40) ** 2 / 40 for count in counts.values()) < 25  # chi-square of 5 df; p = 1.4e-4
+
+
+def test_an_exception_changes_nothing(store: Path, tmp_path: Path) -> None:
+    before = sorted(path.name for path in store.rglob("*"))
+    with pytest.raises(ZeroDivisionError), recshuf.PileStore(store).update() as update:  # noqa: PT012
+        update.append(write_day(tmp_path, 1), time=1)
+        update.expire(records=0)
+        raise ZeroDivisionError
+    assert sorted(path.name for path in store.rglob("*")) == before
+    assert read_ids(store, tmp_path) == read_ids(store, tmp_path)
+
+
+def test_an_open_loader_keeps_what_it_has(store: Path, tmp_path: Path) -> None:
+    loader = recshuf.PileLoader(store, 10)
+    first = [batch["id"].tolist() for batch in loader]
+    recshuf.window(store, write_day(tmp_path, 1), time=1, keep_records=100)
+    assert [batch["id"].tolist() for batch in loader] == first
+    assert {int(one) // 1000 for batch in recshuf.PileLoader(store, 10) for one in batch["id"]} == {1}
+    del loader
+    recshuf.window(store, write_day(tmp_path, 2), time=2)
+    assert len(list((store / "sets").iterdir())) == 2
+
+
+def test_records_of_a_program_and_files_can_be_mixed(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": np.arange(50)}), tmp_path / "a.parquet")
+    recshuf.scatter(tmp_path / "a.parquet", tmp_path / "store", seed=1, piles=4)
+    with recshuf.PileStore(tmp_path / "store").update() as update:
+        update.append(iter([{"id": [50, 51]}, pa.table({"id": [52]})]), time=1)
+        pq.write_table(pa.table({"id": np.arange(53, 60)}), tmp_path / "b.parquet")
+        update.append(tmp_path / "b.parquet", time=2)
+    assert sorted(read_ids(tmp_path / "store", tmp_path)) == list(range(60))
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "message"),
+    [
+        ('{"day":"x","id":1}', ConversionError, "does not fit the columns"),
+        ('{"day":1,"id":1,"more":2}', ConversionError, "does not fit the columns"),
+    ],
+)
+def test_other_columns_are_refused(store: Path, tmp_path: Path, line: str, kind: type, message: str) -> None:
+    (tmp_path / "bad.jsonl").write_text(line + "\n")
+    with pytest.raises(kind, match=message):
+        recshuf.window(store, tmp_path / "bad.jsonl")
+    assert recshuf.PileStore(store).num_records == 100
+
+
+def test_other_formats_seeds_and_times_are_refused(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="seed"):
+        recshuf.window(store, write_day(tmp_path, 1), seed=6)
+    with pytest.raises(UsageError, match="piles"):
+        recshuf.window(store, write_day(tmp_path, 1), piles=6)
+    with pytest.raises(UsageError, match="no time"):
+        recshuf.window(store, write_day(tmp_path, 1), time="yesterday")
+    with pytest.raises(UsageError, match="no such pile store"):
+        recshuf.window(tmp_path / "missing", write_day(tmp_path, 1))
+    assert recshuf.PileStore(store).num_records == 100
+
+
+def test_times_are_utc() -> None:
+    assert parse_time("1970-01-01T00:01") == parse_time("1970-01-01T01:01+01:00") == parse_time("60") == 60
+
+
+def test_compaction_keeps_the_order_and_the_sources(store: Path, tmp_path: Path) -> None:
+    for day in (1, 2):
+        recshuf.window(store, write_day(tmp_path, day), time=day)
+    before = read_ids(store, tmp_path), recshuf.PileStore(store).sources
+    recshuf.gather(store, tmp_path / "before.parquet", provenance=True)
+    done = recshuf.compact(store)
+    assert (read_ids(store, tmp_path), done.sources) == before
+    recshuf.gather(store, tmp_path / "after.parquet", provenance=True)
+    assert (tmp_path / "before.parquet").read_bytes() == (tmp_path / "after.parquet").read_bytes()
+    assert len(list((store / "sets").iterdir())) == 1
+    recshuf.window(store, write_day(tmp_path, 3), time=3)
+    assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1, 2, 3)
+    assert len(recshuf.compact(store).sources) == 4
+    assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1, 2, 3)
+
+
+def test_the_command_does_what_the_function_does(store: Path, tmp_path: Path, call: Run) -> None:
+    path = write_day(tmp_path, 1)
+    done = call("window", store, "--append", path, "--time", "2026-01-31", "--keep-records", "150")
+    assert done.returncode == 0
+    assert b"100 records, snapshot 2" in done.stderr
+    assert b"2026-01-31" in call("store", "info", store).stdout
+    assert call("window", store).returncode == 2
+    recshuf.window(store, write_day(tmp_path, 2))
+    assert b"200 records in one set" in call("store", "compact", store).stdout

@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
     from recshuf.job.report import ScatterReport, ShuffleReport
+    from recshuf.loader import PileLoader
     from recshuf.piles.set_writer import PileWriter
     from recshuf.run.pile_store import PileStore
-    from recshuf.train.loader import PileLoader
 
 _HOMES = {
     "CheckOptions": "recshuf.job.options",
@@ -69,7 +69,7 @@ _HOMES = {
     "scatter": "recshuf.api",
     "Options": "recshuf.job.options",
     "OrderOptions": "recshuf.job.options",
-    "PileLoader": "recshuf.train.loader",
+    "PileLoader": "recshuf.loader",
     "PileStore": "recshuf.run.pile_store",
     "PileWriter": "recshuf.piles.set_writer",
     "Plan": "recshuf.job.plan",

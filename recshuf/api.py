@@ -131,6 +131,29 @@ def scatter(
         return scatter_store(job, Path(parse_path("store", store)), listener)
 
 
+def cache_store(
+    inputs: Paths,
+    cache: str | os.PathLike[str],
+    *,
+    progress: Progress | bool | None = None,
+    **options: Unpack[ScatterOptions],
+) -> Path:
+    """Return the path of the store of some inputs in a cache folder; see `PileLoader.from_files`.
+
+    Raises
+    ------
+    RecshufError
+        As `scatter` does.
+    """
+    refuse_unknown(options, ScatterOptions)
+    job = make_job(inputs, None, cast("Options", options))
+    choose_allocators(job.memory_bytes)
+    from recshuf.run.cached_store import find_or_scatter
+
+    with _listen(progress) as listener:
+        return find_or_scatter(job, Path(parse_path("cache", cache)), listener)
+
+
 def gather(
     store: str | os.PathLike[str],
     output: str | os.PathLike[str],

@@ -281,6 +281,11 @@ def flag_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def describe_options(job: object) -> dict[str, object]:
+    """Return the options that the output of a job depends on, by flag, as JSON values."""
+    return {flag_of(name): option.identity(job) for name, option in OPTIONS.items() if option.identity}
+
+
 def to_keywords(message: str) -> str:
     """Return a message about flags in terms of the arguments of the Python functions.
 

@@ -15,7 +15,7 @@ from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.set_names import SetNames
 from recshuf.piles.slices import Origin
-from recshuf.piles.snapshots import SetEntry, Snapshot, StoreFolder
+from recshuf.piles.snapshots import SET_SUFFIX, SetEntry, Snapshot, StoreFolder
 from recshuf.piles.spilled import name_set
 from recshuf.piles.stored import StoredPiles
 from recshuf.records.digests import Digest, digest_records
@@ -95,10 +95,10 @@ def _write_set(
         # Sources keep their numbers, which are those of the first stream.
         made.complete(0, digest, SetDescription(piles.seed, sources))
         made.seal_next()
-    file = folder.sets / name_set(name, 0)
     byte_count = sum(one.count.byte_count for one in sources)
     times = [one.time for one in piles.info.sets if one.time is not None]
-    return SetEntry(file.stem, first_row, byte_count, file.stat().st_size, max(times, default=None))
+    set_name = name_set(name, 0).removesuffix(SET_SUFFIX)
+    return folder.describe_set(set_name, first_row, byte_count, max(times, default=None))
 
 
 def _list_sources(piles: StoredPiles) -> Iterator[SetSource]:

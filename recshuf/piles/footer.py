@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import json
+import secrets
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -79,11 +80,14 @@ class Footer:
     """Records of each region, and bytes of its slices before compression, shape ``(2, R)``."""
     digests: Digests
     """Digests of the piles."""
+    checksum: str = ""
+    """That of the footer as read, as `format_checksum` gives it; no two sets have the same."""
 
     def pack(self, offset: int) -> bytes:
         """Return the footer's bytes, to be written at this offset of the file."""
         about = self.description
         header: dict[str, Any] = {
+            "id": secrets.token_hex(8),
             "order": ORDER_VERSION,
             "seed": str(about.seed),
             "stream": list(about.stream),
@@ -123,6 +127,11 @@ def find_footer(trailer: bytes, file_bytes: int, path: Path) -> int:
     return offset
 
 
+def format_checksum(trailer: bytes | memoryview) -> str:
+    """Return the checksum in a trailer as 16 hexadecimal digits."""
+    return f"{_TRAILER.unpack(trailer)[2]:016x}"
+
+
 def parse_footer(content: bytes | memoryview, offset: int, path: Path) -> Footer:
     """Return the footer that is at this offset of the file.
 
@@ -156,6 +165,7 @@ def parse_footer(content: bytes | memoryview, offset: int, path: Path) -> Footer
         parts.reshape(-1, 3),
         sums.reshape(2, -1).copy(),
         digests,
+        format_checksum(content[-TRAILER_BYTES:]),
     )
 
 

@@ -84,7 +84,7 @@ class PileSet:
         try:
             descriptor, path = scratch.reopen(name)
         except OSError as error:
-            raise PileError(f"{name}: cannot be opened: {error.strerror}") from error
+            raise PileError(f"{error.filename or name}: cannot be opened: {error.strerror}") from error
         try:
             footer = read_footer(descriptor, path)
             regions = WrittenRegions(footer.sums.shape[1], footer.parts)
@@ -282,6 +282,8 @@ def _read_fully(descriptor: int, offset: int, size: int, path: Path) -> NDArray[
     while done < size:
         count = os.preadv(descriptor, [view[done:]], offset + done)
         if not count:
-            raise PileError(f"{path}: ends at byte {offset + done}, before the end of a region; run again")
+            raise PileError(
+                f"{path}: ends at byte {offset + done}, before the end of a region; run again, or make the store again"
+            )
         done += count
     return region

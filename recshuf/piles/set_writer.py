@@ -19,7 +19,7 @@ from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.set_names import SetNames
 from recshuf.piles.slices import Origin
-from recshuf.piles.snapshots import SetEntry, Snapshot, StoreFolder, describe_drift
+from recshuf.piles.snapshots import SET_SUFFIX, SetEntry, Snapshot, StoreFolder, describe_drift
 from recshuf.piles.spilled import name_set
 from recshuf.records.batch import Records, concat_batches
 from recshuf.records.byte_sizes import count_bytes
@@ -193,8 +193,8 @@ class PileWriter:
         description = SetDescription(self._snapshot.seed, (source,), stream_of(self._name))
         self._piles.complete(0, self._count.digest, description)
         self._piles.seal_next()
-        file = self._folder.sets / name_set(self._name, 0)
-        entry = SetEntry(file.stem, self._rows, self._count.byte_count, file.stat().st_size)
+        set_name = name_set(self._name, 0).removesuffix(SET_SUFFIX)
+        entry = self._folder.describe_set(set_name, self._rows, self._count.byte_count)
         return entry, self._piles.codec.schema
 
     def close(self) -> None:

@@ -127,5 +127,5 @@ def damaged(path: Path, region: int) -> PileError:
     """Return the error for a damaged region."""
     return PileError(
         f"{path}: region {region} does not read back as it was written: the disk or its memory is faulty; "
-        "run again with another --temp-dir"
+        "run again with another --temp-dir, or make the store again on another disk"
     )

@@ -24,6 +24,7 @@ import pyarrow as pa
 import xxhash
 
 from recshuf.errors import OutputError, PileError, UsageError
+from recshuf.piles.footer import TRAILER_BYTES, format_checksum
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.system.atomic import sync
 from recshuf.system.locks import try_exclusive, try_shared, unlink_unless_locked
@@ -51,6 +52,8 @@ class SetEntry:
     byte_count: int
     """Bytes of the records, as `InputCount` has them."""
     file_bytes: int
+    checksum: str = ""
+    """That of the file's footer, which no other set has; see `Footer`."""
     time: float | None = None
     """Seconds since 1970, UTC; None if it has no time."""
 
@@ -244,10 +247,7 @@ class StoreFolder:
     def find(self) -> Snapshot | None:
         """Return the newest whole snapshot; None if there is none."""
         for number in self._numbers():
-            try:
-                found = parse_snapshot(self._file(number).read_bytes())
-            except FileNotFoundError:
-                continue
+            found = self._read(number)
             if found is not None:
                 return found
         return None
@@ -327,8 +327,8 @@ class StoreFolder:
             return []
         try:
             removed = self.remove_unreferenced(writer)
-            lock_file.unlink(missing_ok=True)
         finally:
+            lock_file.unlink(missing_ok=True)
             os.close(lock)
         return removed
 
@@ -341,6 +341,13 @@ class StoreFolder:
         for name in removed:
             (self.sets / f"{name}{SET_SUFFIX}").unlink(missing_ok=True)
         return removed
+
+    def describe_set(self, name: str, records: int, byte_count: int, time: float | None = None) -> SetEntry:
+        """Return the entry of a complete set, whose file has this name and a suffix."""
+        with (self.sets / f"{name}{SET_SUFFIX}").open("rb") as file:
+            file_bytes = file.seek(0, os.SEEK_END)
+            file.seek(-TRAILER_BYTES, os.SEEK_END)
+            return SetEntry(name, records, byte_count, file_bytes, format_checksum(file.read()), time)
 
     def lock_file(self, name: str) -> Path:
         """Return the file whose lock is held while sets of a name are written."""
@@ -386,14 +393,20 @@ class StoreFolder:
         return self.path / f"snapshot-{number:06d}.json"
 
     def _read(self, number: int) -> Snapshot | None:
+        """Return a snapshot; None if it is missing, damaged, or the file of another number."""
         try:
-            return parse_snapshot(self._file(number).read_bytes())
+            found = parse_snapshot(self._file(number).read_bytes())
         except FileNotFoundError:
             return None
+        return found if found is not None and found.number == number else None
 
     def _explain_missing(self, number: int | None) -> str:
         if number is not None:
             return f"{self.path}: has no snapshot {number}; it was replaced since, or another store is meant"
+        if numbers := self._numbers():
+            return (
+                f"{self._file(numbers[0])}: is damaged, and no other snapshot is left; make the store again"
+            )
         if not self.path.exists():
             return f"{self.path}: no such pile store; make one with recshuf scatter INPUT... -o {self.path}"
-        return f"{self.path}: is no pile store: it holds no whole snapshot; check the path, or run recshuf scatter again"
+        return f"{self.path}: is no pile store: it holds no snapshot; check the path, or run recshuf scatter again"

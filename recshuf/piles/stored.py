@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from recshuf.piles.codec import RecordCodec
     from recshuf.piles.footer import Footer, SetDescription
     from recshuf.piles.slices import Slice
-    from recshuf.piles.snapshots import Snapshot
+    from recshuf.piles.snapshots import SetEntry, Snapshot
     from recshuf.records.batch import Records
 
 
@@ -78,7 +78,11 @@ class StoredPiles:
         self.names: tuple[str, ...] = tuple(one.name for one in found.sets)
         """Names of the K sets."""
         self._scratch = Scratch(folder.sets, kept=folder.sets)
-        opened = [PileSet.open(self._scratch, name + SET_SUFFIX, reads_all=False) for name in self.names]
+        try:
+            opened = [self._open_set(folder.sets, entry) for entry in found.sets]
+        except PileError:
+            self.close()
+            raise
         self._sets = [one for one, _ in opened]
         self._footers: list[Footer] = [footer for _, footer in opened]
         footers = self._footers
@@ -93,6 +97,16 @@ class StoredPiles:
         )
         self.sources: tuple[str, ...] = tuple(sources)
         """Names of the sources, by their numbers in the provenance of records."""
+
+    def _open_set(self, folder: Path, entry: SetEntry) -> tuple[PileSet, Footer]:
+        """Open a set, which must be the very one that the snapshot refers to."""
+        found, footer = PileSet.open(self._scratch, entry.name + SET_SUFFIX, reads_all=False)
+        if entry.checksum != footer.checksum:
+            raise PileError(
+                f"{folder / entry.name}{SET_SUFFIX}: is another pile set than was written under this name; "
+                "put that back, or make the store again"
+            )
+        return found, footer
 
     @property
     def pile_schema(self) -> pa.Schema:

@@ -237,7 +237,7 @@ def find_expired(sets: Sequence[SetEntry], limits: dict[str, float]) -> set[str]
     """Return the names of the sets that leave a window.
 
     >>> from recshuf.piles.snapshots import SetEntry
-    >>> sets = [SetEntry("a", 5, 50, 0, 1.0), SetEntry("b", 5, 50, 0, 2.0), SetEntry("c", 5, 50, 0)]
+    >>> sets = [SetEntry("a", 5, 50, 0, "", 1.0), SetEntry("b", 5, 50, 0, "", 2.0), SetEntry("c", 5, 50, 0)]
     >>> sorted(find_expired(sets, {"records": 9})), sorted(find_expired(sets, {"before": 2.0}))
     (['a', 'c'], ['a', 'c'])
     """

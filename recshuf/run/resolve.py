@@ -201,10 +201,21 @@ def resolve_inputs(job: Job, progress: Progress) -> ResolvedInputs:
     RecshufError
         When they cannot be read.
     """
-    files = _list_inputs(job, None, progress)
+    files = list_inputs(job, progress)
     given = load_format(job.options["format"] or _detect_format(job, files, None))
     check_sides(job, given.names.name, given.names.name)
     return _open_inputs(job, given, files)
+
+
+def list_inputs(job: Job, progress: Progress) -> list[InputFile]:
+    """Return the inputs of a job without an output.
+
+    Raises
+    ------
+    RecshufError
+        When there are none.
+    """
+    return _list_inputs(job, None, progress)
 
 
 def _check(job: Job, destination: Destination | None, given: Format, to: Format) -> None:

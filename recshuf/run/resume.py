@@ -11,7 +11,7 @@ import xxhash
 
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import Stamp
-from recshuf.job.options import OPTIONS, flag_of
+from recshuf.job.options import describe_options
 from recshuf.output.checksum import find_checksum
 from recshuf.output.journal import read_journal
 from recshuf.piles.layout import PileLayout
@@ -150,7 +150,7 @@ def describe_job(resolved: ResolvedJob, seed: int, piles: Path | None) -> Entry:
         "--shard-records": cut.shard_records,
         "--shard-bytes": cut.shard_bytes,
         "--head-count": job.options["head_count"],
-    } | {flag_of(name): option.identity(job) for name, option in OPTIONS.items() if option.identity}
+    } | describe_options(job)
     if job.epoch is not None:
         options |= {"--epoch": job.epoch.number, "--reshuffle": job.epoch.reshuffle, "--mix": job.epoch.mix}
     names = {*_LIBRARIES[resolved.inputs.format], *_LIBRARIES[resolved.output.format]}

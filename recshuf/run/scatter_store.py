@@ -20,7 +20,7 @@ from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.set_names import SetNames
-from recshuf.piles.snapshots import SetEntry, Snapshot, StoreFolder
+from recshuf.piles.snapshots import SET_SUFFIX, SetEntry, Snapshot, StoreFolder
 from recshuf.piles.spilled import name_set
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.resolve import find_limits, resolve_inputs
@@ -175,10 +175,9 @@ def _plan_sets(plan: Plan, inputs: ResolvedInputs, name: str) -> StorePlan:
 def _describe_set(
     folder: StoreFolder, plan: Plan, set_index: int, name: str, counts: InputCounts
 ) -> SetEntry:
-    file = folder.sets / name_set(name, set_index)
     own = [counts[index] for index in plan.inputs_of(set_index)]
     records, byte_count = sum(one.digest.records for one in own), sum(one.byte_count for one in own)
-    return SetEntry(file.stem, records, byte_count, file.stat().st_size)
+    return folder.describe_set(name_set(name, set_index).removesuffix(SET_SUFFIX), records, byte_count)
 
 
 class _FormObserver(Decoder):

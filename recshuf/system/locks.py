@@ -115,6 +115,20 @@ def try_exclusive(path: Path, mode: int = 0o600) -> int | None:
         os.close(descriptor)  # it was unlinked in between
 
 
+def wait_exclusive(path: Path) -> int:
+    """Make a file if it does not exist, wait for its lock, and return a descriptor that holds it until it is closed."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_same(descriptor, path):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # who held it has unlinked it
+
+
 def unlink_unless_locked(path: Path) -> bool:
     """Delete a file that nobody has locked; return whether it is gone."""
     try:

@@ -248,17 +248,22 @@ class PileLoader:
             self._opened = _Epoch(order, regions, Schedule(sizes, self._sharding))
         return self._opened
 
+    def read(self, first_step: int, output: str) -> Generator[Any]:
+        """Return an iterator over the batches of the epoch from a step on, in any form. The position stays."""
+        return self._run(self._open(self._order), first_step, choose_block(output))
+
     def _start(self) -> tuple[Generator[Any], _Position]:
         """Return the batches of a new iteration, and its position."""
         position = self._position = _Position(self.epoch, self._next_step)
         self._next_step = 0
-        return self._run(self._open(self._order), position.step), position
+        return self.read(position.step, self._output), position
 
-    def _run(self, epoch: _Epoch, first_step: int) -> Generator[Any]:
+    def _run(
+        self, epoch: _Epoch, first_step: int, make_block: Callable[[pa.RecordBatch], Block]
+    ) -> Generator[Any]:
         """Yield the batches of an epoch from a step on."""
         phases = epoch.schedule.starting_at(first_step)
         wanted = chain.from_iterable(phase.find_groups(step) for phase, step in phases)
-        make_block = choose_block(self._output)
         with ExitStack() as stack:
             regions = epoch.regions
             if isinstance(regions, RekeyedPiles) and phases:

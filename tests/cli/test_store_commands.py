@@ -89,7 +89,11 @@ def test_drop_deletes_a_store_and_nothing_else(store: Path, tmp_path: Path, call
         (("scatter", "{given}", "-o", "{given}"), 1, "is a file; choose another name"),
         (("scatter", "{given}", "-o", "{folder}"), 1, "not empty"),
         (("scatter", "{folder}/missing", "-o", "{folder}/new"), 1, "missing"),
-        (("scatter", "{given}", "-o", "{folder}/new", "--datasets", "a"), 2, "--datasets: for inputs of hdf5"),
+        (
+            ("scatter", "{given}", "-o", "{folder}/new", "--datasets", "a"),
+            2,
+            "--datasets: for inputs of hdf5",
+        ),
         (("gather", "{store}"), 2, "usage: recshuf gather"),
         (("gather", "{folder}/missing", "-o", "{folder}/x.jsonl"), 2, "no such pile store"),
         (("gather", "{given}", "-o", "{folder}/x.jsonl"), 2, "is no pile store"),

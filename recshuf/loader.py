@@ -1,0 +1,65 @@
+"""`PileLoader` as trainers get it: from a store, or from files."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Self
+
+from recshuf.api import cache_store, speak_python
+from recshuf.job.options import ScatterOptions
+from recshuf.train.loader import PileLoader as StoreLoader
+
+if TYPE_CHECKING:
+    import os
+
+    from recshuf.job.options import Paths
+    from recshuf.job.progress import Progress
+
+_SCATTER_ONLY = ScatterOptions.__annotations__.keys() - {"columns"}
+
+
+class PileLoader(StoreLoader):
+    """See `recshuf.train.loader.PileLoader`."""
+
+    __doc__ = StoreLoader.__doc__
+
+    @classmethod
+    def from_files(
+        cls,
+        inputs: Paths,
+        batch_size: int,
+        *,
+        cache: str | os.PathLike[str],
+        progress: Progress | bool | None = None,
+        **arguments: Any,
+    ) -> Self:
+        """Return a loader of the records of files, whose store is made on first use.
+
+        The store is taken again as long as the names, sizes, times and inodes of the inputs, the options and the version
+        of recshuf are the same. One of several processes makes it, and the others wait for it.
+
+        Parameters
+        ----------
+        inputs
+            Files, directories (searched at any depth) and globs.
+        cache
+            Folder of the stores. Nothing in it is deleted: ``recshuf store drop`` deletes a store.
+        progress
+            As for `recshuf.shuffle`; names other stores of the same inputs.
+        **arguments
+            `recshuf.ScatterOptions`, and arguments of `PileLoader`. `columns` is that of the loader; the store holds all.
+            `seed` is that of the store, so that epoch 0 is what `recshuf.shuffle` writes with it; another seed makes
+            another store. Default: drawn at random when the store is made.
+
+        Raises
+        ------
+        TypeError
+            When an argument is unknown.
+        RecshufError
+            As `recshuf.scatter` does.
+        """
+        options = {name: value for name, value in arguments.items() if name in _SCATTER_ONLY}
+        own = {name: value for name, value in arguments.items() if name not in _SCATTER_ONLY}
+        signature(cls).bind(None, batch_size, **own)
+        store = speak_python(cache_store)(inputs, cache, progress=progress, **options)
+        return cls(store, batch_size, **own)

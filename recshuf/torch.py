@@ -1,0 +1,336 @@
+"""Training with PyTorch from piles: a data set for its `DataLoader`, and a loader whose state counts."""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from recshuf.errors import UsageError
+
+try:
+    import torch
+    from torch import distributed
+    from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+except ImportError as error:
+    raise UsageError(
+        'recshuf.torch needs PyTorch, which is not installed: pip install "recshuf[torch]"'
+    ) from error
+
+from recshuf.train.loader import PileLoader
+from recshuf.train.sharing import end_with_parent, share_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["PileDataLoader", "PileDataset"]
+
+_WORKERS_COUNT = (
+    "state_dict: worker processes make the batches, and this process cannot count those that the training loop has "
+    "received; use recshuf.torch.PileDataLoader, or count the steps and call seek(epoch, step)"
+)
+
+
+class _Position:
+    """Where the next iteration begins, in memory that worker processes share, however long they have been running.
+
+    The first iteration after `move` begins there, in whatever processes; later ones begin at the first batch.
+    """
+
+    _EPOCH, _STEP, _MOVE, _CLAIMED, _CLAIMED_BY, _IN_WORKERS = range(6)
+
+    def __init__(self, epoch: int) -> None:
+        self._shared = torch.zeros(6, dtype=torch.int64).share_memory_()
+        self._claimed = self._begun = 0
+        self.move(epoch, 0)
+
+    def move(self, epoch: int, step: int) -> None:
+        """Let the next iteration begin at a step of an epoch."""
+        self._shared[self._EPOCH] = epoch
+        self._shared[self._STEP] = step
+        self._shared[self._IN_WORKERS] = False
+        self._shared[self._MOVE] += 1
+
+    def claim(self, iteration: int, in_workers: bool) -> tuple[int, int]:
+        """Return epoch and step for an iteration to begin at.
+
+        Parameters
+        ----------
+        iteration
+            The same number for all workers of one iteration, another one for other iterations.
+        """
+        shared = self._shared
+        move = int(shared[self._MOVE])
+        if shared[self._CLAIMED] != move:
+            shared[self._CLAIMED_BY] = iteration
+            shared[self._CLAIMED] = move
+        is_first = self._claimed != move and int(shared[self._CLAIMED_BY]) == iteration
+        shared[self._IN_WORKERS] = in_workers
+        self._claimed = move
+        return int(shared[self._EPOCH]), int(shared[self._STEP]) if is_first else 0
+
+    def begin(self) -> tuple[int, int, int]:
+        """Return epoch and step for the next iteration to begin at, which has not claimed it yet, and its move."""
+        epoch, step, move, claimed, *_ = self._shared.tolist()
+        self.move(epoch, 0 if move in (self._begun, claimed) else step)
+        self._begun = self.moves
+        return epoch, int(self._shared[self._STEP]), self._begun
+
+    @property
+    def moves(self) -> int:
+        """Number of moves."""
+        return int(self._shared[self._MOVE])
+
+    @property
+    def is_in_workers(self) -> bool:
+        """Whether the latest iteration is in worker processes."""
+        return bool(self._shared[self._IN_WORKERS])
+
+
+class PileDataset(IterableDataset[dict[str, Any]]):
+    """Batches of tensors for ``DataLoader(dataset, batch_size=None, num_workers=n)``, in the same order for every n.
+
+    Worker w yields batches w, w + n, w + 2 n ... of this rank, which `DataLoader` puts in order (do not set `in_order`
+    to false). Each worker reads all of the rank's piles. What it sends lies in shared memory without a name, many batches
+    in one piece. In a worker a batch is a `SharedBatch`, which has the methods of a dictionary; in the training loop it
+    is a dictionary. Batches that were changed in the worker are sent one by one, which is slower.
+
+    Call `set_epoch` before each epoch; workers that persist follow it. `state_dict` counts where batches are made in this
+    process. With workers, use `PileDataLoader`, or count steps and call `seek`. `StatefulDataLoader` of torchdata resumes
+    with the same number of workers only; for another number, call `seek` or `load_state_dict` of the dataset.
+
+    Parameters
+    ----------
+    rank, world_size
+        Default: those of `torch.distributed` if it is initialized when the dataset is made, else 0 and 1. Frameworks that
+        divide batches among ranks themselves need ``rank=0, world_size=1``.
+    store, batch_size, columns, seed, epoch, reshuffle, lanes, mix, drop_last, prefetch
+        See `recshuf.PileLoader`.
+
+    Raises
+    ------
+    UsageError
+        When an argument is not valid.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        batch_size: int,
+        *,
+        columns: Sequence[str] | None = None,
+        seed: int | None = None,
+        epoch: int = 0,
+        reshuffle: str = "rotate",
+        rank: int | None = None,
+        world_size: int | None = None,
+        lanes: int = 1,
+        mix: int = 1,
+        drop_last: bool = True,
+        prefetch: int = 1,
+    ) -> None:
+        rank, world_size = _find_rank(rank, world_size)
+        self._loader = PileLoader(
+            store,
+            batch_size,
+            columns=columns,
+            seed=seed,
+            epoch=epoch,
+            reshuffle=reshuffle,
+            rank=rank,
+            world_size=world_size,
+            lanes=lanes,
+            mix=mix,
+            drop_last=drop_last,
+            prefetch=prefetch,
+            output="torch",
+        )
+        self._position = _Position(epoch)
+        # Of a worker: the step of its next batch, and the epoch and step that were loaded for its next iteration.
+        self._next_step = 0
+        self._resumed: tuple[int, int] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch."""
+        return self._loader.epoch
+
+    def __len__(self) -> int:
+        """Return the number of batches of the epoch that all workers together yield."""
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over the batches of this process: all of them, or a worker's part."""
+        worker = get_worker_info()
+        if worker is None:
+            self._loader.seek(*self._position.claim(os.getpid(), in_workers=False))
+            return iter(self._loader)
+        end_with_parent()
+        # Now, since the position may have moved when the first batch is asked for.
+        epoch, step = self._position.claim(worker.seed - worker.id, in_workers=True)
+        resumed, self._resumed = self._resumed, None
+        epoch, self._next_step = resumed or (epoch, step + worker.id)
+        self._loader.set_epoch(epoch)
+        return self._iterate(worker.num_workers)
+
+    def _iterate(self, workers: int) -> Iterator[Any]:
+        """Yield every batch whose step is the next one or a multiple of `workers` after it."""
+        mine = islice(self._loader.read(self._next_step, "arrow"), 0, None, workers)
+        for batch in share_batches(mine, "torch"):
+            self._next_step += workers
+            yield batch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration, also of workers that are running."""
+        if epoch != self.epoch:
+            self.seek(epoch, 0)
+
+    def seek(self, epoch: int, step: int) -> None:
+        """Choose the epoch of the next iteration, and how many of its global batches to skip.
+
+        Raises
+        ------
+        UsageError
+            When the epoch does not have so many batches.
+        """
+        self._loader.seek(epoch, step)
+        self._position.move(epoch, step)
+
+    @property
+    def moves(self) -> int:
+        """How often an iteration was begun by `begin`, or the position was moved."""
+        return self._position.moves
+
+    def begin(self) -> tuple[int, dict[str, Any]]:
+        """Prepare the next iteration for somebody else to count; return its number in `moves`, and its state."""
+        epoch, step, move = self._position.begin()
+        self._loader.seek(epoch, step)
+        return move, self._loader.state_dict()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position: see `PileLoader.state_dict`. In a worker, that of the worker's own batches.
+
+        Raises
+        ------
+        UsageError
+            When the batches are made in worker processes, and this is not one of them.
+        """
+        worker = get_worker_info()
+        if worker is None:
+            if self._position.is_in_workers:
+                raise UsageError(_WORKERS_COUNT)
+            return self._loader.state_dict()
+        state = self._loader.state_dict() | {"step": self._next_step}
+        return state | {"worker": worker.id, "workers": worker.num_workers}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was called, with the next iteration.
+
+        Raises
+        ------
+        UsageError
+            When the state is of another store, of other batches, or of another worker.
+        """
+        worker = get_worker_info()
+        mine = (None, None) if worker is None else (worker.id, worker.num_workers)
+        if (state.get("worker"), state.get("workers")) != mine:
+            raise UsageError(_explain_worker(state, mine))
+        state = {name: value for name, value in state.items() if name not in ("worker", "workers")}
+        if worker is None:
+            self._loader.load_state_dict(state)
+            self._position.move(state["epoch"], state["step"])
+        else:
+            # The step after the last of a worker's own may lie behind the end.
+            self._loader.load_state_dict(state | {"step": 0})
+            self._resumed = state["epoch"], state["step"]
+
+
+def _find_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    if (rank is None) != (world_size is None):
+        raise UsageError(f"rank={rank} with world_size={world_size}: give both, or neither")
+    if rank is not None and world_size is not None:
+        return rank, world_size
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1
+
+
+def _explain_worker(state: Mapping[str, Any], mine: tuple[int | None, int | None]) -> str:
+    def describe(worker: int | None, workers: int | None) -> str:
+        return "the main process" if worker is None else f"worker {worker} of {workers}"
+
+    return (
+        f"load_state_dict: the state is that of {describe(state.get('worker'), state.get('workers'))}, and this is "
+        f"{describe(*mine)}; use the same number of workers, or call seek or load_state_dict of the dataset before the "
+        "first iteration"
+    )
+
+
+def _return_unchanged(batch: Any) -> Any:
+    return batch
+
+
+class PileDataLoader:
+    """The batches of a `PileDataset`, made by worker processes and counted where the training loop receives them.
+
+    `state_dict` is that of `PileLoader`: the same on every rank, and right for any number of workers and ranks.
+
+    Parameters
+    ----------
+    dataset
+        The dataset. Its position is also that of the loader.
+    options
+        Of `torch.utils.data.DataLoader`: ``num_workers``, ``prefetch_factor``, ``pin_memory``, ``persistent_workers``,
+        ``multiprocessing_context``, ``collate_fn`` (called with each batch) ...
+
+    Raises
+    ------
+    UsageError
+        When an option would change the order of batches.
+    """
+
+    def __init__(self, dataset: PileDataset, **options: Any) -> None:
+        for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"):
+            if name in options:
+                raise UsageError(f"{name}: PileDataset makes the batches; give it there, or leave it out")
+        if not options.get("in_order", True):
+            raise UsageError("in_order=False: batches would come in another order; leave it out")
+        self.dataset = dataset
+        self._loader = DataLoader(dataset, batch_size=None, **({"collate_fn": _return_unchanged} | options))
+        self._move, self._state = 0, dict[str, Any]()
+
+    def __len__(self) -> int:
+        """Return the number of batches of the epoch."""
+        return len(self.dataset)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over the batches of the epoch, once from where `load_state_dict` or `seek` went."""
+        self._move, self._state = self.dataset.begin()
+        return _count(iter(self._loader), self._state)
+
+    @property
+    def sampler(self) -> PileDataset:
+        """What has the method `set_epoch`. Lightning looks for it here."""
+        return self.dataset
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch."""
+        self.dataset.set_epoch(epoch)
+
+    def seek(self, epoch: int, step: int) -> None:
+        """See `PileDataset.seek`."""
+        self.dataset.seek(epoch, step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position: the number of batches that the latest iterator yielded."""
+        return dict(self._state) if self.dataset.moves == self._move else self.dataset.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `PileDataset.load_state_dict`."""
+        self.dataset.load_state_dict(state)
+
+
+def _count(batches: Iterator[Any], state: dict[str, Any]) -> Iterator[Any]:
+    for batch in batches:
+        state["step"] += 1
+        yield batch

@@ -1,0 +1,191 @@
+"""A damaged store gives its records or an error that names the file, never other records."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import PileError, UsageError
+from recshuf.piles.stored import StoredPiles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Rows = list[tuple[int, dict[str, Any]]]
+
+
+def read_all(store: Path) -> Rows:
+    """Return every key and record."""
+    piles = StoredPiles(store)
+    try:
+        regions = [(k, j) for k in range(len(piles.names)) for j in range(piles.info.pile_count)]
+        records = piles.load(regions)
+        assert records is not None
+        return list(zip(records.keys.tolist(), records.batch.to_pylist(), strict=True))
+    finally:
+        piles.close()
+
+
+def make_lines(tmp_path: Path, name: str, text: str = "line", **options: Any) -> Path:
+    """Scatter lines into a store of two sets."""
+    inputs = [tmp_path / f"{name}{index}.txt" for index in range(2)]
+    for index, path in enumerate(inputs):
+        path.write_text("".join(f"{text} {index} {row}\n" for row in range(6)))
+    options = {"seed": 5, "piles": 2} | options
+    recshuf.scatter(inputs, tmp_path / name, **options)
+    return tmp_path / name
+
+
+def make_table(tmp_path: Path, name: str) -> Path:
+    table = pa.table({"id": np.arange(6), "text": [None, "b", "", "d", "e", "f"]})
+    pq.write_table(table, tmp_path / f"{name}.parquet")
+    recshuf.scatter(tmp_path / f"{name}.parquet", tmp_path / name, seed=5, piles=2)
+    return tmp_path / name
+
+
+MAKERS = {
+    "flat": make_lines,
+    "packed": lambda tmp_path, name: make_lines(tmp_path, name, "x" * 99, spill_compression="zstd"),
+    "ipc": make_table,
+}
+
+
+@pytest.fixture(params=MAKERS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    made: Path = MAKERS[request.param](tmp_path, "store")
+    return made
+
+
+def check_damage(store: Path, damaged: Path, expected: Rows) -> bool:
+    """Check that a store with a damaged file gives its records, or names the file; return whether it gives them."""
+    try:
+        found = read_all(store)
+    except (PileError, UsageError) as error:
+        assert str(damaged) in str(error)
+        return False
+    assert found == expected
+    return True
+
+
+def list_files(store: Path) -> list[Path]:
+    return [path for path in store.rglob("*") if path.is_file()]
+
+
+def test_every_flipped_byte_is_found_or_harmless(store: Path) -> None:
+    """Harmless are bytes that hold nothing: between slices, and between regions."""
+    expected = read_all(store)
+    for path in list_files(store):
+        content = path.read_bytes()
+        for place in range(len(content)):
+            changed = bytearray(content)
+            changed[place] ^= 1 << place % 8
+            path.write_bytes(changed)
+            is_harmless = check_damage(store, path, expected)
+            assert not (is_harmless and content[place])
+        path.write_bytes(content)
+    assert read_all(store) == expected
+
+
+def test_every_cut_and_longer_file_is_found(store: Path) -> None:
+    expected = read_all(store)
+    for path in list_files(store):
+        content = path.read_bytes()
+        for length in range(0, len(content), 11):
+            path.write_bytes(content[:length])
+            assert not check_damage(store, path, expected)
+        path.write_bytes(content + b"\0")
+        assert not check_damage(store, path, expected)
+        path.write_bytes(content)
+
+
+def test_a_missing_set_is_named(store: Path) -> None:
+    for path in sorted((store / "sets").iterdir()):
+        path.rename(path.with_suffix(".away"))
+        with pytest.raises(PileError, match=f"{path}: cannot be opened: No such file"):
+            read_all(store)
+        path.with_suffix(".away").rename(path)
+
+
+@pytest.mark.parametrize("name", ["fifo", "folder", "link"])
+def test_what_is_no_regular_file_is_refused(tmp_path: Path, name: str) -> None:
+    store = make_lines(tmp_path, "store")
+    path = min((store / "sets").iterdir())
+    moved = path.rename(tmp_path / "moved")
+    if name == "link":
+        path.symlink_to(moved)
+    elif name == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    with pytest.raises(PileError, match=path.name):
+        read_all(store)
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_a_set_of_another_store_is_refused(tmp_path: Path, seed: int) -> None:
+    """Also where seed, sources, columns and all lengths are the same."""
+    one, other = make_lines(tmp_path, "a"), make_lines(tmp_path, "b", "ENIL", seed=seed)
+    before = read_all(one)
+    path = min((one / "sets").iterdir())
+    kept = path.read_bytes()
+    shutil.copy(other / "sets" / path.name, path)
+    with pytest.raises(PileError, match=f"{path}: is another pile set"):
+        read_all(one)
+    with pytest.raises(PileError, match=f"{path}: is another pile set"):
+        recshuf.gather(one, tmp_path / "out.txt")
+    assert not (tmp_path / "out.txt").exists()
+    path.write_bytes(kept)
+    assert read_all(one) == before
+
+
+def test_exchanged_sets_of_one_store_are_refused(tmp_path: Path) -> None:
+    store = make_lines(tmp_path, "store", memory="64M")
+    with recshuf.PileStore(store).update() as update:
+        (tmp_path / "more.txt").write_text("more\n" * 6)
+        update.append(tmp_path / "more.txt")
+    first, second, *_ = sorted((store / "sets").iterdir())
+    first.rename(tmp_path / "held")
+    second.rename(first)
+    (tmp_path / "held").rename(second)
+    with pytest.raises(PileError, match=f"{first}: is another pile set"):
+        read_all(store)
+
+
+def test_a_gather_from_a_damaged_slice_puts_nothing_in_place(store: Path, tmp_path: Path) -> None:
+    path = min((store / "sets").iterdir())
+    content = bytearray(path.read_bytes())
+    content[48] ^= 1  # in the payload of the first slice
+    path.write_bytes(content)
+    before = set(tmp_path.iterdir())
+    with pytest.raises(PileError, match=f"{path}: region 0 does not read back"):
+        recshuf.gather(store, f"{tmp_path / 'out'}/")
+    assert not list(tmp_path.glob("out*"))
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_damaged_newest_snapshot_leaves_the_one_before(tmp_path: Path) -> None:
+    """While somebody reads that; else it is gone, and its sets may be."""
+    store = make_table(tmp_path, "store")
+    expected = read_all(store)
+    reader = StoredPiles(store)
+    with recshuf.PileWriter(store, "b") as writer:
+        writer.write({"id": [7], "text": ["later"]})
+    newest = max(store.glob("snapshot-*"))
+    newest.write_bytes(newest.read_bytes()[:-5])
+    assert read_all(store) == expected
+    reader.close()
+
+
+def test_a_snapshot_under_another_number_counts_for_nothing(tmp_path: Path) -> None:
+    store = make_lines(tmp_path, "store")
+    path = store / "snapshot-000001.json"
+    moved = path.rename(store / "snapshot-000007.json")
+    with pytest.raises(UsageError, match=f"{moved}: is damaged"):
+        read_all(store)

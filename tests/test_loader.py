@@ -1,0 +1,148 @@
+"""Loaders of files: the store is made once, and again when the inputs or the options change."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import UsageError
+from recshuf.job.progress import SilentProgress
+from recshuf.run import cached_store
+from recshuf.run.scatter_store import scatter_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Return a folder of two files."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for index in range(2):
+        pq.write_table(pa.table({"id": range(50 * index, 50 * index + 50)}), folder / f"{index}.parquet")
+    return folder
+
+
+def open_loader(data: Path, **arguments: Any) -> recshuf.PileLoader:
+    return recshuf.PileLoader.from_files(
+        data, 5, **{"cache": data.parent / "cache", "seed": 7, "piles": 3} | arguments
+    )
+
+
+def list_stores(data: Path) -> set[str]:
+    return {path.name for path in (data.parent / "cache").iterdir()}
+
+
+def ids_of(loader: recshuf.PileLoader) -> list[int]:
+    return [number for batch in loader for number in batch["id"].tolist()]
+
+
+def test_epoch_0_is_the_shuffle_of_the_files(data: Path, tmp_path: Path) -> None:
+    recshuf.shuffle(data, tmp_path / "out.parquet", seed=7)
+    assert ids_of(open_loader(data)) == pq.read_table(tmp_path / "out.parquet")["id"].to_pylist()
+
+
+def test_the_store_is_taken_again_while_nothing_changes(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = open_loader(data, memory="100MB")
+    monkeypatch.setattr(cached_store, "scatter_store", None)
+    again = open_loader(data, epoch=1, columns=["id", "_id"], output="arrow", workers=1)
+    assert again.state_dict()["store"] == first.state_dict()["store"]
+    assert len(list_stores(data)) == 1
+
+
+def test_other_inputs_or_options_make_another_store(data: Path) -> None:
+    open_loader(data)
+    open_loader(data, seed=8)
+    open_loader(data, piles=4)
+    os.utime(data / "1.parquet", (1, 1))
+    open_loader(data)
+    pq.write_table(pa.table({"id": [1000]}), data / "2.parquet")
+    assert max(ids_of(open_loader(data, drop_last=False))) == 1000
+    assert len(list_stores(data)) == 5
+
+
+class Warnings(SilentProgress):
+    """Keeps the warnings."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def test_other_stores_of_the_inputs_are_named(data: Path) -> None:
+    open_loader(data)
+    (old,) = list_stores(data)
+    warnings = Warnings()
+    open_loader(data, seed=8, progress=warnings)
+    assert [old in text for text in warnings.texts] == [True]
+    open_loader(data, seed=8, progress=warnings)
+    assert len(warnings.texts) == 1
+
+
+def test_arguments_are_checked_before_anything_is_written(data: Path) -> None:
+    with pytest.raises(TypeError, match="lane"):
+        open_loader(data, lane=2)
+    with pytest.raises(UsageError, match=r"^memory 1 is out of range"):
+        open_loader(data, memory=1)
+    with pytest.raises(UsageError, match="standard input"):
+        recshuf.PileLoader.from_files("-", 5, cache=data.parent / "cache")
+    assert not (data.parent / "cache").exists()
+
+
+def test_inputs_that_change_meanwhile_leave_no_store(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change_and_scatter(*arguments: Any) -> None:
+        pq.write_table(pa.table({"id": [1000]}), data / "1.parquet")
+        scatter_store(*arguments)
+
+    monkeypatch.setattr(cached_store, "scatter_store", change_and_scatter)
+    with pytest.raises(recshuf.errors.InputError, match="changed"):
+        open_loader(data)
+    assert list_stores(data) == set()
+
+
+def note_and_scatter(*arguments: Any) -> None:
+    """Scatter, unless the first to come here is to die."""
+    folder = arguments[1].parent.parent
+    with (folder / "scatters").open("a") as log:
+        log.write(f"{os.getpid()}\n")
+    if (folder / "kill").exists():
+        (folder / "kill").unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+    scatter_store(*arguments)
+
+
+def read_in_process(data: Path, barrier: Any, results: Any) -> None:
+    cached_store.scatter_store = note_and_scatter
+    barrier.wait()
+    results.send(ids_of(open_loader(data, seed=None)))
+
+
+@pytest.mark.parametrize("kills", [0, 1])
+def test_one_of_several_processes_scatters(data: Path, kills: int) -> None:
+    if kills:
+        (data.parent / "kill").touch()
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(4)
+    pipes = [context.Pipe(duplex=False) for _ in range(4)]
+    children = [context.Process(target=read_in_process, args=(data, barrier, end)) for _, end in pipes]
+    for child in children:
+        child.start()
+    for _, end in pipes:
+        end.close()
+    for child in children:
+        child.join(60)
+    assert sorted(child.exitcode for child in children) == [-9] * kills + [0] * (4 - kills)
+    orders = [reader.recv() for (reader, _), child in zip(pipes, children, strict=True) if not child.exitcode]
+    assert len(set(map(tuple, orders))) == 1
+    assert len((data.parent / "scatters").read_text().split()) == 1 + kills
+    assert len(list_stores(data)) == 1

@@ -1,0 +1,237 @@
+"""`PileDataset` in real worker processes: the batches of `PileLoader` in its order, and exact resumes."""
+
+from __future__ import annotations
+
+import gc
+import json
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import torch
+from torch.utils.data import DataLoader, get_worker_info
+
+from recshuf.errors import UsageError
+from recshuf.torch import PileDataLoader, PileDataset
+from recshuf.train import sharing
+from recshuf.train.loader import PileLoader
+from tests.support.epoch_oracle import flatten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+WORKERS = [0, 1, 2, 3]
+METHODS = ["fork", "spawn", "forkserver"]
+# DataLoader warns where there are more workers than cores.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+
+def ids_of(batches: Iterable[dict[str, Any]]) -> list[list[int]]:
+    return [batch["id"].tolist() for batch in batches]
+
+
+def expect(store: Path, **options: Any) -> list[list[int]]:
+    return ids_of(PileLoader(store, 16, **options))
+
+
+def show(batch: dict[str, Any]) -> dict[str, tuple[str, Any]]:
+    """Return the type and the values of each column."""
+    return {
+        name: (
+            f"{type(column)} {getattr(column, 'dtype', '')}",
+            column if isinstance(column, list) else column.tolist(),
+        )
+        for name, column in batch.items()
+    }
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_yield_what_the_loader_yields(store: Path, method: str) -> None:
+    columns = ["id", "vector", "text", "flag", "maybe", "class", "tokens", "_id"]
+    expected = list(PileLoader(store, 16, columns=columns, output="torch", drop_last=False, epoch=1))
+    dataset = PileDataset(store, 16, columns=columns, drop_last=False, epoch=1)
+    found = list(DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=method))
+    assert [show(batch) for batch in found] == [show(batch) for batch in expected]
+    assert all(type(batch) is dict for batch in found)
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize(
+    "options", [{}, {"lanes": 4, "drop_last": False}, {"rank": 1, "world_size": 2, "mix": 2}]
+)
+def test_the_order_is_the_same_for_any_number_of_workers(
+    store: Path, workers: int, options: dict[str, Any]
+) -> None:
+    expected = expect(store, epoch=1, **options)
+    dataset = PileDataset(store, 16, epoch=1, **options)
+    assert len(dataset) == len(expected)
+    assert ids_of(DataLoader(dataset, batch_size=None, num_workers=workers)) == expected
+    loader = PileDataLoader(dataset, num_workers=workers)
+    assert len(loader) == len(expected)
+    assert ids_of(loader) == expected
+
+
+@pytest.mark.parametrize("persistent_workers", [False, True])
+def test_workers_follow_the_epoch(store: Path, persistent_workers: bool) -> None:
+    dataset = PileDataset(store, 16)
+    loader = DataLoader(dataset, batch_size=None, num_workers=2, persistent_workers=persistent_workers)
+    found = []
+    for epoch in (0, 1, 2, 1):
+        dataset.set_epoch(epoch)
+        found.append(ids_of(loader))
+    assert found == [expect(store, epoch=epoch) for epoch in (0, 1, 2, 1)]
+
+
+@pytest.mark.parametrize("persistent_workers", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_position_holds_for_one_iteration_in_workers(
+    store: Path, persistent_workers: bool, method: str
+) -> None:
+    expected = expect(store, epoch=3)
+    dataset = PileDataset(store, 16)
+    dataset.seek(3, 57)
+    loader = DataLoader(
+        dataset,
+        batch_size=None,
+        num_workers=3,
+        persistent_workers=persistent_workers,
+        multiprocessing_context=method,
+    )
+    assert ids_of(loader) == expected[57:]
+    assert ids_of(loader) == expected
+    dataset.seek(3, 60)
+    assert ids_of(loader) == expected[60:]
+    assert ids_of(dataset) == expected
+    dataset.seek(3, 60)
+    assert ids_of(dataset) == expected[60:]
+    assert ids_of(loader) == expected
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_the_loader_counts_what_the_training_loop_received(store: Path, workers: int) -> None:
+    dataset = PileDataset(store, 16, epoch=1)
+    loader = PileDataLoader(dataset, num_workers=workers, **({"prefetch_factor": 5} if workers else {}))
+    batches = iter(loader)
+    for step in range(12):
+        assert loader.state_dict() == PileLoader(store, 16, epoch=1).state_dict() | {"step": step}
+        next(batches)
+
+
+def test_three_resumes_with_other_numbers_of_workers_and_ranks(store: Path) -> None:
+    expected = expect(store, epoch=2)
+    found, state = [], None
+    for workers, world, count in ((2, 1, 9), (3, 2, 8), (0, 4, 7), (1, 2, 10**6)):
+        ranks = []
+        for rank in range(world):
+            dataset = PileDataset(store, 16 // world, rank=rank, world_size=world)
+            loader = PileDataLoader(dataset, num_workers=workers)
+            if state is not None:
+                loader.load_state_dict(json.loads(state))
+            loader.set_epoch(2)
+            ranks.append((ids_of(islice(loader, count)), json.dumps(loader.state_dict())))
+        found += [flatten(parts) for parts in zip(*(ids for ids, _ in ranks), strict=True)]
+        (state,) = {state for _, state in ranks}
+    assert found == expected
+
+
+def test_a_state_of_the_dataset_that_cannot_count_is_refused(store: Path) -> None:
+    dataset = PileDataset(store, 16)
+    for _ in DataLoader(dataset, batch_size=None, num_workers=1):
+        break
+    with pytest.raises(UsageError, match="this process cannot count"):
+        dataset.state_dict()
+    dataset.set_epoch(1)
+    assert dataset.state_dict()["step"] == 0
+    next(iter(DataLoader(dataset, batch_size=None)))
+    assert dataset.state_dict()["step"] == 1
+
+
+class Changed(torch.utils.data.IterableDataset):
+    """Changes batches in the worker, as a transform of the user does."""
+
+    def __init__(self, dataset: PileDataset) -> None:
+        self.dataset = dataset
+
+    def __iter__(self) -> Any:
+        for number, batch in enumerate(self.dataset):
+            if number % 2:
+                batch["id"] += 1000
+                batch["worker"] = get_worker_info().id
+                assert dict(batch) == {name: batch[name] for name in batch}
+                assert "worker" in batch
+                assert len(batch) == len(batch.keys())
+                del batch["text"]
+            yield batch
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_batches_can_be_changed_in_the_worker(store: Path, method: str) -> None:
+    loader = DataLoader(
+        Changed(PileDataset(store, 16)), batch_size=None, num_workers=2, multiprocessing_context=method
+    )
+    expected = expect(store)
+    for step, (batch, ids) in enumerate(zip(loader, expected, strict=True)):
+        is_changed = step // 2 % 2
+        assert batch["id"].tolist() == [index + 1000 * is_changed for index in ids]
+        assert ("text" in batch) is not bool(is_changed)
+        assert batch.get("worker") == (step % 2 if is_changed else None)
+
+
+def test_batches_are_the_consumers_own(store: Path) -> None:
+    kept = []
+    for batch in DataLoader(PileDataset(store, 16), batch_size=None, num_workers=2):
+        batch["id"] += 5000
+        batch["vector"][:] = 1
+        kept.append(batch)
+    assert [[index - 5000 for index in ids] for ids in ids_of(kept)] == expect(store)
+    assert all((batch["vector"] == 1).all() for batch in kept)
+
+
+def test_nothing_is_kept_of_an_iteration_that_was_left(store: Path) -> None:
+    batches = iter(DataLoader(PileDataset(store, 4), batch_size=None, num_workers=2))
+    for _ in range(5):
+        next(batches)
+    assert sharing._mapped
+    del batches
+    gc.collect()
+    assert not sharing._mapped
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 4}, "batch_size: PileDataset makes the batches"),
+        ({"shuffle": True}, "shuffle: PileDataset makes the batches"),
+        ({"in_order": False}, "in_order=False"),
+    ],
+)
+def test_options_that_change_the_order_are_refused(
+    store: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        PileDataLoader(PileDataset(store, 16), **options)
+
+
+def test_a_rank_without_a_world_size_is_refused(store: Path) -> None:
+    with pytest.raises(UsageError, match="rank=1 with world_size=None: give both, or neither"):
+        PileDataset(store, 16, rank=1)
+
+
+def test_the_rank_is_that_of_torch_distributed(store: Path, tmp_path: Path) -> None:
+    from torch import distributed
+
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    try:
+        assert ids_of(PileDataset(store, 16)) == expect(store)
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_environment_variables_do_not_set_the_rank(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert ids_of(PileDataset(store, 16)) == expect(store)

@@ -1,0 +1,174 @@
+"""The classes of frameworks around `PileDataset`: which epoch, which records, where the state is found."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import torch
+from torch.utils.data import DataLoader
+
+from recshuf.errors import UsageError
+from recshuf.torch import PileDataLoader, PileDataset
+from recshuf.train.loader import PileLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # more workers than cores
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),  # torchdata calls it
+]
+COLUMNS = ["id", "vector"]
+
+
+def ids_of(batches: Iterable[dict[str, Any]]) -> list[list[int]]:
+    return [batch["id"].tolist() for batch in batches]
+
+
+def expect(store: Path, *epochs: int) -> list[list[int]]:
+    return [ids for epoch in epochs for ids in ids_of(PileLoader(store, 16, epoch=epoch))]
+
+
+@pytest.fixture
+def stateful() -> Any:
+    module = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
+    return partial(module.StatefulDataLoader, batch_size=None)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_stateful_loader_resumes_three_times(store: Path, stateful: Any, workers: int, every: int) -> None:
+    found, state = [], None
+    for count in (7, 1, 12, 10**6):
+        loader = stateful(PileDataset(store, 16, epoch=2), num_workers=workers, snapshot_every_n_steps=every)
+        if state is not None:
+            loader.load_state_dict(state)
+        found += ids_of(islice(loader, count))
+        state = loader.state_dict()
+    assert found == expect(store, 2)
+
+
+def test_a_stateful_loader_of_another_number_of_workers_is_refused(store: Path, stateful: Any) -> None:
+    loader = stateful(PileDataset(store, 16), num_workers=2)
+    assert len(list(islice(loader, 5))) == 5
+    state = loader.state_dict()
+    for workers in (1, 3):
+        resumed = stateful(PileDataset(store, 16), num_workers=workers)
+        resumed.load_state_dict(state)
+        with pytest.raises(UsageError, match="same number of workers, or call seek or load_state_dict"):
+            list(resumed)
+    dataset = PileDataset(store, 16)
+    dataset.seek(0, 5)
+    assert ids_of(stateful(dataset, num_workers=3)) == expect(store, 0)[5:]
+
+
+def test_a_state_of_one_worker_is_refused_by_the_dataset(store: Path) -> None:
+    state = PileDataset(store, 16).state_dict() | {"worker": 1, "workers": 2}
+    with pytest.raises(UsageError, match="that of worker 1 of 2, and this is the main process"):
+        PileDataset(store, 16).load_state_dict(state)
+
+
+@pytest.fixture
+def accelerator() -> Any:
+    accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+    return accelerate.Accelerator(cpu=True)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_accelerate_sets_the_epoch(store: Path, accelerator: Any, workers: int) -> None:
+    dataset = PileDataset(store, 16, columns=COLUMNS)
+    loader = accelerator.prepare(DataLoader(dataset, batch_size=None, num_workers=workers))
+    found = []
+    for epoch in range(3):
+        loader.set_epoch(epoch)
+        found += ids_of(loader)
+    assert found == expect(store, 0, 1, 2)
+
+
+def test_accelerate_leaves_a_loader_that_counts_as_it_is(store: Path, accelerator: Any) -> None:
+    loader = PileDataLoader(PileDataset(store, 16))
+    assert accelerator.prepare(loader) is loader
+
+
+def test_accelerate_does_not_shard_in_silence(store: Path, accelerator: Any) -> None:
+    from accelerate.data_loader import prepare_data_loader
+
+    loader = DataLoader(PileDataset(store, 8, rank=1, world_size=2), batch_size=None)
+    sharded = prepare_data_loader(loader, num_processes=2, process_index=1, dispatch_batches=False)
+    with pytest.raises(TypeError):
+        next(iter(sharded))
+
+
+class Model(torch.nn.Module):
+    """Notes the records that it is trained with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 1)
+        self.seen: list[list[int]] = []
+
+    def forward(self, id: torch.Tensor, vector: torch.Tensor) -> dict[str, torch.Tensor]:  # noqa: A002
+        self.seen.append(id.tolist())
+        return {"loss": self.layer(vector).sum() * 0}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.filterwarnings("ignore")
+def test_the_trainer_of_transformers_sets_the_epoch(store: Path, tmp_path: Path, workers: int) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+
+    class Trainer(transformers.Trainer):
+        def get_train_dataloader(self) -> DataLoader:
+            loader = DataLoader(self.train_dataset, batch_size=None, num_workers=workers)
+            return self.accelerator.prepare(loader)
+
+    model, dataset = Model(), PileDataset(store, 16, columns=COLUMNS)
+    options = transformers.TrainingArguments(
+        str(tmp_path), num_train_epochs=2, use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True
+    )
+    Trainer(model, options, train_dataset=dataset).train()
+    assert model.seen == expect(store, 0, 1)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_saves_the_state_and_sets_the_epoch(store: Path, tmp_path: Path, workers: int) -> None:
+    lightning = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Model()
+
+        def training_step(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+            return self.model(**batch)["loss"]
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = partial(lightning.Trainer, accelerator="cpu", default_root_dir=tmp_path, max_epochs=3, **quiet)
+    steps = len(PileLoader(store, 16))
+    first, second = Module(), Module()
+
+    def make_loader() -> PileDataLoader:
+        return PileDataLoader(PileDataset(store, 16, columns=COLUMNS), num_workers=workers)
+
+    loader = make_loader()
+    saving = lightning.callbacks.ModelCheckpoint(tmp_path, "saved", every_n_train_steps=steps + 9)
+    trainer(max_steps=steps + 9, callbacks=[saving]).fit(first, loader)
+    assert first.model.seen == expect(store, 0, 1)[: steps + 9]
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert (state["epoch"], state["step"]) == (1, 9)
+    resumed = trainer(enable_checkpointing=False)
+    resumed.fit(second, make_loader(), ckpt_path=tmp_path / "saved.ckpt", weights_only=False)
+    assert second.model.seen == expect(store, 0, 1, 2)[steps + 9 :]

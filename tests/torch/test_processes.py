@@ -1,0 +1,149 @@
+"""Processes that are killed, left or fail: nothing of them stays, and a new loader goes on."""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from torch.utils.data import IterableDataset
+
+from recshuf.torch import PileDataLoader, PileDataset
+from recshuf.train.loader import PileLoader
+from tests.support import training_process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+METHODS = ["fork", *(pytest.param(name, marks=pytest.mark.slow) for name in ("spawn", "forkserver"))]
+SHARED = Path("/dev/shm")
+EPOCH = 1
+
+
+def expect(store: Path) -> list[list[int]]:
+    return [batch["id"].tolist() for batch in PileLoader(store, 16, epoch=EPOCH)]
+
+
+def make_loader(store: Path, state: str | None = None, method: str = "fork") -> PileDataLoader:
+    loader = PileDataLoader(
+        PileDataset(store, 16, epoch=EPOCH), num_workers=2, multiprocessing_context=method
+    )
+    if state is not None:
+        loader.load_state_dict(json.loads(state))
+    return loader
+
+
+def list_workers() -> list[psutil.Process]:
+    """Return the loaders' workers among the descendants of this process."""
+    children = psutil.Process().children(recursive=True)
+    return [one for one in children if one.name() == "pt_data_worker"]
+
+
+def list_leftovers() -> tuple[list[str], list[str], list[str]]:
+    """Return the threads of loaders, files in shared memory, and maps of parcels."""
+    gc.collect()
+    # Semaphores of other programs come and go; their names tell nothing.
+    shared = sorted(name for name in os.listdir(SHARED) if not name.startswith("sem."))
+    threads = [one.name for one in threading.enumerate() if one.name.startswith("recshuf")]
+    maps = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:recshuf" in line]
+    return threads, shared, maps
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(store: Path) -> Iterator[None]:
+    before = list_leftovers()
+    yield
+    assert not psutil.wait_procs(list_workers(), timeout=20)[1]
+    assert list_leftovers() == before
+    for path in store.rglob("*"):  # no process reads the store
+        if path.is_file():
+            with path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def note_until_it_fails(batches: Iterable[dict[str, Any]], found: list[list[int]]) -> None:
+    for batch in batches:
+        found.append(batch["id"].tolist())  # noqa: PERF401 - what came before the error counts
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_can_be_killed_three_times(store: Path, method: str) -> None:
+    found, state = [], None
+    for killed in range(3):
+        loader = make_loader(store, state, method)
+        batches = iter(loader)
+        found += [batch["id"].tolist() for batch in islice(batches, 5 + killed)]
+        os.kill(list_workers()[killed % 2].pid, signal.SIGKILL)
+        with pytest.raises(RuntimeError, match=r"DataLoader worker .* (killed|exited)"):
+            note_until_it_fails(batches, found)  # some may have arrived
+        state = json.dumps(loader.state_dict())
+        del batches, loader
+    found += [batch["id"].tolist() for batch in make_loader(store, state, method)]
+    assert found == expect(store)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_trainer_can_be_killed_three_times(store: Path, method: str) -> None:
+    found: list[list[int]] = []
+    state: list[str] = []
+    for count in (5, 1, 9, 10**6):
+        command = [sys.executable, "-m", training_process.__name__, str(store), "2", method, *state]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
+            assert trainer.stdout is not None
+            for line in islice(trainer.stdout, count):
+                ids, latest = json.loads(line)
+                found.append(ids)
+                state = [json.dumps(latest)]
+            children = psutil.Process(trainer.pid).children(recursive=True) if count < 10**6 else []
+            trainer.kill()
+        assert not psutil.wait_procs(children, timeout=20)[1]
+    assert found == expect(store)
+
+
+def test_an_iteration_can_be_left(store: Path) -> None:
+    for batch in make_loader(store):
+        assert len(batch["id"]) == 16
+        break
+
+
+class Failing(IterableDataset):
+    """Fails in the worker after some batches."""
+
+    def __init__(self, dataset: PileDataset) -> None:
+        self.dataset = dataset
+
+    def __iter__(self) -> Any:
+        yield from islice(self.dataset, 4)
+        raise ArithmeticError("of the transform")
+
+
+def test_a_worker_can_fail(store: Path) -> None:
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(Failing(PileDataset(store, 16, epoch=EPOCH)), batch_size=None, num_workers=2)
+    found: list[list[int]] = []
+    with pytest.raises(ArithmeticError, match="of the transform"):
+        note_until_it_fails(loader, found)
+    assert found == expect(store)[:8]
+
+
+def test_the_training_loop_can_fail(store: Path) -> None:
+    def train() -> None:
+        for _ in make_loader(store):
+            raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        train()

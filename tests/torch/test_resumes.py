@@ -1,0 +1,99 @@
+"""Chains of resumes with any numbers of ranks and workers, against the oracle. Workers are simulated in this process."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data._utils import worker as torch_worker
+
+from recshuf.torch import PileDataset
+from tests.support.epoch_oracle import Rules, cut_batches, flatten, group_records
+from tests.support.fake_piles import FakePiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WORLDS = [1, 2, 3, 6]
+
+
+def start_worker(dataset: PileDataset, number: int, workers: int, iteration: int) -> Iterator[Any]:
+    """Return the iterator of a worker with its own copy of all but the shared memory."""
+    mine = copy.copy(dataset)
+    mine._position, mine._loader = copy.copy(dataset._position), copy.copy(dataset._loader)
+    info = {"id": number, "num_workers": workers, "seed": 1000 * iteration + number, "dataset": mine}
+    torch_worker._worker_info = torch_worker.WorkerInfo(**info)
+    try:
+        return iter(mine)
+    finally:
+        torch_worker._worker_info = None
+
+
+def iterate(dataset: PileDataset, workers: int, iteration: int) -> Iterator[dict[str, Any]]:
+    """Yield batches as `DataLoader` does: from each worker in turn, pickled, leaving out those that ended."""
+    if not workers:
+        yield from dataset
+        return
+    running = [start_worker(dataset, number, workers, iteration) for number in range(workers)]
+    while running:
+        for one in list(running):
+            batch = next(one, None)
+            if batch is None:
+                running.remove(one)
+            else:
+                yield pickle.loads(pickle.dumps(batch))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 60), min_size=1, max_size=3),
+    piles=st.integers(1, 7),
+    lanes=st.sampled_from([1, 2, 6]),
+    share=st.integers(1, 3),
+    epoch=st.integers(0, 2),
+    mix=st.integers(1, 3),
+    legs=st.lists(
+        st.tuples(st.integers(0, 12), st.integers(0, 3), st.sampled_from(WORLDS)), min_size=4, max_size=4
+    ),
+)
+def test_chains_of_three_resumes_yield_the_epoch(
+    sizes: list[int],
+    piles: int,
+    lanes: int,
+    share: int,
+    epoch: int,
+    mix: int,
+    legs: list[tuple[int, int, int]],
+) -> None:
+    store, batch = FakePiles({"a": sizes, "b": [20]}, piles), 6 * share
+    found: list[list[tuple[int, ...]]] = []
+    state = None
+    for iteration, (count, workers, wanted) in enumerate(legs):
+        world = wanted if lanes == 1 or lanes % wanted == 0 else 1
+        ranks, states = [], set()
+        for rank in range(world):
+            options = {"rank": rank, "world_size": world, "lanes": lanes, "mix": mix, "columns": ["_id"]}
+            dataset = PileDataset(store, batch // world, **options)
+            if state is not None:
+                dataset.load_state_dict(json.loads(state))
+            dataset.set_epoch(epoch)
+            _, begun = dataset.begin()
+            batches = iterate(dataset, workers, iteration)
+            taken = list(islice(batches, None if iteration == 3 else count))
+            batches.close()
+            ranks.append([[tuple(one) for one in taken_one["_id"].tolist()] for taken_one in taken])
+            states.add(json.dumps(begun | {"step": begun["step"] + len(taken)}))
+        (state,) = states
+        found += [flatten(parts) for parts in zip(*ranks, strict=True)]
+    groups = group_records(store.records(), list(store.names), piles, Rules(epoch=epoch, mix=mix))
+    expected = cut_batches([[one.id for one in group] for group in groups], batch, 1, lanes, True)
+    assert found == [step[0] for step in expected]

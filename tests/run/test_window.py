@@ -115,6 +115,27 @@ def test_the_order_over_the_window_is_uniform(tmp_path: Path) -> None:
     assert sum((count - 40) ** 2 / 40 for count in counts.values()) < 25  # chi-square of 5 df; p = 1.4e-4
 
 
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_the_order_is_random_after_many_appends_and_evictions(tmp_path: Path, epoch: int) -> None:
+    """The battery finds no trace of the time at which records came."""
+    path, window, end = tmp_path / "store", 10_000, 0
+    with recshuf.PileWriter(path, "first", seed=5, piles=16) as writer:
+        writer.write({"id": np.arange(0)})
+    for number in range(40):
+        count = 300 + 70 * (number % 7)
+        with recshuf.PileStore(path).update() as update:
+            update.append({"id": np.arange(end, end + count)}, time=number)
+            update.expire(records=window)
+        end += count
+    out = tmp_path / "out.parquet"
+    recshuf.gather(path, out, epoch=epoch)
+    ids = pq.read_table(out)["id"].to_numpy()
+    assert len(ids) > 0.9 * window
+    assert np.array_equal(np.sort(ids), np.arange(end - len(ids), end))
+    report = recshuf.check(out, column="id")
+    assert report.is_uniform, report
+
+
 def test_an_exception_changes_nothing(store: Path, tmp_path: Path) -> None:
     before = sorted(path.name for path in store.rglob("*"))
     with pytest.raises(ZeroDivisionError), recshuf.PileStore(store).update() as update:  # noqa: PT012
@@ -170,6 +191,29 @@ def test_other_formats_seeds_and_times_are_refused(store: Path, tmp_path: Path) 
     with pytest.raises(UsageError, match="no such pile store"):
         recshuf.window(tmp_path / "missing", write_day(tmp_path, 1))
     assert recshuf.PileStore(store).num_records == 100
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("scatter", "records of this name"), ("../a", "give letters"), ("a*", "give letters")],
+)
+def test_a_name_that_is_taken_or_no_file_name_is_refused(
+    store: Path, tmp_path: Path, name: str, message: str
+) -> None:
+    before = read_ids(store, tmp_path)
+    for data in (write_day(tmp_path, 1, 300), {"day": [1], "id": [1]}):
+        with pytest.raises(UsageError), recshuf.PileStore(store).update() as update:
+            update.append(data, name=name)
+    with pytest.raises(UsageError, match=message), recshuf.PileStore(store).update() as update:
+        update.append(write_day(tmp_path, 1, 300), name=name)
+    assert read_ids(store, tmp_path) == before
+
+
+def test_an_append_that_another_overtook_replaces_nothing(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="records of this name"), recshuf.PileStore(store).update() as update:  # noqa: PT012
+        recshuf.window(store, write_day(tmp_path, 1))
+        update.append(write_day(tmp_path, 2))
+    assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1)
 
 
 def test_times_are_utc() -> None:

@@ -149,6 +149,16 @@ class PileLoader:
         """Number of the epoch."""
         return self._position.epoch
 
+    @property
+    def num_records(self) -> int:
+        """Number of records of the store."""
+        return int(self._piles.counts.sum())
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of record batches."""
+        return self._selection.schema
+
     def __len__(self) -> int:
         """Return the number of batches of the epoch, the same on every rank.
 

@@ -56,12 +56,12 @@ class EpochReader:
 
     def run_bytes(self, piles: range) -> int:
         """Return the bytes of the records of consecutive groups."""
-        sizes = self._piles.byte_counts
-        return sum(
-            int(sizes[set_index, pile])
-            for group in piles
-            for set_index, pile in self._groups.find_regions(group)
-        )
+        return int(self._groups.byte_counts[piles.start : piles.stop].sum())
+
+    @property
+    def largest_bytes(self) -> int:
+        """Bytes of the records of the largest group."""
+        return int(self._groups.byte_counts.max(initial=0))
 
     def load_ordered(self, piles: range) -> Records | None:
         """Return the records of consecutive groups in order; None if there are none.

@@ -51,7 +51,8 @@ class Groups:
         self.sizes: NDArray[np.int64] = np.add.reduceat(counts, np.arange(0, pile_count, mix))
         """Number of records of each group, shape ``(G,)``."""
         sizes = np.take_along_axis(regions.byte_counts, self._slots, axis=1).sum(axis=0, dtype=np.int64)
-        self._byte_counts = np.add.reduceat(sizes, np.arange(0, pile_count, mix))
+        self.byte_counts: NDArray[np.int64] = np.add.reduceat(sizes, np.arange(0, pile_count, mix))
+        """Bytes of the records of each group, about, shape ``(G,)``."""
 
     def load(self, group: int) -> tuple[Records, NDArray[np.intp]]:
         """Return the records of a group that is not empty, and the index array that puts them in the order of the epoch."""
@@ -75,7 +76,7 @@ class Groups:
         held: list[int] = []
         held_bytes = 0
         for group in groups:
-            own = int(self._byte_counts[group])
+            own = int(self.byte_counts[group])
             if held and (held_bytes + own > most_bytes or group in held):
                 yield held
                 held, held_bytes = [], 0

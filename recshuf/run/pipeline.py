@@ -9,8 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf.errors import CheckError, ConversionError, SchemaMismatch, UsageError
+from recshuf.errors import CheckError, ConversionError, MemoryLimitError, SchemaMismatch, UsageError
 from recshuf.job.plan import shard_bounds, sum_known
+from recshuf.job.planner import ORDERING
 from recshuf.job.report import FileReport, PassReport
 from recshuf.output.commit import commit
 from recshuf.piles.epoch_reader import EpochReader
@@ -27,6 +28,7 @@ from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.run.workspace import enter_work_folder, open_workspace
 from recshuf.system.memory import resident_bytes
 from recshuf.system.paths import write_error
+from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
     from recshuf.job.job import Job
@@ -194,7 +196,14 @@ def _open_reader(resolved: ResolvedJob, workspace: Workspace) -> OrderedReader:
         return PileReader(workspace.store, column_count=column_count)
     if order.needs_keys:
         raise UsageError("--reshuffle exact: gather cannot write it; scatter the inputs with another seed")
-    return EpochReader(stored, order, epoch.mix, column_count)
+    reader = EpochReader(stored, order, epoch.mix, column_count)
+    needed = int(ORDERING * reader.largest_bytes)
+    if needed > resolved.job.memory_bytes:
+        raise MemoryLimitError(
+            f"{stored.path}: ordering a group of piles needs {format_size(needed)} of memory, and the limit is "
+            f"{format_size(resolved.job.memory_bytes)}; raise --memory, lower --mix, or scatter into more --piles"
+        )
+    return reader
 
 
 def _verify(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> PassReport:

@@ -74,3 +74,11 @@ def test_bad_orders_are_named(store: Path, tmp_path: Path, options: dict, messag
     with pytest.raises(recshuf.errors.UsageError, match=message):
         recshuf.gather(store, tmp_path / "out.parquet", **options)
     assert not (tmp_path / "out.parquet").exists()
+
+
+def test_groups_that_exceed_the_memory_limit_are_refused(tmp_path: Path) -> None:
+    with recshuf.PileWriter(tmp_path / "store", "a", piles=1) as writer:
+        writer.write({"id": np.zeros((300_000, 16), np.int64)})
+    with pytest.raises(recshuf.errors.MemoryLimitError, match=r"raise memory, lower mix"):
+        recshuf.gather(tmp_path / "store", tmp_path / "out.parquet", epoch=1, memory="64MB")
+    assert not (tmp_path / "out.parquet").exists()

@@ -55,9 +55,11 @@ def list_workers() -> list[psutil.Process]:
 def list_leftovers() -> tuple[list[str], list[str], list[str]]:
     """Return the threads of loaders, files in shared memory, and maps of parcels."""
     gc.collect()
+    # Semaphores of other programs come and go; their names tell nothing.
+    shared = sorted(name for name in os.listdir(SHARED) if not name.startswith("sem."))
     threads = [one.name for one in threading.enumerate() if one.name.startswith("recshuf")]
     maps = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:recshuf" in line]
-    return threads, sorted(os.listdir(SHARED)), maps
+    return threads, shared, maps
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ __all__ = [
     "CheckOptions",
     "CheckReport",
     "GatherOptions",
+    "MixLoader",
     "Options",
     "OrderOptions",
     "PileLoader",
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from recshuf.loader import PileLoader
     from recshuf.piles.set_writer import PileWriter
     from recshuf.run.pile_store import PileStore
+    from recshuf.train.mixing import MixLoader
 
 _HOMES = {
     "CheckOptions": "recshuf.job.options",
@@ -69,6 +71,7 @@ _HOMES = {
     "scatter": "recshuf.api",
     "Options": "recshuf.job.options",
     "OrderOptions": "recshuf.job.options",
+    "MixLoader": "recshuf.train.mixing",
     "PileLoader": "recshuf.loader",
     "PileStore": "recshuf.run.pile_store",
     "PileWriter": "recshuf.piles.set_writer",

@@ -6,9 +6,13 @@ Order version 1. All random numbers are raw 64-bit outputs of ``Philox(SeedSeque
     (2, epoch, g)                   the records of group g
     (3, epoch)                      "piles": the piles of all sets
     (4, epoch, w0, w1, w2, w3, j)   "exact": the records of a set in pile j
+    (5, epoch)                      two words a, b for the seeds of transforms
 
 An epoch is a sequence of groups. Slot j of a set is one of its piles, and group g is slots ``g * mix`` to
 ``(g + 1) * mix`` of every set.
+
+The seed that a transform gets for row r of source s is ``mix(mix((s << 42 | r) ^ a) ^ b)``; mix is the output function of
+splitmix64. It is one to one, so no two records of an epoch have the same seed.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ RESHUFFLES = ("rotate", "piles", "exact", "none")
 """How epochs after the first differ from it."""
 MAX_EPOCH = 2**32 - 1
 
-_SLOTS_OF_SET, _RECORDS_OF_GROUP, _SLOTS, _RECORDS_OF_REGION = 1, 2, 3, 4
+_SLOTS_OF_SET, _RECORDS_OF_GROUP, _SLOTS, _RECORDS_OF_REGION, _SEEDS = 1, 2, 3, 4, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +108,24 @@ class EpochOrder:
         """Return the new keys of the records of a region, by source and row, if `needs_keys`."""
         return self._draw(count, _RECORDS_OF_REGION, self.epoch, *stream_of(set_name), pile)
 
+    def draw_seeds(self, origins: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return a seed for each record, by its provenance: a function of seed, epoch, source and row."""
+        first, second = self._draw(2, _SEEDS, self.epoch)
+        return _mix(_mix(origins ^ first) ^ second)
+
     def _permute(self, count: int, *stream: int) -> NDArray[np.intp]:
         return sort_by_key(self._draw(count, *stream))
 
     def _draw(self, count: int, *stream: int) -> NDArray[np.uint64]:
         drawn: NDArray[np.uint64] = Philox(SeedSequence(self.seed, spawn_key=stream)).random_raw(count)
         return drawn
+
+
+def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the output of splitmix64 for each state."""
+    words = (words ^ words >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ words >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return words ^ words >> np.uint64(31)
 
 
 def check_number(name: str, value: object, most: int, least: int = 0) -> None:

@@ -43,7 +43,7 @@ class Groups:
 
     def __init__(self, regions: Regions, order: EpochOrder, mix: int) -> None:
         self._regions = regions
-        self._order = order
+        self.order = order
         self._mix = mix
         pile_count = regions.counts.shape[1]
         self._slots = order.find_slots(regions.names, pile_count)
@@ -67,7 +67,7 @@ class Groups:
         parts, begin = [], 0
         for group in groups:
             rows = slice(begin, begin + int(self.sizes[group]))
-            parts.append(begin + self._order.sort_group(group, records.keys[rows], origins[rows]))
+            parts.append(begin + self.order.sort_group(group, records.keys[rows], origins[rows]))
             begin = rows.stop
         return records, parts[0] if len(parts) == 1 else np.concatenate(parts)
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from recshuf.errors import UsageError
 from recshuf.piles.epochs import EpochOrder, check_number
 from recshuf.piles.groups import Groups
 from recshuf.records.batch import take_rows
 from recshuf.records.keys import MAX_PILES
+from recshuf.records.provenance import find_origins
 from recshuf.train.columns import choose_block, iterate_rows
 from recshuf.train.cutting import Cutter
 from recshuf.train.packing import DocumentSource, PackedLoader
@@ -25,9 +27,12 @@ from recshuf.train.schedule import Schedule, Sharding
 from recshuf.train.selection import Selection
 from recshuf.train.state import LoaderState
 from recshuf.train.stores import open_piles, restore_decoder
+from recshuf.train.transforms import TransformedBlock, append_seeds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from recshuf.piles.groups import Regions
     from recshuf.train.columns import Block
@@ -93,6 +98,10 @@ class PileLoader:
         Number of groups to load ahead.
     output
         ``"numpy"``, ``"torch"`` or ``"arrow"``: dictionaries of arrays, of tensors, or record batches.
+    transform
+        Function of a batch and of one seed for each record, an array of shape ``(n,)``; returns what the iterator yields.
+        A seed is a function of the loader's seed, the epoch, and the source and row of the record, whatever the batch
+        and the rank. Default: none.
 
     Raises
     ------
@@ -116,6 +125,7 @@ class PileLoader:
         drop_last: bool = True,
         prefetch: int = 1,
         output: str = "numpy",
+        transform: Callable[[Any, NDArray[np.uint64]], Any] | None = None,
     ) -> None:
         check_number("mix", mix, MAX_PILES, least=1)
         check_number("prefetch", prefetch, _MOST_AHEAD)
@@ -126,7 +136,8 @@ class PileLoader:
         piles = self._piles
         self._order = EpochOrder(piles.seed if seed is None else seed, epoch, reshuffle, piles.seed)
         self._mix, self._prefetch, self._output = mix, prefetch, output
-        choose_block(output)
+        self._transform = transform
+        self._choose_block(output)
         self._columns = columns
         self._selection = Selection(restore_decoder(piles), columns)
         self._position = _Position(epoch, 0)
@@ -137,6 +148,16 @@ class PileLoader:
     def epoch(self) -> int:
         """Number of the epoch."""
         return self._position.epoch
+
+    @property
+    def num_records(self) -> int:
+        """Number of records of the store."""
+        return int(self._piles.counts.sum())
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of record batches."""
+        return self._selection.schema
 
     def __len__(self) -> int:
         """Return the number of batches of the epoch, the same on every rank.
@@ -208,8 +229,10 @@ class PileLoader:
         Raises
         ------
         UsageError
-            When the column holds none, or `reshuffle` is ``"exact"``.
+            When the column holds none, `reshuffle` is ``"exact"``, or there is a transform.
         """
+        if self._transform is not None:
+            raise UsageError("packed: its sequences have no transform; make the loader without transform")
         source = DocumentSource(self._piles, self._order, self._mix, self._prefetch, owner=self)
         start = replace(self._describe(), step=0)
         return PackedLoader(source, self._sharding, start, self._output, tokens, column)
@@ -250,7 +273,7 @@ class PileLoader:
 
     def read(self, first_step: int, output: str) -> Generator[Any]:
         """Return an iterator over the batches of the epoch from a step on, in any form. The position stays."""
-        return self._run(self._open(self._order), first_step, choose_block(output))
+        return self._run(self._open(self._order), first_step, self._choose_block(output))
 
     def _start(self) -> tuple[Generator[Any], _Position]:
         """Return the batches of a new iteration, and its position."""
@@ -276,6 +299,12 @@ class PileLoader:
             for phase, step in phases:
                 yield from cutter.cut(phase, step)
 
+    def _choose_block(self, output: str) -> Callable[[pa.RecordBatch], Block]:
+        make_block = choose_block(output)
+        if self._transform is None:
+            return make_block
+        return partial(TransformedBlock, make_block=make_block, transform=self._transform)
+
     def _load(
         self, groups: Groups, make_block: Callable[[pa.RecordBatch], Block], bundle: list[int]
     ) -> list[tuple[Block, int]]:
@@ -283,7 +312,10 @@ class PileLoader:
         records, index = groups.load_several(bundle)
         # Arrow's default pool keeps 30 MB more of what is freed.
         pool = pa.system_memory_pool()
-        block = make_block(take_rows(self._selection.make_table(records.batch), index, pool))
+        table = self._selection.make_table(records.batch)
+        if self._transform is not None:
+            table = append_seeds(table, groups.order.draw_seeds(find_origins(records.batch)))
+        block = make_block(take_rows(table, index, pool))
         starts = np.cumsum([0, *groups.sizes[bundle[:-1]]]).tolist()
         return [(block, start) for start in starts]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from recshuf.errors import UsageError
-from recshuf.train.ids import ID, make_ids
+from recshuf.train.ids import ID, ID_TYPE, make_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +37,17 @@ class Selection:
         self._names = known if columns is None else list(columns)
         self._has_id = columns is not None and ID in self._names
         _check_names(self._names, [*known, ID] if self._has_id else known)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of what `make_table` returns."""
+        known = self._decoder.finish()
+        return pa.schema(
+            [
+                pa.field(ID, ID_TYPE) if name == ID and self._has_id else known.field(name)
+                for name in self._names
+            ]
+        )
 
     def make_table(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of native records with provenance, in the wanted order."""

@@ -13,12 +13,15 @@ from recshuf.train.schedule import MOST_STEPS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from _typeshed import DataclassInstance
+
 STATE_VERSION = 1
 _POSITION = ("epoch", "step")
 _REMEDIES = {
     "version": "load it with the version of recshuf that saved it",
     "order": "load it with the version of recshuf that saved it",
     "store": "open the store that was trained from",
+    "stores": "give the stores, snapshots and weights of the state, in its order",
     "snapshot": "open the store at the snapshot of the state",
     "batch": "give a batch_size that makes batch_size x world_size the global batch of the state",
 }
@@ -48,24 +51,29 @@ class LoaderState:
         return asdict(self)
 
     def find_position(self, state: Mapping[str, Any]) -> tuple[int, int]:
-        """Return epoch and step of another state, which must be of this one's batches.
+        """See the function."""
+        return find_position(self, state)
 
-        Raises
-        ------
-        UsageError
-            When it lacks a field, or one differs; names the field and both values.
-        """
-        for field in fields(self):
-            if field.name not in state:
-                raise UsageError(
-                    f"load_state_dict: no {field.name!r} in the state; give what state_dict returned"
-                )
-            mine, theirs = getattr(self, field.name), state[field.name]
-            if field.name not in _POSITION and (mine != theirs or type(mine) is not type(theirs)):
-                remedy = _REMEDIES.get(field.name, f"make the loader with {field.name}={theirs!r}")
-                raise UsageError(
-                    f"load_state_dict: {field.name!r} is {theirs!r} in the state and {mine!r} here; {remedy}"
-                )
-        check_number("epoch", state["epoch"], MAX_EPOCH)
-        check_number("step", state["step"], MOST_STEPS)
-        return state["epoch"], state["step"]
+
+def find_position(mine: DataclassInstance, state: Mapping[str, Any]) -> tuple[int, int]:
+    """Return epoch and step of another state, which must be of the batches of mine.
+
+    Raises
+    ------
+    UsageError
+        When it lacks a field, or one differs; names the field and both values.
+    """
+    for field in fields(mine):
+        if field.name not in state:
+            raise UsageError(
+                f"load_state_dict: no {field.name!r} in the state; give what state_dict returned"
+            )
+        here, theirs = getattr(mine, field.name), state[field.name]
+        if field.name not in _POSITION and (here != theirs or type(here) is not type(theirs)):
+            remedy = _REMEDIES.get(field.name, f"make the loader with {field.name}={theirs!r}")
+            raise UsageError(
+                f"load_state_dict: {field.name!r} is {theirs!r} in the state and {here!r} here; {remedy}"
+            )
+    check_number("epoch", state["epoch"], MAX_EPOCH)
+    check_number("step", state["step"], MOST_STEPS)
+    return state["epoch"], state["step"]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "epochs" / "streams.json"
+GOLDEN_SEEDS = [1388133382904612954, 4627950276179092012, 10020039580868067905]
 NAMES = ["b", "part-00000.set", "ü", "\udcff"]
 SEEDS = st.integers(0, MAX_SEED)
 EPOCHS = st.integers(0, 3) | st.integers(0, MAX_EPOCH)
@@ -50,6 +51,35 @@ def record_streams() -> dict[str, object]:
 
 def test_golden_epochs() -> None:
     assert record_streams() == json.loads(GOLDEN.read_text())
+
+
+def mix_slowly(word: int) -> int:
+    """Return the output of splitmix64 for a state."""
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    word = (word ^ word >> 27) * 0x94D049BB133111EB % 2**64
+    return word ^ word >> 31
+
+
+@given(SEEDS, EPOCHS, st.lists(st.integers(0, 2**64 - 1)))
+def test_seeds_of_transforms_are_those_of_the_formula(seed: int, epoch: int, origins: list[int]) -> None:
+    first, second = oracle.raw(seed, 5, epoch, count=2)
+    drawn = order_of("none", epoch, seed).draw_seeds(np.array(origins, np.uint64))
+    assert drawn.tolist() == [mix_slowly(mix_slowly(one ^ first) ^ second) for one in origins]
+
+
+def test_golden_seeds_of_transforms() -> None:
+    origins = np.array([0, 1, (3 << 42) + 5], np.uint64)
+    assert order_of(epoch=2).draw_seeds(origins).tolist() == GOLDEN_SEEDS
+
+
+def test_seeds_of_transforms_are_uniform_and_differ_between_epochs() -> None:
+    """Rows in sequence, as in a file: each bit is set half of the time, and flips half of the time in the next epoch."""
+    rows = np.arange(1 << 14, dtype=np.uint64)
+    before, after = order_of(epoch=1).draw_seeds(rows), order_of(epoch=2).draw_seeds(rows)
+    for words in (before, before ^ after, before[1:] ^ before[:-1]):
+        ones = np.unpackbits(words.view(np.uint8)).reshape(len(words), 64).mean(axis=0)
+        assert abs(ones - 0.5).max() < 6 * 0.5 / len(words) ** 0.5
+    assert len(np.unique(before)) == len(rows)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))

@@ -1,0 +1,279 @@
+"""`MixLoader`: batches of several stores, by weight.
+
+An epoch of a mix has ``steps * batch`` records, where the batch is the global one and ``steps * batch`` the records of all
+stores, rounded down. Store i gives ``apportion(steps * batch, weights)[i]`` of them. Its records come in the order of its
+own epochs, one after the other: mixed epoch e begins where e times that number ends. The first t batches hold
+``count_before(t * batch, ...)`` records of each store. Within batch t the stores are sorted by raw outputs of
+``Philox(SeedSequence(seed, spawn_key=(6, epoch, t)))``.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.random import Philox, SeedSequence
+
+from recshuf.errors import UsageError
+from recshuf.piles.epochs import MAX_EPOCH, check_number
+from recshuf.records.batch import concat_batches, take_rows
+from recshuf.records.keys import ORDER_VERSION, sort_by_key
+from recshuf.train.apportioning import apportion, count_before
+from recshuf.train.columns import choose_block
+from recshuf.train.loader import PileLoader
+from recshuf.train.schedule import Sharding
+from recshuf.train.state import STATE_VERSION, find_position
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+STORE = "_store"
+"""Name of the column with the number of the store."""
+_LABELS = 6
+_LEAST_CHUNK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class MixState:
+    """What decides the batches of a mix, and its position."""
+
+    batch: int
+    """Records of a global batch."""
+    stores: list[list[Any]]
+    """Of each store its id, its snapshot, its seed, and the records that it gives to an epoch."""
+    seed: int
+    epoch: int
+    reshuffle: str
+    mix: int
+    step: int
+    """Global batches of the epoch that the consumer has received."""
+    version: int = STATE_VERSION
+    order: int = ORDER_VERSION
+
+
+class _Stream:
+    """The records of a store, epoch after epoch."""
+
+    def __init__(self, loader: PileLoader, size: int, chunk: int, start: int) -> None:
+        self._loader, self._size, self._chunk = loader, size, chunk
+        self._next = start
+        self._held: pa.RecordBatch | None = None
+        self._batches = self._read(start)
+
+    def take(self, start: int, count: int) -> list[pa.RecordBatch]:
+        """Return some records in parts; `start` does not lie before the end of the last ones."""
+        parts = []
+        while count:
+            if self._held is None or not self._held.num_rows:
+                self._held = next(self._batches)
+            skipped = min(start - self._next, self._held.num_rows)
+            taken = min(count, self._held.num_rows - skipped)
+            if taken:
+                parts.append(self._held.slice(skipped, taken))
+            self._held = self._held.slice(skipped + taken)
+            self._next += skipped + taken
+            start, count = start + taken, count - taken
+        return parts
+
+    def close(self) -> None:
+        """End the threads."""
+        self._batches.close()
+
+    def _read(self, start: int) -> Generator[pa.RecordBatch]:
+        epoch, row = divmod(start, self._size)
+        while True:
+            self._loader.seek(epoch, row // self._chunk)
+            with closing(self._loader.read(row // self._chunk, "arrow")) as batches:
+                skipped = row % self._chunk
+                for batch in batches:
+                    yield batch.slice(skipped)
+                    skipped = 0
+            epoch, row = epoch + 1, 0
+
+
+class MixLoader:
+    """Yields batches of several stores, each of which gives an exact number of records to an epoch.
+
+    An epoch has as many records as the stores together, rounded down to whole global batches. Of these, a store gives its
+    share by weight. Its records come epoch after epoch of its own, so that those of a small store with a large weight come
+    several times. Every batch holds the shares as exactly as whole records allow, in random order.
+
+    Parameters
+    ----------
+    weights
+        Weight of each store, by path or `PileStore`. All have the same columns. The order of the stores matters.
+    seed
+        Default: each store's own, and for the order within batches that of the first store.
+    columns
+        See `PileLoader`; ``"_store"`` adds the number of the store in `weights`.
+    batch_size, epoch, reshuffle, rank, world_size, mix, prefetch, output
+        See `PileLoader`. `prefetch` is that of each store.
+
+    Raises
+    ------
+    UsageError
+        When an argument is not valid, a store is empty, or the columns of two stores differ.
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[Any, float],
+        batch_size: int,
+        *,
+        columns: Sequence[str] | None = None,
+        seed: int | None = None,
+        epoch: int = 0,
+        reshuffle: str = "rotate",
+        rank: int = 0,
+        world_size: int = 1,
+        mix: int = 1,
+        prefetch: int = 1,
+        output: str = "numpy",
+    ) -> None:
+        _check_weights(weights)
+        check_number("epoch", epoch, MAX_EPOCH)
+        self._sharding = Sharding(batch_size, rank, world_size)
+        choose_block(output)
+        self._output, self._columns = output, columns
+        own = None if columns is None else [name for name in columns if name != STORE]
+        self._chunk = max(_LEAST_CHUNK, self._sharding.batch)
+        self._loaders = [
+            PileLoader(
+                store, self._chunk, columns=own, seed=seed, reshuffle=reshuffle, mix=mix, drop_last=False,
+                prefetch=prefetch, output="arrow",
+            )
+            for store in weights
+        ]  # fmt: skip
+        _check_columns([loader.schema for loader in self._loaders], list(weights))
+        self._sizes = [loader.num_records for loader in self._loaders]
+        for store, size in zip(weights, self._sizes, strict=True):
+            if not size:
+                raise UsageError(f"{_name(store)}: holds no records; leave it out")
+        batch = self._sharding.batch
+        self._steps = sum(self._sizes) // batch
+        self._counts = apportion(self._steps * batch, list(weights.values()))
+        states = [loader.state_dict() for loader in self._loaders]
+        stores = [
+            [one["store"], one["snapshot"], one["seed"], count]
+            for one, count in zip(states, self._counts, strict=True)
+        ]
+        self._start = MixState(batch, stores, states[0]["seed"], epoch, reshuffle, mix, step=0)
+        self._epoch, self._step, self._next_step = epoch, 0, 0
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch."""
+        return self._epoch
+
+    @property
+    def counts(self) -> list[int]:
+        """Number of records that each store gives to an epoch."""
+        return list(self._counts)
+
+    def __len__(self) -> int:
+        """Return the number of batches of every epoch, the same on every rank."""
+        return self._steps
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over the batches of the epoch, once from where `load_state_dict` or `seek` went."""
+        self._step, self._next_step = self._next_step, 0
+        return self._run(self._epoch, self._step)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch."""
+        if epoch != self._epoch:
+            self.seek(epoch, 0)
+
+    def seek(self, epoch: int, step: int) -> None:
+        """Choose the epoch of the next iteration, and how many of its global batches to skip. Nothing is read."""
+        check_number("epoch", epoch, MAX_EPOCH)
+        check_number("step", step, self._steps)
+        self._epoch, self._step, self._next_step = epoch, step, step
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position as JSON, the same on every rank; it fits any number of ranks with the same global batch."""
+        return asdict(self._start) | {"epoch": self._epoch, "step": self._step}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was called, with the next iteration.
+
+        Raises
+        ------
+        UsageError
+            When the state is of other stores, weights or batches; names the field and both values.
+        """
+        self.seek(*find_position(self._start, state))
+
+    def _run(self, epoch: int, first_step: int) -> Generator[Any]:
+        batch, bases = self._start.batch, [epoch * count for count in self._counts]
+        before = count_before(first_step * batch, self._counts)
+        with ExitStack() as stack:
+            streams = [
+                stack.enter_context(closing(_Stream(loader, size, self._chunk, base + skipped)))
+                for loader, size, base, skipped in zip(self._loaders, self._sizes, bases, before, strict=True)
+            ]
+            for step in range(first_step, self._steps):
+                after = count_before((step + 1) * batch, self._counts)
+                labels = self._draw_labels(epoch, step, np.subtract(after, before))
+                made = self._join(streams, labels, np.add(bases, before).tolist())
+                self._step, before = step + 1, after
+                yield made
+
+    def _draw_labels(self, epoch: int, step: int, counts: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Return the store of each record of a global batch."""
+        outputs = Philox(SeedSequence(self._start.seed, spawn_key=(_LABELS, epoch, step)))
+        return np.repeat(np.arange(len(counts)), counts)[sort_by_key(outputs.random_raw(self._start.batch))]
+
+    def _join(self, streams: Sequence[_Stream], labels: NDArray[np.intp], starts: Sequence[int]) -> Any:
+        """Return this rank's part of a global batch."""
+        size = self._sharding.batch_size
+        first = self._sharding.rank * size
+        skipped = np.bincount(labels[:first], minlength=len(streams))
+        own = labels[first : first + size]
+        parts = []
+        for stream, start, skip, count in zip(
+            streams, starts, skipped.tolist(), np.bincount(own, minlength=len(streams)).tolist(), strict=True
+        ):
+            parts += stream.take(start + skip, count)
+        # Records are grouped by store; the k-th of all, by store, belongs where the label of that rank lies.
+        index = np.empty(size, np.intp)
+        index[np.argsort(own, kind="stable")] = np.arange(size)
+        records = take_rows(concat_batches(parts), index)
+        return choose_block(self._output)(self._add_labels(records, own)).cut(0, size)
+
+    def _add_labels(self, records: pa.RecordBatch, labels: NDArray[np.intp]) -> pa.RecordBatch:
+        if self._columns is None or STORE not in self._columns:
+            return records
+        column = pa.Array.from_buffers(pa.int64(), len(labels), [None, pa.py_buffer(labels.astype(np.int64))])
+        return records.append_column(STORE, column).select(list(self._columns))
+
+
+def _check_weights(weights: Any) -> None:
+    if not hasattr(weights, "items") or not weights:
+        raise UsageError(f"weights={weights!r}: give a dict from stores to their weights")
+    for store, weight in weights.items():
+        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        if not is_number or not 0 < weight < float("inf"):
+            raise UsageError(f"{_name(store)}: its weight is {weight!r}; give a positive number")
+
+
+def _check_columns(schemas: Sequence[pa.Schema], stores: Sequence[Any]) -> None:
+    for schema, store in zip(schemas, stores, strict=True):
+        if not schema.equals(schemas[0], check_metadata=False):
+            raise UsageError(
+                f"{_name(store)}: has other columns than {_name(stores[0])}: {_show(schema)} and {_show(schemas[0])}; "
+                "choose equal ones with columns, or make the stores with one schema"
+            )
+
+
+def _show(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
+
+
+def _name(store: Any) -> str:
+    return str(getattr(store, "path", store))

@@ -1,0 +1,149 @@
+"""Mixes: exact counts, each store in its own order, any number of ranks, exact resumes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from itertools import chain, islice
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import recshuf
+from recshuf.errors import UsageError
+from recshuf.train.loader import PileLoader
+from recshuf.train.mixing import MixLoader
+from tests.support.fake_piles import FakePiles
+
+
+class NamedPiles(FakePiles):
+    """A store that can be the key of a dict."""
+
+    __hash__ = object.__hash__
+
+
+def make_mix(sizes: list[int], weights: list[float], batch_size: int, **arguments: Any) -> MixLoader:
+    return MixLoader(
+        dict(zip(make_stores(sizes), weights, strict=True)),
+        batch_size,
+        **{"columns": ["_store", "_id"]} | arguments,
+    )
+
+
+def make_stores(sizes: list[int]) -> list[NamedPiles]:
+    return [
+        NamedPiles({"a": [size], "b": [size // 2 + 1]}, 3, seed=number, store_id=f"{number:032}")
+        for number, size in enumerate(sizes)
+    ]
+
+
+def show(batch: dict[str, Any]) -> list[tuple[int, int, int]]:
+    """Return store, source and row of each record."""
+    return [(one, *ids) for one, ids in zip(batch["_store"].tolist(), batch["_id"].tolist(), strict=True)]
+
+
+SIZES = st.lists(st.integers(1, 30), min_size=1, max_size=3)
+
+
+@given(SIZES, st.data())
+def test_an_epoch_has_exact_counts_and_each_store_its_own_epochs(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    weights = data.draw(st.lists(st.sampled_from([0.1, 1, 2, 7.5]), min_size=len(sizes), max_size=len(sizes)))
+    size = data.draw(st.integers(1, 9))
+    loader = make_mix(sizes, weights, size, seed=7)
+    found: list[tuple[int, int, int]] = []
+    for epoch in range(3):
+        loader.set_epoch(epoch)
+        batches = [show(batch) for batch in loader]
+        assert [len(one) for one in batches] == [size] * len(loader)
+        rows = list(chain.from_iterable(batches))
+        assert Counter(row[0] for row in rows) == Counter(
+            {number: count for number, count in enumerate(loader.counts) if count}
+        )
+        found += rows
+    for number, store in enumerate(make_stores(sizes)):
+        mine = [row[1:] for row in found if row[0] == number]
+        alone = PileLoader(store, 5, columns=["_id"], seed=7, drop_last=False)
+        expected: list[tuple[int, int]] = []
+        while len(expected) < len(mine):
+            expected += [tuple(one) for batch in alone for one in batch["_id"].tolist()]
+            alone.set_epoch(alone.epoch + 1)
+        assert mine == expected[: len(mine)]
+
+
+@settings(max_examples=50)
+@given(SIZES, st.lists(st.tuples(st.sampled_from([1, 2, 3, 6]), st.integers(0, 4)), min_size=3, max_size=3))
+def test_chains_of_resumes_on_other_numbers_of_ranks_yield_the_epoch(
+    sizes: list[int], runs: list[tuple[int, int]]
+) -> None:
+    weights = [1.0 + number for number in range(len(sizes))]
+    whole = [show(batch) for batch in make_mix(sizes, weights, 6, epoch=1)]
+    state, delivered = None, []
+    for world, count in [*runs, (1, 10**6)]:
+        ranks = [
+            make_mix(sizes, weights, 6 // world, epoch=1, rank=rank, world_size=world)
+            for rank in range(world)
+        ]
+        if state is not None:
+            for loader in ranks:
+                loader.load_state_dict(json.loads(state))
+        parts = [[show(batch) for batch in islice(loader, count)] for loader in ranks]
+        delivered += [list(chain.from_iterable(step)) for step in zip(*parts, strict=True)]
+        (state,) = {json.dumps(loader.state_dict()) for loader in ranks}
+    assert delivered == whole
+
+
+def test_stores_are_mixed_within_batches_in_another_order_each_time() -> None:
+    loader = make_mix([3000, 1000], [3, 1], 400)
+    orders = [tuple(batch["_store"].tolist()) for batch in loader]
+    assert {sum(order) for order in orders} == {100}
+    assert len(set(orders)) == len(orders)
+    assert all(sum(a != b for a, b in zip(one[1:], one, strict=False)) > 100 for one in orders)
+
+
+def test_all_columns_come_in_the_form_of_the_output() -> None:
+    batch = next(iter(make_mix([20, 20], [1, 1], 4, columns=None, output="arrow")))
+    assert isinstance(batch, pa.RecordBatch)
+    assert batch.schema.names == ["id"]
+    assert recshuf.MixLoader is MixLoader
+
+
+def test_leaving_an_iterator_ends_its_threads() -> None:
+    before = threading.active_count()
+    running = iter(make_mix([200, 200], [1, 1], 4))
+    next(running)
+    running.close()
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [("stores", {"weights": [1, 2]}), ("batch", {"size": 3}), ("stores", {"seed": 9}), ("mix", {"mix": 2})],
+)  # fmt: skip
+def test_a_state_of_another_mix_is_refused(field: str, change: dict[str, Any]) -> None:
+    given_ = SimpleNamespace(**{"weights": [1, 1], "size": 4, "seed": 7, "mix": 1} | change)
+    state = make_mix([9, 20], [1, 1], 4, seed=7).state_dict()
+    with pytest.raises(UsageError, match=f"^load_state_dict: '{field}' is "):
+        make_mix([9, 20], given_.weights, given_.size, seed=given_.seed, mix=given_.mix).load_state_dict(
+            state
+        )
+
+
+def test_bad_mixes_are_named() -> None:
+    first, second = make_stores([9, 9])
+    second.make = lambda source, count: pa.record_batch({"other": pa.array(range(count), pa.int8())})
+    with pytest.raises(UsageError, match="has other columns than"):
+        MixLoader({first: 1, second: 1}, 2)
+    for weight in (0, -1, float("nan"), "1", True):
+        with pytest.raises(UsageError, match="its weight is"):
+            MixLoader({first: weight}, 2)
+    with pytest.raises(UsageError, match="no records"):
+        MixLoader({first: 1, NamedPiles({"a": [0]}, 2): 1}, 2)
+    with pytest.raises(UsageError, match=r"^weights="):
+        MixLoader({}, 2)

@@ -1,0 +1,93 @@
+"""Transforms: a seed for each record, the same in every batch, rank and resume."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recshuf.errors import UsageError
+from recshuf.piles.epochs import EpochOrder
+from recshuf.train.loader import PileLoader
+from tests.support.fake_piles import FakePiles
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+STORE = FakePiles({"a": [30, 20], "b": [25]}, 5)
+
+
+def keep(batch: dict[str, Any], seeds: NDArray[np.uint64]) -> dict[str, Any]:
+    assert seeds.dtype == np.uint64
+    return batch | {"seed": seeds}
+
+
+def find_seeds(loader: PileLoader) -> dict[tuple[int, int], int]:
+    """Return the seed of each record that a loader yields."""
+    found: dict[tuple[int, int], int] = {}
+    for batch in loader:
+        found |= zip(map(tuple, batch["_id"].tolist()), batch["seed"].tolist(), strict=True)
+    return found
+
+
+@given(
+    st.integers(0, 3),
+    st.sampled_from(["rotate", "piles", "exact", "none"]),
+    st.sampled_from([(1, 1), (2, 1), (2, 2), (1, 2)]),
+    st.integers(1, 4),
+    st.sampled_from([8, 9]),
+)
+def test_a_seed_is_that_of_source_and_row(
+    epoch: int, reshuffle: str, ranks: tuple[int, int], size: int, seed: int
+) -> None:
+    world, lanes = ranks
+    lanes *= world if lanes > 1 else 1
+    found: dict[tuple[int, int], int] = {}
+    for rank in range(world):
+        found |= find_seeds(
+            PileLoader(
+                STORE, size * lanes, columns=["_id"], seed=seed, epoch=epoch, reshuffle=reshuffle, rank=rank,
+                world_size=world, lanes=lanes, drop_last=False, transform=keep,
+            )
+        )  # fmt: skip
+    ids = np.array(sorted(found), np.uint64)
+    expected = EpochOrder(seed, epoch, reshuffle, 7).draw_seeds(ids[:, 0] << np.uint64(42) | ids[:, 1])
+    assert [found[one] for one in sorted(found)] == expected.tolist()
+    assert len(found) == 75
+
+
+def test_what_the_transform_returns_is_yielded_and_resumes() -> None:
+    def fold(batch: Any, seeds: NDArray[np.uint64]) -> tuple[list[int], int]:
+        assert batch.schema.names == ["id"]
+        return batch["id"].to_pylist(), int(seeds.sum())
+
+    arguments: dict[str, Any] = {"output": "arrow", "epoch": 1, "transform": fold}
+    whole = list(PileLoader(STORE, 6, **arguments))
+    loader = PileLoader(STORE, 6, **arguments)
+    loader.seek(1, 7)
+    assert list(loader) == whole[7:]
+
+
+def test_a_loader_with_a_transform_can_be_pickled() -> None:
+    loader = PileLoader(STORE, 6, columns=["_id"], transform=keep)
+    assert find_seeds(pickle.loads(pickle.dumps(loader))) == find_seeds(loader)
+
+
+def test_seeds_belong_to_the_trainer() -> None:
+    def spoil(batch: Any, seeds: NDArray[np.uint64]) -> list[int]:
+        given = seeds.tolist()
+        seeds[:] = 0
+        return given
+
+    loader = PileLoader(STORE, 6, transform=spoil)
+    assert list(loader) == list(loader)
+    assert 0 not in next(iter(loader))
+
+
+def test_packed_refuses_a_transform() -> None:
+    with pytest.raises(UsageError, match="transform"):
+        PileLoader(STORE, 6, transform=keep).packed(column="id")

@@ -213,6 +213,27 @@ def shuffle_in_two_passes(n: int, seed: int, pile_count: int = 100) -> Order:
     )
 
 
+# From one epoch to the next
+
+
+def reorder_piles(n: int, seed: int, pile_count: int = 100, mix: int = 1) -> Order:
+    """Return the order of an epoch, after an epoch as input, if `mix` piles are shuffled together."""
+    return rotate_piles(n, seed, 1, pile_count, mix)
+
+
+def rotate_piles(n: int, seed: int, set_count: int = 64, pile_count: int = 100, mix: int = 1) -> Order:
+    """Return the order of an epoch, after an epoch as input, if each of several sets puts its piles in another order.
+
+    A group is `mix` piles of every set, which are shuffled together. In both epochs groups follow each other.
+    """
+    rng = np.random.default_rng(seed)
+    group_count = -(-pile_count // mix)
+    slots = np.arange(n) * group_count // max(n, 1) * mix + rng.integers(0, mix, n)
+    moves = rng.permuted(np.tile(np.arange(group_count * mix), (set_count, 1)), axis=1)
+    groups = moves[rng.integers(0, set_count, n), slots] // mix
+    return np.lexsort((rng.random(n), groups))
+
+
 # All of them
 
 
@@ -308,5 +329,17 @@ METHODS: Mapping[str, Method] = {
         "Each record goes to a random pile, then each pile is shuffled in memory: exact.",
         "How to shuffle a big dataset, Jane Street",
         is_exact=True,
+    ),
+    "piles over two epochs": Method(
+        reorder_piles,
+        "The input is an exact epoch, the output the next: the same 100 piles in a new order, so that piles stay together.",
+        "How to shuffle a big dataset, Jane Street",
+        {"mix": (1, 2, 4, 10)},
+    ),
+    "rotate over two epochs": Method(
+        rotate_piles,
+        "The same, but each of several sets puts its piles in an order of its own: records of a pile meet others.",
+        "recshuf.PileLoader",
+        {"set_count": (4, 16, 64), "mix": (1, 2, 4, 10)},
     ),
 }

@@ -18,6 +18,8 @@ from recshuf.audit.order.shufflers import (
     interleave_uneven_shards,
     merge_runs,
     order_shards,
+    reorder_piles,
+    rotate_piles,
     scatter_chunks,
     shuffle_columns_and_rows,
     shuffle_columns_and_rows_by_rejection,
@@ -332,6 +334,13 @@ FLAWS: list[tuple[str, dict[str, float], str, str]] = [
         "blocks fine-blocks pairs file-windows near-percent serial spearman",
         "steps footrule",
     ),
+    (
+        "piles over two epochs",
+        {},
+        "blocks fine-blocks pairs file-windows same-file near near-percent serial",
+        "steps",
+    ),
+    ("rotate over two epochs", {}, "blocks fine-blocks pairs file-windows same-file near-percent", ""),
     ("chained buffers", {}, "blocks fine-blocks pairs file-windows near cycles", "residues steps"),
     (
         "shards in random order",
@@ -434,3 +443,24 @@ def test_lines_of_a_chunk_stay_neighbours(stride: int) -> None:
     reached = buckets * (1 - (1 - 1 / buckets) ** stride)
     chunks = scatter_chunks(RECORDS, 1, stride) // stride
     assert np.mean(np.diff(chunks) == 0) == pytest.approx(1 - reached / stride, abs=0.01)
+
+
+def meet_again(order: NDArray[np.int64], group_count: int) -> float:
+    """Return how much more often than by chance two records of a group share one in the next epoch."""
+    group = np.arange(order.size) * group_count // order.size
+    table = np.bincount(order * group_count // order.size * group_count + group, minlength=group_count**2)
+    sizes = np.bincount(group)
+    return float((table * (table - 1)).sum() / (sizes * (sizes - 1)).sum() * group_count)
+
+
+@pytest.mark.parametrize(("sets", "mix"), [(1, 1), (1, 4), (16, 1), (64, 4)])
+def test_records_of_a_group_meet_again_as_often_as_the_formula_says(sets: int, mix: int) -> None:
+    # Groups are of about equal size; at their bounds one is taken for the next.
+    ratios = [meet_again(rotate_piles(RECORDS, seed, sets, 64, mix), 64 // mix) for seed in range(20)]
+    assert np.mean(ratios) == pytest.approx(1 + (64 / mix - 1) / (sets * mix), rel=0.1)
+
+
+@given(few, seeds, counts, counts, counts)
+def test_every_record_is_in_the_next_epoch(n: int, seed: int, sets: int, piles: int, mix: int) -> None:
+    assert sorted(rotate_piles(n, seed, sets, piles, mix)) == list(range(n))
+    assert sorted(reorder_piles(n, seed, piles, mix)) == list(range(n))

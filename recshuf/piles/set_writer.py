@@ -19,7 +19,7 @@ from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.set_names import SetNames
 from recshuf.piles.slices import Origin
-from recshuf.piles.snapshots import SET_SUFFIX, SetEntry, Snapshot, StoreFolder, describe_drift
+from recshuf.piles.snapshots import SET_MODE, SET_SUFFIX, SetEntry, Snapshot, StoreFolder, describe_drift
 from recshuf.piles.spilled import name_set
 from recshuf.records.batch import Records, concat_batches
 from recshuf.records.byte_sizes import count_bytes
@@ -170,7 +170,7 @@ class PileWriter:
             plan = StorePlan(
                 self._snapshot.pile_count, (None,), 0, keeps_sets=True, set_prefix=self._name, syncs_sets=True
             )
-            scratch = Scratch(self._folder.sets, self._folder.path, self._folder.sets)
+            scratch = Scratch(self._folder.sets, self._folder.path, self._folder.sets, mode=SET_MODE)
             self._cleanup.callback(scratch.close)
             self._piles = RunPiles(plan, choose_codec(extend_schema(self._schema)), scratch)
         return self._piles

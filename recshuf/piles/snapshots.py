@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 STORE_VERSION = 1
 SETS_FOLDER = "sets"
 SET_SUFFIX = ".piles"
+SET_MODE = 0o666
+"""Permissions of the files of a store, before the umask."""
 _NAME = re.compile(r"snapshot-(\d{6,})\.json")
 _PART_PREFIX = ".snapshot-"
 _OWN_NAME = re.compile(rf"{_NAME.pattern}|{re.escape(_PART_PREFIX)}[0-9a-f]+|{SETS_FOLDER}")

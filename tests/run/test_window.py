@@ -225,15 +225,30 @@ def test_compaction_keeps_the_order_and_the_sources(store: Path, tmp_path: Path)
         recshuf.window(store, write_day(tmp_path, day), time=day)
     before = read_ids(store, tmp_path), recshuf.PileStore(store).sources
     recshuf.gather(store, tmp_path / "before.parquet", provenance=True)
-    done = recshuf.compact(store)
+    done = recshuf.compact(store, sets=1)
     assert (read_ids(store, tmp_path), done.sources) == before
     recshuf.gather(store, tmp_path / "after.parquet", provenance=True)
     assert (tmp_path / "before.parquet").read_bytes() == (tmp_path / "after.parquet").read_bytes()
     assert len(list((store / "sets").iterdir())) == 1
     recshuf.window(store, write_day(tmp_path, 3), time=3)
     assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1, 2, 3)
-    assert len(recshuf.compact(store).sources) == 4
+    assert len(recshuf.compact(store, sets=1).sources) == 4
     assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1, 2, 3)
+
+
+def test_compaction_keeps_slices_of_time_apart(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    for day in range(1, 9):
+        with recshuf.PileWriter(store, f"make-{day}", piles=4) as writer:
+            writer.write({"id": [0]})
+        recshuf.window(store, (), expire_before=1)
+        with recshuf.PileStore(store).update() as update:
+            update.append({"id": ids_of(day)}, time=day)
+    done = recshuf.compact(store, sets=4)
+    assert len(recshuf.PileStore(store).piles().names) == 4
+    assert done.num_records == 800
+    assert recshuf.window(store, keep_records=400).num_records == 400
+    assert sorted(read_ids(store, tmp_path)) == ids_of(5, 6, 7, 8)
 
 
 def test_the_command_does_what_the_function_does(store: Path, tmp_path: Path, call: Run) -> None:
@@ -244,4 +259,4 @@ def test_the_command_does_what_the_function_does(store: Path, tmp_path: Path, ca
     assert b"2026-01-31" in call("store", "info", store).stdout
     assert call("window", store).returncode == 2
     recshuf.window(store, write_day(tmp_path, 2))
-    assert b"200 records in one set" in call("store", "compact", store).stdout
+    assert b"200 records, snapshot 4" in call("store", "compact", store, "--sets", "1").stdout

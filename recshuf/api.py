@@ -259,10 +259,20 @@ def window(
     return found
 
 
-def compact(store: str | os.PathLike[str], *, progress: Progress | bool | None = None) -> recshuf.PileStore:
-    """Write all records of a pile store to one set, which loads faster than many small ones.
+def compact(
+    store: str | os.PathLike[str], *, sets: int = 16, progress: Progress | bool | None = None
+) -> recshuf.PileStore:
+    """Write the records of a pile store to fewer sets, which load faster than many small ones.
 
-    The order of epoch 0 stays the same. Later epochs change.
+    Slices of a window that follow each other are joined, and then leave it together. The order of epoch 0 stays the same.
+    Later epochs change.
+
+    Parameters
+    ----------
+    sets
+        Number of sets at most. A store that has no more stays as it is.
+    progress
+        As for `shuffle`.
 
     Raises
     ------
@@ -276,10 +286,12 @@ def compact(store: str | os.PathLike[str], *, progress: Progress | bool | None =
     from recshuf.piles.compaction import compact_store
     from recshuf.run.pile_store import PileStore
 
+    if sets not in range(1, MAX_PILES + 1):
+        raise UsageError(f"sets={sets!r}: give an integer from 1 to {MAX_PILES:,}")
     found = PileStore(parse_path("store", store))
     with _listen(progress) as listener:
         listener.start("compact", found.num_records, found.num_bytes)
-        compact_store(found.path, listener.advance)
+        compact_store(found.path, sets, listener.advance)
     return PileStore(found.path)
 
 

@@ -277,12 +277,13 @@ def _drop(store: Path, verbose: bool) -> None:  # noqa: ARG001 - as above
 
 @store_group.command("compact", context_settings=_NAMES)
 @_store
+@click.option("--sets", type=int, default=16, metavar="N", help="Number of sets at most. Default: 16.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @_verbose
-def _compact(store: Path, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - as above
-    """Join the sets of STORE to one, which loads faster than many small ones."""
+def _compact(store: Path, sets: int, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - as above
+    """Join small sets of STORE, so that it loads faster; slices of a window that follow each other become one."""
     from recshuf import api
 
-    done = api.compact(store, progress=choose_progress(quiet))
+    done = api.compact(store, sets=sets, progress=choose_progress(quiet))
     if not quiet:
-        click.echo(f"{store}: {done.num_records:,} records in one set, snapshot {done.snapshot}")
+        click.echo(f"{store}: {done.num_records:,} records, snapshot {done.snapshot}")

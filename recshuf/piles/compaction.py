@@ -1,8 +1,8 @@
-"""Compaction: many small sets of a store become one."""
+"""Compaction: many small sets of a store become a few."""
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +15,7 @@ from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.set_names import SetNames
 from recshuf.piles.slices import Origin
-from recshuf.piles.snapshots import SET_SUFFIX, SetEntry, Snapshot, StoreFolder
+from recshuf.piles.snapshots import SET_MODE, SET_SUFFIX, SetEntry, Snapshot, StoreFolder
 from recshuf.piles.spilled import name_set
 from recshuf.piles.stored import StoredPiles
 from recshuf.records.digests import Digest, digest_records
@@ -23,7 +23,7 @@ from recshuf.records.input_counts import InputCount
 from recshuf.records.provenance import find_origins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from recshuf.records.batch import Records
@@ -32,13 +32,16 @@ _BATCH_BYTES = 32 << 20
 """Records moved at once."""
 
 
-def compact_store(path: Path, advance: Callable[[int, int], None]) -> Snapshot:
-    """Write all records of a store's newest snapshot to one set, and return the new snapshot.
+def compact_store(path: Path, most_sets: int, advance: Callable[[int, int], None]) -> Snapshot:
+    """Write the records of a store's newest snapshot to fewer sets, and return the new snapshot.
 
-    Keys stay, so the order of epoch 0 stays. Later epochs change, since they depend on the sets.
+    Sets that follow each other in time are joined, and get the latest of their times. Keys stay, so the order of epoch 0
+    stays. Later epochs change, since they depend on the sets.
 
     Parameters
     ----------
+    most_sets
+        A store with no more sets stays as it is.
     advance
         Called with the records and bytes of each part.
 
@@ -54,69 +57,91 @@ def compact_store(path: Path, advance: Callable[[int, int], None]) -> Snapshot:
     folder = StoreFolder(path)
     with closing(StoredPiles(path)) as piles:
         old = piles.info
-        if len(old.sets) < 2:
+        if len(old.sets) <= most_sets:
             return old
-        name = f"compact-{old.number + 1:06d}"
-        with SetNames(folder, name):
-            entry = _write_set(piles, folder, name, advance)
-            made = folder.commit(lambda newest: _replace(newest, old, entry, path))
+        entries = []
+        with ExitStack() as names:
+            for number, members in enumerate(_join_sets(old.sets, most_sets)):
+                name = f"compact-{old.number + 1:06d}-{number:03d}"
+                names.enter_context(SetNames(folder, name))
+                entries.append(_write_set(piles, members, folder, name, advance))
+            made = folder.commit(lambda newest: _replace(newest, old, entries, path))
     folder.collect()  # not before the old sets are given back
     return made
 
 
-def _replace(newest: Snapshot, old: Snapshot, entry: SetEntry, path: Path) -> Snapshot:
+def _join_sets(sets: Sequence[SetEntry], most_sets: int) -> list[list[int]]:
+    """Return the indices of the sets that are joined, at most so many groups of about as many records."""
+    by_time = sorted(range(len(sets)), key=lambda k: (sets[k].time or float("-inf"), sets[k].name))
+    least = -(-sum(one.records for one in sets) // most_sets)
+    groups: list[list[int]] = [[]]
+    records = 0
+    for index in by_time:
+        if records >= least:
+            groups.append([])
+            records = 0
+        groups[-1].append(index)
+        records += sets[index].records
+    return groups
+
+
+def _replace(newest: Snapshot, old: Snapshot, entries: list[SetEntry], path: Path) -> Snapshot:
     names = {one.name for one in old.sets}
     if not names <= {one.name for one in newest.sets} or old.schema is None:
         raise OutputError(f"{path}: another process has removed records meanwhile; run again")
-    return newest.drop(names).add((entry,), old.schema)
+    return newest.drop(names).add(tuple(entries), old.schema)
 
 
 def _write_set(
-    piles: StoredPiles, folder: StoreFolder, name: str, advance: Callable[[int, int], None]
+    piles: StoredPiles,
+    members: list[int],
+    folder: StoreFolder,
+    name: str,
+    advance: Callable[[int, int], None],
 ) -> SetEntry:
-    """Write the records of all sets to one."""
+    """Write the records of some sets to one."""
     plan = StorePlan(
         piles.info.pile_count,
-        (float(piles.record_count),),
+        (float(piles.counts[members].sum()),),
         resident_bytes=0,
         keeps_sets=True,
         set_prefix=name,
         syncs_sets=True,
     )
-    with closing(Scratch(folder.sets, folder.path, folder.sets)) as scratch:
+    with closing(Scratch(folder.sets, folder.path, folder.sets, mode=SET_MODE)) as scratch:
         made = RunPiles(plan, choose_codec(piles.pile_schema), scratch)
         digest, first_row = Digest(), 0
-        for records in _read_piles(piles):
+        for records in _read_piles(piles, members):
             made.add(0, Origin(0, first_row), records)
             digest += digest_records(records)
             first_row += len(records)
             advance(len(records), records.byte_count)
-        sources = tuple(_list_sources(piles))
+        sources = tuple(_list_sources(piles, members))
         # Sources keep their numbers, which are those of the first stream.
         made.complete(0, digest, SetDescription(piles.seed, sources))
         made.seal_next()
     byte_count = sum(one.count.byte_count for one in sources)
-    times = [one.time for one in piles.info.sets if one.time is not None]
+    times = [one.time for one in (piles.info.sets[k] for k in members) if one.time is not None]
     set_name = name_set(name, 0).removesuffix(SET_SUFFIX)
     return folder.describe_set(set_name, first_row, byte_count, max(times, default=None))
 
 
-def _list_sources(piles: StoredPiles) -> Iterator[SetSource]:
-    for base, description in piles.descriptions:
+def _list_sources(piles: StoredPiles, members: list[int]) -> Iterator[SetSource]:
+    for base, description in (piles.descriptions[index] for index in members):
         for one in description.sources:
             yield SetSource(base + one.index, one.name, InputCount(*one.count))
 
 
-def _read_piles(piles: StoredPiles) -> Iterator[Records]:
+def _read_piles(piles: StoredPiles, members: list[int]) -> Iterator[Records]:
     """Yield the records of consecutive piles, those of a pile by source and row."""
-    sizes = piles.byte_counts.sum(axis=0)
+    sizes = piles.byte_counts[members].sum(axis=0)
     held: list[tuple[int, int]] = []
     held_bytes = 0
-    for pile in np.flatnonzero(piles.counts.sum(axis=0)).tolist():
+    for pile in np.flatnonzero(piles.counts[members].sum(axis=0)).tolist():
         if held and held_bytes + int(sizes[pile]) > _BATCH_BYTES:
             yield _load(piles, held)
             held, held_bytes = [], 0
-        held += [(int(set_index), pile) for set_index in np.flatnonzero(piles.counts[:, pile])]
+        held += [(set_index, pile) for set_index in members if piles.counts[set_index, pile]]
         held_bytes += int(sizes[pile])
     if held:
         yield _load(piles, held)

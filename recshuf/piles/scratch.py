@@ -37,15 +37,23 @@ class Scratch:
         Folder for files that a later run may adopt, made with the first of them. None for none.
     needed_bytes
         Expected bytes, for messages.
+    mode
+        Permissions of kept files, before the umask.
     """
 
     def __init__(
-        self, parent: Path, shown: Path | None = None, kept: Path | None = None, needed_bytes: int = 0
+        self,
+        parent: Path,
+        shown: Path | None = None,
+        kept: Path | None = None,
+        needed_bytes: int = 0,
+        mode: int = 0o600,
     ) -> None:
         self.parent = parent
         self.kept = kept
         self._shown = shown or parent
         self._needed_bytes = needed_bytes
+        self._mode = mode
         self._lock = threading.Lock()
         self._open: set[int] = set()
 
@@ -65,7 +73,7 @@ class Scratch:
                 path = self.kept / name
                 path.unlink(missing_ok=True)  # left unfinished by an earlier run
                 flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                return self._add(os.open(path, flags, 0o600)), path
+                return self._add(os.open(path, flags, self._mode)), path
             except OSError as error:
                 raise self.explain(error) from error
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from recshuf.errors import OutputError
-from recshuf.piles.snapshots import SET_SUFFIX
+from recshuf.errors import OutputError, UsageError
+from recshuf.piles.snapshots import find_writer
 from recshuf.system.locks import try_exclusive
 from recshuf.system.paths import write_error
 
@@ -17,47 +19,69 @@ if TYPE_CHECKING:
     from recshuf.piles.snapshots import StoreFolder
 
 
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+_TRIES = 10
+"""A process that deletes leftovers holds the lock for a moment."""
+
+
 class SetNames:
     """Holds the lock of the sets of one name while they are written, and deletes them on an error.
 
     Raises
     ------
+    UsageError
+        When the name is not valid, or a snapshot has sets of this name.
     OutputError
         When another process writes sets of this name, or the folder cannot be made.
     """
 
     def __init__(self, folder: StoreFolder, name: str) -> None:
+        if not _NAME.fullmatch(str(name)):
+            raise UsageError(f"name={name!r}: give letters, digits, '.', '_' and '-', at most 100")
         self._folder, self._name = folder, name
 
     def __enter__(self) -> None:
         try:
             self._made = _make_folders(self._folder.sets)
-            self._lock = try_exclusive(self._folder.lock_file(self._name))
+            self._lock = self._try_lock()
         except OSError as error:
             raise write_error(error, str(self._folder.path), self._folder.path.parent) from error
         if self._lock is None:
             raise OutputError(
                 f"{self._folder.path}: another process writes {self._name!r} into it; wait for its end"
             )
-        self._remove_sets()
+        try:
+            self._check_free()
+            self._folder.remove_unreferenced(self._name)
+        except BaseException as error:
+            self.__exit__(type(error))
+            raise
+
+    def _try_lock(self) -> int | None:
+        for _ in range(_TRIES):
+            lock = try_exclusive(self._folder.lock_file(self._name))
+            if lock is not None:
+                return lock
+            time.sleep(0.05)
+        return None
+
+    def _check_free(self) -> None:
+        """Check that no snapshot has sets of this name: theirs would be replaced, also under an open reader."""
+        self._folder.collect()
+        if self._name in map(find_writer, self._folder.list_referenced()):
+            raise UsageError(
+                f"name={self._name!r}: {self._folder.path} has records of this name; choose another name"
+            )
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            self._remove_sets()
+            self._folder.remove_unreferenced(self._name)
         self._folder.lock_file(self._name).unlink(missing_ok=True)
         if self._lock is not None:
             os.close(self._lock)
         for made in reversed(self._made) if kind is not None else ():
             with suppress(OSError):  # mostly because it is not empty
                 made.rmdir()
-
-    def _remove_sets(self) -> None:
-        """Delete sets of this name that no snapshot refers to."""
-        snapshot = self._folder.find()
-        kept = {one.name for one in snapshot.sets} if snapshot else set()
-        for path in self._folder.sets.glob(f"{self._name}-*{SET_SUFFIX}"):
-            if path.stem not in kept:
-                path.unlink(missing_ok=True)
 
 
 def _make_folders(sets: Path) -> list[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os  # noqa: TC003 - for typing.get_type_hints
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,7 +19,7 @@ from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.set_names import SetNames
 from recshuf.piles.slices import Origin
-from recshuf.piles.snapshots import SET_SUFFIX, SetEntry, Snapshot, StoreFolder, describe_drift
+from recshuf.piles.snapshots import SET_MODE, SET_SUFFIX, SetEntry, Snapshot, StoreFolder, describe_drift
 from recshuf.piles.spilled import name_set
 from recshuf.records.batch import Records, concat_batches
 from recshuf.records.byte_sizes import count_bytes
@@ -38,7 +37,6 @@ DEFAULT_PILES = 1024
 10 MB."""
 BUFFER_BYTES = 64 << 20
 """Records collected before they are scattered."""
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _TAKEN = "give record batches, tables, data frames, a dict of arrays, or a list of dicts"
 
 
@@ -82,13 +80,12 @@ class PileWriter:
         piles: int | None = None,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
-        if not _NAME.fullmatch(str(name)):
-            raise UsageError(f"name={name!r}: give letters, digits, '.', '_' and '-', at most 100")
         self._folder = StoreFolder(Path(store))
+        own_name = SetNames(self._folder, name)
         self._name = name
         self._buffer_bytes = buffer_bytes
         snapshot = self._folder.create(Snapshot.new(seed, piles or DEFAULT_PILES))
-        self._snapshot = _check_store(self._folder.path, snapshot, name, seed, piles)
+        self._snapshot = _check_store(self._folder.path, snapshot, seed, piles)
         self._schema = _plain_schema(schema) if schema is not None else _find_schema(snapshot)
         if self._schema is not None and snapshot.schema is not None:
             snapshot.check_schema(extend_schema(self._schema))
@@ -98,7 +95,7 @@ class PileWriter:
         self._count = InputCount(0, Digest())
         self._piles: RunPiles | None = None
         self._cleanup = ExitStack()
-        self._cleanup.enter_context(SetNames(self._folder, name))
+        self._cleanup.enter_context(own_name)
         self._is_open, self._is_sealed = True, False
 
     @property
@@ -173,7 +170,7 @@ class PileWriter:
             plan = StorePlan(
                 self._snapshot.pile_count, (None,), 0, keeps_sets=True, set_prefix=self._name, syncs_sets=True
             )
-            scratch = Scratch(self._folder.sets, self._folder.path, self._folder.sets)
+            scratch = Scratch(self._folder.sets, self._folder.path, self._folder.sets, mode=SET_MODE)
             self._cleanup.callback(scratch.close)
             self._piles = RunPiles(plan, choose_codec(extend_schema(self._schema)), scratch)
         return self._piles
@@ -243,7 +240,7 @@ class PileWriter:
             self.abort()
 
 
-def _check_store(path: Path, snapshot: Snapshot, name: str, seed: int | None, piles: int | None) -> Snapshot:
+def _check_store(path: Path, snapshot: Snapshot, seed: int | None, piles: int | None) -> Snapshot:
     """Return the snapshot, if a writer with these arguments can add to it."""
     for what, given, found in (("seed", seed, snapshot.seed), ("piles", piles, snapshot.pile_count)):
         if given not in (None, found):
@@ -252,8 +249,6 @@ def _check_store(path: Path, snapshot: Snapshot, name: str, seed: int | None, pi
         raise UsageError(
             f"{path}: holds records of {snapshot.origin['format']} files, not of tables; begin a new store"
         )
-    if name_set(name, 0).removesuffix(SET_SUFFIX) in {one.name for one in snapshot.sets}:
-        raise UsageError(f"name={name!r}: {path} has records of this name; choose another name")
     return snapshot
 
 

@@ -37,8 +37,11 @@ if TYPE_CHECKING:
 STORE_VERSION = 1
 SETS_FOLDER = "sets"
 SET_SUFFIX = ".piles"
+SET_MODE = 0o666
+"""Permissions of the files of a store, before the umask."""
 _NAME = re.compile(r"snapshot-(\d{6,})\.json")
-_OWN_NAME = re.compile(rf"{_NAME.pattern}|\.snapshot-[0-9a-f]+|{SETS_FOLDER}")
+_PART_PREFIX = ".snapshot-"
+_OWN_NAME = re.compile(rf"{_NAME.pattern}|{re.escape(_PART_PREFIX)}[0-9a-f]+|{SETS_FOLDER}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +174,15 @@ def parse_snapshot(content: bytes) -> Snapshot | None:
     )
 
 
+def find_writer(set_name: str) -> str:
+    """Return the name under which a set was written.
+
+    >>> find_writer("worker-1-00000")
+    'worker-1'
+    """
+    return set_name.rpartition("-")[0]
+
+
 class Lease:
     """Keeps the sets of a snapshot from being deleted, until it is closed or the process ends."""
 
@@ -287,36 +299,50 @@ class StoreFolder:
                 return made
 
     def collect(self) -> list[str]:
-        """Delete snapshots that are neither the newest nor leased, and the sets that only these held; return the names of the sets."""
+        """Delete what is left of others: old snapshots that nobody has open, sets that no snapshot refers to, what dead processes were writing.
+
+        Returns the names of the sets.
+        """
         numbers = self._numbers()
         newest = self.find()
         for number in numbers:
             if newest is not None and number < newest.number:
                 unlink_unless_locked(self._file(number))
-        kept = self._list_referenced()
-        removed = [path.stem for path in self.sets.glob(f"*{SET_SUFFIX}") if path.stem not in kept]
-        return [name for name in removed if self._remove_set(name)]
+        for part in self.path.glob(f"{_PART_PREFIX}*"):
+            unlink_unless_locked(part)
+        kept = self.list_referenced()
+        unreferenced = (path.stem for path in self.sets.glob(f"*{SET_SUFFIX}") if path.stem not in kept)
+        writers = {find_writer(name) for name in unreferenced}
+        writers |= {path.stem for path in self.sets.glob("*.lock")}
+        return [name for writer in sorted(writers) for name in self._remove_unlocked(writer)]
 
-    def _list_referenced(self) -> set[str]:
+    def list_referenced(self) -> set[str]:
         """Return the names of the sets in any snapshot."""
         found = (self._read(number) for number in self._numbers())
         return {one.name for snapshot in found if snapshot is not None for one in snapshot.sets}
 
-    def _remove_set(self, name: str) -> bool:
-        """Delete a set that no snapshot refers to and nobody is writing; return whether it is gone."""
-        lock_file = self.lock_file(name.rpartition("-")[0])
+    def _remove_unlocked(self, writer: str) -> list[str]:
+        """Delete sets of a writer's name, as `remove_unreferenced` does, and its lock file, unless a process holds that."""
+        lock_file = self.lock_file(writer)
         lock = try_exclusive(lock_file)
         if lock is None:
-            return False
+            return []
         try:
-            # Its writer may have committed it since, and ended.
-            if name in self._list_referenced():
-                return False
-            (self.sets / f"{name}{SET_SUFFIX}").unlink(missing_ok=True)
+            removed = self.remove_unreferenced(writer)
         finally:
             lock_file.unlink(missing_ok=True)
             os.close(lock)
-        return True
+        return removed
+
+    def remove_unreferenced(self, writer: str) -> list[str]:
+        """Delete the sets of a writer's name that no snapshot refers to, and return their names; the caller holds the lock."""
+        # Listed under the lock: its writer may have committed them, and ended.
+        kept = self.list_referenced()
+        found = (path.stem for path in self.sets.glob(f"*{SET_SUFFIX}"))
+        removed = [name for name in found if find_writer(name) == writer and name not in kept]
+        for name in removed:
+            (self.sets / f"{name}{SET_SUFFIX}").unlink(missing_ok=True)
+        return removed
 
     def describe_set(self, name: str, records: int, byte_count: int, time: float | None = None) -> SetEntry:
         """Return the entry of a complete set, whose file has this name and a suffix."""
@@ -332,13 +358,17 @@ class StoreFolder:
     def _put(self, snapshot: Snapshot, number: int) -> Snapshot | None:
         """Write a snapshot with a number; None if another process took that number."""
         made = replace(snapshot, number=number)
-        part = self.path / f".snapshot-{secrets.token_hex(8)}"
+        part = self.path / f"{_PART_PREFIX}{secrets.token_hex(8)}"
         try:
-            with part.open("xb") as file:
+            # Locked, since `collect` deletes what dead processes were writing; it may have been faster.
+            while (descriptor := try_exclusive(part, 0o666)) is None:
+                pass
+            with os.fdopen(descriptor, "wb") as file:
                 file.write(made.pack())
                 file.flush()
                 os.fsync(file.fileno())
-            os.link(part, self._file(made.number))
+                sync(self.sets)  # the names of the sets
+                os.link(part, self._file(made.number))
         except FileExistsError:
             return None
         except OSError as error:

@@ -101,7 +101,7 @@ def drop_store(path: Path) -> None:
             except BlockingIOError:
                 raise OutputError(f"{path}: a process reads or writes it; wait for its end") from None
         try:
-            for file in path.glob("snapshot-*.json"):
+            for file in [*path.glob("snapshot-*.json"), *path.glob(".snapshot-*")]:
                 file.unlink()
             shutil.rmtree(folder.sets)
             path.rmdir()

@@ -145,7 +145,8 @@ class StoreUpdate:
         time
             Seconds since 1970, a datetime, or text such as ``2026-01-31`` or ``2026-01-31T12:00:00Z``; UTC. Default: now.
         name
-            Name of the slice, on which the order depends. Default: ``append-`` and the number of the snapshot.
+            Name of the slice, on which the order depends: letters, digits, ``.``, ``_`` and ``-``. It must be that of no
+            slice in the store or in an open reader. Default: ``append-`` and the number of the snapshot.
         **options
             For inputs: see `recshuf.ScatterOptions`.
         """

@@ -20,7 +20,7 @@ from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.set_names import SetNames
-from recshuf.piles.snapshots import SET_SUFFIX, SetEntry, Snapshot, StoreFolder
+from recshuf.piles.snapshots import SET_MODE, SET_SUFFIX, SetEntry, Snapshot, StoreFolder
 from recshuf.piles.spilled import name_set
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.resolve import find_limits, resolve_inputs
@@ -127,7 +127,7 @@ def scatter_sets(
     schema = extend_schema(source.schema)
     observer = _choose_observer(source)
     with ExitStack() as cleanup:
-        scratch = Scratch(folder.sets, folder.path, folder.sets, plan.spilled_bytes)
+        scratch = Scratch(folder.sets, folder.path, folder.sets, plan.spilled_bytes, SET_MODE)
         cleanup.callback(scratch.close)
         store = RunPiles(_plan_sets(plan, inputs, name), choose_codec(schema), scratch)
         cleanup.callback(store.close)

@@ -101,10 +101,10 @@ def try_shared(path: Path) -> int | None:
     return descriptor
 
 
-def try_exclusive(path: Path) -> int | None:
+def try_exclusive(path: Path, mode: int = 0o600) -> int | None:
     """Make a file if it does not exist, and return a descriptor that holds its lock until it is closed; None if it is locked."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -168,6 +168,28 @@ def test_a_name_in_use_is_refused(tmp_path: Path) -> None:
         recshuf.PileWriter(store, "b")
 
 
+def test_names_that_begin_alike_do_not_meet(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with recshuf.PileWriter(store, "a-1", piles=4, buffer_bytes=1) as writer:
+        writer.write(ROWS)
+        write_some(store, "a", 3)
+    assert len(read_all(store)) == 13
+
+
+def test_a_name_is_taken_as_long_as_a_reader_has_its_records(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    write_some(store, "a", 3)
+    loader = recshuf.PileLoader(store, 1)
+    with recshuf.PileStore(store).update() as update:
+        update.expire(records=0)
+    with pytest.raises(UsageError, match="records of this name"):
+        recshuf.PileWriter(store, "a")
+    assert [batch["text"] for batch in loader] == [["a"]] * 3
+    del loader
+    write_some(store, "a", 4)
+    assert len(read_all(store)) == 4
+
+
 @pytest.mark.parametrize("name", ["", "../a", "a/b", ".a", "-a", "a b", "ä", "x" * 101])
 def test_names_that_are_no_file_names_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="give letters"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 
 from recshuf.errors import OutputError, UsageError
 from recshuf.piles.snapshots import SetEntry, Snapshot, StoreFolder
+from recshuf.system.locks import try_exclusive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +85,27 @@ def test_what_a_lease_holds_stays_until_it_is_given_back(folder: StoreFolder) ->
     assert len(list(folder.path.glob("snapshot-*"))) == 1
     with pytest.raises(UsageError, match=f"no snapshot {snapshot.number}"):
         folder.open(snapshot.number)
+
+
+def test_a_commit_deletes_what_dead_processes_left_and_nothing_of_the_living(folder: StoreFolder) -> None:
+    for name in ("dead", "dead-1", "living"):
+        make_set(folder, f"{name}-00000")
+    for name in ("dead", "living", "just-begun"):
+        folder.lock_file(name).touch()
+    part = folder.path / ".snapshot-0123456789abcdef"
+    part.write_bytes(b"half")
+    lock = try_exclusive(folder.lock_file("living"))
+    assert lock is not None
+    add(folder, "a-0")
+    assert sorted(path.name for path in folder.sets.iterdir()) == [
+        "a-0.piles",
+        "living-00000.piles",
+        "living.lock",
+    ]
+    assert not part.exists()
+    os.close(lock)
+    add(folder, "b-0")
+    assert sorted(path.name for path in folder.sets.iterdir()) == ["a-0.piles", "b-0.piles"]
 
 
 def test_a_snapshot_comes_back_as_it_was(folder: StoreFolder) -> None:

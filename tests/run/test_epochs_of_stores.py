@@ -80,5 +80,5 @@ def test_groups_that_exceed_the_memory_limit_are_refused(tmp_path: Path) -> None
     with recshuf.PileWriter(tmp_path / "store", "a", piles=1) as writer:
         writer.write({"id": np.zeros((300_000, 16), np.int64)})
     with pytest.raises(recshuf.errors.MemoryLimitError, match=r"raise memory, lower mix"):
-        recshuf.gather(tmp_path / "store", tmp_path / "out.parquet", epoch=1, memory="64MB")
-    assert not (tmp_path / "out.parquet").exists()
+        recshuf.gather(tmp_path / "store", tmp_path / "out.jsonl", epoch=1, memory="64MB")
+    assert not (tmp_path / "out.jsonl").exists()

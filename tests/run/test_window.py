@@ -115,6 +115,27 @@ def test_the_order_over_the_window_is_uniform(tmp_path: Path) -> None:
     assert sum((count - 40) ** 2 / 40 for count in counts.values()) < 25  # chi-square of 5 df; p = 1.4e-4
 
 
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_the_order_is_random_after_many_appends_and_evictions(tmp_path: Path, epoch: int) -> None:
+    """The battery finds no trace of the time at which records came."""
+    path, window, end = tmp_path / "store", 10_000, 0
+    with recshuf.PileWriter(path, "first", seed=5, piles=16) as writer:
+        writer.write({"id": np.arange(0)})
+    for number in range(40):
+        count = 300 + 70 * (number % 7)
+        with recshuf.PileStore(path).update() as update:
+            update.append({"id": np.arange(end, end + count)}, time=number)
+            update.expire(records=window)
+        end += count
+    out = tmp_path / "out.parquet"
+    recshuf.gather(path, out, epoch=epoch)
+    ids = pq.read_table(out)["id"].to_numpy()
+    assert len(ids) > 0.9 * window
+    assert np.array_equal(np.sort(ids), np.arange(end - len(ids), end))
+    report = recshuf.check(out, column="id")
+    assert report.is_uniform, report
+
+
 def test_an_exception_changes_nothing(store: Path, tmp_path: Path) -> None:
     before = sorted(path.name for path in store.rglob("*"))
     with pytest.raises(ZeroDivisionError), recshuf.PileStore(store).update() as update:  # noqa: PT012
@@ -172,6 +193,29 @@ def test_other_formats_seeds_and_times_are_refused(store: Path, tmp_path: Path) 
     assert recshuf.PileStore(store).num_records == 100
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("scatter", "records of this name"), ("../a", "give letters"), ("a*", "give letters")],
+)
+def test_a_name_that_is_taken_or_no_file_name_is_refused(
+    store: Path, tmp_path: Path, name: str, message: str
+) -> None:
+    before = read_ids(store, tmp_path)
+    for data in (write_day(tmp_path, 1, 300), {"day": [1], "id": [1]}):
+        with pytest.raises(UsageError), recshuf.PileStore(store).update() as update:
+            update.append(data, name=name)
+    with pytest.raises(UsageError, match=message), recshuf.PileStore(store).update() as update:
+        update.append(write_day(tmp_path, 1, 300), name=name)
+    assert read_ids(store, tmp_path) == before
+
+
+def test_an_append_that_another_overtook_replaces_nothing(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="records of this name"), recshuf.PileStore(store).update() as update:  # noqa: PT012
+        recshuf.window(store, write_day(tmp_path, 1))
+        update.append(write_day(tmp_path, 2))
+    assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1)
+
+
 def test_times_are_utc() -> None:
     assert parse_time("1970-01-01T00:01") == parse_time("1970-01-01T01:01+01:00") == parse_time("60") == 60
 
@@ -181,15 +225,30 @@ def test_compaction_keeps_the_order_and_the_sources(store: Path, tmp_path: Path)
         recshuf.window(store, write_day(tmp_path, day), time=day)
     before = read_ids(store, tmp_path), recshuf.PileStore(store).sources
     recshuf.gather(store, tmp_path / "before.parquet", provenance=True)
-    done = recshuf.compact(store)
+    done = recshuf.compact(store, sets=1)
     assert (read_ids(store, tmp_path), done.sources) == before
     recshuf.gather(store, tmp_path / "after.parquet", provenance=True)
     assert (tmp_path / "before.parquet").read_bytes() == (tmp_path / "after.parquet").read_bytes()
     assert len(list((store / "sets").iterdir())) == 1
     recshuf.window(store, write_day(tmp_path, 3), time=3)
     assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1, 2, 3)
-    assert len(recshuf.compact(store).sources) == 4
+    assert len(recshuf.compact(store, sets=1).sources) == 4
     assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1, 2, 3)
+
+
+def test_compaction_keeps_slices_of_time_apart(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    for day in range(1, 9):
+        with recshuf.PileWriter(store, f"make-{day}", piles=4) as writer:
+            writer.write({"id": [0]})
+        recshuf.window(store, (), expire_before=1)
+        with recshuf.PileStore(store).update() as update:
+            update.append({"id": ids_of(day)}, time=day)
+    done = recshuf.compact(store, sets=4)
+    assert len(recshuf.PileStore(store).piles().names) == 4
+    assert done.num_records == 800
+    assert recshuf.window(store, keep_records=400).num_records == 400
+    assert sorted(read_ids(store, tmp_path)) == ids_of(5, 6, 7, 8)
 
 
 def test_the_command_does_what_the_function_does(store: Path, tmp_path: Path, call: Run) -> None:
@@ -200,4 +259,4 @@ def test_the_command_does_what_the_function_does(store: Path, tmp_path: Path, ca
     assert b"2026-01-31" in call("store", "info", store).stdout
     assert call("window", store).returncode == 2
     recshuf.window(store, write_day(tmp_path, 2))
-    assert b"200 records in one set" in call("store", "compact", store).stdout
+    assert b"200 records, snapshot 4" in call("store", "compact", store, "--sets", "1").stdout

@@ -1,0 +1,174 @@
+"""Scatter and gather write, byte for byte, what a shuffle of the same inputs with the same seed writes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import ConversionError
+from recshuf.output.manifest import MANIFEST_SUFFIX
+from tests.support.golden_inputs import RICH, make_inputs
+from tests.support.output_trees import list_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+READING = ("columns", "datasets", "delimiter", "format", "header", "schema", "separator", "zero_terminated")
+"""Options that a scatter takes, and a gather does not."""
+
+MAPLESS = ",".join(field.name for field in RICH if not pa.types.is_map(field.type))
+"""Columns whose schema Arrow reads back exactly as it was; it renames the entries of maps."""
+
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "text": ("text", "out/", {}),
+    "text, one file": ("text", "out.txt", {}),
+    "text, shards": ("text", "out/", {"shards": 3}),
+    "text, shard records": ("text", "out/", {"shard_records": 77}),
+    "text, shard bytes": ("text", "out/", {"shard_bytes": "3kB"}),
+    "text, sample": ("text", "out/", {"head_count": 41, "shards": 2}),
+    "text, header": ("header/*.csv", "out/", {"format": "text", "header": 2, "shards": 3}),
+    "text, separator": ("separated", "out.txt", {"separator": "||"}),
+    "text, zero": ("zero", "out.txt", {"zero_terminated": True}),
+    "text, from gzip": ("gzip", "out/", {}),
+    "text, to zstd": ("gzip", "out/", {"compression": "zstd"}),
+    "text, large": ("large text", "out/", {"memory": "64MB"}),
+    "jsonl": ("nested", "out/", {}),
+    "jsonl, shards": ("nested", "out/", {"shards": 3, "compression": "zstd:9"}),
+    "csv": ("quoted", "out.csv", {}),
+    "csv, header": ("header", "out/", {"header": 2, "shards": 3, "compression": "gzip"}),
+    "parquet": ("rich", "out/", {"columns": MAPLESS}),
+    "parquet, shard bytes": ("rich", "out/", {"columns": MAPLESS, "shard_bytes": "20kB"}),
+    "parquet, sample": ("rich", "out/", {"columns": MAPLESS, "head_count": 100, "shard_records": 30}),
+    "parquet, columns": ("rich", "out/", {"columns": "point,id,tags"}),
+    "parquet, provenance": ("rich", "out/", {"columns": MAPLESS, "provenance": True}),
+    "parquet, union": ("union", "out/", {}),
+    "hdf5": ("arrays", "out/", {}),
+    "hdf5, shards": ("arrays", "out/", {"shards": 3, "compression": "zstd"}),
+    "hdf5, datasets": ("arrays", "out.h5", {"datasets": "images/pixels,ids,objects/pair"}),
+    "text to jsonl": ("utf8", "out/", {"to": "jsonl"}),
+    "text to jsonl, provenance": ("utf8", "out.jsonl.gz", {"provenance": True}),
+    "text to parquet": ("utf8", "out/", {"to": "parquet", "shards": 2}),
+    "text to hdf5": ("gzip", "out.h5", {}),
+    "csv to parquet": ("quoted", "out.parquet", {"provenance": True}),
+    "csv to jsonl": ("quoted", "out/", {"to": "jsonl"}),
+    "jsonl to text": ("documents", "out.txt.zst", {}),
+    "jsonl to parquet": ("nested", "out/", {"to": "parquet", "provenance": True, "shards": 2}),
+    "jsonl to parquet, schema": ("typed", "out.parquet", {"schema": "inputs/typed/schema"}),
+    "jsonl to hdf5": ("plain", "out/", {"to": "hdf5", "provenance": True}),
+    "parquet to csv": ("strings", "out/", {"to": "csv"}),
+    "parquet to text": ("flat", "out.txt.gz", {"columns": "name"}),
+    "parquet to jsonl": ("rich", "out.jsonl", {"nan_as_null": True}),
+    "parquet to hdf5": ("flat", "out/", {"to": "hdf5", "provenance": True}),
+    "hdf5 to text": ("string dataset", "out.txt", {}),
+    "hdf5 to jsonl": ("lengths", "out.jsonl", {"datasets": "train/x", "nan_as_null": True}),
+    "hdf5 to parquet": ("arrays", "out/", {"to": "parquet", "provenance": True}),
+}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("inputs")
+
+
+@contextlib.contextmanager
+def enter(tmp_path: Path, inputs: Path, name: str) -> Iterator[str]:
+    """Make the inputs of that name, work in a folder with a link to them, and yield the path to name them by."""
+    make_inputs(inputs, name.partition("/")[0])
+    (tmp_path / "inputs").symlink_to(inputs)
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+    with contextlib.chdir(tmp_path):
+        yield f"inputs/{name}"
+
+
+def list_output(folder: str, output: str) -> dict[str, bytes]:
+    """Return the shards of an output; manifests tell of times."""
+    tree = list_tree(Path(folder))
+    return {path: content for path, content in tree.items() if not path.endswith(MANIFEST_SUFFIX)}
+
+
+@pytest.mark.parametrize("packing", [{"piles": 1}, {"piles": 7, "spill_compression": "zstd"}])
+@pytest.mark.parametrize("name", CASES)
+def test_gather_writes_the_bytes_of_the_shuffle(
+    tmp_path: Path, inputs: Path, name: str, packing: dict[str, Any]
+) -> None:
+    given, output, options = CASES[name]
+    reading = {key: value for key, value in options.items() if key in READING}
+    writing = {key: value for key, value in options.items() if key not in READING}
+    with enter(tmp_path, inputs, given) as source:
+        recshuf.shuffle(source, f"a/{output}", seed=7, **({"memory": "300MB"} | options))
+        recshuf.scatter(source, "store", seed=7, **reading, **packing)
+        recshuf.gather("store", f"b/{output}", **writing)
+        expected = list_output("a", output)
+        assert expected
+        assert list_output("b", output) == expected
+
+
+def test_parquet_with_maps_differs_in_the_name_of_their_entries_only(tmp_path: Path, inputs: Path) -> None:
+    """Arrow gives that another name when it reads a schema back, and calls both schemas equal."""
+    with enter(tmp_path, inputs, "rich") as source:
+        recshuf.shuffle(source, "a/out.parquet", seed=7)
+        recshuf.scatter(source, "store", seed=7)
+        recshuf.gather("store", "b/out.parquet")
+    assert pq.read_schema(tmp_path / "a/out.parquet").equals(
+        pq.read_schema(tmp_path / "b/out.parquet"), check_metadata=True
+    )
+    pages = []
+    for folder in "ab":
+        content = (tmp_path / folder / "out.parquet").read_bytes()
+        pages.append(content[: -8 - int.from_bytes(content[-8:-4], "little")])
+    assert pages[0] == pages[1]
+
+
+def test_records_without_a_table_form_can_be_gathered_in_their_own_format(tmp_path: Path) -> None:
+    """A conversion names the first file and line that has none."""
+    path = tmp_path / "mixed.jsonl"
+    path.write_text('{"a": 1}\n{"a": {"b": 2}}\n{"a": 3}\n')
+    recshuf.scatter(path, tmp_path / "store", seed=1)
+    recshuf.gather(tmp_path / "store", tmp_path / "out.jsonl")
+    found = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert sorted(found) == sorted(path.read_text().splitlines())
+    with pytest.raises(ConversionError, match=r"no table form: .*mixed.jsonl.*line"):
+        recshuf.gather(tmp_path / "store", tmp_path / "out.parquet")
+    assert not (tmp_path / "out.parquet").exists()
+
+
+def start_scatter(source: Path, store: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "recshuf", "scatter", "-q", source, "-o", store, "--seed", "7"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def test_a_scatter_that_is_killed_leaves_no_store_and_can_be_repeated(tmp_path: Path) -> None:
+    """At moments spread over the whole run; the last ones are after its end."""
+    source, store = tmp_path / "in.txt", tmp_path / "store"
+    source.write_bytes(b"".join(b"%d %s\n" % (row, b"x" * 90) for row in range(50_000)))
+    started = time.perf_counter()
+    assert start_scatter(source, store).wait(60) == 0
+    seconds = time.perf_counter() - started
+    recshuf.gather(store, tmp_path / "expected.txt")
+    recshuf.PileStore(store)
+    for part in range(8):
+        other = tmp_path / f"store{part}"
+        process = start_scatter(source, other)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds * (part + 1) / 8)
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
+        if not list(other.glob("snapshot-*.json")):
+            assert start_scatter(source, other).wait(60) == 0
+        recshuf.gather(other, tmp_path / f"out{part}.txt")
+        assert (tmp_path / f"out{part}.txt").read_bytes() == (tmp_path / "expected.txt").read_bytes()
+        assert sorted(os.listdir(other)) == ["sets", "snapshot-000001.json"]
+        # A run that dies after its commit may leave its lock file.
+        assert {*os.listdir(other / "sets")} <= {"scatter-00000.piles", "scatter.lock"}

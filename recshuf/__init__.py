@@ -25,6 +25,7 @@ __all__ = [
     "VerifyReport",
     "__version__",
     "check",
+    "check_loader",
     "compact",
     "errors",
     "gather",
@@ -38,7 +39,18 @@ __all__ = [
 
 if TYPE_CHECKING:
     from recshuf import errors
-    from recshuf.api import check, compact, gather, picture, plan, scatter, shuffle, verify, window
+    from recshuf.api import (
+        check,
+        check_loader,
+        compact,
+        gather,
+        picture,
+        plan,
+        scatter,
+        shuffle,
+        verify,
+        window,
+    )
     from recshuf.audit.order.check import CheckReport
     from recshuf.audit.verify.comparison import VerifyReport
     from recshuf.job.options import (
@@ -61,6 +73,7 @@ _HOMES = {
     "CheckOptions": "recshuf.job.options",
     "CheckReport": "recshuf.audit.order.check",
     "check": "recshuf.api",
+    "check_loader": "recshuf.api",
     "picture": "recshuf.api",
     "GatherOptions": "recshuf.job.options",
     "ScatterOptions": "recshuf.job.options",

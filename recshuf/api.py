@@ -413,6 +413,38 @@ def check(
         return check_outputs(jobs, listener, order.id_column)
 
 
+def check_loader(
+    store: str | os.PathLike[str],
+    *,
+    seed: int | None = None,
+    epoch: int = 1,
+    reshuffle: str = "rotate",
+    mix: int = 1,
+    progress: Progress | bool | None = None,
+) -> recshuf.CheckReport:
+    """Test what a `PileLoader` yields over two epochs, from one on: every record once, and in random order.
+
+    The statistic ``meetings`` says how much more often than by chance two records share a group that shared one in the
+    epoch before; it is compared with that of other seeds. Needs 40 bytes of memory a record.
+
+    Raises
+    ------
+    UsageError
+        When there is no store, or it has fewer than 1,000 records.
+    PileError
+        When it is damaged.
+    CheckError
+        When a record comes twice or not at all.
+    """
+    if mix not in range(1, MAX_PILES + 1):
+        raise UsageError(f"mix={mix!r}: give an integer from 1 to {MAX_PILES:,}")
+    path = Path(parse_path("store", store))
+    from recshuf.train.check import check_epochs
+
+    with _listen(progress) as listener:
+        return check_epochs(path, seed, epoch, reshuffle, mix, listener)
+
+
 def write_check(
     data: Paths, *, progress: Progress | bool | None = None, **options: Unpack[OrderOptions]
 ) -> tuple[recshuf.CheckReport, str]:

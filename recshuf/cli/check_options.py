@@ -27,7 +27,7 @@ Test whether records are in a uniformly random order.
 With --against, each DATA is a shuffle of the INPUTs by any program; records are matched by content. With
 --provenance, the columns source_file and source_row give the input row of each record, and no input is read.
 Several DATA are shuffles with different seeds and are tested together. With --column, the order of one column's
-values is tested, without the inputs. More than a million records are sampled. Exit code 0: no evidence against a
+values is tested, without the inputs. With --loader, two epochs of a pile store are tested. More than a million records are sampled. Exit code 0: no evidence against a
 uniformly random order; 3: not uniformly random; 1: a file cannot be read; 2: wrong usage.
 """,
     usage=["DATA...", "[--against INPUT... | --column NAME | --provenance]"],
@@ -36,6 +36,7 @@ Examples:
   recshuf data/ -o shuffled/ && recshuf check shuffled/ --against data/
   recshuf check downloaded/*.parquet --column label
   recshuf data/ -o shuffled/ --provenance && recshuf check shuffled/ --provenance
+  recshuf scatter data/ -o store && recshuf check --loader store
 """,
     shared=CheckOptions,
     headings=_HEADINGS,
@@ -118,6 +119,11 @@ def make_check_command(callback: Callable[..., None]) -> OrderCommand:
     """Return the check command; `callback` gets ``inputs`` and all options as keyword arguments."""
     own = _make_options()
     own["Order"] += [
+        click.Option(
+            ["--loader"],
+            metavar="STORE",
+            help="Test what recshuf.PileLoader yields from this store over two epochs, in place of DATA.",
+        ),
         click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON."),
         click.Option(
             ["--html"],

@@ -186,12 +186,15 @@ def _run_check(
     overwrite: bool,
     quiet: bool,
     verbose: bool,
+    loader: str | None,
     **options: Any,
 ) -> None:
-    """Test the order of `inputs`; `options` are arguments of `recshuf.check`."""
+    """Test the order of `inputs`, or of a loader; `options` are arguments of `recshuf.check`."""
     if quiet and (verbose or as_json):
         raise UsageError("-q contradicts -v and --json; give one of them")
-    if not inputs:
+    if loader is not None:
+        _check_alone(inputs, html, options)
+    elif not inputs:
         raise UsageError(
             "no data; usage: recshuf check [OPTIONS] DATA... [--against INPUT... | --column NAME | --provenance]"
         )
@@ -199,7 +202,10 @@ def _run_check(
     from recshuf.audit.reports.text import check_lines, one_line
 
     progress = choose_progress(quiet)
-    if html:
+    if loader is not None:
+        done = api.check_loader(loader, progress=progress)
+        inputs = (loader,)
+    elif html:
         check_writable("--html", html, None)
         check_spared(html, [*inputs, *options["against"], options["schema"]], overwrite=overwrite)
         done, page = api.write_check(inputs, progress=progress, **options)
@@ -214,6 +220,14 @@ def _run_check(
         click.echo(one_line(line))
     if not done.is_uniform:
         raise Exit(NOT_UNIFORM)
+
+
+def _check_alone(inputs: tuple[str, ...], html: str | None, options: dict[str, Any]) -> None:
+    """Check that ``--loader`` is given without data and options of data."""
+    others = {"DATA": inputs, "--html": html, "--against": options["against"], "--column": options["column"]}
+    for name, value in (others | {"--provenance": options["provenance"]}).items():
+        if value:
+            raise UsageError(f"--loader and {name} contradict each other; give one of them")
 
 
 def _run_picture(

@@ -119,3 +119,14 @@ def test_slips_get_one_line_and_change_nothing(
     assert message in done.stderr.decode()
     assert done.stderr.count(b"\n") == 1
     assert list_all() == before
+
+
+def test_check_tests_two_epochs_of_a_store(store: Path, call: Run):
+    done = call("check", "--loader", store, "--json", "-v")
+    assert done.returncode == 0
+    report = json.loads(done.stdout)
+    assert report["records"] == 2000
+    assert "meetings" in {score["name"] for score in report["scores"]}
+    done = call("check", "--loader", store, store, "--provenance")
+    assert done.returncode == 2
+    assert b"--loader and DATA contradict each other" in done.stderr

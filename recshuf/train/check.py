@@ -1,0 +1,161 @@
+"""A test of what a loader yields over two epochs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recshuf.audit.order.battery import Score
+from recshuf.audit.order.check import combine_reports, score_matching
+from recshuf.audit.order.matching import Matching
+from recshuf.errors import CheckError, UsageError
+from recshuf.piles.epochs import EpochOrder
+from recshuf.piles.groups import Groups
+from recshuf.records.provenance import FILE_SHIFT
+from recshuf.train.ids import ID
+from recshuf.train.loader import PileLoader
+from recshuf.train.stores import open_piles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from recshuf.audit.order.check import CheckReport
+    from recshuf.job.progress import Progress
+    from recshuf.piles.stored import StoredPiles
+
+_BATCH = 4096
+_SIMULATIONS = 64
+_MOST_GROUPS = 4096
+_HIGHER = (
+    "Records that shared a group share one again in the next epoch too often: the epochs are not independent."
+)
+_LOWER = "Records that shared a group are kept apart in the next epoch."
+
+
+def check_epochs(
+    path: Path, seed: int | None, epoch: int, reshuffle: str, mix: int, progress: Progress
+) -> CheckReport:
+    """Test two epochs of a store: each by itself, and how often records that shared a group share one again.
+
+    Every record must come once in each. All of it is in memory: 40 bytes a record.
+
+    Raises
+    ------
+    CheckError
+        When a record comes twice or not at all.
+    UsageError
+        When there is no store, or it has too few records or too many groups.
+    """
+    started = time.perf_counter()
+    piles, _ = open_piles(path)
+    try:
+        order = EpochOrder(piles.seed if seed is None else seed, epoch, reshuffle, piles.seed)
+        orders = [order, replace(order, epoch=order.epoch + 1)]
+        groups = [_find_sizes(piles, one, mix) for one in orders]
+        if len(groups[0]) > _MOST_GROUPS:
+            raise UsageError(
+                f"mix={mix}: makes {len(groups[0]):,} groups, and {_MOST_GROUPS:,} can be tested; raise it"
+            )
+        progress.start("check", 2 * piles.record_count, 2 * int(piles.byte_counts.sum()))
+        origins = [_read_origins(piles, one, mix, progress) for one in orders]
+        listed = np.sort(origins[0])
+        _check_once(listed, origins, piles)
+        positions = [np.searchsorted(listed, one) for one in origins]
+        sizes = np.unique(listed >> np.uint64(FILE_SHIFT), return_counts=True)[1].tolist()
+        reports = [score_matching(_match(one, sizes), started) for one in positions]
+        again = _score_meetings(piles, order, mix, _count_meetings(_make_table(positions, groups)))
+        made = combine_reports(reports, started)
+        return replace(made, scores=(*made.scores, again), seconds=time.perf_counter() - started)
+    finally:
+        piles.close()
+
+
+def _find_sizes(piles: StoredPiles, order: EpochOrder, mix: int) -> NDArray[np.int64]:
+    """Return the number of records of each group; with new keys, of as many groups of one size."""
+    if not order.needs_keys:
+        return Groups(piles, order, mix).sizes
+    count = -(-piles.counts.shape[1] // mix)
+    return np.bincount(np.arange(piles.record_count) * count // piles.record_count, minlength=count)
+
+
+def _read_origins(piles: StoredPiles, order: EpochOrder, mix: int, progress: Progress) -> NDArray[np.uint64]:
+    """Return the provenance of all records, in the order of a loader."""
+    loader = PileLoader(
+        piles, _BATCH, columns=[ID], seed=order.seed, epoch=order.epoch, reshuffle=order.reshuffle, mix=mix, drop_last=False
+    )  # fmt: skip
+    parts, share = [], int(piles.byte_counts.sum()) / max(1, piles.record_count)
+    for batch in loader:
+        sources, rows = batch[ID].astype(np.uint64).T
+        parts.append(sources << np.uint64(FILE_SHIFT) | rows)
+        progress.advance(len(rows), int(len(rows) * share))
+    return np.concatenate([np.zeros(0, np.uint64), *parts])
+
+
+def _check_once(listed: NDArray[np.uint64], origins: list[NDArray[np.uint64]], piles: StoredPiles) -> None:
+    """Check that two epochs hold every record of the store once."""
+    twice = int((listed[1:] == listed[:-1]).sum())
+    is_same = np.array_equal(listed, np.sort(origins[1]))
+    if twice or len(listed) != piles.record_count or not is_same:
+        raise CheckError(
+            f"{piles.path}: a loader does not yield every record once: {len(listed):,} and {len(origins[1]):,} of "
+            f"{piles.record_count:,}, {twice:,} twice; report this as a fault"
+        )
+
+
+def _match(order: NDArray[np.intp], sizes: list[int]) -> Matching:
+    return Matching(order, sizes, records=len(order), share=1.0)
+
+
+def _make_table(positions: list[NDArray[np.intp]], sizes: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return the number of records of each group of the first epoch in each one of the second."""
+    places = []
+    for order, group_sizes in zip(positions, sizes, strict=True):
+        group = np.empty(len(order), np.int64)
+        group[order] = np.repeat(np.arange(len(group_sizes)), group_sizes)
+        places.append(group)
+    count = len(sizes[0])
+    return np.bincount(places[0] * count + places[1], minlength=count**2).reshape(count, count)
+
+
+def _count_meetings(table: NDArray[np.int64]) -> float:
+    """Return how much more often than by chance two records of a group share one in the next epoch."""
+    sizes, after = table.sum(axis=1), table.sum(axis=0)
+    total = float(table.sum())
+    pairs = float((table * (table - 1)).sum())
+    return (
+        pairs
+        * (total * (total - 1))
+        / (float((sizes * (sizes - 1)).sum()) * float((after * (after - 1)).sum()))
+    )
+
+
+def _score_meetings(piles: StoredPiles, order: EpochOrder, mix: int, found: float) -> Score:
+    """Return the score of the meetings among those of other seeds."""
+    others = [
+        _count_meetings(_simulate(piles, replace(order, seed=seed), mix)) for seed in range(_SIMULATIONS)
+    ]
+    expected = float(np.mean(others))
+    return Score("meetings", found, expected, max(float(np.std(others)), 1e-6 * expected), _HIGHER, _LOWER)
+
+
+def _simulate(piles: StoredPiles, order: EpochOrder, mix: int) -> NDArray[np.int64]:
+    """Return the table of two epochs with a seed, from the counts of the regions alone."""
+    pile_count = piles.counts.shape[1]
+    count = -(-pile_count // mix)
+    if order.needs_keys or replace(order, epoch=order.epoch + 1).needs_keys:
+        rng = np.random.default_rng(order.seed)
+        group = np.arange(piles.record_count) * count // piles.record_count
+        return np.bincount(group * count + rng.permutation(group), minlength=count**2).reshape(count, count)
+    places = []
+    for one in (order, replace(order, epoch=order.epoch + 1)):
+        slots = one.find_slots(piles.names, pile_count)
+        places.append(np.argsort(slots, axis=1) // mix)
+    flat = (places[0] * count + places[1]).ravel()
+    table = np.zeros(count**2, np.int64)
+    np.add.at(table, flat, piles.counts.ravel())
+    return table.reshape(count, count)

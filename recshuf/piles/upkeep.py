@@ -101,9 +101,11 @@ def drop_store(path: Path) -> None:
             except BlockingIOError:
                 raise OutputError(f"{path}: a process reads or writes it; wait for its end") from None
         try:
-            for file in [*path.glob("snapshot-*.json"), *path.glob(".snapshot-*")]:
+            # Snapshots last: as long as there is one, the command can be given again.
+            if folder.sets.exists():
+                shutil.rmtree(folder.sets)
+            for file in [*path.glob(".snapshot-*"), *path.glob("snapshot-*.json")]:
                 file.unlink()
-            shutil.rmtree(folder.sets)
             path.rmdir()
         except OSError as error:
             raise write_error(error, str(path)) from error

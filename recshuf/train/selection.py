@@ -61,7 +61,7 @@ class Selection:
 
 
 def _check_names(wanted: Sequence[str], known: Sequence[str]) -> None:
-    if not wanted:
+    if not wanted and known:  # a store without records may have no columns
         raise UsageError("columns=[]: name at least one column")
     for name in wanted:
         if name not in known:

@@ -81,6 +81,14 @@ def test_drop_deletes_a_store_and_nothing_else(store: Path, tmp_path: Path, call
     assert tmp_path.exists()
 
 
+def test_a_drop_that_was_killed_is_given_again(store: Path, call: Run):
+    for path in (store / "sets").iterdir():
+        path.unlink()
+    (store / "sets").rmdir()
+    assert call("store", "drop", store).returncode == 0
+    assert not store.exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

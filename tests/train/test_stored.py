@@ -194,3 +194,11 @@ def test_packed_loaders_keep_their_store_open_and_can_be_pickled(tmp_path: Path)
     del packed, copied
     gc.collect()
     assert not open_files(tmp_path)
+
+
+def test_a_store_without_records_yields_nothing(tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("")
+    recshuf.scatter(tmp_path / "empty.jsonl", tmp_path / "store")
+    loader = PileLoader(tmp_path / "store", 4)
+    assert len(loader) == 0
+    assert list(loader) == []

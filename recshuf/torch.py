@@ -13,7 +13,7 @@ try:
     from torch import distributed
     from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 except ImportError as error:
-    raise UsageError(
+    raise ImportError(
         'recshuf.torch needs PyTorch, which is not installed: pip install "recshuf[torch]"'
     ) from error
 

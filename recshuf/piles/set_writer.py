@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os  # noqa: TC003 - for typing.get_type_hints
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -97,6 +97,7 @@ class PileWriter:
         self._cleanup = ExitStack()
         self._cleanup.enter_context(own_name)
         self._is_open, self._is_sealed = True, False
+        self._process = os.getpid()
 
     @property
     def num_records(self) -> int:
@@ -110,8 +111,8 @@ class PileWriter:
         ----------
         data
             A record batch, a table, a data frame or other object with Arrow's C interface, a dict of arrays (an array of
-            several axes becomes lists of a fixed size), or a list of dicts. It is not changed, and may be changed
-            afterwards.
+            several axes becomes lists of a fixed size), or a list of dicts. Arrays and data frames may be changed
+            afterwards. Arrow data is not copied; memory of others under it must not change before `close`.
 
         Raises
         ------
@@ -236,7 +237,8 @@ class PileWriter:
             self.abort()
 
     def __del__(self) -> None:
-        if getattr(self, "_is_open", False):
+        # A forked child has a copy of the writer, and must leave the set to its parent.
+        if getattr(self, "_is_open", False) and self._process == os.getpid():
             self.abort()
 
 
@@ -270,7 +272,7 @@ def _to_table(data: Any, schema: pa.Schema | None) -> pa.Table:
         return pa.Table.from_batches([data])
     try:
         if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-            return pa.table(data)
+            return _copy(pa.table(data))
         if isinstance(data, Mapping):
             return _fit(pa.table({name: _to_array(values) for name, values in data.items()}), schema)
         if isinstance(data, Sequence) and all(isinstance(record, Mapping) for record in data):
@@ -280,11 +282,17 @@ def _to_table(data: Any, schema: pa.Schema | None) -> pa.Table:
     raise UsageError(f"{type(data).__name__} is not taken; {_TAKEN}")
 
 
+def _copy(table: pa.Table) -> pa.Table:
+    """Return a table in memory of its own; data frames share theirs with arrays that may change."""
+    batches = [concat_batches([batch, batch.slice(0, 0)]) for batch in table.to_batches()]
+    return pa.Table.from_batches(batches, table.schema)
+
+
 def _to_array(values: Any) -> pa.Array:
     if isinstance(values, pa.Array | pa.ChunkedArray) or not hasattr(values, "__array__"):
         return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
-    values = np.asarray(values)
-    made = pa.array(np.ascontiguousarray(values).reshape(-1))
+    values = np.array(values, order="C")  # a copy, as Arrow would look at the caller's memory
+    made = pa.array(values.reshape(-1))
     for size in reversed(values.shape[1:]):
         made = pa.FixedSizeListArray.from_arrays(made, size)
     return made

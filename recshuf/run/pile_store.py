@@ -131,6 +131,7 @@ class StoreUpdate:
         self._snapshot = snapshot
         self._progress = progress
         self._cleanup = cleanup
+        self._append_count = 0
         self._entries: list[SetEntry] = []
         self._schema: pa.Schema | None = None
         self._limits: dict[str, float] = {}
@@ -150,7 +151,8 @@ class StoreUpdate:
         **options
             For inputs: see `recshuf.ScatterOptions`.
         """
-        name = name or f"append-{self._snapshot.number + 1:06d}-{len(self._entries):03d}"
+        name = name or f"append-{self._snapshot.number + 1:06d}-{self._append_count:03d}"
+        self._append_count += 1
         entries, schema = (
             self._append_inputs(data, name, options) if _are_paths(data) else self._append_records(data, name)
         )

@@ -269,3 +269,34 @@ def test_nested_and_null_values_come_back(tmp_path: Path) -> None:
     (batch,) = recshuf.PileLoader(tmp_path / "store", 3, columns=["_id", *table.schema.names], output="arrow")
     rows = [record["row"] for record in batch["_id"].to_pylist()]
     assert batch.select(table.schema.names).to_pylist() == table.take(rows).to_pylist()
+
+
+@pytest.mark.parametrize("form", ["arrays", "images", "pandas"])
+def test_memory_may_be_used_again_after_a_write(tmp_path: Path, form: str) -> None:
+    """Records wait in the writer, so it must not look at the caller's arrays later."""
+    ids, images = np.arange(1000), np.arange(3000).reshape(1000, 3)
+    frame = pd.DataFrame({"id": ids}, copy=False)
+    given = {"arrays": {"id": ids}, "images": {"id": np.arange(1000), "image": images}, "pandas": frame}[form]
+    with recshuf.PileWriter(tmp_path / "store", "a", piles=2) as writer:
+        writer.write(given)
+        ids[:] = images[:] = -1
+        if form == "pandas":
+            frame.iloc[:, 0] = -1
+    (batch,) = recshuf.PileLoader(tmp_path / "store", 1000)
+    assert sorted(batch["id"].tolist()) == list(range(1000))
+    if form == "images":
+        assert sorted(batch["image"].reshape(-1).tolist()) == list(range(3000))
+
+
+def drop_writer(writer: recshuf.PileWriter) -> None:
+    writer.__del__()
+
+
+def test_a_forked_child_leaves_the_set_of_its_parent_alone(tmp_path: Path) -> None:
+    with recshuf.PileWriter(tmp_path / "store", "a", piles=4, buffer_bytes=1) as writer:
+        writer.write(ROWS)
+        child = multiprocessing.get_context("fork").Process(target=drop_writer, args=(writer,))
+        child.start()
+        child.join(60)
+        assert child.exitcode == 0
+    assert len(read_all(tmp_path / "store")) == 10

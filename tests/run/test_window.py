@@ -157,6 +157,14 @@ def test_an_open_loader_keeps_what_it_has(store: Path, tmp_path: Path) -> None:
     assert len(list((store / "sets").iterdir())) == 2
 
 
+def test_an_append_without_records_takes_no_name(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("")
+    with recshuf.PileStore(store).update() as update:
+        update.append(tmp_path / "empty.jsonl", time=1)
+        update.append(write_day(tmp_path, 1), time=1)
+    assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1)
+
+
 def test_records_of_a_program_and_files_can_be_mixed(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": np.arange(50)}), tmp_path / "a.parquet")
     recshuf.scatter(tmp_path / "a.parquet", tmp_path / "store", seed=1, piles=4)

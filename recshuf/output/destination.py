@@ -1,4 +1,4 @@
-"""The destination of the output, and the check that it may be written."""
+"""A local destination, and the check that it may be written."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import MissingFolderError, OutputError, OutputExistsError
 from recshuf.output.manifest import Manifest, manifest_path
+from recshuf.output.transaction import Destination
+from recshuf.output.work_folder import WorkFolder
 from recshuf.system.paths import real_path, shorten_name, write_error
 
 if TYPE_CHECKING:
@@ -16,17 +18,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class LocalDestination(Destination):
     """A directory of shards or one file."""
 
     path: Path
     is_directory: bool
 
     @classmethod
-    def of(cls, output: str, *, wants_shards: bool) -> Destination:
+    def of(cls, output: str, *, wants_shards: bool) -> LocalDestination:
         """Parse an OUTPUT argument: a directory if it ends in ``/``, is one, or an option asks for shards."""
         path = Path(output)
         return cls(path, is_directory=wants_shards or output.endswith("/") or path.is_dir())
+
+    @property
+    def name(self) -> str:
+        """The path as it was given."""
+        return str(self.path)
+
+    @property
+    def local_path(self) -> Path:
+        """The path."""
+        return self.path
 
     @property
     def is_stream(self) -> bool:
@@ -77,6 +89,10 @@ class Destination:
                 raise OutputExistsError(f"{self.path}: exists already; give --overwrite to replace it")
         elif not self.path.parent.is_dir():
             raise MissingFolderError(f"{self.path.parent}: no such directory; create it first")
+
+    def begin(self) -> WorkFolder:
+        """Return a work folder beside it."""
+        return WorkFolder(self)
 
     def _check_directory(self, *, overwrite: bool) -> None:
         names = self._list_names()

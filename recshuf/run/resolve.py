@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from recshuf.errors import MemoryLimitError, UsageError
@@ -23,7 +23,7 @@ from recshuf.formats import (
 from recshuf.interfaces import InputFile
 from recshuf.job.plan import Cut, InputSize, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
-from recshuf.output.destination import Destination
+from recshuf.output.destination import LocalDestination
 from recshuf.piles.snapshots import StoreFolder
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.compatibility import check_options, check_sides, check_streams
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Decoder, Format, Source, Target, WriteOptions
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
+    from recshuf.output.transaction import Destination
     from recshuf.piles.layout import PileLayout
     from recshuf.piles.stored import StoredPiles
 
@@ -71,7 +72,7 @@ class ResolvedOutput:
     @property
     def name(self) -> str:
         """Name of the output in messages."""
-        return "standard output" if self.destination is None else str(self.destination.path)
+        return "standard output" if self.destination is None else self.destination.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ def find_destination(job: Job) -> Destination | None:
     """
     destination = None
     if not job.writes_stdout:
-        destination = Destination.of(job.output or "", wants_shards=job.cut is not None)
+        destination = LocalDestination.of(job.output or "", wants_shards=job.cut is not None)
     if job.cut is not None and (destination is None or destination.is_stream):
         raise UsageError("shards cannot go to standard output or a device; give a directory with -o")
     return destination
@@ -270,14 +271,13 @@ def _list_inputs(job: Job, destination: Destination | None, progress: Progress) 
     files = expand_inputs(job.inputs, NameRules(job.options["format"]), progress.warn)
     _refuse_own_output(job, files)
     _hint_at_directory(destination, files, progress)
-    others = files if destination is None else leave_out_output(files, job.inputs, destination.path)
+    path = None if destination is None else destination.local_path
+    others = files if path is None else leave_out_output(files, job.inputs, path)
     passed_over = len(files) - len(others)
-    if destination is None or not passed_over or not others:
+    if path is None or not passed_over or not others:
         _warn_of_next_run(job, destination, progress)
         return files
-    progress.warn(
-        f"{destination.path}: passed over {passed_over} of the inputs found, since this is the output"
-    )
+    progress.warn(f"{path}: passed over {passed_over} of the inputs found, since this is the output")
     return others
 
 
@@ -301,20 +301,21 @@ def _refuse_own_output(job: Job, files: list[InputFile]) -> None:
 def _hint_at_directory(destination: Destination | None, files: list[InputFile], progress: Progress) -> None:
     if destination is None or destination.is_directory or destination.is_stream:
         return
-    if len(files) > 1 and not destination.path.suffix:
+    if len(files) > 1 and not PurePath(destination.name).suffix:
         progress.warn(
-            f"{destination.path}: this is one file without a suffix; for a directory of shards, give {destination.path}/"
+            f"{destination.name}: this is one file without a suffix; for a directory of shards, give {destination.name}/"
         )
 
 
 def _warn_of_next_run(job: Job, destination: Destination | None, progress: Progress) -> None:
     """Warn of an output that a later run on the same inputs would find among them."""
-    if destination is None or destination.is_stream:
+    path = None if destination is None else destination.local_path
+    if destination is None or destination.is_stream or path is None:
         return
-    pattern = find_pattern(job.inputs, destination.path)
+    pattern = find_pattern(job.inputs, path)
     if pattern is not None:
         progress.warn(
-            f"{destination.path}: lies in the input {pattern}, and a later run on that reads it too; choose an "
+            f"{path}: lies in the input {pattern}, and a later run on that reads it too; choose an "
             "output elsewhere"
         )
 
@@ -392,7 +393,7 @@ def _choose_output(
             f"{', '.join(to.names.compressions)}"
         )
     if write.delimiter is None and destination is not None and not destination.is_directory:
-        write = replace(write, delimiter=suffix_delimiter(str(destination.path)))
+        write = replace(write, delimiter=suffix_delimiter(destination.name))
     if destination is not None and not is_directory:
         check_output(job.output or "", to.names, job.write.compression)
     cut = job.cut or Cut(shards=len(inputs.source.inputs) if is_directory else 1)
@@ -403,7 +404,7 @@ def _choose_compression(destination: Destination | None, inputs: ResolvedInputs,
     """Return the compression by the suffix of the output, else in a conversion that of the inputs; None if neither applies."""
     compression = None
     if destination is not None and not destination.is_directory:
-        compression = suffix_compression(str(destination.path), to.names)
+        compression = suffix_compression(destination.name, to.names)
     inherited = inputs.source.compression if inputs.format != to.names.name else None
     if compression is None and inherited != "none" and inherited in to.names.compressions:
         compression = inherited

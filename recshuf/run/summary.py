@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import ConversionError
@@ -15,7 +16,6 @@ from recshuf.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     import pyarrow as pa
 
@@ -72,12 +72,12 @@ def make_report(
 
 
 def make_manifest(
-    resolved: ResolvedJob, seed: int, inputs: list[FileReport], shards: list[FileReport], folder: Path
+    resolved: ResolvedJob, seed: int, inputs: list[FileReport], shards: list[FileReport]
 ) -> Manifest:
     """Return the manifest of a run; its decoder has observed every record."""
     job = resolved.job
     return Manifest(
-        folder,
+        Path(resolved.output.name),
         resolved.output.format,
         tuple(inputs),
         tuple(shards),

@@ -21,7 +21,7 @@ from recshuf.errors import (
 from recshuf.formats import load_format
 from recshuf.job.plan import sum_known
 from recshuf.output.quarantine import Quarantine, check_path
-from recshuf.output.work_folder import PILES_PREFIX, WorkFolder
+from recshuf.output.work_folder import PILES_PREFIX
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
-    from recshuf.output.destination import Destination
+    from recshuf.output.transaction import Destination, Transaction
     from recshuf.run.resolve import ResolvedJob
 
 
@@ -47,7 +47,7 @@ class Workspace:
     """The resources of a run."""
 
     seed: int
-    work: WorkFolder | None
+    work: Transaction | None
     """None if the output is a stream."""
     earlier: Earlier | None
     """Finished parts of the run to continue; None for a new run."""
@@ -58,15 +58,15 @@ class Workspace:
     store: RunPiles
 
 
-def enter_work_folder(
+def begin_output(
     job: Job, destination: Destination | None, progress: Progress, cleanup: ExitStack
-) -> WorkFolder | None:
-    """Check the destination, and lock its work folder until `cleanup` leaves it; None if the output is a stream.
+) -> Transaction | None:
+    """Check the destination, and begin to write it until `cleanup` ends that; None if the output is a stream.
 
     Raises
     ------
     OutputError
-        When the output may not be replaced, or the work folder cannot be made or locked.
+        When the output may not be replaced, cannot be written, or another run writes it.
     """
     if destination is None:
         return None
@@ -74,7 +74,7 @@ def enter_work_folder(
         destination.check(overwrite=job.options["overwrite"])
     if destination.is_stream:
         return None
-    work = WorkFolder(destination)
+    work = destination.begin()
     cleanup.push(partial(_leave, work))
     work.enter(progress.warn, resumes=job.options["resume"])
     if job.options["resume"] and work.journal.last("commit") is None:
@@ -83,16 +83,16 @@ def enter_work_folder(
     return work
 
 
-def _check_incomplete(job: Job, destination: Destination, work: WorkFolder) -> None:
+def _check_incomplete(job: Job, destination: Destination, work: Transaction) -> None:
     """Raise `AlreadyCompleteError` if there is nothing to resume, and the output exists and is not to be replaced."""
     if not work.journal.entries and not job.options["overwrite"] and destination.is_complete():
         raise AlreadyCompleteError(
-            f"{destination.path}: exists, and no unfinished run of it is left; nothing to resume"
+            f"{destination.name}: exists, and no unfinished run of it is left; nothing to resume"
         )
 
 
 def _leave(
-    work: WorkFolder, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    work: Transaction, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
 ) -> None:
     """Leave the work folder at the end of a run."""
     try:
@@ -102,21 +102,20 @@ def _leave(
         raise
 
 
-def _remove_or_release(work: WorkFolder, error: BaseException | None) -> None:
+def _remove_or_release(work: Transaction, error: BaseException | None) -> None:
     # A new run on the same inputs would fail the same way, and data that failed a check may be wrong.
     is_final = isinstance(error, InputError | ConversionError | UsageError) and not work.journal.entries
     if error is None or is_final or isinstance(error, CheckError) or not work.journal.is_resumable:
         work.remove()
         return
     error.add_note(
-        f"finished parts are kept in {work.path}: continue with the same command and --resume, or delete "
-        "that folder"
+        f"finished parts are kept in {work.name}: continue with the same command and --resume, or {work.removal}"
     )
     work.release()
 
 
 def open_workspace(
-    resolved: ResolvedJob, work: WorkFolder | None, earlier: Earlier | None, cleanup: ExitStack
+    resolved: ResolvedJob, work: Transaction | None, earlier: Earlier | None, cleanup: ExitStack
 ) -> Workspace:
     """Open the resources of a run until `cleanup`, and begin its journal or check it against `earlier`.
 
@@ -159,7 +158,7 @@ def _open_stream(resolved: ResolvedJob, cleanup: ExitStack) -> BinaryIO | None:
     return stdout or sys.stdout.buffer
 
 
-def open_scratch(resolved: ResolvedJob, work: WorkFolder | None, earlier: Earlier | None) -> Scratch:
+def open_scratch(resolved: ResolvedJob, work: Transaction | None, earlier: Earlier | None) -> Scratch:
     """Return the scratch for spilled piles; a continued run keeps its own.
 
     Raises
@@ -182,7 +181,7 @@ def open_scratch(resolved: ResolvedJob, work: WorkFolder | None, earlier: Earlie
 
 
 def open_quarantine(
-    resolved: ResolvedJob, work: WorkFolder | None, parent: Path, cleanup: ExitStack
+    resolved: ResolvedJob, work: Transaction | None, parent: Path, cleanup: ExitStack
 ) -> Quarantine | None:
     """Return the quarantine, None if bad records are errors; `cleanup` withdraws it unless it was settled.
 
@@ -197,13 +196,13 @@ def open_quarantine(
     destination = resolved.output.destination
     inputs = [file.path for file in resolved.inputs.files if file.path is not None and file.stamp is not None]
     overwrite = resolved.job.options["overwrite"] or resolved.job.options["resume"]
-    check_path(path, inputs, destination.path if destination else None, overwrite=overwrite)
+    check_path(path, inputs, destination.local_path if destination else None, overwrite=overwrite)
     read, names = resolved.job.read, [summary.name for summary in resolved.inputs.source.inputs]
     quarantine = Quarantine(
         path,
         parent if work is None else work.path,
         names,
-        secrets.token_hex(8) if work is None else str(real_path(work.path)),
+        secrets.token_hex(8) if work is None else work.name,
         header_lines=0 if load_format(resolved.inputs.format).names.spans_lines else read.header_lines,
         separator_bytes=len(read.separator),
     )

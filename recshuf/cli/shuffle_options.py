@@ -69,6 +69,8 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
 def _as_click(name: str, option: Option) -> click.Option:
     """Return the click option for a declared option."""
     flags = [*filter(None, [option.short]), flag_of(name)]
+    if option.flag:
+        flags.append(name)
     if option.metavar is None:
         return click.Option(flags, is_flag=True, help=option.help)
     settings: dict[str, Any] = {"metavar": option.metavar, "help": option.help}
@@ -78,6 +80,8 @@ def _as_click(name: str, option: Option) -> click.Option:
         settings["type"] = click.Choice(option.choices)
     elif option.is_path:
         settings["type"] = click.Path()
+    elif option.is_repeatable:
+        settings["multiple"] = True
     elif option.parse is int:
         settings["type"] = int
     elif option.parse is not str:

@@ -83,7 +83,7 @@ class LocalDestination(Destination):
             When the output exists and may not be replaced, or its folder does not exist.
         """
         if self.is_directory:
-            self._check_directory(overwrite=overwrite)
+            self._check_set(self._list_names(), overwrite=overwrite)
         elif self.path.exists() or self.path.is_symlink():
             if not overwrite and not self.is_stream:
                 raise OutputExistsError(f"{self.path}: exists already; give --overwrite to replace it")
@@ -94,23 +94,8 @@ class LocalDestination(Destination):
         """Return a work folder beside it."""
         return WorkFolder(self)
 
-    def _check_directory(self, *, overwrite: bool) -> None:
-        names = self._list_names()
-        if names and not overwrite:
-            raise OutputExistsError(
-                f"{self.path}: is not empty; give --overwrite to replace the shards in it"
-            )
-        foreign = sorted(names - self._manifest_names())
-        if foreign and self.work_folder.exists():
-            raise OutputError(
-                f"{self.path}: holds {foreign[0]!r}, which its manifest does not name, and an unfinished run left "
-                f"{self.work_folder}; give --resume to complete it"
-            )
-        if foreign:
-            raise OutputError(
-                f"{self.path}: holds {foreign[0]!r}, which is not from an earlier run; remove it or choose another "
-                "output"
-            )
+    def _find_remains(self) -> str | None:
+        return str(self.work_folder) if self.work_folder.exists() else None
 
     def _list_names(self) -> set[str]:
         """Return the names in the directory; none if it does not exist."""
@@ -128,7 +113,6 @@ class LocalDestination(Destination):
         return set(os.listdir(self.path))  # noqa: PTH208 - names are wanted
 
     def _manifest_names(self) -> set[str]:
-        """Return the names of the shards of an earlier run, from its manifest."""
         try:
             manifest = Manifest.read(self.path)
         except (OSError, ValueError) as error:

@@ -116,11 +116,11 @@ class FileJournal(Journal):
         OSError
             When that fails.
         """
-        text = json.dumps(entry, ensure_ascii=True, sort_keys=True).encode()
+        text = format_entry(entry)
         with self._lock, os.fdopen(open_sole(self.path, _APPEND), "ab", buffering=0) as file:
             # The last entry of a killed run may be incomplete.
             start = b"" if self._ends_well or not file.tell() or self._ends_in_newline() else b"\n"
-            line = memoryview(start + b"%016x %s\n" % (xxhash.xxh3_64_intdigest(text), text))
+            line = memoryview(start + text)
             self._ends_well = False
             while line:
                 line = line[file.write(line) :]
@@ -146,7 +146,7 @@ def read_journal(path: Path) -> list[Entry]:
             lines = file.read().split(b"\n")
     except FileNotFoundError:
         return []
-    entries = [_parse(line) for line in lines]
+    entries = [parse_entry(line) for line in lines]
     return [entry for entry in entries if entry is not None] if is_header(entries[0]) else []
 
 
@@ -160,7 +160,14 @@ def _is_finished(entry: Entry) -> bool:
     return not entry.keys().isdisjoint(("set", "shard"))
 
 
-def _parse(line: bytes) -> Entry | None:
+def format_entry(entry: Entry) -> bytes:
+    """Return an entry as a line."""
+    text = json.dumps(entry, ensure_ascii=True, sort_keys=True).encode()
+    return b"%016x %s\n" % (xxhash.xxh3_64_intdigest(text), text)
+
+
+def parse_entry(line: bytes) -> Entry | None:
+    """Return the entry in a line without its end; None if it is damaged."""
     checksum, _, text = line.partition(b" ")
     if checksum != b"%016x" % xxhash.xxh3_64_intdigest(text):
         return None

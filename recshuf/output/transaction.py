@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from recshuf.errors import OutputError, OutputExistsError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
@@ -58,6 +60,42 @@ class Destination(ABC):
         OutputError
             When the output exists and may not be replaced, or cannot be written.
         """
+
+    def _check_set(self, names: set[str], *, overwrite: bool) -> None:
+        """Refuse to replace a set of shards that consists of these names."""
+        if names and not overwrite:
+            raise OutputExistsError(
+                f"{self.name}: is not empty; give --overwrite to replace the shards in it"
+            )
+        foreign = sorted(names - self._manifest_names()) if names else []
+        remains = self._find_remains() if foreign else None
+        if remains is not None:
+            raise OutputError(
+                f"{self.name}: holds {foreign[0]!r}, which its manifest does not name, and an unfinished run left "
+                f"{remains}; give --resume to complete it"
+            )
+        if foreign:
+            raise OutputError(
+                f"{self.name}: holds {foreign[0]!r}, which is not from an earlier run; remove it or choose another "
+                "output"
+            )
+
+    @abstractmethod
+    def _manifest_names(self) -> set[str]:
+        """Return the names of the shards of an earlier run, from its manifest; none if it has none."""
+
+    @abstractmethod
+    def _find_remains(self) -> str | None:
+        """Return the name of what an unfinished run left; None if nothing."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that it takes to write there, besides that of sinks."""
+        return 0
+
+    def count_disk_bytes(self, output_bytes: int, shard_count: int | None, writers: int) -> int:  # noqa: ARG002 - for others
+        """Return how much local disk an output of some size takes, when so many shards are written at once."""
+        return output_bytes
 
     @abstractmethod
     def is_complete(self) -> bool:

@@ -28,6 +28,7 @@ from recshuf.piles.snapshots import StoreFolder
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.compatibility import check_options, check_sides, check_streams
 from recshuf.run.decoding import Decoding
+from recshuf.storage.urls import Url, is_url
 from recshuf.system.listing import expand_inputs, find_pattern, leave_out_output, name_stdin
 from recshuf.system.memory import available_bytes
 from recshuf.system.units import format_size
@@ -146,14 +147,31 @@ def find_destination(job: Job) -> Destination | None:
     Raises
     ------
     UsageError
-        When the output is a stream and an option asks for shards.
+        When the output is a stream and an option asks for shards, or an option is not possible for a URL.
     """
-    destination = None
+    destination: Destination | None = None
+    if is_url(job.output or ""):
+        return _find_object_destination(job)
     if not job.writes_stdout:
         destination = LocalDestination.of(job.output or "", wants_shards=job.cut is not None)
     if job.cut is not None and (destination is None or destination.is_stream):
         raise UsageError("shards cannot go to standard output or a device; give a directory with -o")
     return destination
+
+
+def _find_object_destination(job: Job) -> Destination:
+    from recshuf.output.objects.destination import ObjectDestination
+
+    url = Url.parse(job.output or "")
+    if job.options["verify"]:
+        raise UsageError(f"--verify: {url} cannot be read before the commit; run recshuf verify after it")
+    return ObjectDestination(
+        url,
+        job.storage,
+        wants_shards=job.cut is not None,
+        temp_dir=job.temp_dir,
+        memory_bytes=job.memory_bytes,
+    )
 
 
 def resolve_job(
@@ -240,10 +258,22 @@ def _plan(
     for note in target.notes:
         progress.warn(note)
     costs = decoding.find_costs(inputs.source, target.sink_bytes)
-    plan = make_plan(inputs.sizes, find_limits(job), costs, output.cut, job.options["head_count"], piles)
+    reserved_bytes = destination.memory_bytes if destination else 0
+    limits = replace(find_limits(job), reserved_bytes=reserved_bytes)
+    plan = make_plan(inputs.sizes, limits, costs, output.cut, job.options["head_count"], piles)
+    plan = _count_disk_bytes(plan, destination)
     if _can_read_again(inputs, destination):
         decoding = decoding.infer_from_prefix(job, inputs.source)
     return ResolvedJob(job, inputs, output, decoding, plan, target.notes)
+
+
+def _count_disk_bytes(plan: Plan, destination: Destination | None) -> Plan:
+    """Return the plan with the disk space that this destination needs."""
+    if destination is None:
+        return plan
+    output_bytes = plan.peak_disk_bytes - plan.spilled_bytes
+    kept_bytes = destination.count_disk_bytes(output_bytes, plan.shard_count, plan.shard_writers)
+    return replace(plan, peak_disk_bytes=plan.spilled_bytes + kept_bytes)
 
 
 def find_limits(job: Job) -> Limits:

@@ -143,7 +143,7 @@ def open_workspace(
     if not job.options["no_space_check"]:
         check_space(resolved, scratch.parent, folder)
     quarantine = open_quarantine(resolved, work, scratch.parent, cleanup)
-    keeps_sets = work is not None and not job.reads_stdin and stored is None
+    keeps_sets = work is not None and work.keeps_files and not job.reads_stdin and stored is None
     store = make_store(resolved, scratch, keeps_sets=keeps_sets)
     cleanup.callback(store.close)
     return Workspace(seed, work, earlier, stream, quarantine, store)
@@ -167,10 +167,10 @@ def open_scratch(resolved: ResolvedJob, work: Transaction | None, earlier: Earli
         When the folder of ``--temp-dir`` does not exist.
     """
     job, needed = resolved.job, resolved.plan.spilled_bytes
-    parent = choose_temp_dir(job.temp_dir, work.path if work else None)
+    parent = choose_temp_dir(job.temp_dir, work.path if work and work.keeps_files else None)
     if resolved.inputs.stored is not None:
         return Scratch(parent, kept=resolved.inputs.stored.path / SETS_FOLDER)
-    if work is None:
+    if work is None or not work.keeps_files:
         return Scratch(parent, needed_bytes=needed)
     if earlier is not None and earlier.header["piles"]:
         return Scratch(parent, kept=Path(earlier.header["piles"]), needed_bytes=needed)

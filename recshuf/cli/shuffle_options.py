@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from recshuf.job.options import Option
 
 _HEADINGS = ("Input", "Output", "Order", "Resources", "General")
 
@@ -35,6 +34,7 @@ Other commands, each with --help:
   recshuf gather STORE -o OUTPUT           write a pile store in random order
   recshuf window STORE --append INPUT      append to a pile store, and remove what is old
   recshuf store info|verify|compact|drop STORE
+  recshuf clean URL                        remove what dead runs left in an object store
   recshuf gallery -o DIR                   draw the orders of other shufflers
   recshuf demo                             try it on generated data
 
@@ -66,8 +66,9 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
-def _as_click(name: str, option: Option) -> click.Option:
+def make_option(name: str) -> click.Option:
     """Return the click option for a declared option."""
+    option = OPTIONS[name]
     flags = [*filter(None, [option.short]), flag_of(name)]
     if option.flag:
         flags.append(name)
@@ -101,7 +102,7 @@ def _make_options() -> dict[str, list[click.Option]]:
         )
     )
     for name, option in OPTIONS.items():
-        made[option.group].append(_as_click(name, option))
+        made[option.group].append(make_option(name))
     made["General"] += [
         click.Option(["--plan"], is_flag=True, help="Print the plan (piles, memory, disk, file descriptors, shards) and stop."),
         click.Option(["--report"], type=click.Path(), metavar="FILE", help="Write the figures of the run as JSON, with --plan those of the plan; - is standard output."),

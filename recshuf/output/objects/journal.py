@@ -1,11 +1,11 @@
 """The journal of a run as objects: one for each entry, and one for each run that wrote or continued the output.
 
-    00001.run           the first run
-    00001-000000.entry  its entries, the header first
-    00002.run           the run that continued it, or the commit of the first one
+    00001.run                    the first run: its token, and where it runs
+    00001-000000-1f6e03b2.entry  its entries, the header first, with the begin of its token
+    00002.run                    the run that continued it, or the commit of the first one
 
-No object is replaced. Who makes the object of the next number is the only one that may commit: a run whose commit
-comes after that of another one, or after another one took over, finds its number taken.
+No object is replaced. A run commits only if it makes the object of the next number, and everything it wrote is there
+after that: otherwise another run took over, or a user deleted the journal.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ class ObjectJournal(Journal):
         """Number of the last object of this run, or of the last one found."""
         self._run = 0
         """Number of this run."""
+        self._token = ""
+        """Begin of its token."""
         self._count = 0
         self._lock = threading.Lock()
 
@@ -74,12 +76,16 @@ class ObjectJournal(Journal):
 
     def load(self) -> int:
         """Read the entries of earlier runs, and return the number of finished tasks."""
-        names = [found.key.removeprefix(self._prefix) for found in self._bucket.list(self._prefix)]
+        names = self._list_names()
         with Pool(_READERS, "journal") as pool:
             found = dict(zip(names, pool.map(self._read, names), strict=True))
-        self._known = {name: entry for name, entry in found.items() if entry and name.endswith(".entry")}
-        runs = [name for name in names if name.endswith(".run")]
-        self._runs = {_number_of(name): found[name] or {} for name in runs}
+        self._runs = {_number_of(name): entry or {} for name, entry in found.items() if name.endswith(".run")}
+        starts = {f"{number:05d}": _shorten(run) for number, run in self._runs.items()}
+        self._known = {
+            name: entry
+            for name, entry in found.items()
+            if entry and name.endswith(".entry") and starts.get(name[:5]) == name[-14:-6]
+        }
         self._number = max([self._run, *self._runs])
         return super().load()
 
@@ -95,17 +101,26 @@ class ObjectJournal(Journal):
         OutputError
             When another run has done so since.
         """
-        self.claim(entry)
-        self._run = self._number
+        self._make_run(entry)
+        self._run, self._token = self._number, _shorten(entry)
 
     def claim(self, entry: Entry) -> None:
-        """Make the object of the next number.
+        """Begin the commit.
 
         Raises
         ------
         OutputError
-            When another run has made it.
+            When another run has taken over, or the journal was deleted.
         """
+        self._make_run(entry)
+        missing = {f"{self._run:05d}.run", *self._known} - set(self._list_names())
+        if missing:
+            self._bucket.delete([f"{self._prefix}{self._number:05d}.run"])
+            self._number = -1
+            raise OutputError(f"{self._shown}{min(missing)}: was deleted during this run; run again, alone")
+
+    def _make_run(self, entry: Entry) -> None:
+        """Make the object of the next number."""
         try:
             self._bucket.put(f"{self._prefix}{self._number + 1:05d}.run", format_entry(entry), Match())
         except Conflict as error:
@@ -118,7 +133,7 @@ class ObjectJournal(Journal):
     def note(self, entry: Entry) -> None:
         """Write an entry."""
         with self._lock:
-            name = f"{self._run:05d}-{self._count:06d}.entry"
+            name = f"{self._run:05d}-{self._count:06d}-{self._token}.entry"
             self._count += 1
         try:
             self._bucket.put(f"{self._prefix}{name}", format_entry(entry), Match())
@@ -135,14 +150,21 @@ class ObjectJournal(Journal):
 
     def is_latest(self) -> bool:
         """Tell whether no other run has taken over or deleted the journal."""
-        keys = [found.key.removeprefix(self._prefix) for found in self._bucket.list(self._prefix)]
-        return max(map(_number_of, keys), default=None) == self._number
+        return max(map(_number_of, self._list_names()), default=None) == self._number
 
     def delete(self) -> None:
-        """Delete all objects, those of the runs last, so that a later run sees what a killed deletion left."""
-        keys = [found.key for found in self._bucket.list(self._prefix)]
+        """Delete all objects, those of the runs last: `claim` and a later run rely on it."""
+        keys = [f"{self._prefix}{name}" for name in self._list_names()]
         self._bucket.delete([key for key in keys if not key.endswith(".run")])
         self._bucket.delete([key for key in keys if key.endswith(".run")])
+
+    def _list_names(self) -> list[str]:
+        return [found.key.removeprefix(self._prefix) for found in self._bucket.list(self._prefix)]
+
+
+def _shorten(run: Entry) -> str:
+    """Return the begin of the token of a run."""
+    return str(run.get("run", ""))[:8]
 
 
 def _number_of(name: str) -> int:

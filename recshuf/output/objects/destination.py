@@ -104,19 +104,35 @@ class ObjectDestination(Destination):
 
     def check(self, *, overwrite: bool) -> None:
         """Refuse an output that must not be written."""
-        objects = list(self.bucket.list(self.keys.prefix))
+        self.found = self._find()
         if self.is_directory:
-            objects = [
-                one for one in objects if one.key != self.keys.prefix
-            ]  # what stands for an empty folder
-            self._check_set({one.key.removeprefix(self.keys.prefix) for one in objects}, overwrite=overwrite)
-        else:
-            objects = [one for one in objects if one.key == self.keys.prefix]
-            if objects and not overwrite:
-                raise OutputExistsError(f"{self.name}: exists already; give --overwrite to replace it")
+            names = {key.removeprefix(self.keys.prefix) for key in self.found.etags}
+            self._check_set(names, overwrite=overwrite)
+        elif self.found.etags and not overwrite:
+            raise OutputExistsError(f"{self.name}: exists already; give --overwrite to replace it")
+
+    def check_unchanged(self) -> None:
+        """Refuse to commit if another program has changed what `check` found.
+
+        Raises
+        ------
+        OutputError
+            Names an object.
+        """
+        now, before = self._find(), self.found
+        if now != before:
+            changed = [key for key, _ in sorted(now.etags.items() ^ before.etags.items())]
+            raise OutputError(
+                f"{self.keys.show(changed[0] if changed else self.keys.manifest)}: was written or deleted by another "
+                f"program during this run; remove what this run leaves with recshuf clean {self.name}"
+            )
+
+    def _find(self) -> FoundOutput:
+        objects = list(self.bucket.list(self.keys.prefix))
+        # An object with the name of the prefix stands for an empty folder.
+        etags = {one.key: one.etag for one in objects if (one.key == self.keys.prefix) != self.is_directory}
         manifest = self._read_manifest()
-        etags = {one.key: one.etag for one in objects}
-        self.found = FoundOutput(etags, None if manifest is None else manifest[1])
+        return FoundOutput(etags, None if manifest is None else manifest[1])
 
     def _manifest_names(self) -> set[str]:
         manifest = self._read_manifest()

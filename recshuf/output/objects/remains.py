@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import replace
+from operator import ne
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, UsageError
@@ -64,7 +65,7 @@ class Remains:
         OutputError
             When a commit has begun, which only ``--resume`` may complete, or a run begins or commits meanwhile.
         """
-        if any("commit" in run for run in self._journal.runs):
+        if any("commit" in run and not self._is_hopeless(run["commit"]) for run in self._journal.runs):
             raise OutputError(
                 f"{self._url}: the commit of a run has begun, and shards may be visible; complete it with the same command "
                 "and --resume"
@@ -73,6 +74,14 @@ class Remains:
         for one in self._uploads:
             self._bucket.abort_upload(one.key, one.upload_id)
         self._journal.delete()
+
+    def _is_hopeless(self, commit: Entry) -> bool:
+        """Tell whether no shard of a commit is in place, and objects of others have taken its names."""
+        etags = {one.key: one.etag for one in self._bucket.list(self._keys[0].prefix)}
+        others = [key for key in commit["shards"] if etags.get(key) != commit["old"].get(key)]
+        entries = self._journal.named_entries
+        tokens = (entries[commit["shards"][key]]["token"] for key in others)
+        return bool(others) and all(map(ne, map(self._bucket.find_token, others), tokens))
 
 
 def _describe_run(run: Entry) -> str:

@@ -210,9 +210,11 @@ class UploadTransaction(Transaction):
     def commit(self, manifest: Manifest | None) -> None:
         """Complete all uploads, and then write the manifest."""
         earlier = self.journal.last("commit")
+        if earlier is None:
+            self._destination.check_unchanged()
         found = self._destination.found
         claim = {
-            "entries": [name for name, _ in self._find_shards().values()],
+            "shards": {self._keys.of_shard(name): entry for name, (entry, _) in self._find_shards().items()},
             "manifest": None if manifest is None else manifest.render(),
             "old_manifest": earlier["old_manifest"] if earlier else found.manifest_etag,
             "old": earlier["old"] if earlier else found.etags,
@@ -223,7 +225,7 @@ class UploadTransaction(Transaction):
     def _complete(self, run: Entry) -> None:
         """Do what a commit has said that it does; what is done already stays."""
         claim, entries = run["commit"], self.journal.named_entries
-        shards = {self._keys.of_shard(entries[name]["name"]): entries[name] for name in claim["entries"]}
+        shards = {key: entries[name] for key, name in claim["shards"].items()}
         with Pool(_REQUESTERS, "complete") as pool:
             list(pool.map(partial(self._complete_shard, claim["old"]), shards, shards.values()))
         if claim["manifest"] is not None:

@@ -181,6 +181,35 @@ def test_a_commit_whose_upload_is_lost_writes_that_shard_again(
     assert bucket.proxy.count(PART) == 1
 
 
+def test_a_commit_whose_entry_is_damaged_writes_that_shard_again(
+    bucket: Bucket, source: Path, expected: dict[str, bytes]
+):
+    fail_after(bucket, "POST .*uploadId", 0)
+    with pytest.raises(OutputError, match="expired"):
+        shuffle(source, f"{bucket.url}/data/out/")
+    bucket.proxy.clear()
+    key = next(key for key in bucket.list_keys() if "-000002-" in key)
+    bucket.put(key, bucket.read(key)[:-5] + b"xxxxx")
+    shuffle(source, f"{bucket.url}/data/out/", resume=True)
+    check_whole(bucket, expected)
+    assert bucket.proxy.count(PART) == 1
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_journal_that_cannot_be_deleted_is_told_and_deleted_later(
+    bucket: Bucket, source: Path, expected: dict[str, bytes], call: Run, count: int
+):
+    fail_after(bucket, "POST .*delete", count)
+    done = call(source, "-o", f"{bucket.url}/data/out/", "--seed", "5", "--shards", "4")
+    assert done.returncode == 0
+    assert b"what is left of this run goes with recshuf clean s3://" in done.stderr
+    bucket.proxy.clear()
+    assert {key for key in bucket.list_keys() if "/." not in key} == set(expected)
+    with pytest.raises(AlreadyCompleteError):
+        shuffle(source, f"{bucket.url}/data/out/", resume=True)
+    check_whole(bucket, expected)
+
+
 def test_a_run_that_dies_after_its_commit_is_complete(
     bucket: Bucket, source: Path, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ):

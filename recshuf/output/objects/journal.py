@@ -43,6 +43,8 @@ class ObjectJournal(Journal):
         self._shown = shown
         self._known: dict[str, Entry] = {}
         """Loaded and written entries by the names of their objects."""
+        self._listed: set[str] = set()
+        """Names of the objects that were loaded, also of damaged ones."""
         self._runs: dict[int, Entry] = {}
         self._number = 0
         """Number of the last object of this run, or of the last one found."""
@@ -69,6 +71,10 @@ class ObjectJournal(Journal):
         with self._lock:
             return {name: self._known[name] for name in sorted(self._known)}
 
+    def is_deleted(self, name: str) -> bool:
+        """Tell whether the object of an entry was missing when the journal was loaded."""
+        return name not in self._listed
+
     def read(self) -> list[Entry]:
         """Return all entries; none if the first one is no header."""
         entries = list(self.named_entries.values())
@@ -87,6 +93,7 @@ class ObjectJournal(Journal):
             if entry and name.endswith(".entry") and starts.get(name[:5]) == name[-14:-6]
         }
         self._number = max([self._run, *self._runs])
+        self._listed = set(names)
         return super().load()
 
     def _read(self, name: str) -> Entry | None:
@@ -151,6 +158,11 @@ class ObjectJournal(Journal):
     def is_latest(self) -> bool:
         """Tell whether no other run has taken over or deleted the journal."""
         return max(map(_number_of, self._list_names()), default=None) == self._number
+
+    def withdraw_claims(self) -> None:
+        """Delete the objects of commits, which nobody is to complete then."""
+        numbers = [number for number, run in self._runs.items() if "commit" in run]
+        self._bucket.delete([f"{self._prefix}{number:05d}.run" for number in numbers])
 
     def delete(self) -> None:
         """Delete all objects, those of the runs last: `claim` and a later run rely on it."""

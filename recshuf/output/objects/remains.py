@@ -71,6 +71,7 @@ class Remains:
                 "and --resume"
             )
         self._journal.begin({"run": secrets.token_hex(16)})
+        self._journal.withdraw_claims()
         for one in self._uploads:
             self._bucket.abort_upload(one.key, one.upload_id)
         self._journal.delete()

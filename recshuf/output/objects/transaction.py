@@ -123,6 +123,8 @@ class UploadTransaction(Transaction):
 
     def _try_to_complete(self, claim: Entry) -> bool:
         """Complete the commit of an earlier run, unless some of its uploads are lost."""
+        if any(map(self.journal.is_deleted, claim["commit"]["shards"].values())):
+            return True  # the journal is deleted after the commit, its entries first
         try:
             self._complete(claim)
         except _LostUploadError as error:
@@ -225,6 +227,9 @@ class UploadTransaction(Transaction):
     def _complete(self, run: Entry) -> None:
         """Do what a commit has said that it does; what is done already stays."""
         claim, entries = run["commit"], self.journal.named_entries
+        damaged = next((name for name in claim["shards"].values() if name not in entries), None)
+        if damaged is not None:
+            raise _LostUploadError(f"{self.name}{damaged}: is damaged, and with it the name of an upload")
         shards = {key: entries[name] for key, name in claim["shards"].items()}
         with Pool(_REQUESTERS, "complete") as pool:
             list(pool.map(partial(self._complete_shard, claim["old"]), shards, shards.values()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import time
 import zlib
 from contextlib import contextmanager, suppress
@@ -324,7 +325,9 @@ def _make_client(options: StorageOptions) -> Any:
         from botocore.exceptions import BotoCoreError
     except ImportError as error:
         raise UsageError("writing to s3:// needs boto3; install recshuf[cloud]") from error
-    session, others = {}, []
+    # Other libraries for object stores read this variable, and boto3 does not.
+    session: dict[str, str | None] = {"region_name": os.environ.get("AWS_REGION")}
+    others = []
     for name, value in options.options.items():
         known = _SESSION_OPTIONS.get(name.lower().removeprefix("aws_"))
         if known is None:

@@ -98,6 +98,29 @@ def count_requests(source: Path, bucket: Bucket, *options: str) -> int:
     return len(bucket.proxy.requests)
 
 
+@pytest.mark.parametrize(
+    ("request_name", "keeps"), [(r"PUT .*/00001\.run", False), ("POST .*shard-00002.*uploads", True)]
+)
+def test_a_signal_leaves_nothing_or_what_resume_completes(
+    bucket: Bucket, source: Path, tmp_path: Path, request_name: str, keeps: bool
+):
+    children: list[subprocess.Popen[bytes]] = []
+
+    def stop() -> None:
+        children[0].send_signal(signal.SIGTERM)
+        children[0].wait(60)
+
+    bucket.proxy.call(request_name, stop)
+    with start(source, bucket) as child:
+        children.append(child)
+        _, message = child.communicate(timeout=60)
+    assert child.returncode == 128 + signal.SIGTERM
+    assert (b"continue with the same command and --resume" in message) == keeps
+    assert os.listdir(tmp_path / "scratch") == []
+    complete(source, bucket)
+    check_whole(bucket, shuffle_locally(source, tmp_path / "local"))
+
+
 def check_moments(bucket: Bucket, source: Path, tmp_path: Path, count: int, *, overwrite: bool) -> None:
     """Kill runs at random moments, some of them while they are continued."""
     new = shuffle_locally(source, tmp_path / "local")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -300,6 +302,23 @@ def test_what_is_not_possible_is_refused(tmp_path: Path, bucket: Bucket):
     assert bucket.proxy.requests == []
 
 
+def test_a_page_about_an_output_that_is_not_read_is_refused(tmp_path: Path, bucket: Bucket, call: Run):
+    source = write_lines(tmp_path / "in.txt")
+    done = call(source, "-o", f"{bucket.url}/out/", "--html", tmp_path / "page.html")
+    assert done.returncode == 2
+    assert b"--html reads the output again" in done.stderr
+    assert bucket.proxy.requests == []
+
+
+def test_a_local_run_imports_no_library_of_object_stores(tmp_path: Path):
+    source = write_lines(tmp_path / "in.txt")
+    script = (
+        f"import sys, recshuf; recshuf.shuffle({str(source)!r}, {str(tmp_path / 'out.txt')!r})\n"
+        "assert not {'boto3', 'botocore', 'obstore', 'fsspec'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_the_plan_says_how_much_disk_is_needed(tmp_path: Path, bucket: Bucket):
     source = write_lines(tmp_path / "in.txt", 200_000)
     whole = recshuf.plan(source, tmp_path / "out/", shards=1000)
@@ -308,7 +327,7 @@ def test_the_plan_says_how_much_disk_is_needed(tmp_path: Path, bucket: Bucket):
     assert bucket.list_keys() == []
 
 
-def test_a_run_from_the_command_line_ends_with_its_signal(tmp_path: Path, bucket: Bucket, run: Run):
+def test_an_error_is_one_line(tmp_path: Path, bucket: Bucket, run: Run):
     source = write_lines(tmp_path / "in.txt")
     bucket.proxy.answer("PUT .*partNumber", 403, "AccessDenied", times=100)
     done = run(source, "-o", f"{bucket.url}/data/out/", "--shards", "4")

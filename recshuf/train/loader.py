@@ -15,7 +15,6 @@ import pyarrow as pa
 from recshuf.errors import UsageError
 from recshuf.piles.epochs import EpochOrder, check_number
 from recshuf.piles.groups import Groups
-from recshuf.records.batch import take_rows
 from recshuf.records.keys import MAX_PILES
 from recshuf.records.provenance import find_origins
 from recshuf.train.columns import choose_block, iterate_rows
@@ -309,13 +308,12 @@ class PileLoader:
         self, groups: Groups, make_block: Callable[[pa.RecordBatch], Block], bundle: list[int]
     ) -> list[tuple[Block, int]]:
         """Return for each of some groups a block that holds it, and where it begins there."""
-        records, index = groups.load_several(bundle)
         # Arrow's default pool keeps 30 MB more of what is freed.
-        pool = pa.system_memory_pool()
+        records = groups.load(bundle, pa.system_memory_pool())
         table = self._selection.make_table(records.batch)
         if self._transform is not None:
             table = append_seeds(table, groups.order.draw_seeds(find_origins(records.batch)))
-        block = make_block(take_rows(table, index, pool))
+        block = make_block(table)
         starts = np.cumsum([0, *groups.sizes[bundle[:-1]]]).tolist()
         return [(block, start) for start in starts]
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from recshuf.job.report import UploadReport
     from recshuf.output.journal import Entry, Journal
     from recshuf.output.manifest import Manifest
     from recshuf.records.digests import Digest
@@ -87,6 +88,10 @@ class Destination(ABC):
     @abstractmethod
     def _find_remains(self) -> str | None:
         """Return the name of what an unfinished run left; None if nothing."""
+
+    def report(self) -> UploadReport | None:
+        """Return the figures of the requests made; None for a local output."""
+        return None
 
     @property
     def memory_bytes(self) -> int:

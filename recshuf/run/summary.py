@@ -47,7 +47,7 @@ def make_report(
     base_bytes: int,
 ) -> ShuffleReport:
     """Return the report of a run; the first of `passes` is the scatter."""
-    job, plan = resolved.job, resolved.plan
+    job, plan, destination = resolved.job, resolved.plan, resolved.output.destination
     return ShuffleReport(
         version=__version__,
         order=ORDER_VERSION,
@@ -68,6 +68,7 @@ def make_report(
         base_bytes=base_bytes,
         quarantined=sum(one.quarantined for one in inputs),
         quarantine=None if job.quarantine is None else str(job.quarantine),
+        uploads=None if destination is None else destination.report(),
     )
 
 

@@ -90,7 +90,7 @@ class Match:
 
 
 class S3Bucket:
-    """A bucket, and the number of requests made. Many threads may use it.
+    """A bucket, and the number of requests that succeeded, each with its retries. Many threads may use it.
 
     Every method raises an `OutputError` that names the object when a request fails for good.
 
@@ -104,6 +104,8 @@ class S3Bucket:
         self.bucket = bucket
         self.requests = 0
         self.retries = 0
+        self.part_sizes: list[int] = []
+        """Bytes of each part that was sent."""
         self._client = _make_client(options)
 
     def put(self, key: str, body: bytes, match: Match) -> str:
@@ -168,6 +170,7 @@ class S3Bucket:
         reply = self._call(
             "upload_part", key, UploadId=upload_id, PartNumber=number, Body=body, ChecksumCRC32=checksum
         )
+        self.part_sizes.append(len(body))
         return Part(str(reply["ETag"]), checksum)
 
     def list_parts(self, key: str, upload_id: str) -> dict[int, tuple[str, int]]:
@@ -308,10 +311,19 @@ def _find_problem(code: str, message: str) -> str:
 
 def _describe(error: Exception) -> str:
     """Return what is wrong when a request got no answer."""
-    from botocore.exceptions import NoCredentialsError, NoRegionError, PartialCredentialsError
+    from botocore.exceptions import (
+        CredentialRetrievalError,
+        NoCredentialsError,
+        NoRegionError,
+        PartialCredentialsError,
+        SSOError,
+        TokenRetrievalError,
+    )
 
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+    if isinstance(error, CredentialRetrievalError | SSOError | TokenRetrievalError):
+        return f"there are no valid credentials: {error}".rstrip(".") + "; renew them, and run again"
     if isinstance(error, NoRegionError):
         return "the region is unknown; set AWS_REGION, or give --storage-option region=NAME"
     return f"the store cannot be reached: {error}".rstrip(".")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import subprocess
@@ -271,6 +272,13 @@ def test_a_run_that_fails_leaves_nothing_or_what_resume_completes(
     check_whole(bucket, shuffle_locally(source, tmp_path / "local"))
 
 
+def test_a_store_that_ignores_conditions_is_refused(tmp_path: Path, bucket: Bucket):
+    bucket.proxy.ignore_conditions("(PUT|POST) ")
+    with pytest.raises(OutputError, match="the store ignores If-None-Match"):
+        shuffle(write_lines(tmp_path / "in.txt"), f"{bucket.url}/data/out/")
+    check_whole(bucket, {})
+
+
 def test_an_input_that_fails_leaves_nothing(tmp_path: Path, bucket: Bucket, scratch: Path):
     (tmp_path / "in.jsonl").write_text('{"a": 1}\n' * 5000 + "bad\n")
     with pytest.raises(InputError):
@@ -317,6 +325,35 @@ def test_a_local_run_imports_no_library_of_object_stores(tmp_path: Path):
         "assert not {'boto3', 'botocore', 'obstore', 'fsspec'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_report_has_the_requests_to_the_store(
+    tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(uploader, "PART_BYTES", 5 << 20)
+    (tmp_path / "in.txt").write_bytes(b"".join(b"%099999d\n" % number for number in range(205)))
+    bucket.proxy.answer("PUT .*partNumber", 503, "SlowDown", times=2)
+    report = shuffle(tmp_path / "in.txt", f"{bucket.url}/out.txt", shards=None)
+    found = report.uploads
+    assert found
+    assert (found.parts, found.byte_count, found.median_part_bytes) == (4, 20_500_000, 5 << 20)
+    assert found.retries == 2
+    # Errors that are expected are no answers.
+    answered = [one for one in bucket.proxy.requests if "HEAD" not in one]
+    assert 0 <= len(answered) - found.requests <= 3
+    assert report.to_json()["uploads"] == dataclasses.asdict(found)
+    assert "uploads" not in shuffle(tmp_path / "in.txt", tmp_path / "out.txt", shards=None).to_json()
+
+
+@pytest.mark.slow
+def test_a_thousand_shards_are_those_of_a_local_run(tmp_path: Path, bucket: Bucket):
+    """More objects than a page of a listing or a request to delete can hold."""
+    source = write_lines(tmp_path / "in.txt", 20_000)
+    expected = shuffle_locally(source, tmp_path / "local", shards=1001)
+    shuffle(source, f"{bucket.url}/data/out/", shards=1001)
+    check_whole(bucket, expected)
+    shuffle(source, f"{bucket.url}/data/out/", shards=1, overwrite=True)
+    assert bucket.list_keys() == ["data/out.recshuf.json", "data/out/shard-00000.txt"]
 
 
 def test_the_plan_says_how_much_disk_is_needed(tmp_path: Path, bucket: Bucket):

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -174,6 +174,10 @@ class FaultProxy:
         """Return how many requests there were that fit a pattern."""
         return sum(re.match(request, one) is not None for one in self.requests)
 
+    def ignore_conditions(self, request: str) -> None:
+        """Pass requests on without what they demand of the object that is there."""
+        self.add(request, lambda one: one.forward(left_out=("If-None-Match", "If-Match")), 10**6)
+
     def clear(self) -> None:
         with self._lock:
             self._faults.clear()
@@ -226,11 +230,13 @@ class ProxiedRequest(BaseHTTPRequestHandler):
         self.rfile.readline()
         return chunk
 
-    def forward(self, *, loses_reply: bool = False) -> bool:
+    def forward(self, *, loses_reply: bool = False, left_out: Sequence[str] = ()) -> bool:
         """Pass the request on."""
         body = self._read_body()
         headers = {
-            name: value for name, value in self.headers.items() if name not in ("Transfer-Encoding", "Expect")
+            name: value
+            for name, value in self.headers.items()
+            if name not in ("Transfer-Encoding", "Expect", *left_out)
         }
         headers["Content-Length"] = str(len(body))
         with closing(http.client.HTTPConnection("127.0.0.1", self.target_port, timeout=_SECONDS)) as onward:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, OutputExistsError, UsageError
+from recshuf.job.report import UploadReport
 from recshuf.output.manifest import Manifest
 from recshuf.output.objects.keys import OutputKeys
 from recshuf.output.objects.transaction import UploadTransaction
@@ -97,6 +99,17 @@ class ObjectDestination(Destination):
         """Return the bytes of the shards that are written or uploaded at the same time."""
         shard_bytes = output_bytes // (shard_count or 1)
         return min(output_bytes, shard_bytes * (writers + count_slots(shard_bytes)))
+
+    def report(self) -> UploadReport:
+        """Return the figures of the requests made."""
+        sizes = self.bucket.part_sizes
+        return UploadReport(
+            self.bucket.requests,
+            self.bucket.retries,
+            len(sizes),
+            sum(sizes),
+            int(median(sizes)) if sizes else 0,
+        )
 
     def begin(self) -> UploadTransaction:
         """Return a transaction of uploads."""

@@ -106,10 +106,25 @@ class ObjectJournal(Journal):
         Raises
         ------
         OutputError
-            When another run has done so since.
+            When another run has done so since, or the store ignores conditions.
         """
         self._make_run(entry)
         self._run, self._token = self._number, _shorten(entry)
+        self._check_store(entry)
+
+    def _check_store(self, entry: Entry) -> None:
+        """Refuse a store that replaces an object although the request forbids it."""
+        try:
+            self._bucket.put(
+                f"{self._prefix}{self._run:05d}.run", format_entry(entry | {"again": True}), Match()
+            )
+        except Conflict:
+            return
+        self.delete()
+        raise OutputError(
+            f"{self._shown}: the store ignores If-None-Match, so that runs could replace each other's output; write to a "
+            "local folder, and copy it"
+        )
 
     def claim(self, entry: Entry) -> None:
         """Begin the commit.

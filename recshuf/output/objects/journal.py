@@ -172,7 +172,9 @@ class ObjectJournal(Journal):
 
     def is_latest(self) -> bool:
         """Tell whether no other run has taken over or deleted the journal."""
-        return max(map(_number_of, self._list_names()), default=None) == self._number
+        if max(map(_number_of, self._list_names()), default=None) != self._number:
+            return False
+        return _shorten(self._read(f"{self._number:05d}.run") or {}) == self._token
 
     def withdraw_claims(self) -> None:
         """Delete the objects of commits, which nobody is to complete then."""

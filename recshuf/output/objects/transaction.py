@@ -50,8 +50,6 @@ class UploadTransaction(Transaction):
         self.journal: ObjectJournal = ObjectJournal(self._bucket, self._keys.journal, self.name)
         self._token = secrets.token_hex(16)
         self._warn: Callable[[str], None] = print
-        self._aborted: set[str] = set()
-        """Identifiers of uploads in the journal that are no more."""
         self._folder: Path | None = None
         self._lock: int | None = None
         self._has_begun = False
@@ -178,21 +176,14 @@ class UploadTransaction(Transaction):
         has_parts = {number: etag for number, (etag, _) in found.items()} == named
         return has_parts and sum(size for _, size in found.values()) == int(entry["bytes"])
 
-    def keep_only(self, names: set[str]) -> None:
-        """Abort all uploads but those of shards with these names."""
-        kept = {entry["upload"] for name, (_, entry) in self._find_shards().items() if name in names}
-        self._aborted |= {entry["upload"] for _, entry in self._find_shards().values()} - kept
-        self._abort_all(kept)
+    def keep_only(self, names: set[str]) -> None:  # noqa: ARG002 - others are written again
+        """Delete local files; other shards get new entries, and their old uploads are aborted at the end."""
         for path in self.path.iterdir():
             path.unlink()
 
-    def _abort_all(self, kept: set[str]) -> None:
-        """Abort all open uploads of shards but some."""
-        found = [
-            one
-            for one in self._bucket.list_uploads(self._keys.prefix)
-            if self._keys.is_shard(one.key) and one.upload_id not in kept
-        ]
+    def _abort_all(self) -> None:
+        """Abort all open uploads of shards."""
+        found = [one for one in self._bucket.list_uploads(self._keys.prefix) if self._keys.is_shard(one.key)]
         with Pool(_REQUESTERS, "abort") as pool:
             list(pool.map(lambda one: self._bucket.abort_upload(one.key, one.upload_id), found))
 
@@ -201,7 +192,7 @@ class UploadTransaction(Transaction):
         return {
             entry["name"]: (name, entry)
             for name, entry in self.journal.named_entries.items()
-            if "shard" in entry and entry["upload"] not in self._aborted
+            if "shard" in entry
         }
 
     def list_files(self) -> list[tuple[str, int]]:
@@ -280,7 +271,7 @@ class UploadTransaction(Transaction):
     def clean(self) -> None:
         """Abort all open uploads of this output, and delete its journal, unless another run has taken over."""
         if self.journal.is_latest():
-            self._abort_all(set())
+            self._abort_all()
             self.journal.delete()
 
     def _drop_folder(self) -> None:

@@ -117,7 +117,10 @@ class ScatterReport:
     """Pile sets written."""
     seconds: float
     inputs: tuple[FileReport, ...]
+    parts: tuple[ScatterReport, ...] = ()
+    """Those of the stores of a split. `path` is then their folder, `store` and `snapshot` those of the first."""
 
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON values."""
-        return asdict(self) | {"seed": str(self.seed)}
+        parts = [part.to_json() for part in self.parts]
+        return asdict(self) | {"seed": str(self.seed), "parts": parts}

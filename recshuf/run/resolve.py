@@ -212,15 +212,14 @@ def resolve_stored(
     return _plan(job, destination, inputs, to, progress, piles)
 
 
-def resolve_inputs(job: Job, progress: Progress) -> ResolvedInputs:
-    """Open the inputs of a job without an output.
+def resolve_inputs(job: Job, files: list[InputFile]) -> ResolvedInputs:
+    """Open the inputs of a job without an output, which `list_inputs` returned.
 
     Raises
     ------
     RecshufError
         When they cannot be read.
     """
-    files = list_inputs(job, progress)
     given = load_format(job.options["format"] or _detect_format(job, files, None))
     check_sides(job, given.names.name, given.names.name)
     return _open_inputs(job, given, files)

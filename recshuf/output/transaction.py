@@ -68,7 +68,7 @@ class Destination(ABC):
             raise OutputExistsError(
                 f"{self.name}: is not empty; give --overwrite to replace the shards in it"
             )
-        foreign = sorted(names - self._manifest_names()) if names else []
+        foreign = sorted(names - self._manifest_names())
         remains = self._find_remains() if foreign else None
         if remains is not None:
             raise OutputError(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, Self, runtime_
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping, Sequence
+    from io import RawIOBase
     from pathlib import Path
     from types import TracebackType
 
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
 
 
 class Stamp(NamedTuple):
-    """Size, time and inode of a file, by which a change is noticed."""
+    """Size, time and inode of a file, or size, time and ETag of an object, by which a change is noticed."""
 
     size: int = 0
     modified_ns: int = 0
     inode: int = 0
+    etag: str = ""
+    """Empty if it is unknown, or for a file."""
 
     @classmethod
     def of(cls, status: os.stat_result) -> Stamp:
@@ -40,10 +43,12 @@ class Stamp(NamedTuple):
     def find_change(self, before: Stamp) -> str | None:
         """Describe the difference from an earlier stamp; None if there is none.
 
-        Inodes are compared only if both are known.
+        Inodes are compared only if both are known, and so are ETags; times are not compared where ETags are.
         """
         if self.size != before.size:
             return f"its size was {before.size:,} bytes and is {self.size:,}"
+        if self.etag and before.etag:
+            return None if self.etag == before.etag else "it was replaced"
         if self.modified_ns != before.modified_ns or (before.inode and self.inode != before.inode):
             return "it was written to or replaced"
         return None
@@ -58,13 +63,83 @@ class NameSuffix(NamedTuple):
     """Compression of the last suffix; None if that is not one of a compression."""
 
 
+class Handle(Protocol):
+    """An input that is open. Many threads may use it, each of them at any place.
+
+    Every method but `close` raises an `InputError` that names the input when it cannot be read or has changed.
+    """
+
+    @property
+    def stamp(self) -> Stamp:
+        """Its stamp when it was opened."""
+        ...
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return up to `size` bytes from `offset` on; none at the end."""
+        ...
+
+    def readinto_at(self, offset: int, view: memoryview) -> int:
+        """Fill a part of `view` from byte `offset` on, and return its size; 0 at the end."""
+        ...
+
+    def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Note that bytes ``begin:end`` will soon be read, each range in order."""
+        ...
+
+    def drop_pages(self, offset: int, size: int) -> None:
+        """Note that these bytes will not be read again; the page cache need not keep them."""
+        ...
+
+    def take_stream(self) -> BinaryIO | None:
+        """Return a stream that is closed in place of this, if there are no places in it, as in a pipe; else None."""
+        ...
+
+    def close(self) -> None:
+        """Close it. Idempotent; never raises."""
+        ...
+
+
+class Opener(Protocol):
+    """Opens one input, at any time and in any thread."""
+
+    def open(self) -> Handle:
+        """Return the open input.
+
+        Raises
+        ------
+        InputError
+            When it cannot be opened.
+        """
+        ...
+
+    def open_raw(self) -> RawIOBase:
+        """Return the open input as an unbuffered file, for libraries; its methods raise what those of a `Handle` do.
+
+        Raises
+        ------
+        OSError
+            When it cannot be opened.
+        """
+        ...
+
+    def find_stamp(self) -> Stamp | None:
+        """Return the stamp that it has now; None if it cannot change while it is read, as every read checks that.
+
+        Raises
+        ------
+        OSError
+            When it is gone.
+        """
+        ...
+
+
 class InputFile(NamedTuple):
     """One input, before it is opened."""
 
     name: str
     """Name of the input in messages and the manifest."""
     path: Path | None
-    """None for a stream."""
+    """None for a stream, and for an object."""
     stream: BinaryIO | None = None
     """Standard input, if `path` is None. Read once, from its current position, and not closed."""
     partitions: tuple[tuple[str, str], ...] = ()
@@ -73,6 +148,13 @@ class InputFile(NamedTuple):
     """Its stamp when it was listed; None for a stream."""
     suffix: NameSuffix = NameSuffix()
     """Suffixes of the name."""
+    opener: Opener | None = None
+    """Opens an object; None for a file or a stream."""
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it has no places: it is standard input."""
+        return self.path is None and self.opener is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from importlib import import_module
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import InputError, UsageError
@@ -17,6 +16,7 @@ from recshuf.formats.compression import (
     recognise_compression,
     split_suffix,
 )
+from recshuf.storage.local import open_input
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -172,25 +172,27 @@ def _look_into(file: InputFile, size: int) -> tuple[bytes, bool]:
 
 
 def _is_one_line(file: InputFile) -> bool:
-    with Path(file.path or "").open("rb") as lines:
-        while block := lines.read(_BLOCK_BYTES):
+    handle = open_input(file)
+    place = 0
+    try:
+        while block := handle.read_at(place, _BLOCK_BYTES):
+            place += len(block)
             end = block.find(b"\n")
             if end >= 0:
-                return not block[end:].strip() and not lines.read(_HEAD_BYTES).strip()
-    return True
+                return not block[end:].strip() and not handle.read_at(place, _HEAD_BYTES).strip()
+        return True
+    finally:
+        handle.close()
 
 
 def _read_head(file: InputFile, size: int) -> bytes:
-    if file.path is None:
+    if file.is_stream:
         return b""
+    handle = open_input(file)
     try:
-        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(descriptor, size)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise InputError.of_system(error, file.name, f"cannot be read: {error.strerror}") from error
+        return handle.read_at(0, size)
+    finally:
+        handle.close()
 
 
 def name_by_content(file: InputFile) -> str:
@@ -201,15 +203,16 @@ def name_by_content(file: InputFile) -> str:
     InputError
         When no format matches.
     """
-    if file.path is None or (file.path.exists() and not file.path.is_file()):
+    if file.is_stream or (file.path is not None and file.path.exists() and not file.path.is_file()):
         return "text"
     head = _read_head(file, _HEAD_BYTES)
     compression = recognise_compression(head)
     if compression != "none":
         head = decompress_head(head, compression, _HEAD_BYTES)
     name = next((known for known in _BY_CONTENT if load_format(known).recognises(head)), None)
-    if name is None or (name == "text" and file.path.suffix == ".json"):
-        if file.path.suffix == ".json":
+    is_json = PurePosixPath(file.name).suffix == ".json"
+    if name is None or (name == "text" and is_json):
+        if is_json:
             raise InputError(file.name, "is not JSON lines", remedy=_CONVERT)
         remedy = "name it with --format if it is one of them"
         raise InputError(file.name, "is of no format that recshuf recognises", remedy=remedy)

@@ -16,7 +16,7 @@ from recshuf.job.plan import Cut
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
 from recshuf.storage.settings import StorageOptions, parse_storage_options
-from recshuf.storage.urls import is_url
+from recshuf.storage.urls import is_url, refuse_unknown_scheme
 from recshuf.system.memory import available_bytes
 from recshuf.system.paths import refuse_url
 from recshuf.system.units import parse_size
@@ -144,7 +144,16 @@ def list_paths(what: str, paths: Paths) -> list[str]:
         raise UsageError(f"{what}: {_TAKEN}; here: {_describe(paths)}")
     if isinstance(paths, set | frozenset):
         raise UsageError(f"{what}: a set has no order, and the result depends on it; give a list")
-    return [parse_path(what, path) for path in paths]
+    return [_parse_input(what, path) for path in paths]
+
+
+def _parse_input(what: str, path: object) -> str:
+    """Return an input as text: a path, or a URL of a known scheme."""
+    if isinstance(path, str):
+        if is_url(path):
+            return path
+        refuse_unknown_scheme(path)
+    return parse_path(what, path)
 
 
 def parse_path(what: str, path: object) -> str:

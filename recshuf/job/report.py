@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from recshuf.job.plan import Plan  # noqa: TC001 - for typing.get_type_hints
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recshuf.storage.requests import Requests
+
+_OPTIONAL = ("uploads", "downloads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,32 @@ class UploadReport:
 
 
 @dataclass(frozen=True, slots=True)
+class DownloadReport:
+    """Figures of the requests to the object stores that hold the inputs."""
+
+    requests: int
+    """Requests made, with `retries`."""
+    retries: int
+    byte_count: int
+    """Bytes of the inputs that were received."""
+    median_request_bytes: int
+    """Median of the bytes of a request that reads an input."""
+
+    @classmethod
+    def of(cls, stores: Sequence[Requests]) -> DownloadReport | None:
+        """Return the sum of the requests to some stores; None if there are none."""
+        sizes = sorted(size for one in stores for size in one.read_sizes)
+        if not stores:
+            return None
+        return cls(
+            sum(one.count for one in stores),
+            sum(one.retries for one in stores),
+            sum(sizes),
+            sizes[len(sizes) // 2] if sizes else 0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ShuffleReport:
     """Figures of a finished run."""
 
@@ -88,15 +122,17 @@ class ShuffleReport:
     """File of the quarantine; None if there is none."""
     uploads: UploadReport | None = None
     """None unless the output is in an object store."""
+    downloads: DownloadReport | None = None
+    """None unless inputs are in object stores."""
 
     def to_json(self) -> dict[str, object]:
-        """Return the report as JSON values, without `uploads` if that is None."""
+        """Return the report as JSON values, without `uploads` and `downloads` where they are None."""
         values = asdict(self) | {
             "seed": str(self.seed),
             "passes": [asdict(one) | {"bytes_per_second": one.bytes_per_second} for one in self.passes],
             "plan": self.plan.to_json(),
         }
-        return {name: value for name, value in values.items() if name != "uploads" or value is not None}
+        return {name: value for name, value in values.items() if name not in _OPTIONAL or value is not None}
 
 
 @dataclass(frozen=True, slots=True)

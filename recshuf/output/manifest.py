@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from recshuf.formats import name_by_suffix
 from recshuf.job.report import FileReport
@@ -27,6 +27,55 @@ def manifest_path(folder: Path) -> Path:
     """Return the path of the manifest of a folder of shards: beside it, so that the folder holds shards only."""
     folder = real_path(folder)
     return folder.parent / f"{shorten_name(folder.name)}{MANIFEST_SUFFIX}"
+
+
+class WrittenShards(Protocol):
+    """The shards of an output, as they lie there."""
+
+    @property
+    def manifest(self) -> str:
+        """Path or URL of the manifest."""
+        ...
+
+    def show(self, name: str) -> str:
+        """Return the path or URL of a shard."""
+        ...
+
+    def find_sizes(self) -> dict[str, int]:
+        """Return the size of each file in the folder, and that of others as -1."""
+        ...
+
+    def find_checksum(self, name: str) -> str:
+        """Return the xxh3 checksum of a shard."""
+        ...
+
+
+class LocalShards:
+    """The shards in a local folder; `WrittenShards`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def manifest(self) -> str:
+        """See `WrittenShards`."""
+        return str(manifest_path(self._folder))
+
+    def show(self, name: str) -> str:
+        """See `WrittenShards`."""
+        return str(self._folder / name)
+
+    def find_sizes(self) -> dict[str, int]:
+        """See `WrittenShards`."""
+        try:
+            with os.scandir(self._folder) as entries:
+                return {one.name: one.stat().st_size if one.is_file() else -1 for one in entries}
+        except FileNotFoundError:
+            return {}
+
+    def find_checksum(self, name: str) -> str:
+        """See `WrittenShards`."""
+        return find_checksum(self._folder / name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +100,12 @@ class Manifest:
     """Whether to write the number of quarantined records of each input."""
     notes: tuple[str, ...] = ()
     """What differs from the inputs, besides the order."""
+    written: WrittenShards | None = None
+    """The shards, if they do not lie in a local folder."""
+
+    @property
+    def _written(self) -> WrittenShards:
+        return self.written or LocalShards(self.folder)
 
     @property
     def path(self) -> Path:
@@ -128,9 +183,9 @@ class Manifest:
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
     def find_present(self) -> list[str]:
-        """Return the paths of the shards that exist."""
-        paths = [self.folder / shard.name for shard in self.shards]
-        return [str(path) for path in paths if path.is_file()]
+        """Return the paths, or URLs, of the shards that exist."""
+        sizes = self._written.find_sizes()
+        return [self._written.show(one.name) for one in self.shards if sizes.get(one.name, -1) >= 0]
 
     def fits_sizes(self) -> bool:
         """Tell whether all shards exist and have the sizes that it names."""
@@ -139,38 +194,38 @@ class Manifest:
 
     def compare_files(self) -> list[str]:
         """Describe differences between the record files of the folder and the manifest."""
-        named = {shard.name for shard in self.shards}
+        written, sizes = self._written, self._written.find_sizes()
         found = []
         for shard in self.shards:
-            path = self.folder / shard.name
-            size = path.stat().st_size if path.is_file() else None
-            if size is None:
-                found.append(f"{path}: is missing, and the manifest names it")
+            shown, size = written.show(shard.name), sizes.pop(shard.name, -1)
+            if size < 0:
+                found.append(f"{shown}: is missing, and the manifest names it")
             elif size != shard.file_bytes:
-                found.append(f"{path}: has {size:,} bytes, and {shard.file_bytes:,} in the manifest")
-            elif shard.checksum and find_checksum(path) != shard.checksum:
-                found.append(f"{path}: has another checksum in the manifest")
-        others = sorted(name for name in os.listdir(self.folder) if name not in named)  # noqa: PTH208 - names are wanted
-        foreign = [name for name in others if not name.startswith(".") and name_by_suffix(name)]
-        return found + [f"{self.folder / name}: is not named in the manifest" for name in foreign]
+                found.append(f"{shown}: has {size:,} bytes, and {shard.file_bytes:,} in the manifest")
+            elif shard.checksum and written.find_checksum(shard.name) != shard.checksum:
+                found.append(f"{shown}: has another checksum in the manifest")
+        foreign = [name for name in sorted(sizes) if not name.startswith(".") and name_by_suffix(name)]
+        return found + [f"{written.show(name)}: is not named in the manifest" for name in foreign]
 
     def compare_format(self, to: str) -> list[str]:
         """Describe a difference between the format of the shards and the manifest."""
-        difference = f"{self.path}: says that the shards are {self.to}, and they are read as {to}"
+        difference = (
+            f"{self._written.manifest}: says that the shards are {self.to}, and they are read as {to}"
+        )
         return [difference] if to != self.to else []
 
     def compare_counts(self, names: Sequence[str], records: Sequence[int], input_records: int) -> list[str]:
         """Describe differences between the record counts, as read, and the manifest."""
         found = dict(zip((Path(name).name for name in names), records, strict=True))
         differences = [
-            f"{self.folder / shard.name}: has {found[shard.name]:,} records, and {shard.records:,} in the manifest"
+            f"{self._written.show(shard.name)}: has {found[shard.name]:,} records, and {shard.records:,} in the manifest"
             for shard in self.shards
             if found.get(shard.name, shard.records) != shard.records
         ]
         named = sum(one.records for one in self.inputs)
         if input_records != named:
             differences.append(
-                f"{self.path}: names inputs of {named:,} records, and these have {input_records:,}"
+                f"{self._written.manifest}: names inputs of {named:,} records, and these have {input_records:,}"
             )
         return differences
 

@@ -26,6 +26,7 @@ from recshuf.system.paths import write_error
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
+    from recshuf.interfaces import Stamp
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
 
@@ -78,9 +79,13 @@ def _name_store(job: Job, progress: Progress) -> str:
         name: job.options[name] for name in ("format", "seed", "piles", "spill_compression")
     }
     versions = [__version__, ORDER_VERSION, STORE_VERSION]
-    content = [names, [file.stamp for file in files], options, versions]
+    content = [names, [_pack(file.stamp) for file in files], options, versions]
     label = re.sub(r"[^\w.-]+", "_", Path(os.path.abspath(job.inputs[0])).name)[:60]  # noqa: PTH100 - keeps links
     return f"{label}-{_hash(names)[:12]}-{_hash(content)[:20]}"
+
+
+def _pack(stamp: Stamp | None) -> list[object] | None:
+    return None if stamp is None else [*stamp[:3], *filter(None, stamp[3:])]
 
 
 def _hash(value: object) -> str:

@@ -28,8 +28,10 @@ from recshuf.piles.snapshots import StoreFolder
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.compatibility import check_options, check_sides, check_streams
 from recshuf.run.decoding import Decoding
+from recshuf.storage.listing import InputLister, leave_out_output
+from recshuf.storage.objects import Stores, count_read_bytes
 from recshuf.storage.urls import Url, is_url
-from recshuf.system.listing import expand_inputs, find_pattern, leave_out_output, name_stdin
+from recshuf.system.listing import find_pattern, name_stdin
 from recshuf.system.memory import available_bytes
 from recshuf.system.units import format_size
 
@@ -257,8 +259,9 @@ def _plan(
     for note in target.notes:
         progress.warn(note)
     costs = decoding.find_costs(inputs.source, target.sink_bytes)
-    reserved_bytes = destination.memory_bytes if destination else 0
-    limits = replace(find_limits(job), reserved_bytes=reserved_bytes)
+    limits = find_limits(job)
+    if destination is not None:
+        limits = replace(limits, reserved_bytes=limits.reserved_bytes + destination.memory_bytes)
     plan = make_plan(inputs.sizes, limits, costs, output.cut, job.options["head_count"], piles)
     plan = _count_disk_bytes(plan, destination)
     if _can_read_again(inputs, destination):
@@ -283,6 +286,7 @@ def find_limits(job: Job) -> Limits:
         job.read.max_record_bytes,
         job.options["piles"],
         job.options["spill_compression"],
+        count_read_bytes(job.memory_bytes, job.workers) if any(map(is_url, job.inputs)) else 0,
     )
 
 
@@ -297,17 +301,26 @@ def _list_inputs(job: Job, destination: Destination | None, progress: Progress) 
     for name in job.inputs:
         if StoreFolder(Path(name)).is_store:
             raise UsageError(f"{name}: is a pile store; write it with recshuf gather {name} -o OUTPUT")
-    files = expand_inputs(job.inputs, NameRules(job.options["format"]), progress.warn)
+    stores = Stores(job.storage, job.memory_bytes, job.workers)
+    files = InputLister(NameRules(job.options["format"]), progress.warn, stores).list_all(job.inputs)
     _refuse_own_output(job, files)
     _hint_at_directory(destination, files, progress)
-    path = None if destination is None else destination.local_path
-    others = files if path is None else leave_out_output(files, job.inputs, path)
+    output = _name_output(destination)
+    others = files if output is None else leave_out_output(files, job.inputs, output)
     passed_over = len(files) - len(others)
-    if path is None or not passed_over or not others:
+    if not passed_over or not others:
         _warn_of_next_run(job, destination, progress)
         return files
-    progress.warn(f"{path}: passed over {passed_over} of the inputs found, since this is the output")
+    progress.warn(f"{output}: passed over {passed_over} of the inputs found, since this is the output")
     return others
+
+
+def _name_output(destination: Destination | None) -> str | None:
+    """Return the path or URL of an output that an input can lie in; None if it is a stream."""
+    if destination is None or destination.local_path is not None or destination.is_stream:
+        path = None if destination is None else destination.local_path
+        return None if path is None else str(path)
+    return destination.name
 
 
 def _refuse_own_output(job: Job, files: list[InputFile]) -> None:
@@ -341,7 +354,7 @@ def _warn_of_next_run(job: Job, destination: Destination | None, progress: Progr
     path = None if destination is None else destination.local_path
     if destination is None or destination.is_stream or path is None:
         return
-    pattern = find_pattern(job.inputs, path)
+    pattern = find_pattern([name for name in job.inputs if not is_url(name)], path)
     if pattern is not None:
         progress.warn(
             f"{path}: lies in the input {pattern}, and a later run on that reads it too; choose an "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from recshuf.interfaces import InputFile
     from recshuf.output.journal import Entry, Journal
     from recshuf.output.transaction import FinishedShard, Transaction
     from recshuf.run.resolve import ResolvedJob
@@ -103,7 +104,7 @@ class Earlier:
             _compare(option, before["options"].get(option), now["options"].get(option))
         _compare("list of inputs", [one[0] for one in before["inputs"]], [one[0] for one in now["inputs"]])
         for old, new in zip(before["inputs"], now["inputs"], strict=True):
-            change = Stamp(*new[1:]).find_change(Stamp(*old[1:]))
+            change = _unpack(new).find_change(_unpack(old))
             if change:
                 raise InputError(
                     new[0],
@@ -161,12 +162,23 @@ def describe_job(resolved: ResolvedJob, seed: int, piles: Path | None) -> Entry:
         "order": ORDER_VERSION,
         "libraries": {name: import_module(name).__version__ for name in sorted(names)},
         "options": options,
-        "inputs": [[file.name, *(file.stamp or Stamp())[:2]] for file in resolved.inputs.files],
+        "inputs": [_describe_input(file) for file in resolved.inputs.files],
         "pile_count": resolved.plan.pile_count,
         "region_piles": resolved.plan.region_piles,
         "set_of_input": list(resolved.plan.set_of_input),
         "piles": None if piles is None else str(piles),
     }
+
+
+def _describe_input(file: InputFile) -> list[object]:
+    """Return name, size, time and, if it has one, ETag of an input."""
+    size, modified_ns, _, etag = file.stamp or Stamp()
+    return [file.name, size, modified_ns, *filter(None, [etag])]
+
+
+def _unpack(entry: list[Any]) -> Stamp:
+    size, modified_ns, *etag = entry[1:]
+    return Stamp(size, modified_ns, 0, *etag)
 
 
 def describe_shard(shard: FinishedShard) -> Entry:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, PileError
 from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
-from recshuf.system.listing import check_unchanged
+from recshuf.storage.listing import check_unchanged
 from recshuf.system.memory import release_freed
 from recshuf.system.page_cache import drop_file_pages
 

@@ -25,7 +25,7 @@ from recshuf.piles.spilled import name_set
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.resolve import find_limits, list_inputs, resolve_inputs
 from recshuf.run.scatter import Piles, Scatter, ScatterCallbacks, ScatterTask
-from recshuf.system.listing import check_unchanged
+from recshuf.storage.listing import check_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import ConversionError
-from recshuf.job.report import FileReport, ShuffleReport
+from recshuf.job.report import DownloadReport, FileReport, ShuffleReport
 from recshuf.output.manifest import Manifest
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
+from recshuf.storage.objects import list_requests
 from recshuf.system.memory import peak_bytes
 from recshuf.version import __version__
 
@@ -69,6 +70,7 @@ def make_report(
         quarantined=sum(one.quarantined for one in inputs),
         quarantine=None if job.quarantine is None else str(job.quarantine),
         uploads=None if destination is None else destination.report(),
+        downloads=DownloadReport.of(list_requests(resolved.inputs.files)),
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recshuf.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from recshuf.storage.settings import StorageOptions
 
@@ -38,6 +38,7 @@ _SESSION_OPTIONS = {
     "profile": "profile_name",
 }
 """Argument of a boto3 session for each storage option, without the prefix ``aws_``."""
+NO_CREDENTIALS = "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidToken", "TokenRefreshRequired")
 _FORBIDDEN = ("AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AllAccessDisabled")
 _BUSY = ("SlowDown", "ServiceUnavailable", "503", "Throttling", "RequestLimitExceeded")
@@ -106,7 +107,7 @@ class S3Bucket:
         self.retries = 0
         self.part_sizes: list[int] = []
         """Bytes of each part that was sent."""
-        self._client = _make_client(options)
+        self._client = make_client(make_session(options.options), options.endpoint_url)
 
     def put(self, key: str, body: bytes, match: Match) -> str:
         """Write an object, and return its ETag; one that has these bytes already is left as it is.
@@ -321,7 +322,7 @@ def _describe(error: Exception) -> str:
     )
 
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
-        return "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+        return NO_CREDENTIALS
     if isinstance(error, CredentialRetrievalError | SSOError | TokenRetrievalError):
         return f"there are no valid credentials: {error}".rstrip(".") + "; renew them, and run again"
     if isinstance(error, NoRegionError):
@@ -329,18 +330,23 @@ def _describe(error: Exception) -> str:
     return f"the store cannot be reached: {error}".rstrip(".")
 
 
-def _make_client(options: StorageOptions) -> Any:
-    """Return a client of boto3."""
+def make_session(given: Mapping[str, str]) -> Any:
+    """Return a session of boto3 with some storage options.
+
+    Raises
+    ------
+    UsageError
+        When boto3 is not installed, or takes no such option.
+    """
     try:
         import boto3
-        from botocore.config import Config
         from botocore.exceptions import BotoCoreError
     except ImportError as error:
-        raise UsageError("writing to s3:// needs boto3; install recshuf[cloud]") from error
+        raise UsageError("s3:// needs boto3; install recshuf[cloud]") from error
     # Other libraries for object stores read this variable, and boto3 does not.
     session: dict[str, str | None] = {"region_name": os.environ.get("AWS_REGION")}
     others = []
-    for name, value in options.options.items():
+    for name, value in given.items():
         known = _SESSION_OPTIONS.get(name.lower().removeprefix("aws_"))
         if known is None:
             others.append(name)
@@ -348,13 +354,29 @@ def _make_client(options: StorageOptions) -> Any:
             session[known] = value
     if others:
         raise UsageError(
-            f"--storage-option {others[0]}: is not taken for an output in s3://; known are "
-            f"{', '.join(_SESSION_OPTIONS)}"
+            f"--storage-option {others[0]}: is not taken for s3:// here; known are {', '.join(_SESSION_OPTIONS)}"
         )
+    try:
+        return boto3.Session(**session)
+    except BotoCoreError as error:
+        raise UsageError(f"--storage-option: {error}") from error
+
+
+def make_client(session: Any, endpoint_url: str | None) -> Any:
+    """Return a client of a session.
+
+    Raises
+    ------
+    UsageError
+        When the endpoint is no URL.
+    """
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
     config = Config(
         retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, max_pool_connections=CONNECTIONS
     )
     try:
-        return boto3.Session(**session).client("s3", endpoint_url=options.endpoint_url, config=config)
+        return session.client("s3", endpoint_url=endpoint_url, config=config)
     except (BotoCoreError, ValueError) as error:
         raise UsageError(f"--storage-option: {error}") from error

@@ -15,7 +15,7 @@ from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import InputFile, Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from recshuf.interfaces import NameSuffix
 
@@ -34,7 +34,7 @@ class NameRules(Protocol):
         """Tell whether a file of a folder is an input; None if its name does not say."""
 
 
-_TABLES = (("_delta_log", "Delta Lake"), ("metadata/*.metadata.json", "Iceberg"), (".hoodie", "Hudi"))
+TABLES = (("_delta_log", "Delta Lake"), ("metadata/*.metadata.json", "Iceberg"), (".hoodie", "Hudi"))
 """What the folder of a table holds, as a pattern, and the name of its format."""
 _DIGITS = re.compile(r"(\d+)")
 MANIFEST_SUFFIX = ".recshuf.json"  # files of this suffix describe outputs, and are no inputs
@@ -70,29 +70,6 @@ def name_stdin() -> InputFile:
     return InputFile(name, None, sys.stdin.buffer)
 
 
-def check_unchanged(files: Iterable[InputFile]) -> None:
-    """Check that no input has changed since it was listed.
-
-    Raises
-    ------
-    InputError
-        Names the first input that has changed or is gone.
-    """
-    for file in files:
-        if file.path is None or file.stamp is None:
-            continue
-        try:
-            change = Stamp.of(file.path.stat()).find_change(file.stamp)
-        except OSError:
-            change = "it is gone"
-        if change:
-            raise InputError(
-                file.name,
-                f"has changed while it was read: {change}",
-                remedy="run again when nobody writes to it",
-            )
-
-
 def real_names(names: Iterable[str]) -> Iterator[str]:
     """Yield the absolute path of each file with all links followed, those of a folder once for all its files."""
     folders: dict[str, str] = {}
@@ -125,7 +102,7 @@ def leave_out_output(files: list[InputFile], patterns: Iterable[str], output: st
     return [
         file
         for file, name in zip(files, real_names(file.name for file in files), strict=True)
-        if name in named or (name != target and not name.startswith(below))
+        if file.opener or name in named or (name != target and not name.startswith(below))
     ]
 
 
@@ -140,7 +117,7 @@ def find_pattern(patterns: Iterable[str], output: str | Path) -> str | None:
         else:
             is_within = glob.has_magic(pattern) and target.match(str(folder))
             below = (target.name,)
-        if is_within and not any(map(_is_hidden, below)):
+        if is_within and not any(map(is_hidden, below)):
             return pattern
     return None
 
@@ -202,7 +179,7 @@ def _list_glob(pattern: str, rules: NameRules, warn: Callable[[str], None]) -> l
     found = []
     for match in matches:
         below = Path(match).relative_to(root).parts if root.parts else Path(match).parts
-        if any(_is_hidden(part) for part in below) or match.endswith(MANIFEST_SUFFIX):
+        if any(is_hidden(part) for part in below) or match.endswith(MANIFEST_SUFFIX):
             continue
         if not Path(match).is_dir():
             found.append(_name_file(match, root, rules.split(match)))
@@ -238,9 +215,23 @@ def _fixed_parts(pattern: str) -> list[str]:
 def _list_folder(folder: str, root: str, rules: NameRules, warn: Callable[[str], None]) -> list[InputFile]:
     paths, circles = _walk(folder)
     _refuse_tables(folder, {folder, *(path.rpartition("/")[0] for path in paths)})
-    paths.sort(key=natural_key)
     for link in circles:
         warn(f"{link}: passed over, as it leads back to a folder above it")
+    top = Path(root)
+    return [_name_file(path, top, suffix) for path, suffix in choose_files(folder, paths, rules, warn)]
+
+
+def choose_files(
+    folder: str, names: Sequence[str], rules: NameRules, warn: Callable[[str], None]
+) -> Iterator[tuple[str, NameSuffix]]:
+    """Yield the names, and their suffixes, of those files of a folder that are inputs, in natural order.
+
+    Raises
+    ------
+    InputError
+        When there are none.
+    """
+    paths = sorted(names, key=natural_key)
     if not paths:
         raise InputError(folder, "no files in this directory", remedy="check the path")
     suffixes = [rules.split(path) for path in paths]
@@ -259,25 +250,27 @@ def _list_folder(folder: str, root: str, rules: NameRules, warn: Callable[[str],
             f"{folder}: passed over {', '.join(others[:3])}{more}, of another format by name; "
             "to read such a file, name it"
         )
-    top = Path(root)
-    return [
-        _name_file(path, top, suffix)
-        for path, suffix, verdict in zip(paths, suffixes, verdicts, strict=True)
-        if verdict is wanted
-    ]
+    for path, suffix, verdict in zip(paths, suffixes, verdicts, strict=True):
+        if verdict is wanted:
+            yield path, suffix
 
 
 def _refuse_tables(pattern: str, folders: Iterable[str]) -> None:
     """Refuse files in the folder of a table, or below it: its log says which files and rows are still in the table."""
     paths = {Path(os.path.abspath(folder)) for folder in folders}  # noqa: PTH100 - follows no links
     for folder in sorted(paths.union(*(path.parents for path in paths))):
-        for marker, kind in _TABLES:
+        for marker, kind in TABLES:
             if next(folder.glob(marker), None) is not None:
-                raise InputError(
-                    pattern,
-                    f"has files of the {kind} table {str(folder)!r}, which also hold rows that were removed",
-                    remedy=f"export the rows with a reader of {kind}, or name the files one by one",
-                )
+                raise refuse_table(pattern, kind, str(folder))
+
+
+def refuse_table(pattern: str, kind: str, folder: str) -> InputError:
+    """Return the error for files of a table."""
+    return InputError(
+        pattern,
+        f"has files of the {kind} table {folder!r}, which also hold rows that were removed",
+        remedy=f"export the rows with a reader of {kind}, or name the files one by one",
+    )
 
 
 def _walk(folder: str) -> tuple[list[str], list[str]]:
@@ -285,7 +278,7 @@ def _walk(folder: str) -> tuple[list[str], list[str]]:
     paths, circles = [], []
     ways = {folder: frozenset([_identify(folder)])}
     for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
-        way, inner = ways.pop(parent), [name for name in folders if not _is_hidden(name)]
+        way, inner = ways.pop(parent), [name for name in folders if not is_hidden(name)]
         folders.clear()
         for name in inner:
             path = os.path.join(parent, name)  # noqa: PTH118 - keeps ./
@@ -295,7 +288,7 @@ def _walk(folder: str) -> tuple[list[str], list[str]]:
             else:
                 folders.append(name)
                 ways[path] = way | {identity}
-        wanted = [name for name in names if not _is_hidden(name) and not name.endswith(MANIFEST_SUFFIX)]
+        wanted = [name for name in names if not is_hidden(name) and not name.endswith(MANIFEST_SUFFIX)]
         paths += [os.path.join(parent, name) for name in wanted]  # noqa: PTH118 - keeps ./
     return paths, circles
 
@@ -312,7 +305,8 @@ def _raise(error: OSError) -> None:
     raise InputError.of_system(error, str(error.filename), f"cannot be listed: {error.strerror}") from error
 
 
-def _is_hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
+    """Tell whether a file or folder of this name is left out."""
     # A folder such as _year=2020 is a partition, not a marker.
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
@@ -327,11 +321,11 @@ def _name_file(name: str, root: Path | None, suffix: NameSuffix) -> InputFile:
         ) from error
     # The times of a pipe change as it is read.
     stamp = Stamp.of(status) if stat.S_ISREG(status.st_mode) else None
-    return InputFile(name, path, None, _find_partitions(name.rpartition("/")[0], root), stamp, suffix)
+    return InputFile(name, path, None, find_partitions(name.rpartition("/")[0], root), stamp, suffix)
 
 
 @lru_cache
-def _find_partitions(folder: str, root: Path | None) -> tuple[tuple[str, str], ...]:
+def find_partitions(folder: str, root: Path | None) -> tuple[tuple[str, str], ...]:
     """Return the Hive partitions in a folder's path, below `root` if it lies there."""
     parents = Path(folder).parts
     if root is not None and root.parts == parents[: len(root.parts)]:

@@ -74,10 +74,7 @@ def refuse_url(name: str) -> None:
         return
     if match[1].lower() == "file":
         raise UsageError(f"{name}: is a URL; give the path in it")
-    raise UsageError(
-        f"{name}: is a URL; only local files are read, and only they and objects in s3:// are written; copy the files with "
-        f"the tools of {match[1]}, or mount the store"
-    )
+    raise UsageError(f"{name}: is a URL; give a local path here")
 
 
 def shorten_name(name: str) -> str:

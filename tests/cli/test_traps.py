@@ -64,18 +64,20 @@ def test_standard_output_must_not_be_an_input(folder: Path, redirection: str, re
     assert (folder / target).read_bytes() == (numbers(10) if redirection == ">>" else b"")
 
 
-@pytest.mark.parametrize(
-    "url", ["s3://bucket/a.jsonl", "https://host/a.jsonl", "hf://datasets/a", "file:///a.txt"]
-)
-def test_urls_are_named_as_such(call: Run, lines: Path, url: str):
-    for arguments in (
-        [url, "-o", "out"],
-        [lines, "-o", "out", "--report", url],
-        ["check", url],
-    ):
-        result = call(*arguments, *(["--column", "a"] if "check" in arguments else []))
+@pytest.mark.parametrize("url", ["file:///a.txt", "ftp://host/a", "gcs://bucket/a"])
+def test_urls_of_other_schemes_are_named(call: Run, lines: Path, url: str):
+    for arguments in ([url, "-o", "out"], ["check", url, "--column", "a"]):
+        result = call(*arguments)
         assert result.returncode == 2
-        assert_one_line(result.stderr, url, "is a URL")
+        assert_one_line(result.stderr, url, "URL")
+    assert os.listdir() == [lines.name]
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a.json", "https://host/a.json", "file:///a.json"])
+def test_a_url_in_place_of_a_local_path_is_named_as_such(call: Run, lines: Path, url: str):
+    result = call(lines, "-o", "out", "--report", url)
+    assert result.returncode == 2
+    assert_one_line(result.stderr, url, "is a URL")
     assert os.listdir() == [lines.name]
 
 

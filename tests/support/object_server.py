@@ -147,6 +147,10 @@ class FaultProxy:
         """Drop the connections of the next requests in the middle of their bodies."""
         self.add(request, lambda one: one.drop(), times)
 
+    def cut_body(self, request: str, times: int = 1, *, says_so: bool = False) -> None:
+        """Send half of the bodies of the next replies, and drop the connections, or state the half as the size."""
+        self.add(request, lambda one: one.forward(cuts="stated" if says_so else "dropped"), times)
+
     def lose_reply(self, request: str, times: int = 1) -> None:
         """Pass the next requests on, and drop the connection in place of a reply."""
         self.add(request, lambda one: one.forward(loses_reply=True), times)
@@ -230,8 +234,14 @@ class ProxiedRequest(BaseHTTPRequestHandler):
         self.rfile.readline()
         return chunk
 
-    def forward(self, *, loses_reply: bool = False, left_out: Sequence[str] = ()) -> bool:
-        """Pass the request on."""
+    def forward(self, *, loses_reply: bool = False, left_out: Sequence[str] = (), cuts: str = "") -> bool:
+        """Pass the request on.
+
+        Parameters
+        ----------
+        cuts
+            How half of the body of the reply is left out: ``stated`` as its size, or ``dropped`` with the connection.
+        """
         body = self._read_body()
         headers = {
             name: value
@@ -250,11 +260,12 @@ class ProxiedRequest(BaseHTTPRequestHandler):
             if name.lower() not in ("connection", "transfer-encoding", "content-length"):
                 self.send_header(name, value)
         length = reply.headers.get("Content-Length") if self.command == "HEAD" else None
-        self.send_header("Content-Length", length or str(len(content)))
+        half = content[: len(content) // 2]
+        self.send_header("Content-Length", length or str(len(half if cuts == "stated" else content)))
         self.end_headers()
-        self.wfile.write(content)
+        self.wfile.write(half if cuts else content)
         self.wfile.flush()
-        return True
+        return self.drop() if cuts == "dropped" else True
 
     def answer(self, status: int, code: str) -> bool:
         """Answer with an error of the store."""

@@ -21,7 +21,7 @@ from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.records.keys import draw_keys
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
-from recshuf.system.listing import check_unchanged
+from recshuf.storage.listing import check_unchanged
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def match_output(job: Job, progress: Progress, id_column: str | None = None) -> 
 
 
 def _match_by_content(job: Job, output: str, progress: Progress, id_column: str | None) -> Matching:
-    manifest = read_manifest(output)
+    manifest = read_manifest(job, output)
     comparison = open_comparison(
         _read_only(job, id_column), output, manifest, progress, as_tables=id_column is not None
     )

@@ -134,6 +134,12 @@ def detail_lines(report: ShuffleReport) -> Iterator[str]:
             f"in {duration(one.seconds)} ({format_size(one.bytes_per_second)}/s)"
         )
     yield f"{'memory':<12}  peak {format_size(report.measured_peak_bytes)}, {format_size(report.base_bytes)} at the start"
+    if report.downloads is not None:
+        got = report.downloads
+        yield (
+            f"{'downloads':<12}  {format_size(got.byte_count)}, {format_size(got.median_request_bytes)} in a median request, "
+            f"{count_of(got.requests, 'request')}, {got.retries:,} of them retries"
+        )
     if report.uploads is not None:
         sent = report.uploads
         yield (

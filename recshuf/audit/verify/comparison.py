@@ -17,7 +17,8 @@ from recshuf.job.report import FileReport
 from recshuf.output.manifest import Manifest
 from recshuf.piles.scratch import Scratch
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
-from recshuf.system.listing import check_unchanged
+from recshuf.storage.listing import check_unchanged
+from recshuf.storage.urls import is_url
 from recshuf.system.paths import choose_temp_dir, real_path
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = Non
     started = time.perf_counter()
     if job.output is None or not job.inputs or "-" in (*job.inputs, job.output):
         raise UsageError("verify reads its files more than once; name files as inputs and output, and no -")
-    manifest = read_manifest(job.output)
+    manifest = read_manifest(job, job.output)
     comparison = open_comparison(job, job.output, manifest, progress, files)
     given, made = comparison.inputs.record_set, comparison.output.record_set if comparison.output else None
     differences = manifest.compare_files() if manifest else []
@@ -183,6 +184,8 @@ def _find_differing(comparison: Comparison, before: Tally, after: Tally, job: Jo
 
 def _suggest_folder(output: str) -> list[str]:
     """Return a sentence if an output is one of several shards."""
+    if is_url(output):
+        return []
     path = real_path(output)
     try:
         whole = Manifest.read(path.parent)

@@ -22,7 +22,8 @@ from recshuf.job.planner import halve_blocks, plan_reading
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.records.reader import InputReader
 from recshuf.records.rows import split_ranges
-from recshuf.system.listing import leave_out_output
+from recshuf.storage.listing import leave_out_output
+from recshuf.storage.objects import Stores, count_read_bytes
 from recshuf.system.memory import release_freed
 
 if TYPE_CHECKING:
@@ -76,7 +77,13 @@ class RecordReader:
         def worker_bytes(block: int) -> int:
             return record_set.source.reading_bytes(block) + int(copies * block) + _HASHING_BYTES
 
-        limits = Limits(job.memory_bytes, job.workers, job.read.max_record_bytes)
+        are_objects = any(file.opener for file in record_set.files)
+        limits = Limits(
+            job.memory_bytes,
+            job.workers,
+            job.read.max_record_bytes,
+            reserved_bytes=count_read_bytes(job.memory_bytes, job.workers) if are_objects else 0,
+        )
         larger = [
             block
             for block in _LARGER_BLOCKS
@@ -207,14 +214,16 @@ def open_comparison(
     InputError
         When a file cannot be opened, or there are no inputs.
     """
+    stores = Stores(job.storage, job.memory_bytes, job.workers)
     if files is None:
-        files = leave_out_output(list_files(job.inputs, job.options["format"], progress), job.inputs, output)
+        listed = list_files(job.inputs, job.options["format"], stores, progress)
+        files = leave_out_output(listed, job.inputs, output)
     if not files:
         raise InputError(job.inputs[0], "holds no file beside those of the output")
     given_format = job.options["format"] or detect_format(files)
     key = HashKey()
     given = open_record_set("inputs", files, given_format, options_of_inputs(job.read, given_format))
-    files = _list_output(output, manifest, job.options["to"], progress)
+    files = _list_output(output, manifest, job.options["to"], stores, progress)
     made_format = job.options["to"] or (manifest.to if manifest else None) or detect_format(files)
     decodes = as_tables or made_format != given_format
     given.decoder = given.source.decoder() if decodes else None
@@ -247,7 +256,8 @@ def _add_fields(schema: pa.Schema | None, added: tuple[str, ...]) -> pa.Schema |
 
 def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> RecordReader:
     """Open the inputs of a job as tables and infer their schema; columns other than those `wanted` may be missing."""
-    files = list_files(job.inputs, job.options["format"], progress)
+    stores = Stores(job.storage, job.memory_bytes, job.workers)
+    files = list_files(job.inputs, job.options["format"], stores, progress)
     name = job.options["format"] or detect_format(files)
     read = options_of_inputs(job.read, name)
     record_set = open_record_set("inputs", files, name, read)
@@ -260,9 +270,9 @@ def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> R
 
 
 def _list_output(
-    output: str, manifest: Manifest | None, name: str | None, progress: Progress
+    output: str, manifest: Manifest | None, name: str | None, stores: Stores, progress: Progress
 ) -> list[InputFile]:
     if not manifest:
-        return list_files([output], name, progress)
+        return list_files([output], name, stores, progress)
     present = manifest.find_present()
-    return list_files(present, None, progress) if present else []
+    return list_files(present, None, stores, progress) if present else []

@@ -15,8 +15,11 @@ from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats import NameRules, load_format
 from recshuf.interfaces import SupportsFields
 from recshuf.output.manifest import Manifest, manifest_path
+from recshuf.output.objects.written import read_object_manifest
 from recshuf.records.arrow_views import is_any_list
-from recshuf.system.listing import expand_inputs
+from recshuf.storage.listing import InputLister
+from recshuf.storage.objects import Stores
+from recshuf.storage.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
     from recshuf.audit.verify.word_hashing import HashKey
     from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source
+    from recshuf.job.job import Job
     from recshuf.job.progress import Progress
 
 
@@ -107,7 +111,7 @@ class RecordSet:
             raise
 
 
-def read_manifest(output: str) -> Manifest | None:
+def read_manifest(job: Job, output: str) -> Manifest | None:
     """Return the manifest of an output; None where it has none.
 
     Raises
@@ -115,9 +119,14 @@ def read_manifest(output: str) -> Manifest | None:
     InputError
         When there is one that cannot be read or understood.
     """
-    name = str(manifest_path(Path(output)))
+    is_object = is_url(output)
+    name = f"the manifest of {output}" if is_object else str(manifest_path(Path(output)))
     try:
+        if is_object:
+            return read_object_manifest(output, Stores(job.storage, job.memory_bytes, job.workers))
         return Manifest.read(Path(output))
+    except InputError:
+        raise
     except OSError as error:
         raise InputError.of_system(error, name) from error
     except ValueError as error:
@@ -125,7 +134,9 @@ def read_manifest(output: str) -> Manifest | None:
         raise InputError(name, "is not a manifest of recshuf", remedy=remedy) from error
 
 
-def list_files(patterns: Sequence[str], name: str | None, progress: Progress) -> list[InputFile]:
+def list_files(
+    patterns: Sequence[str], name: str | None, stores: Stores, progress: Progress
+) -> list[InputFile]:
     """Return the files that patterns match; in a folder, only files of the format `name` if it is given.
 
     Raises
@@ -135,7 +146,7 @@ def list_files(patterns: Sequence[str], name: str | None, progress: Progress) ->
     UsageError
         When a path is a pipe or a device.
     """
-    files = expand_inputs(patterns, NameRules(name), progress.warn)
+    files = InputLister(NameRules(name), progress.warn, stores).list_all(patterns)
     for file in files:
         _check_regular(file)
     return files

@@ -8,9 +8,7 @@ import numpy as np
 
 from recshuf.formats.csv.quotes import State
 from recshuf.formats.lines.cutting import cut_batches, view_records
-from recshuf.formats.lines.files import close_read
 from recshuf.interfaces import Fragment
-from recshuf.system.page_cache import drop_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from recshuf.formats.lines.census import LineInput
     from recshuf.formats.lines.cutting import Bytes
     from recshuf.formats.lines.limit import RecordLimit
+    from recshuf.interfaces import Handle
 
 _WINDOW_BYTES = (1 << 14, 1 << 18)
 _STEP_BYTES = 1 << 20
@@ -55,13 +54,13 @@ class RecordRange(Fragment):
     def _read(self) -> Bytes:
         size = self._end - self._begin
         data = np.empty(size + 1, np.uint8)
-        descriptor = self._file.open()
+        handle = self._file.open()
         try:
-            self._file.read_at(descriptor, data.data[:size], self._begin)
+            self._file.read_at(handle, data.data[:size], self._begin)
             if self._drop_page_cache:
-                drop_pages(descriptor, self._begin, size)
+                handle.drop_pages(self._begin, size)
         finally:
-            close_read(descriptor)
+            handle.close()
         if data[size - 1] == ord("\n"):
             return data[:size]
         data[size] = ord("\n")
@@ -84,31 +83,29 @@ class RangeCuts:
     def find(self, block_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield ranges of whole records; only one of a single record exceeds `block_bytes`."""
         begin = self._begin
-        descriptor = self.file.open()
+        handle = self.file.open()
         try:
             while begin < self.file.size:
                 end = min(begin + block_bytes, self.file.size)
                 if end < self.file.size:
-                    end = self._find_last_end(descriptor, begin, end) or self._find_next_end(
-                        descriptor, begin
-                    )
+                    end = self._find_last_end(handle, begin, end) or self._find_next_end(handle, begin)
                 yield begin, end
                 begin = end
         finally:
-            close_read(descriptor)
+            handle.close()
 
-    def _find_last_end(self, descriptor: int, begin: int, end: int) -> int:
+    def _find_last_end(self, handle: Handle, begin: int, end: int) -> int:
         """Return the last end of a record from `begin`, the start of one, to `end`; 0 if there is none."""
         for size in _WINDOW_BYTES:
             if end - size <= begin:
                 break
-            data = self._read(descriptor, end - size, end)
+            data = self._read(handle, end - size, end)
             sync = self.cutter.scanner.find_sync(data)
             if sync >= 0 and (found := self._last_of(data, sync, State(toggles=False))[0]):
                 return end - size + found
         last, state = 0, State()
         for at in range(begin, end, _STEP_BYTES):
-            data = self._read(descriptor, at, min(at + _STEP_BYTES, end))
+            data = self._read(handle, at, min(at + _STEP_BYTES, end))
             found, state = self._last_of(data, 0, state)
             last = at + found if found else last
         return last
@@ -118,11 +115,11 @@ class RangeCuts:
         last = next((int(ends[-1]) for ends, _ in reversed(pieces) if ends.size), 0)
         return last, pieces[-1][1] if pieces else state
 
-    def _find_next_end(self, descriptor: int, begin: int) -> int:
+    def _find_next_end(self, handle: Handle, begin: int) -> int:
         """Return the end of the record at `begin`, before memory for the record is taken."""
         state = State()
         for at in range(begin, self.file.size, _STEP_BYTES):
-            data = self._read(descriptor, at, min(at + _STEP_BYTES, self.file.size))
+            data = self._read(handle, at, min(at + _STEP_BYTES, self.file.size))
             found, state = self._scan_first(data, state)
             if found:
                 return at + found
@@ -140,7 +137,7 @@ class RangeCuts:
                 return int(ends[0]), behind
         return 0, behind
 
-    def _read(self, descriptor: int, begin: int, end: int) -> Bytes:
+    def _read(self, handle: Handle, begin: int, end: int) -> Bytes:
         data = np.empty(end - begin, np.uint8)
-        self.file.read_at(descriptor, data.data, begin)
+        self.file.read_at(handle, data.data, begin)
         return data

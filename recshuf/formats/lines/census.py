@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,16 +17,14 @@ from recshuf.formats.lines.files import (
     LineFile,
     PrefixedReader,
     StreamSource,
-    close_read,
     fill,
-    open_descriptor,
-    read_error,
     read_head,
     read_stream,
 )
 from recshuf.formats.lines.foreign import FOREIGN_HEAD_BYTES, check_head, check_kind
 from recshuf.formats.lines.sample import Rate, Sampler
 from recshuf.interfaces import InputSummary
+from recshuf.storage.local import open_input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,37 +110,35 @@ class Census:
         """
         if self._refuses_foreign:
             check_kind(given.name, given.suffix.kind)
-        if given.path is None:
+        if given.is_stream:
             if given.stream is None:
                 raise InputError(given.name, "is neither a file nor a stream")
             return self._look_at_stream(given.name, given.stream, owned=False)
         plain_rate = None if self._cutter.has_header else rates.get("none")
         if plain_rate and (judged := self._judge_by_size(given, plain_rate)):
             return judged
-        descriptor, status = open_descriptor(given.name, given.path)
-        if not stat.S_ISREG(status.st_mode):
-            return self._look_at_stream(given.name, os.fdopen(descriptor, "rb"), owned=True)
+        handle = open_input(given)
+        if (stream := handle.take_stream()) is not None:
+            return self._look_at_stream(given.name, stream, owned=True)
         try:
-            head = os.pread(descriptor, HEAD_BYTES, 0)
-        except OSError as error:
-            raise read_error(given.name, error) from error
+            head = handle.read_at(0, HEAD_BYTES)
         finally:
-            close_read(descriptor)
+            handle.close()
         compression = self._choose_compression(given, head)
-        file = LineFile(given.name, given.path, status.st_size, status.st_mtime_ns)
+        file = LineFile(given, handle.stamp)
         return self._look_at_file(file, compression, rates.get(compression))
 
     def _judge_by_size(self, given: InputFile, rate: Rate) -> LineInput | None:
         """Return the facts of a readable file that has neither a header nor a compression."""
-        name, path, stamp = given.name, given.path, given.stamp
-        if path is None or stamp is None or given.suffix.compression or not os.access(path, os.R_OK):
+        name, stamp = given.name, given.stamp
+        if stamp is None or given.suffix.compression:
             return None
-        head = read_head(name, path, FOREIGN_HEAD_BYTES)
+        head = read_head(given, FOREIGN_HEAD_BYTES)
         if recognise_compression(head) != "none":
             return None
         if self._refuses_foreign:
             check_head(name, head, self._cutter.separator)
-        file = LineFile(name, path, stamp.size, stamp.modified_ns)
+        file = LineFile(given, stamp)
         header = b"" if file.size else None
         return LineInput(name, "none", header, 0, 0, rate.estimate(file), file, None)
 

@@ -2,106 +2,73 @@
 
 from __future__ import annotations
 
-import os
-import stat
-from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from recshuf.errors import DirectoryInputError, InputError
+from recshuf.errors import InputError
+from recshuf.storage.local import open_input
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from recshuf.formats.compression.streams import ByteReader
+    from recshuf.interfaces import Handle, InputFile, Stamp
 
 
 class LineFile(NamedTuple):
-    """A regular file as the census saw it."""
+    """A regular file, or an object, as the census saw it."""
 
-    name: str
-    """The file as messages show it."""
-    path: Path
-    size: int
-    modified_ns: int
+    given: InputFile
+    stamp: Stamp
 
-    def open(self) -> int:
-        """Return a new file descriptor, which the caller closes.
+    @property
+    def name(self) -> str:
+        """The file as messages show it."""
+        return self.given.name
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.stamp.size
+
+    def open(self) -> Handle:
+        """Return the open file, which the caller closes.
 
         Raises
         ------
         InputError
             When the file cannot be opened, or has changed since the census.
         """
-        descriptor, status = open_descriptor(self.name, self.path)
-        if (status.st_size, status.st_mtime_ns) != (self.size, self.modified_ns):
-            os.close(descriptor)
+        handle = open_input(self.given)
+        if handle.stamp[:2] != self.stamp[:2]:
+            handle.close()
             raise self.changed()
-        return descriptor
+        return handle
 
     def changed(self) -> InputError:
         """Return the error for a file that is written to during the run."""
         return InputError(self.name, "changed while it was read", remedy="run again when nobody writes to it")
 
-    def read_at(self, descriptor: int, view: memoryview, position: int) -> None:
+    def read_at(self, handle: Handle, view: memoryview, position: int) -> None:
         """Fill `view` from byte `position` of the file on."""
         filled = 0
         while filled < len(view):
-            try:
-                count = os.preadv(descriptor, [view[filled:]], position + filled)
-            except OSError as error:
-                raise read_error(self.name, error) from error
+            count = handle.readinto_at(position + filled, view[filled:])
             if not count:
                 raise self.changed()
             filled += count
 
 
-def read_error(name: str, error: OSError) -> InputError:
-    """Return the error for an input that the system cannot read."""
-    return InputError.of_system(error, name)
-
-
-def close_read(descriptor: int) -> None:
-    """Close a descriptor that was only read; errors are ignored, as no data is lost."""
-    with suppress(OSError):
-        os.close(descriptor)
-
-
-def open_descriptor(name: str, path: Path) -> tuple[int, os.stat_result]:
-    """Return a descriptor of the file or pipe at `path`, and its status.
-
-    Raises
-    ------
-    InputError
-        When it is missing, unreadable, or a folder.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise InputError.of_system(error, name) from error
-    except ValueError as error:
-        raise InputError(name, str(error)) from error
-    status = os.fstat(descriptor)
-    if stat.S_ISDIR(status.st_mode):
-        os.close(descriptor)
-        raise DirectoryInputError(name, "is a folder")
-    return descriptor, status
-
-
-def read_head(name: str, path: Path, size: int) -> bytes:
+def read_head(given: InputFile, size: int) -> bytes:
     """Return the first `size` bytes of a file, or fewer if it is shorter.
 
     Raises
     ------
     InputError
-        As `open_descriptor` does, and when reading fails.
+        When it cannot be read.
     """
-    descriptor, _ = open_descriptor(name, path)
+    handle = open_input(given)
     try:
-        return os.pread(descriptor, size, 0)
-    except OSError as error:
-        raise read_error(name, error) from error
+        return handle.read_at(0, size)
     finally:
-        close_read(descriptor)
+        handle.close()
 
 
 class FileSource:
@@ -109,17 +76,13 @@ class FileSource:
 
     def __init__(self, file: LineFile) -> None:
         self.file = file
-        self._descriptor = file.open()
-        self._is_open = True
+        self._handle = file.open()
         self.bytes_read = 0
         """Bytes read so far."""
 
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes, none at the end."""
-        try:
-            data = os.read(self._descriptor, size)
-        except OSError as error:
-            raise read_error(self.file.name, error) from error
+        data = self._handle.read_at(self.bytes_read, size)
         self.bytes_read += len(data)
         if not data and self.bytes_read != self.file.size:
             raise self.file.changed()
@@ -127,9 +90,7 @@ class FileSource:
 
     def close(self) -> None:
         """Close the file. Idempotent."""
-        if self._is_open:
-            self._is_open = False
-            close_read(self._descriptor)
+        self._handle.close()
 
 
 class StreamSource:
@@ -165,7 +126,7 @@ def read_stream(name: str, stream: BinaryIO, size: int) -> bytes:
     try:
         return stream.read(size)
     except OSError as error:
-        raise read_error(name, error) from error
+        raise InputError.of_system(error, name) from error
 
 
 class PrefixedReader:

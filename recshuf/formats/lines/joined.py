@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.formats.lines.cutting import make_batch
-from recshuf.formats.lines.files import close_read
 from recshuf.interfaces import Joined
-from recshuf.system.page_cache import drop_pages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,13 +67,13 @@ def _read_file(one: LineInput, data: Bytes, begin: int, separator: bytes, *, dro
     """Read the records of a file into `data` from `begin` on, adding a missing last separator; return their end."""
     assert one.file is not None  # noqa: S101 # see above
     end = begin + _count_bytes(one)
-    descriptor = one.file.open()
+    handle = one.file.open()
     try:
-        one.file.read_at(descriptor, data.data[begin:end], one.data_begin)
+        one.file.read_at(handle, data.data[begin:end], one.data_begin)
         if drop_page_cache:
-            drop_pages(descriptor, one.data_begin, end - begin)
+            handle.drop_pages(one.data_begin, end - begin)
     finally:
-        close_read(descriptor)
+        handle.close()
     if begin < end and data[end - 1] != separator[0]:
         data[end] = separator[0]
         end += 1

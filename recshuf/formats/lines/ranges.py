@@ -13,15 +13,12 @@ at `begin`. Separators have one byte: with longer ones, the starts of records de
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from recshuf.formats.lines.cutting import cut_batches, find_ends, find_first, find_last_end, make_batch
-from recshuf.formats.lines.files import close_read, read_error
 from recshuf.interfaces import Fragment
-from recshuf.system.page_cache import drop_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,13 +90,13 @@ class RangeFragment(Fragment):
         """Return these bytes of the file, a missing last separator of the file appended."""
         data = np.empty(stop - begin + len(self._options.separator), np.uint8)
         size = stop - begin
-        descriptor = self._file.open()
+        handle = self._file.open()
         try:
-            self._file.read_at(descriptor, data.data[:size], begin)
+            self._file.read_at(handle, data.data[:size], begin)
             if self._options.drop_page_cache:
-                drop_pages(descriptor, begin, size)
+                handle.drop_pages(begin, size)
         finally:
-            close_read(descriptor)
+            handle.close()
         if stop == self._file.size and data[size - 1] != self._options.separator[0]:
             data[size] = self._options.separator[0]
             return data
@@ -114,16 +111,14 @@ class RangeFragment(Fragment):
 
     def _find_record_end(self, begin: int) -> int:
         """Return the end of a record, searched in small pieces before memory for the record is taken."""
-        descriptor = self._file.open()
+        handle = self._file.open()
         try:
             for at in range(self._end, self._file.size, _SEARCH_BYTES):
-                found = os.pread(descriptor, _SEARCH_BYTES, at).find(self._options.separator)
+                found = handle.read_at(at, _SEARCH_BYTES).find(self._options.separator)
                 if found >= 0:
                     return at + found + 1
                 if at - begin > self._limit.max_bytes:
                     raise self._limit.exceeded(begin)
-        except OSError as error:
-            raise read_error(self._file.name, error) from error
         finally:
-            close_read(descriptor)
+            handle.close()
         return self._file.size

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.formats.lines.cutting import OFFSET_BYTES
-from recshuf.formats.lines.files import FileSource, LineFile, close_read, fill
+from recshuf.formats.lines.files import FileSource, LineFile, fill
 from recshuf.interfaces import InputSummary
 
 if TYPE_CHECKING:
@@ -110,11 +110,11 @@ class Sampler:
 
     def _read_middle(self, file: LineFile) -> Sample:
         middle = np.empty(min(self.sample_bytes, file.size // 2), np.uint8)
-        descriptor = file.open()
+        handle = file.open()
         try:
-            file.read_at(descriptor, middle.data, file.size // 2)
+            file.read_at(handle, middle.data, file.size // 2)
         finally:
-            close_read(descriptor)
+            handle.close()
         return self._count(middle, is_whole=False)
 
 

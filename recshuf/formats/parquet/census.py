@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from recshuf.errors import MemoryLimitError, UsageError
-from recshuf.formats.parquet.metadata.file import path_of
 from recshuf.formats.parquet.metadata.footer import COLUMN_BYTES, open_footer
 from recshuf.formats.parquet.reading.int96 import choose_unit
 from recshuf.formats.parquet.reading.sample import GroupSample
@@ -155,7 +154,7 @@ class ParquetCensus:
         return choose_unit(files, self._int96_unit, self._memory_bytes)
 
     def _read(self, input_file: InputFile) -> None:
-        file, footer = open_footer(input_file.name, path_of(input_file), self._schemas, self._int96_unit)
+        file, footer = open_footer(input_file, self._schemas, self._int96_unit)
         with file:
             if footer.int96_columns:
                 self._int96_unit = footer.int96_unit

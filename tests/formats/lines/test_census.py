@@ -97,8 +97,8 @@ def test_of_many_plain_inputs_most_are_judged_by_their_size(
 ) -> None:
     monkeypatch.setattr(census, "_MOST_SAMPLES", 5)
     opened: list[str] = []
-    find = census.open_descriptor
-    monkeypatch.setattr(census, "open_descriptor", lambda name, path: opened.append(name) or find(name, path))
+    find = census.open_input
+    monkeypatch.setattr(census, "open_input", lambda given: opened.append(given.name) or find(given))
     counts = [100 + 7 * index for index in range(19)]
     files = [give(tmp_path / f"{index:02}.txt", b"line\n" * count) for index, count in enumerate(counts)]
     files[3:3] = [give(tmp_path / "empty.txt", b"")]

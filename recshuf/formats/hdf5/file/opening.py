@@ -7,19 +7,20 @@ import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import h5py
 import pyarrow as pa
 from h5py import h5f
 
 from recshuf.errors import InputError, RecshufError
-from recshuf.interfaces import Stamp
+from recshuf.storage.local import LocalHandle, opener_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recshuf.interfaces import InputFile
+    from recshuf.interfaces import Handle, InputFile, Stamp
+    from recshuf.storage.objects import ObjectStream
 
 # HDF5 shares one descriptor between all openers of a file; the last one closes it.
 _OPENING = RLock()
@@ -40,9 +41,24 @@ _FAILURES = (
 )
 
 
+class ObjectHdf5(h5py.File):  # type: ignore[misc] # h5py ships no types
+    """An HDF5 file in an object store, open for reading."""
+
+    def __init__(self, raw: ObjectStream) -> None:
+        super().__init__(raw, "r")
+        self.content = raw.handle
+
+
+def content_of(file: h5py.File) -> Handle:
+    """Return the bytes of an open input; they are closed with it."""
+    if isinstance(file, ObjectHdf5):
+        return file.content
+    return LocalHandle(file.filename, file.id.get_vfd_handle())
+
+
 def read_stamp(file: h5py.File) -> Stamp:
     """Return the stamp of the open file, even if another file has its name now."""
-    return Stamp.of(os.fstat(file.id.get_vfd_handle()))
+    return content_of(file).stamp
 
 
 def check_stamp(file: h5py.File, name: str, stamp: Stamp) -> None:
@@ -84,17 +100,27 @@ def open_file(given: InputFile) -> h5py.File:
     InputError
         When it is a stream, missing, unreadable, damaged, or not an HDF5 file.
     """
-    if given.path is None:
+    if given.is_stream:
         raise InputError(given.name, "HDF5 cannot be read from a stream", remedy="save it to a file first")
+    if given.path is None:
+        return _open_object(given)
     _check_regular(given.name, given.path)
     with reading(given.name), _OPENING:
         return h5py.File(given.path, "r", driver="sec2", locking="best-effort")
 
 
+def _open_object(given: InputFile) -> ObjectHdf5:
+    raw = cast("ObjectStream", opener_of(given).open_raw())
+    if not _has_signature(raw):
+        raise InputError(given.name, "is not an HDF5 file")
+    with reading(given.name):
+        return ObjectHdf5(raw)
+
+
 def close_file(file: h5py.File) -> None:
     """Close an input and all that is open in it."""
     with _OPENING:
-        if file and h5f.get_obj_count(file.id, h5f.OBJ_FILE) == 1:
+        if file and not isinstance(file, ObjectHdf5) and h5f.get_obj_count(file.id, h5f.OBJ_FILE) == 1:
             _give_up_descriptor(file.id.get_vfd_handle())
         file.close()
 
@@ -119,9 +145,9 @@ def _check_regular(name: str, path: Path) -> None:
     raise InputError(name, "is not a regular file, which HDF5 needs", remedy="save it to a file first")
 
 
-def _has_signature(file: BinaryIO) -> bool:
+def _has_signature(file: BinaryIO | ObjectStream) -> bool:
     """Tell whether the signature is at an offset where HDF5 may begin: 0, 512, and each power of two from there."""
-    size = os.fstat(file.fileno()).st_size
+    size = file.seek(0, os.SEEK_END)
     place = 0
     while place < size:
         file.seek(place)

@@ -10,7 +10,6 @@ A heap begins with its signature and size. The object with index 0 is the free s
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
+
+    from recshuf.interfaces import Handle
 
     _Numbers = NDArray[np.int64]
 
@@ -62,7 +63,7 @@ class HeapValues:
             yield self[start:stop]
 
 
-def check_small_file(descriptor: int, file_bytes: int) -> None:
+def check_small_file(file: Handle, file_bytes: int) -> None:
     """Check all heaps of a small file.
 
     This is the only way to check heaps of attributes: HDF5 does not expose their references.
@@ -74,7 +75,7 @@ def check_small_file(descriptor: int, file_bytes: int) -> None:
     """
     if file_bytes > SMALL_FILE_BYTES:
         return
-    content = os.pread(descriptor, file_bytes, 0)
+    content = file.read_at(0, file_bytes)
     place = content.find(_SIGNATURE)
     while place >= 0:
         size = int.from_bytes(content[place + _WORD : place + 2 * _WORD], "little")
@@ -84,7 +85,7 @@ def check_small_file(descriptor: int, file_bytes: int) -> None:
         place = content.find(_SIGNATURE, place + size)
 
 
-def check_heaps(descriptor: int, values: HeapValues, file_bytes: int, most_bytes: int) -> None:
+def check_heaps(file: Handle, values: HeapValues, file_bytes: int, most_bytes: int) -> None:
     """Check the heaps of some values.
 
     Parameters
@@ -105,14 +106,14 @@ def check_heaps(descriptor: int, values: HeapValues, file_bytes: int, most_bytes
     if lowest < 0 or highest > file_bytes - _SMALLEST_BYTES:
         raise _damage(lowest if lowest < 0 else highest)
     for window in values.windows():
-        _check_window(descriptor, window, file_bytes, most_bytes)
+        _check_window(file, window, file_bytes, most_bytes)
 
 
-def _check_window(descriptor: int, values: HeapValues, file_bytes: int, most_bytes: int) -> None:
+def _check_window(file: Handle, values: HeapValues, file_bytes: int, most_bytes: int) -> None:
     firsts = np.append(0, np.flatnonzero(np.diff(values.places)) + 1)
     places = values.places[firsts]
     origin = int(places[0])
-    content = _read(descriptor, origin, int(places[-1]) + _SMALLEST_BYTES - origin)
+    content = _read(file, origin, int(places[-1]) + _SMALLEST_BYTES - origin)
     starts = places - origin
     sizes = _read_sizes(content, starts, origin)
     if (sizes > file_bytes - places).any():
@@ -120,7 +121,7 @@ def _check_window(descriptor: int, values: HeapValues, file_bytes: int, most_byt
     if sizes.max() > most_bytes:
         raise ValueError(f"a heap has {sizes.max()} bytes, more than the {most_bytes} that fit")
     if starts[-1] + sizes[-1] > len(content):
-        content = _read(descriptor, origin, int((starts + sizes).max()))
+        content = _read(file, origin, int((starts + sizes).max()))
     proven = _find_proven(content, values, firsts, starts, starts + sizes)
     for start, size in zip(starts[~proven].tolist(), sizes[~proven].tolist(), strict=True):
         _walk(content[start : start + size], origin + start)
@@ -184,8 +185,8 @@ def _walk(heap: NDArray[np.uint8], place: int) -> None:
         at += step
 
 
-def _read(descriptor: int, place: int, size: int) -> NDArray[np.uint8]:
-    content = os.pread(descriptor, size, place)
+def _read(file: Handle, place: int, size: int) -> NDArray[np.uint8]:
+    content = file.read_at(place, size)
     if len(content) < size:
         raise ValueError(f"the file ends before byte {place + size}")
     return np.frombuffer(content, np.uint8)

@@ -18,7 +18,7 @@ from recshuf.formats.hdf5.file.contents import (
     walk_file,
 )
 from recshuf.formats.hdf5.file.dataset import Column, Storage, read_column, read_storage
-from recshuf.formats.hdf5.file.opening import opened, read_stamp, reading
+from recshuf.formats.hdf5.file.opening import content_of, opened, read_stamp, reading
 from recshuf.formats.hdf5.file.types import Kind, find_copy_obstacle, find_obstacle, kind_of
 from recshuf.formats.hdf5.filters.names import refuse_unknown_filters
 from recshuf.formats.hdf5.reading.chunk_index import check_chunks
@@ -136,7 +136,7 @@ def take_inventory(given: InputFile, datasets: tuple[str, ...] | None) -> Invent
 def read_inventory(file: h5py.File, given: InputFile, records: dict[str, str]) -> Inventory:
     """Return the inventory of an open input, given its datasets of the record."""
     stamp = read_stamp(file)
-    check_small_file(file.id.get_vfd_handle(), stamp.size)
+    check_small_file(content_of(file), stamp.size)
     columns, storages = [], []
     for name, path in records.items():
         with reading(given.name, f"dataset {path!r}"):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.file.dataset import Column, find_chunk
+from recshuf.formats.hdf5.file.opening import content_of
 from recshuf.formats.hdf5.file.types import Kind
 from recshuf.formats.hdf5.reading.chunks import REFERENCE_BYTES, ChunkReader, make_reference_reader
 from recshuf.formats.hdf5.reading.heap import SMALL_FILE_BYTES, HeapValues, check_heaps
@@ -36,7 +36,7 @@ class ValueGuard:
     def __init__(
         self, file: h5py.File, dataset: h5d.DatasetID, column: Column, name: str, stamp: Stamp
     ) -> None:
-        self._descriptor = int(file.id.get_vfd_handle())
+        self._content = content_of(file)
         self._base = int(file.userblock_size)
         self._name = name
         self._label = column.name
@@ -86,7 +86,7 @@ class ValueGuard:
         """Check the heaps of some values, except the last one checked before."""
         unseen = (addresses != 0) & (addresses != self._checked)
         values = HeapValues(addresses[unseen] + self._base, indexes[unseen], sizes[unseen])
-        check_heaps(self._descriptor, values.sorted(), self._file_bytes, most_bytes + _HEAP_EXTRA_BYTES)
+        check_heaps(self._content, values.sorted(), self._file_bytes, most_bytes + _HEAP_EXTRA_BYTES)
         self._checked = int(addresses[-1])
 
     def _read(self, start: int, stop: int) -> NDArray[np.uint8] | None:
@@ -95,5 +95,5 @@ class ValueGuard:
         if self._offset is None:
             return None
         size = (stop - start) * REFERENCE_BYTES
-        raw = os.pread(self._descriptor, size, self._offset + start * REFERENCE_BYTES)
+        raw = self._content.read_at(self._offset + start * REFERENCE_BYTES, size)
         return np.frombuffer(raw, np.uint8) if len(raw) == size else None

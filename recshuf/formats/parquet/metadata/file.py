@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.parquet.schema.claims import settle
+from recshuf.storage.local import opener_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
     from typing import BinaryIO
 
     from recshuf.formats.parquet.schema.claims import RangeIndex
-    from recshuf.interfaces import InputFile
+    from recshuf.interfaces import Handle, InputFile
 
 BUFFER_BYTES = 1 << 18
 """Read buffer of each column chunk, so that memory does not depend on the chunk's size."""
@@ -31,8 +31,8 @@ _MAGIC_ENCRYPTED = b"PARE"
 _KEYLESS = "is encrypted, and recshuf has no keys"
 
 
-def path_of(file: InputFile) -> Path:
-    """Return the path of an input.
+def check_kind(file: InputFile) -> None:
+    """Refuse an input that has no places.
 
     Raises
     ------
@@ -41,17 +41,29 @@ def path_of(file: InputFile) -> Path:
     InputError
         When it is a pipe or a device; opening it could block forever.
     """
-    if file.path is None:
+    if file.is_stream:
         raise UsageError(f"{file.name}: Parquet cannot be read from a stream; give the path of a file")
     with explained(file.name):
         is_regular = (
-            file.stamp is not None or not file.path.exists() or file.path.is_file() or file.path.is_dir()
+            file.stamp is not None
+            or file.path is None
+            or not file.path.exists()
+            or file.path.is_file()
+            or file.path.is_dir()
         )
     if not is_regular:
         raise InputError(
             file.name, "is not a regular file, which Parquet needs", remedy="save it to a file first"
         )
-    return file.path
+
+
+def _open_handle(given: InputFile) -> tuple[pa.NativeFile, Handle | None]:
+    """Return a file for the library, and the handle behind it; a local file is read by the library itself."""
+    if given.path is not None:
+        # By bytes: a path is then never taken for a URL, and need not be UTF-8.
+        return pa.OSFile(os.fsencode(given.path), "rb"), None
+    raw = opener_of(given).open_raw()
+    return pa.PythonFile(raw, "r"), getattr(raw, "handle", None)
 
 
 @contextmanager
@@ -144,18 +156,16 @@ class OpenFile:
 
     def __init__(
         self,
-        name: str,
-        path: Path,
+        given: InputFile,
         *,
         metadata: pq.FileMetaData | None = None,
         int96_unit: str = "ns",
     ) -> None:
-        self.name = name
-        with explained(name):
-            # By bytes: a path is then never taken for a URL, and need not be UTF-8.
-            self._handle = pa.OSFile(os.fsencode(path), "rb")
+        self.name = given.name
+        with explained(given.name):
+            self._handle, self._expecting = _open_handle(given)
         try:
-            with explained(name):
+            with explained(given.name):
                 self.parquet = pq.ParquetFile(
                     self._handle,
                     metadata=metadata,
@@ -216,6 +226,8 @@ class OpenFile:
         to the next group, so rows can be torn apart without an error. `set_batch_rows` takes effect after the next
         ``next``.
         """
+        if self._expecting is not None:
+            self._expecting.expect([self._find_range(group, leaf) for group in groups for leaf in leaves])
         iterator = self.parquet.reader.iter_batches(
             rows, row_groups=groups, column_indices=list(leaves), use_threads=False
         )
@@ -226,6 +238,12 @@ class OpenFile:
             if batch is None:
                 return
             yield batch
+
+    def _find_range(self, group: int, leaf: int) -> tuple[int, int]:
+        """Return the bytes of a column chunk."""
+        chunk = self.metadata.row_group(group).column(leaf)
+        begin = min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)), default=0)
+        return begin, begin + max(0, chunk.total_compressed_size)
 
     def set_batch_rows(self, rows: int) -> None:
         """Change how many rows the following batches hold."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import InputError
-from recshuf.formats.parquet.metadata.file import BUFFER_BYTES, OpenFile, check_magic, explained
+from recshuf.formats.parquet.metadata.file import BUFFER_BYTES, OpenFile, check_kind, check_magic, explained
 from recshuf.formats.parquet.metadata.nesting import check_nesting
+from recshuf.storage.local import opener_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
     from typing import BinaryIO
 
     import pyarrow as pa
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from recshuf.formats.parquet.metadata.annotations import Annotations
     from recshuf.formats.parquet.schema.claims import RangeIndex
     from recshuf.formats.parquet.schema.declared import Declared, DeclaredSchemas
+    from recshuf.interfaces import InputFile
 
 _PAGED_WRITERS = ("parquet-cpp", "parquet-mr", "parquet-rs", "parquet-go", "Polars", "impala")
 _PARSED = 6
@@ -38,8 +40,7 @@ _MOST_ROWS = 1 << 56
 class Footer:
     """Counts, sizes and the schema of one file."""
 
-    name: str
-    path: Path
+    given: InputFile
     file_bytes: int
     declared: Declared
     """The schema that the file declares, every column."""
@@ -57,6 +58,11 @@ class Footer:
     """Estimated memory of the footer while the file is open."""
     range_index: RangeIndex | None
     """The index of pandas that becomes a column."""
+
+    @property
+    def name(self) -> str:
+        """Name of the file in messages."""
+        return self.given.name
 
     @property
     def schema(self) -> pa.Schema:
@@ -93,7 +99,7 @@ class Footer:
 
 
 def open_footer(
-    name: str, path: Path, schemas: DeclaredSchemas, int96_unit: str | None = None
+    given: InputFile, schemas: DeclaredSchemas, int96_unit: str | None = None
 ) -> tuple[OpenFile, Footer]:
     """Open a file and read its footer; the caller closes the file.
 
@@ -107,19 +113,21 @@ def open_footer(
     InputError
         When it cannot be read or holds no records.
     """
-    with explained(name), path.open("rb", buffering=0) as stream:
+    check_kind(given)
+    name = given.name
+    with explained(name), cast("BinaryIO", opener_of(given).open_raw()) as stream:
         file_bytes = check_magic(name, stream)
         check_nesting(name, stream, file_bytes)
         annotations = _read_annotations(name, stream, file_bytes, schemas)
-    file = OpenFile(name, path)
+    file = OpenFile(given)
     try:
         with explained(name):
-            footer = _read_footer(file, path, file_bytes, schemas, annotations)
+            footer = _read_footer(file, given, file_bytes, schemas, annotations)
         unit = int96_unit or footer.int96_unit
         if footer.int96_columns and unit != "ns":
             metadata = file.metadata
             file.close()
-            file = OpenFile(name, path, metadata=metadata, int96_unit=unit)
+            file = OpenFile(given, metadata=metadata, int96_unit=unit)
             footer = replace(footer, declared=_find_declared(file, schemas, annotations))
     except BaseException:
         file.close()
@@ -128,7 +136,11 @@ def open_footer(
 
 
 def _read_footer(
-    file: OpenFile, path: Path, file_bytes: int, schemas: DeclaredSchemas, annotations: Annotations | None
+    file: OpenFile,
+    given: InputFile,
+    file_bytes: int,
+    schemas: DeclaredSchemas,
+    annotations: Annotations | None,
 ) -> Footer:
     metadata = file.metadata
     if metadata.num_columns > _MOST_COLUMNS:
@@ -140,16 +152,14 @@ def _read_footer(
         raise InputError(file.name, f"its {metadata.num_columns} columns do not match its Arrow schema")
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     rows = tuple(group.num_rows for group in groups)
-    _check_holds_records(file.name, path, rows, metadata.num_columns)
+    _check_holds_records(given.name, rows, metadata.num_columns)
     int96 = _find_int96(file, declared)
     unit = "us" if int96 and b"org.apache.spark.version" in (metadata.metadata or {}) else "ns"
     sizes = tuple(group.total_byte_size for group in groups)
     is_paged = str(metadata.created_by).startswith(_PAGED_WRITERS)
     parsed_bytes = _PARSED * metadata.serialized_size
     index = file.range_index
-    return Footer(
-        file.name, path, file_bytes, declared, rows, sizes, int96, unit, is_paged, parsed_bytes, index
-    )
+    return Footer(given, file_bytes, declared, rows, sizes, int96, unit, is_paged, parsed_bytes, index)
 
 
 def _find_declared(file: OpenFile, schemas: DeclaredSchemas, annotations: Annotations | None) -> Declared:
@@ -184,14 +194,14 @@ def _find_int96(file: OpenFile, declared: Declared) -> tuple[int, ...]:
     )
 
 
-def _check_holds_records(name: str, path: Path, group_rows: tuple[int, ...], column_count: int) -> None:
+def _check_holds_records(name: str, group_rows: tuple[int, ...], column_count: int) -> None:
     if any(rows < 0 for rows in group_rows):
         raise InputError(name, "is damaged: a row group has a negative number of rows")
     if sum(group_rows) > _MOST_ROWS:
         raise InputError(name, f"is damaged: its footer claims {sum(group_rows)} rows")
     if not column_count and any(group_rows):
         raise InputError(name, f"has {sum(group_rows)} rows but no columns, so there is nothing to shuffle")
-    if path.name == "_metadata" and any(group_rows):
+    if PurePosixPath(name).name == "_metadata" and any(group_rows):
         raise InputError(
             name, "holds only the metadata of the files beside it", remedy="give those files instead"
         )

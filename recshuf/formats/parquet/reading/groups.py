@@ -47,7 +47,7 @@ class Opener:
 
     def _open(self) -> OpenFile:
         footer = self.footer
-        return OpenFile(footer.name, footer.path, metadata=self._metadata, int96_unit=footer.int96_unit)
+        return OpenFile(footer.given, metadata=self._metadata, int96_unit=footer.int96_unit)
 
     def _check(self, file: OpenFile) -> None:
         with explained(file.name):

@@ -67,7 +67,7 @@ def _find_misfit(
     """Return the error of the first time in a file that does not fit a unit; None if all fit."""
     with ExitStack() as stack:
         files = [
-            stack.enter_context(OpenFile(footer.name, footer.path, int96_unit=one))
+            stack.enter_context(OpenFile(footer.given, int96_unit=one))
             for one in dict.fromkeys((unit, "ms", "ns"))
         ]
         leaves = footer.leaves(columns)

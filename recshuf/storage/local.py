@@ -1,0 +1,119 @@
+"""Local files as inputs."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from recshuf.errors import DirectoryInputError, InputError
+from recshuf.interfaces import Stamp
+from recshuf.system.page_cache import drop_pages
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from io import RawIOBase
+    from pathlib import Path
+
+    from recshuf.interfaces import Handle, InputFile, Opener
+
+
+class LocalFile:
+    """A file at a path; an `Opener`."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self._name = name
+        self._path = path
+
+    def open(self) -> LocalHandle:
+        """See `Opener`."""
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise InputError.of_system(error, self._name) from error
+        except ValueError as error:
+            raise InputError(self._name, str(error)) from error
+        handle = LocalHandle(self._name, descriptor)
+        if handle.is_folder:
+            handle.close()
+            raise DirectoryInputError(self._name, "is a folder")
+        return handle
+
+    def open_raw(self) -> RawIOBase:
+        """See `Opener`."""
+        return cast("RawIOBase", self._path.open("rb", buffering=0))
+
+    def find_stamp(self) -> Stamp:
+        """See `Opener`."""
+        return Stamp.of(self._path.stat())
+
+
+class LocalHandle:
+    """An open file; a `Handle`.
+
+    Parameters
+    ----------
+    descriptor
+        The file; `close` closes it.
+    """
+
+    def __init__(self, name: str, descriptor: int) -> None:
+        self._name = name
+        self._descriptor = descriptor
+        status = os.fstat(descriptor)
+        self.stamp = Stamp.of(status)
+        self._mode = status.st_mode
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder, which cannot be read."""
+        return stat.S_ISDIR(self._mode)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """See `Handle`."""
+        try:
+            return os.pread(self._descriptor, size, offset)
+        except OSError as error:
+            raise InputError.of_system(error, self._name) from error
+
+    def readinto_at(self, offset: int, view: memoryview) -> int:
+        """See `Handle`."""
+        try:
+            return os.preadv(self._descriptor, [view], offset)
+        except OSError as error:
+            raise InputError.of_system(error, self._name) from error
+
+    def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """See `Handle`; the system reads ahead."""
+
+    def drop_pages(self, offset: int, size: int) -> None:
+        """See `Handle`."""
+        drop_pages(self._descriptor, offset, size)
+
+    def take_stream(self) -> BinaryIO | None:
+        """See `Handle`."""
+        return None if stat.S_ISREG(self._mode) else os.fdopen(self._descriptor, "rb")
+
+    def close(self) -> None:
+        """See `Handle`."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with suppress(OSError):  # it was only read
+                os.close(descriptor)
+
+
+def opener_of(file: InputFile) -> Opener:
+    """Return the opener of an input that is no stream."""
+    return file.opener or LocalFile(file.name, cast("Path", file.path))
+
+
+def open_input(file: InputFile) -> Handle:
+    """Return an input that is no stream, open.
+
+    Raises
+    ------
+    InputError
+        When it cannot be opened.
+    """
+    return opener_of(file).open()

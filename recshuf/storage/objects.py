@@ -1,0 +1,162 @@
+"""Objects as inputs."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import TYPE_CHECKING
+
+from recshuf.storage.read_ahead import WORKER_BYTES, SegmentCache, SegmentedObject
+from recshuf.storage.stores import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import BinaryIO
+
+    from _typeshed import WriteableBuffer
+
+    from recshuf.interfaces import InputFile, Stamp
+    from recshuf.storage.requests import Requests
+    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage.stores import Store
+    from recshuf.storage.urls import Url
+
+_MEMORY_PART = 4
+
+
+def count_read_bytes(memory_bytes: int, workers: int) -> int:
+    """Return the memory for ranges of objects in a run with this memory limit."""
+    return min(workers * WORKER_BYTES, memory_bytes // _MEMORY_PART)
+
+
+class Stores:
+    """All stores that a run reads from, each opened once.
+
+    Parameters
+    ----------
+    memory_bytes
+        Memory limit of the run.
+    """
+
+    def __init__(self, options: StorageOptions, memory_bytes: int, workers: int) -> None:
+        self._options = options
+        self._cache = SegmentCache(count_read_bytes(memory_bytes, workers), workers)
+        self._stores: dict[tuple[str, str], Store] = {}
+
+    def open(self, url: Url) -> Store:
+        """Return the store of a URL.
+
+        Raises
+        ------
+        UsageError
+            When it cannot be read with the libraries that are installed, or with these options.
+        """
+        place = (url.scheme, url.bucket)
+        if place not in self._stores:
+            self._stores[place] = open_store(url, self._options)
+        return self._stores[place]
+
+    def make_file(self, name: str, url: Url, stamp: Stamp) -> ObjectFile:
+        """Return an object as an input."""
+        store = self.open(url)
+        return ObjectFile(SegmentedObject(name, url.key, stamp, store, self._cache), store.requests)
+
+
+class ObjectFile:
+    """An object, as it was when it was listed; an `Opener`. Opening it makes no request."""
+
+    def __init__(self, content: SegmentedObject, requests: Requests) -> None:
+        self._content = content
+        self.requests = requests
+        """Requests to its store, also those for other objects."""
+
+    def open(self) -> ObjectHandle:
+        """See `Opener`."""
+        return ObjectHandle(self._content)
+
+    def open_raw(self) -> ObjectStream:
+        """See `Opener`."""
+        return ObjectStream(self.open())
+
+    def find_stamp(self) -> Stamp | None:
+        """See `Opener`."""
+        return None if self._content.stamp.etag else self._content.find_stamp()
+
+
+class ObjectHandle:
+    """An open object; a `Handle`."""
+
+    def __init__(self, content: SegmentedObject) -> None:
+        self.stamp = content.stamp
+        self._content = content
+        self._expected: Sequence[tuple[int, int]] = ()
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """See `Handle`."""
+        content = bytearray(max(0, min(size, self.stamp.size - offset)))
+        self.readinto_at(offset, memoryview(content))
+        return bytes(content)
+
+    def readinto_at(self, offset: int, view: memoryview) -> int:
+        """See `Handle`."""
+        return self._content.readinto_at(offset, view.cast("B"), self._expected)
+
+    def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """See `Handle`."""
+        self._content.release(self._expected)
+        self._expected = self._content.expect(ranges)
+
+    def drop_pages(self, offset: int, size: int) -> None:
+        """See `Handle`; there are none."""
+
+    def take_stream(self) -> BinaryIO | None:
+        """See `Handle`."""
+        return None
+
+    def close(self) -> None:
+        """See `Handle`."""
+        self._content.release(self._expected)
+        self._expected = ()
+
+
+class ObjectStream(io.RawIOBase):
+    """An open object as a file that can be read and sought."""
+
+    def __init__(self, handle: ObjectHandle) -> None:
+        self.handle = handle
+        self._place = 0
+
+    def close(self) -> None:
+        """Close the object. Idempotent."""
+        super().close()
+        self.handle.close()
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the place of the next read."""
+        return self._place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Set the place of the next read."""
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self.handle.stamp.size}[whence]
+        self._place = base + offset
+        return self._place
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Fill a buffer, or less at the end."""
+        count = self.handle.readinto_at(self._place, memoryview(buffer))
+        self._place += count
+        return count
+
+
+def list_requests(files: Iterable[InputFile]) -> list[Requests]:
+    """Return the requests to each store that some inputs are in."""
+    found = (file.opener.requests for file in files if isinstance(file.opener, ObjectFile))
+    return list({id(one): one for one in found}.values())

@@ -1,0 +1,143 @@
+"""Reading requests to object stores: tried again when they fail, counted, and explained when they fail for good."""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from recshuf.errors import ForbiddenInputError, InputError, MissingInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+ATTEMPTS = 8
+"""Of each request."""
+FIRST_PAUSE_SECONDS = 0.2
+"""Pause after the first failure; it doubles, and is up to half longer or shorter."""
+_STEP_SECONDS = 0.1
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
+_FINAL_STATUS = range(400, 500)
+_PASSING_STATUS = (408, 425, 429)
+_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidToken", "TokenRefreshRequired")
+_FORBIDDEN = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AllAccessDisabled")
+_OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
+CHANGED = "changed while it was read"
+REMEDY = "run again when nobody writes to it"
+
+
+class ChangedObject(Exception):  # noqa: N818 - no failure of its own
+    """An object has another ETag than it had. Never reaches the user."""
+
+
+class MissingObject(Exception):  # noqa: N818 - no failure of its own
+    """There is no object at a key. Never reaches the user."""
+
+
+class ShortBody(Exception):  # noqa: N818 - no failure of its own
+    """A reply has fewer bytes than were asked for. Never reaches the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a store answered, as far as the message of its library tells."""
+
+    status: int | None
+    code: str
+    text: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """Return the failure behind an error."""
+        text = str(error).partition("\n\nDebug source")[0]
+        status, code = _STATUS.search(text), _CODE.search(str(error))
+        known = getattr(error, "status", None)
+        return cls(int(status[1]) if status else known, code[1] if code else "", " ".join(text.split()))
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the request may succeed if it is tried again."""
+        return self.status is None or self.status in _PASSING_STATUS or self.status not in _FINAL_STATUS
+
+    def explain(self, name: str) -> InputError:
+        """Return the error for a user."""
+        label = self.code or str(self.status)
+        if self.code in _EXPIRED:
+            return InputError(
+                name, f"the credentials have expired ({label})", remedy="renew them, and run again"
+            )
+        if self.code in _OTHER_REGION:
+            return InputError(name, f"the bucket is in another region ({label})", remedy="set AWS_REGION")
+        if self.code in _FORBIDDEN or self.status in (401, 403):
+            return ForbiddenInputError(
+                name,
+                f"access is denied ({label})",
+                remedy="check the credentials and the policy of the bucket",
+            )
+        if self.code == "NoSuchBucket":
+            return MissingInputError(name, "there is no such bucket", remedy="check the name")
+        if self.status is None:
+            problem = f"the store cannot be reached: {self.text[:300]}"
+            return InputError(name, f"{problem}, after {ATTEMPTS} attempts", remedy="run again later")
+        if self.may_pass:
+            return InputError(
+                name, f"the store is busy ({label}), after {ATTEMPTS} attempts", remedy="run again later"
+            )
+        return InputError(name, f"the store answers {label}: {self.text[:300]}")
+
+
+class Requests:
+    """Counts requests, and tries failed ones again. Many threads may use it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """Requests made, with `retries`."""
+        self.retries = 0
+        self.read_sizes: list[int] = []
+        """Bytes of each reply that holds data."""
+        self._lock = threading.Lock()
+
+    def call(self, name: str, request: Callable[[], T]) -> T:
+        """Return the result of a request about an object called `name`.
+
+        Raises
+        ------
+        InputError
+            When it fails for good.
+        ChangedObject, MissingObject
+            As `request` raises them.
+        """
+        for attempt in range(ATTEMPTS):
+            with self._lock:
+                self.count += 1
+                self.retries += attempt > 0
+            try:
+                return request()
+            except (InputError, ChangedObject, MissingObject):
+                raise
+            except Exception as error:
+                failure = Failure.of(error)
+                if not failure.may_pass or attempt == ATTEMPTS - 1:
+                    raise failure.explain(name) from error
+            _wait(FIRST_PAUSE_SECONDS * 2**attempt * (0.5 + random.random()))  # noqa: S311 - no secret
+        raise RuntimeError("unreachable")
+
+    def note_read(self, size: int) -> None:
+        """Count the bytes of a reply."""
+        with self._lock:
+            self.read_sizes.append(size)
+
+
+def _wait(seconds: float) -> None:
+    """Wait; a thread that outlives the main one fails in place of it."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        if not threading.main_thread().is_alive():
+            raise RuntimeError("the process ends")
+        time.sleep(min(left, _STEP_SECONDS))

@@ -1,0 +1,212 @@
+"""Stores that inputs are read from: what is at a key, what is below a prefix, and bytes of an object."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from recshuf.errors import InputError, UsageError
+from recshuf.interfaces import Stamp
+from recshuf.storage.requests import ChangedObject, MissingObject, Requests, ShortBody
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from _typeshed import ReadableBuffer
+
+    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage.urls import Url
+
+T = TypeVar("T")
+
+_TIMEOUTS = {"connect_timeout": "20s", "timeout": "180s"}
+_PAGE_KEYS = 1000
+_ENDPOINTS = {"gs": "base_url", "az": "endpoint"}
+"""Option of obstore for the URL of the server."""
+
+
+class Entry(NamedTuple):
+    """An object in a listing."""
+
+    key: str
+    stamp: Stamp
+
+
+class Store(Protocol):
+    """A bucket, or all of a scheme. Many threads may use it.
+
+    Every method raises an `InputError` that names the object when a request fails for good.
+    """
+
+    requests: Requests
+
+    def find(self, key: str) -> Stamp | None:
+        """Return the stamp of an object; None if there is none."""
+        ...
+
+    def list(self, prefix: str) -> list[Entry]:
+        """Return all objects below a prefix, which is empty or ends with a slash."""
+        ...
+
+    def get(self, key: str, begin: int, end: int, stamp: Stamp) -> ReadableBuffer:
+        """Return bytes ``begin:end`` of an object.
+
+        Raises
+        ------
+        ChangedObject
+            When it has another stamp, as far as the store can tell.
+        MissingObject
+            When it is gone.
+        """
+        ...
+
+
+class ObstoreStore:
+    """A bucket of S3 or GCS, or a container of Azure; a `Store`.
+
+    Raises
+    ------
+    UsageError
+        When a library is not installed, or takes no such option.
+    """
+
+    def __init__(self, url: Url, options: StorageOptions) -> None:
+        self.requests = Requests()
+        self._url = url
+        self._store = _open_store(url, options)
+
+    def find(self, key: str) -> Stamp | None:
+        """See `Store`."""
+        import obstore
+
+        try:
+            return self._call(key, lambda: _stamp_of(obstore.head(self._store, key)))
+        except MissingObject:
+            return None
+        except InputError as error:
+            # The reply to HEAD has no body that says what is wrong.
+            try:
+                self._call(key, lambda: obstore.get(self._store, key, options={"range": (0, 1)}))
+            except MissingObject:
+                return None
+            raise error from None
+
+    def list(self, prefix: str) -> list[Entry]:
+        """See `Store`."""
+        import obstore
+
+        def read() -> list[Entry]:
+            pages = obstore.list(self._store, prefix.rstrip("/") or None, chunk_size=_PAGE_KEYS)
+            return [Entry(one["path"], _stamp_of(one)) for page in pages for one in page]
+
+        entries = self._call(prefix, read)
+        self.requests.count += len(entries) // _PAGE_KEYS
+        # The library drops the slash at the end of a key, so a marker of a folder looks like an object in its place.
+        folders = {one.key.rpartition("/")[0] for one in entries}
+        return [one for one in entries if one.stamp.size or one.key not in folders]
+
+    def get(self, key: str, begin: int, end: int, stamp: Stamp) -> ReadableBuffer:
+        """See `Store`."""
+        import obstore
+
+        options: Any = {"range": (begin, end)} | ({"if_match": stamp.etag} if stamp.etag else {})
+
+        def read() -> ReadableBuffer:
+            reply = obstore.get(self._store, key, options=options)
+            if reply.meta["size"] != stamp.size:
+                raise ChangedObject
+            content = reply.bytes()
+            if len(content) != end - begin:
+                raise ShortBody(f"the reply has {len(content)} of {end - begin} bytes")
+            self.requests.note_read(len(content))
+            return content
+
+        return self._call(key, read)
+
+    def _call(self, key: str, request: Callable[[], T]) -> T:
+        from obstore.exceptions import InvalidPathError, PreconditionError
+
+        def translated() -> T:
+            try:
+                return request()
+            except FileNotFoundError as error:
+                if "<Code>NoSuchBucket" in str(error):
+                    raise InputError(
+                        f"{self._url.scheme}://{self._url.bucket}",
+                        "there is no such bucket",
+                        remedy="check the name",
+                    ) from error
+                raise MissingObject from error
+            except PreconditionError as error:
+                raise ChangedObject from error
+            except (InvalidPathError, ValueError) as error:
+                problem = str(error).partition("\n")[0]
+                raise InputError(self._name(key), f"has a key that cannot be read: {problem}") from error
+
+        return self.requests.call(self._name(key), translated)
+
+    def _name(self, key: str) -> str:
+        return f"{self._url.scheme}://{self._url.bucket}/{key}"
+
+
+def open_store(url: Url, options: StorageOptions) -> Store:
+    """Return the store of a URL.
+
+    Raises
+    ------
+    UsageError
+        When a library is not installed, or takes no such option.
+    """
+    if url.scheme in ("s3", "gs", "az"):
+        return ObstoreStore(url, options)
+    raise UsageError(f"{url}: {url.scheme}:// is not read yet; copy the files")
+
+
+def _stamp_of(meta: Mapping[str, Any]) -> Stamp:
+    modified = meta["last_modified"]
+    since = (modified if isinstance(modified, datetime) else datetime.now(UTC)) - datetime(
+        1970, 1, 1, tzinfo=UTC
+    )
+    modified_ns = (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
+    return Stamp(meta["size"], modified_ns, etag=meta["e_tag"] or "")
+
+
+def _open_store(url: Url, options: StorageOptions) -> Any:
+    """Return the store of obstore."""
+    try:
+        from obstore import store
+        from obstore.exceptions import BaseError
+    except ImportError as error:
+        raise UsageError(f"reading {url.scheme}:// needs obstore; install recshuf[cloud]") from error
+    common = {"client_options": _TIMEOUTS | {"allow_http": True}, "retry_config": {"max_retries": 0}}
+    try:
+        if url.scheme == "s3":
+            return store.S3Store(url.bucket, **_configure_s3(options), **common)  # type: ignore[arg-type] # checked there
+        endpoint = {_ENDPOINTS[url.scheme]: options.endpoint_url} if options.endpoint_url else {}
+        made = store.GCSStore if url.scheme == "gs" else store.AzureStore
+        return made(url.bucket, config=dict(options.options) | endpoint, **common)  # type: ignore[arg-type] # see above
+    except (BaseError, ValueError, TypeError) as error:
+        problem = str(error).partition("\n")[0]
+        raise UsageError(f"--storage-option for {url.scheme}://: {problem}") from error
+
+
+def _configure_s3(options: StorageOptions) -> dict[str, Any]:
+    """Return arguments of obstore: region, endpoint and credentials are those that boto3 finds."""
+    from recshuf.storage.s3 import NO_CREDENTIALS, make_client, make_session
+
+    given = {name.lower().removeprefix("aws_"): value for name, value in options.options.items()}
+    is_public = given.pop("skip_signature", "").lower() in ("true", "1", "yes")
+    session = make_session(given)
+    client = make_client(session, options.endpoint_url)
+    endpoint: str = client.meta.endpoint_url
+    arguments: dict[str, Any] = {"region": session.region_name or os.environ.get("AWS_REGION") or "us-east-1"}
+    if ".amazonaws.com" not in endpoint:
+        arguments["endpoint"] = endpoint
+    if is_public:
+        return arguments | {"config": {"skip_signature": True}}
+    if session.get_credentials() is None:
+        raise UsageError(NO_CREDENTIALS)
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    return arguments | {"credential_provider": Boto3CredentialProvider(session)}

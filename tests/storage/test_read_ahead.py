@@ -1,0 +1,163 @@
+"""Segments of objects: the bytes of any read in any order, in few and large requests, within their memory."""
+
+from __future__ import annotations
+
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recshuf.errors import InputError, MissingInputError
+from recshuf.interfaces import Stamp
+from recshuf.storage.read_ahead import PART_BYTES, UNIT_BYTES, SegmentCache, SegmentedObject
+from recshuf.storage.requests import ChangedObject, MissingObject, Requests
+
+MB = 1 << 20
+CONTENT = random.Random(3).randbytes(40 * MB)
+
+
+class MemoryStore:
+    """A store that holds one object."""
+
+    def __init__(self, content: bytes = CONTENT) -> None:
+        self.requests = Requests()
+        self.content = content
+        self.ranges: list[tuple[int, int]] = []
+        self.error: Exception | None = None
+        self._lock = threading.Lock()
+
+    def find(self, key: str) -> Stamp | None:
+        return Stamp(len(self.content))
+
+    def list(self, prefix: str) -> list:
+        return []
+
+    def get(self, key: str, begin: int, end: int, stamp: Stamp) -> bytes:
+        if self.error:
+            raise self.error
+        with self._lock:
+            self.ranges.append((begin, end))
+        assert 0 <= begin < end <= len(self.content)
+        return self.content[begin:end]
+
+    @property
+    def byte_count(self) -> int:
+        return sum(end - begin for begin, end in self.ranges)
+
+
+def open_object(
+    store: MemoryStore, most_bytes: int = 512 * MB, workers: int = 2
+) -> tuple[SegmentedObject, SegmentCache]:
+    cache = SegmentCache(most_bytes, workers)
+    return SegmentedObject("s3://b/k", "k", Stamp(len(store.content)), store, cache), cache
+
+
+def read(
+    content: SegmentedObject, begin: int, size: int, expected: list[tuple[int, int]] | None = None
+) -> bytes:
+    buffer = bytearray(size)
+    return bytes(buffer[: content.readinto_at(begin, memoryview(buffer), expected or [])])
+
+
+reads = st.lists(
+    st.tuples(
+        st.integers(0, 3 * MB + 10), st.sampled_from([0, 1, 7, 5000, UNIT_BYTES, 300_001, 2 * MB, 4 * MB])
+    ),
+    max_size=30,
+)
+
+
+@given(reads=reads, most_bytes=st.sampled_from([1, MB, 4 * MB, 64 * MB]), expects=st.booleans())
+def test_any_read_gives_the_bytes_of_the_object(reads: list[tuple[int, int]], most_bytes: int, expects: bool):
+    store = MemoryStore(CONTENT[: 3 * MB + 5])
+    content, _ = open_object(store, most_bytes)
+    expected = content.expect(sorted({(begin, begin + 5000) for begin, _ in reads})) if expects else []
+    for begin, size in reads:
+        assert read(content, begin, size, expected) == store.content[begin : begin + size]
+
+
+def test_threads_can_read_the_same_object():
+    store = MemoryStore()
+    content, _ = open_object(store, most_bytes=12 * MB)
+    size = 700_000
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda begin: read(content, begin, size), range(0, len(CONTENT), size)))
+    assert b"".join(found) == CONTENT
+
+
+@pytest.mark.parametrize("step", [1 << 12, 1 << 17, 5 * MB])
+def test_a_read_in_order_takes_each_byte_once_in_large_requests(step: int):
+    store = MemoryStore()
+    content, _ = open_object(store)
+    assert b"".join(read(content, begin, step) for begin in range(0, len(CONTENT), step)) == CONTENT
+    assert store.byte_count == len(CONTENT)
+    sizes = sorted(end - begin for begin, end in store.ranges)
+    assert sizes[-1] == PART_BYTES
+    assert len(sizes) <= 8
+
+
+def test_what_follows_is_fetched_before_it_is_read():
+    store = MemoryStore()
+    content, _ = open_object(store)
+    read(content, 0, PART_BYTES)
+    content._cache._pool.shutdown()
+    assert sorted(store.ranges) == [(at, at + PART_BYTES) for at in (0, PART_BYTES, 2 * PART_BYTES)]
+
+
+def test_a_read_elsewhere_takes_little():
+    store = MemoryStore()
+    content, _ = open_object(store)
+    for begin in (10 * MB + 17, 30 * MB, len(CONTENT) - 4):
+        read(content, begin, 100)
+    assert store.byte_count == 3 * UNIT_BYTES
+
+
+def test_expected_ranges_are_fetched_together_and_nothing_else():
+    store = MemoryStore()
+    content, _ = open_object(store)
+    ranges = [(MB, 3 * MB), (3 * MB + 100, 4 * MB), (20 * MB, 21 * MB)]
+    expected = content.expect(ranges)
+    for begin, end in ranges:
+        for at in range(begin, end, 1 << 18):
+            assert (
+                read(content, at, min(1 << 18, end - at), expected) == CONTENT[at : min(at + (1 << 18), end)]
+            )
+    assert sorted(store.ranges) == [(MB, 4 * MB), (20 * MB, 21 * MB)]
+
+
+def test_expected_ranges_that_do_not_fit_are_read_by_parts_in_turn():
+    store = MemoryStore()
+    content, _ = open_object(store, most_bytes=8 * MB)
+    ranges = [(at, at + 5 * MB) for at in range(0, 40 * MB, 5 * MB)]
+    expected = content.expect(ranges)
+    for step in range(0, 5 * MB, 1 << 16):
+        for begin, _ in ranges:
+            at = begin + step
+            assert read(content, at, 1 << 16, expected) == CONTENT[at : at + (1 << 16)]
+    assert store.byte_count <= 1.1 * len(CONTENT)
+
+
+def test_segments_stay_within_their_memory():
+    store = MemoryStore()
+    content, cache = open_object(store, most_bytes=10 * MB)
+    for begin in range(0, len(CONTENT), MB):
+        read(content, begin, MB)
+        assert sum(one.size for one in content._segments) == cache._held_bytes <= 10 * MB
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (ChangedObject(), InputError, "s3://b/k: changed while it was read; run again"),
+        (MissingObject(), MissingInputError, "s3://b/k: changed while it was read: it is gone"),
+    ],
+)
+def test_an_object_that_changed_is_an_error(error: Exception, kind: type[Exception], said: str):
+    store = MemoryStore()
+    content, _ = open_object(store)
+    store.error = error
+    with pytest.raises(kind, match=said):
+        read(content, 0, 10)

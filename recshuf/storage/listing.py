@@ -24,13 +24,13 @@ from recshuf.system.listing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from recshuf.interfaces import Stamp
     from recshuf.storage.objects import Stores
     from recshuf.system.listing import NameRules
 
-LISTED_SCHEMES = ("s3", "gs", "az")
+LISTED_SCHEMES = ("s3", "gs", "az", "hf")
 """Schemes of stores that have prefixes; of others, one object is read."""
 
 
@@ -90,7 +90,7 @@ class InputLister:
     def _list_folder(
         self, pattern: str, prefix: Url, objects: dict[str, Stamp], root: str
     ) -> list[InputFile]:
-        _refuse_tables(pattern, prefix, objects)
+        _refuse_tables(pattern, prefix, objects, objects)
         begin = len(str(prefix))
         names = [name for name in objects if not _is_left_out(name[begin:])]
         chosen = choose_files(pattern, names, self._rules, self._warn)
@@ -113,7 +113,7 @@ class InputLister:
             else:
                 below = {name: stamp for name, stamp in objects.items() if name.startswith(match)}
                 found += self._list_folder(match, Url.parse(match), below, str(prefix))
-        _refuse_tables(pattern, prefix, objects)
+        _refuse_tables(pattern, prefix, objects, [file.name for file in found])
         if not found:
             raise InputError(pattern, "matches only hidden files and markers", remedy="name them one by one")
         return found
@@ -148,16 +148,22 @@ def _match(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     return fnmatchcase(parts[0], pattern[0]) and _match(parts[1:], pattern[1:])
 
 
-def _refuse_tables(pattern: str, prefix: Url, names: Iterable[str]) -> None:
-    """Refuse files of a table, as `recshuf.system.listing` does, where its log lies below the prefix."""
-    begin = len(str(prefix))
+def _refuse_tables(pattern: str, prefix: Url, names: Iterable[str], found: Collection[str]) -> None:
+    """Refuse those files of a table that were found, as `recshuf.system.listing` does; its log lies below the prefix."""
+    for folder, kind in _find_tables(names, len(str(prefix))):
+        if any(name.startswith(folder) for name in found):
+            raise refuse_table(pattern, kind, folder.rstrip("/"))
+
+
+def _find_tables(names: Iterable[str], begin: int) -> Iterator[tuple[str, str]]:
+    """Yield the folder of each table, with a slash at the end, and the name of its format; folders begin after `begin`."""
     for name in names:
         parts = name[begin:].split("/")
         for marker, kind in TABLES:
             wanted = marker.split("/")
-            for index in range(len(parts)):
-                if all(map(fnmatchcase, parts[index:], wanted)) and len(parts) - index >= len(wanted):
-                    raise refuse_table(pattern, kind, name[:begin] + "/".join(parts[:index]))
+            for index in range(len(parts) - len(wanted) + 1):
+                if all(map(fnmatchcase, parts[index:], wanted)):
+                    yield name[:begin] + "".join(f"{part}/" for part in parts[:index]), kind
 
 
 def check_unchanged(files: Iterable[InputFile]) -> None:

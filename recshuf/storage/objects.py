@@ -80,7 +80,7 @@ class ObjectFile:
 
     def find_stamp(self) -> Stamp | None:
         """See `Opener`."""
-        return None if self._content.stamp.etag else self._content.find_stamp()
+        return None if self._content.is_bound else self._content.find_stamp()
 
 
 class ObjectHandle:

@@ -130,6 +130,11 @@ class SegmentedObject:
         except MissingObject as error:
             raise MissingInputError(self._name, f"{CHANGED}: it is gone", remedy=REMEDY) from error
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether every read checks that the object has not changed."""
+        return self._store.is_bound and bool(self.stamp.etag)
+
     def find_stamp(self) -> Stamp:
         """Return the stamp that the object has now.
 

@@ -40,6 +40,8 @@ class Store(Protocol):
     """
 
     requests: Requests
+    is_bound: bool
+    """Whether `get` compares ETags."""
 
     def find(self, key: str) -> Stamp | None:
         """Return the stamp of an object; None if there is none."""
@@ -70,6 +72,8 @@ class ObstoreStore:
     UsageError
         When a library is not installed, or takes no such option.
     """
+
+    is_bound = True
 
     def __init__(self, url: Url, options: StorageOptions) -> None:
         self.requests = Requests()
@@ -160,7 +164,9 @@ def open_store(url: Url, options: StorageOptions) -> Store:
     """
     if url.scheme in ("s3", "gs", "az"):
         return ObstoreStore(url, options)
-    raise UsageError(f"{url}: {url.scheme}:// is not read yet; copy the files")
+    from recshuf.storage.fsspec_stores import open_fsspec
+
+    return open_fsspec(url, options)
 
 
 def _stamp_of(meta: Mapping[str, Any]) -> Stamp:

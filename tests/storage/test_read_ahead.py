@@ -22,6 +22,8 @@ CONTENT = random.Random(3).randbytes(40 * MB)
 class MemoryStore:
     """A store that holds one object."""
 
+    is_bound = True
+
     def __init__(self, content: bytes = CONTENT) -> None:
         self.requests = Requests()
         self.content = content

@@ -1,0 +1,129 @@
+"""Stores that fsspec reads: servers of HTTP, and the Hugging Face Hub."""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+
+from recshuf.errors import InputError, UsageError
+from recshuf.interfaces import Stamp
+from recshuf.storage.requests import ChangedObject, MissingObject, Requests, ShortBody
+from recshuf.storage.stores import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage.urls import Url
+
+_CHANGED = 412
+
+
+class FsspecStore:
+    """A file system of fsspec; a `Store`.
+
+    Parameters
+    ----------
+    prefix
+        What a key lacks to be a path of the file system.
+    """
+
+    is_bound = False
+
+    def __init__(self, files: Any, prefix: str) -> None:
+        self.requests = Requests()
+        self._files = files
+        self._prefix = prefix
+
+    def find(self, key: str) -> Stamp | None:
+        """See `Store`."""
+        name = self._prefix + key
+        try:
+            found = self._call(name, lambda: self._files.info(name))
+        except MissingObject:
+            return None
+        return self._stamp_of(name, found) if found.get("type", "file") == "file" else None
+
+    def list(self, prefix: str) -> list[Entry]:
+        """See `Store`."""
+        name = self._prefix + prefix
+        found = self._call(name, lambda: self._files.find(name, detail=True))
+        begin = len(self._files._strip_protocol(self._prefix))  # noqa: SLF001 - named by fsspec for its users
+        return [Entry(path[begin:].lstrip("/"), self._stamp_of(path, info)) for path, info in found.items()]
+
+    def get(self, key: str, begin: int, end: int, stamp: Stamp) -> bytes:
+        """See `Store`."""
+        name = self._prefix + key
+
+        def read() -> bytes:
+            content: bytes = self._files.cat_file(name, start=begin, end=end, **self._bind(stamp))
+            if len(content) == stamp.size > end - begin:
+                raise InputError(name, "the server takes no ranges", remedy="download the file")
+            if len(content) != end - begin:
+                raise ShortBody(f"the reply has {len(content)} of {end - begin} bytes")
+            self.requests.note_read(len(content))
+            return content
+
+        content: bytes = self._call(name, read)
+        return content
+
+    def _bind(self, stamp: Stamp) -> dict[str, Any]:  # noqa: ARG002 - used by servers that know conditions
+        """Return arguments that make a read fail if the file has another stamp."""
+        return {"cache_type": "none"}
+
+    def _stamp_of(self, name: str, info: Mapping[str, Any]) -> Stamp:  # noqa: ARG002 - see above
+        return Stamp(info["size"], 0, etag=str(info.get("blob_id") or ""))
+
+    def _call(self, name: str, request: Callable[[], Any]) -> Any:
+        def translated() -> Any:
+            try:
+                return request()
+            except FileNotFoundError as error:
+                raise MissingObject from error
+            except Exception as error:
+                if getattr(error, "status", None) == _CHANGED:
+                    raise ChangedObject from error
+                raise
+
+        return self.requests.call(name, translated)
+
+
+class HttpStore(FsspecStore):
+    """Files of a server of HTTP."""
+
+    is_bound = True
+
+    def _bind(self, stamp: Stamp) -> dict[str, Any]:
+        return {"headers": {"If-Match": stamp.etag} if stamp.etag else {}}
+
+    def _stamp_of(self, name: str, info: Mapping[str, Any]) -> Stamp:
+        if info.get("size") is None:
+            raise InputError(name, "the server does not tell the size", remedy="download the file")
+        modified = info.get("Last-Modified")
+        seconds = int(parsedate_to_datetime(modified).timestamp()) if modified else 0
+        etag = str(info.get("ETag") or "")
+        # A weak ETag fits no condition.
+        return Stamp(info["size"], seconds * 10**9, etag="" if etag.startswith("W/") else etag)
+
+
+def open_fsspec(url: Url, options: StorageOptions) -> FsspecStore:
+    """Return the store of a URL.
+
+    Raises
+    ------
+    UsageError
+        When a library is not installed, or takes no such option.
+    """
+    prefix = f"{url.scheme}://{url.bucket}/"
+    try:
+        import fsspec
+
+        if url.scheme == "hf":
+            endpoint = {"endpoint": options.endpoint_url} if options.endpoint_url else {}
+            return FsspecStore(fsspec.filesystem("hf", **endpoint, **options.options), prefix)
+        return HttpStore(fsspec.filesystem("http", client_kwargs={"trust_env": True}), prefix)
+    except (ImportError, TypeError, ValueError) as error:
+        library = "huggingface_hub" if url.scheme == "hf" else "recshuf[cloud]"
+        raise UsageError(
+            f"{url}: cannot be read ({error}); install {library}, or leave out options"
+        ) from error

@@ -1,0 +1,110 @@
+"""Inputs on servers of HTTP, and in file systems of fsspec."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import fsspec
+import pytest
+
+import recshuf
+from recshuf.errors import InputError, MissingInputError
+from recshuf.storage import fsspec_stores, requests
+from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs
+from tests.support.object_outputs import shuffle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.object_server import Bucket
+
+CONTENT = b"".join(b"%0999d\n" % number for number in range(10_000))
+
+
+@pytest.fixture
+def public(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """Return a bucket whose object ``in.txt`` anybody may read."""
+    monkeypatch.setattr(requests, "FIRST_PAUSE_SECONDS", 0.001)
+    put(bucket, "in.txt", CONTENT)
+    return bucket
+
+
+def put(bucket: Bucket, key: str, content: bytes) -> None:
+    bucket.client.put_object(Bucket=bucket.name, Key=key, Body=content, ACL="public-read")
+
+
+def url_of(bucket: Bucket, key: str = "in.txt") -> str:
+    return f"{bucket.proxy.url}/{bucket.name}/{key}"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_of_a_server_is_read_as_a_local_one(tmp_path: Path, bucket: Bucket, name: str):
+    (source,) = make_inputs(tmp_path / "in", name, (500,))
+    put(bucket, source.name, source.read_bytes())
+    outputs = [tmp_path / f"{place}{SUFFIXES[name]}" for place in ("local", "remote")]
+    for given, output in zip((source, url_of(bucket, source.name)), outputs, strict=True):
+        shuffle(given, output, shards=None)
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+    assert recshuf.verify(url_of(bucket, source.name), outputs[1])
+
+
+def test_failures_are_tried_again(tmp_path: Path, public: Bucket):
+    public.proxy.answer("GET .*", 503, "SlowDown", times=2)
+    public.proxy.cut_body("GET .*", times=2)
+    report = shuffle(url_of(public), tmp_path / "out.txt", shards=None)
+    assert report.records == 10_000
+    assert report.downloads is not None
+    assert report.downloads.retries == 4
+
+
+def test_a_file_that_changes_is_an_error(tmp_path: Path, public: Bucket):
+    seen = iter(range(1000))
+    public.proxy.call("GET .*", lambda: next(seen) == 1 and put(public, "in.txt", CONTENT[::-1]), times=1000)
+    with pytest.raises(InputError, match=r"in.txt: changed while it was read"):
+        shuffle(url_of(public), tmp_path / "out.txt", shards=None)
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path, public: Bucket):
+    with pytest.raises(MissingInputError, match=r"nothing.txt: there is nothing at this URL; check it"):
+        shuffle(url_of(public, "nothing.txt"), tmp_path / "out.txt", shards=None)
+
+
+def test_a_server_without_ranges_is_named(tmp_path: Path, public: Bucket):
+    public.proxy.add("GET .*", lambda one: one.forward(left_out=("Range",)), 100)
+    with pytest.raises(InputError, match=r"in.txt: the server takes no ranges; download the file"):
+        shuffle(url_of(public), tmp_path / "out.txt", shards=None)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[fsspec.AbstractFileSystem]:
+    """Return a file system in memory that stands in for the hub, and holds a data set."""
+    files = fsspec.filesystem("memory")
+    monkeypatch.setattr(
+        fsspec_stores, "open_fsspec", lambda url, options: fsspec_stores.FsspecStore(files, "memory://")
+    )
+    files.pipe({f"/user/set/{name}": CONTENT for name in ("b10.txt", "b9.txt", ".hidden.txt", "x/a.txt")})
+    yield files
+    files.rm("/user", recursive=True)
+
+
+def test_a_data_set_of_the_hub_is_listed_and_read(tmp_path: Path, hub: fsspec.AbstractFileSystem):
+    report = shuffle("hf://datasets/user/set/", tmp_path / "out.txt", shards=None)
+    names = [one.name.removeprefix("hf://datasets/user/set/") for one in report.inputs]
+    assert names == ["b9.txt", "b10.txt", "x/a.txt"]
+    assert report.records == 30_000
+
+
+def test_a_file_of_the_hub_that_changes_is_an_error(
+    tmp_path: Path, hub: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch
+):
+    read = type(hub).cat_file
+
+    def change(self: fsspec.AbstractFileSystem, path: str, **options: object) -> bytes:
+        content = read(self, path, **options)
+        self.pipe({"/user/set/b9.txt": CONTENT * 2})
+        return content
+
+    monkeypatch.setattr(type(hub), "cat_file", change)
+    with pytest.raises(InputError, match=r"b9.txt: has changed while it was read: its size was"):
+        shuffle("hf://datasets/user/set/b9.txt", tmp_path / "out.txt", shards=None)

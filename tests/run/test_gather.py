@@ -39,6 +39,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "text, to zstd": ("gzip", "out/", {"compression": "zstd"}),
     "text, large": ("large text", "out/", {"memory": "64MB"}),
     "jsonl": ("nested", "out/", {}),
+    "jsonl, provenance": ("nested", "out/", {"provenance": True}),
     "jsonl, shards": ("nested", "out/", {"shards": 3, "compression": "zstd:9"}),
     "csv": ("quoted", "out.csv", {}),
     "csv, header": ("header", "out/", {"header": 2, "shards": 3, "compression": "gzip"}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +16,7 @@ from recshuf.job.report import FileReport, PassReport
 from recshuf.piles.epoch_reader import EpochReader
 from recshuf.piles.epochs import EpochOrder
 from recshuf.piles.reader import PileReader
+from recshuf.piles.rekeyed import RekeyedPiles
 from recshuf.piles.stored import StoredPiles
 from recshuf.run.gather import Gather, GatherTask
 from recshuf.run.resolve import find_destination, resolve_job, resolve_stored
@@ -26,15 +27,19 @@ from recshuf.run.stored_inputs import adopt_stored, open_stored
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.run.workspace import begin_output, open_workspace
 from recshuf.system.memory import resident_bytes
-from recshuf.system.paths import write_error
+from recshuf.system.paths import choose_temp_dir, write_error
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
     from recshuf.job.report import ShuffleReport
     from recshuf.output.transaction import Destination
+    from recshuf.piles.groups import CheckedRegions
     from recshuf.records.input_counts import InputCounts
     from recshuf.run.gather import OrderedReader
     from recshuf.run.resolve import ResolvedJob
@@ -174,8 +179,11 @@ def _write_shards(
     finished = take_over_shards(resolved, workspace, target, bounds, progress)
     task = GatherTask(resolved.plan, bounds, finished)
     try:
-        with open_shards(resolved, workspace, target) as shards:
-            Gather(task, _open_reader(resolved, workspace), shards, resolved.decoder, progress).run()
+        with (
+            open_shards(resolved, workspace, target) as shards,
+            _open_reader(resolved, workspace) as reader,
+        ):
+            Gather(task, reader, shards, resolved.decoder, progress).run()
     except BrokenPipeError:
         raise  # the reader has closed the pipe, which is no failure
     except OSError as error:
@@ -184,25 +192,35 @@ def _write_shards(
         raise write_error(error, name, folder, needed) from error
 
 
-def _open_reader(resolved: ResolvedJob, workspace: Workspace) -> OrderedReader:
-    """Return the reader of the records, in the order of the output."""
+@contextmanager
+def _open_reader(resolved: ResolvedJob, workspace: Workspace) -> Iterator[OrderedReader]:
+    """Give the reader of the records, in the order of the output."""
     stored, epoch = resolved.inputs.stored, resolved.job.epoch
     if stored is None or epoch is None:
-        return PileReader(workspace.store)
+        yield PileReader(workspace.store)
+        return
     column_count = None if resolved.job.options["provenance"] else len(resolved.inputs.source.schema)
     order = EpochOrder(stored.seed, epoch.number, epoch.reshuffle, stored.seed)
     if order.is_stored:
-        return PileReader(workspace.store, column_count=column_count)
-    if order.needs_keys:
-        raise UsageError("--reshuffle exact: gather cannot write it; scatter the inputs with another seed")
-    reader = EpochReader(stored, order, epoch.mix, column_count)
-    needed = int(ORDERING * reader.largest_bytes)
-    if needed > resolved.job.memory_bytes:
-        raise MemoryLimitError(
-            f"{stored.path}: ordering a group of piles needs {format_size(needed)} of memory, and the limit is "
-            f"{format_size(resolved.job.memory_bytes)}; raise --memory, lower --mix, or scatter into more --piles"
-        )
-    return reader
+        yield PileReader(workspace.store, column_count=column_count)
+        return
+    with _open_regions(stored, order, resolved.job) as regions:
+        reader = EpochReader(regions, order, epoch.mix, column_count)
+        needed = int(ORDERING * reader.largest_bytes)
+        if needed > resolved.job.memory_bytes:
+            raise MemoryLimitError(
+                f"{stored.path}: ordering a group of piles needs {format_size(needed)} of memory, and the limit is "
+                f"{format_size(resolved.job.memory_bytes)}; raise --memory, lower --mix, or scatter into more --piles"
+            )
+        yield reader
+
+
+def _open_regions(stored: StoredPiles, order: EpochOrder, job: Job) -> AbstractContextManager[CheckedRegions]:
+    """Return the regions of an epoch: those of the store, unless their records get new keys."""
+    if not order.needs_keys:
+        return nullcontext(stored)
+    folder = choose_temp_dir(job.temp_dir)
+    return RekeyedPiles(stored, order).fill(folder, "choose another --temp-dir with more space")
 
 
 def _verify(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> PassReport:

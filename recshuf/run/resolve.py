@@ -286,7 +286,7 @@ def find_limits(job: Job) -> Limits:
         job.read.max_record_bytes,
         job.options["piles"],
         job.options["spill_compression"],
-        count_read_bytes(job.memory_bytes, job.workers) if any(map(is_url, job.inputs)) else 0,
+        reserved_bytes=count_read_bytes(job.memory_bytes, job.workers) if any(map(is_url, job.inputs)) else 0,
     )
 
 

@@ -40,7 +40,8 @@ class Stores:
 
     def __init__(self, options: StorageOptions, memory_bytes: int, workers: int) -> None:
         self._options = options
-        self._cache = SegmentCache(count_read_bytes(memory_bytes, workers), workers)
+        # A reply is in memory twice while it arrives.
+        self._cache = SegmentCache(count_read_bytes(memory_bytes, workers) * 3 // 4, workers)
         self._stores: dict[tuple[str, str], Store] = {}
 
     def open(self, url: Url) -> Store:

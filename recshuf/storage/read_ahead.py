@@ -91,6 +91,11 @@ class SegmentCache:
             its_owner.drop(oldest)
         return segment
 
+    def forget(self, segment: Segment) -> None:
+        """Give up the memory of a segment; call with `lock` held."""
+        if self._order.pop(segment, None) is not None:
+            self._held_bytes -= segment.size
+
     def touch(self, segment: Segment, *, is_last: bool = True) -> None:
         """Let a segment be the last one to be dropped, or the first; call with `lock` held."""
         if segment in self._order:
@@ -253,6 +258,12 @@ class SegmentedObject:
     def _add(self, begin: int, end: int) -> Segment:
         """Return a new segment from `begin` to `end`, or to the next one."""
         wanted, index = end - begin, self._count_before(begin)
+        # Small ones would cut a large one into pieces, and cost less than a request.
+        while index < len(self._segments) and self._segments[index].end <= end - _LARGE_BYTES:
+            if self._segments[index].size > UNIT_BYTES:
+                break
+            self._cache.forget(self._segments[index])
+            self.drop(self._segments[index])
         if index < len(self._segments) and self._segments[index].begin < end:
             after = self._segments[index]
             end, after.wanted = after.begin, max(after.wanted, wanted)

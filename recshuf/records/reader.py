@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recshuf.engines.local import run_threads
 from recshuf.interfaces import SupportsJoining
 from recshuf.records.batch_groups import BatchGroup, Coalescer, WorkQueue
 from recshuf.records.input_tasks import InputSchedule, InputTask, group_inputs
 from recshuf.records.rows import RowRange, number_batches
-from recshuf.system.threads import run_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,7 +65,7 @@ class InputReader:
         Exception
             The first error of any thread, after all threads have ended.
         """
-        run_tasks(name, self._plan.workers, [self._work] * self._plan.workers, self._stop)
+        run_threads(name, [self._work] * self._plan.workers, self._plan.workers, self._stop)
 
     def rows_of(self, input_index: int) -> int:
         """Return how many rows of an input have been read so far."""

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
+from recshuf.engines.local import run_threads
 from recshuf.errors import CheckError, Stopped
 from recshuf.records.byte_sizes import count_bytes
 from recshuf.records.digests import Digest, Digests, sum_digests
 from recshuf.records.keys import MAX_PILES
-from recshuf.system.threads import Pool, run_tasks
+from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -254,7 +255,7 @@ class Gather:
         tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, runs, self._written)
         with Pool(self._plan.gather_workers, "order") as loaders:
             writes = [partial(self._write_shards, one, loaders) for one in tasks]
-            run_tasks("write", self._plan.shard_writers, writes, self._stopped.set)
+            run_threads("write", writes, self._plan.shard_writers, self._stopped.set)
         self._check_written()
 
     def _check_written(self) -> None:

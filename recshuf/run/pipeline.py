@@ -18,7 +18,7 @@ from recshuf.piles.epoch_reader import EpochReader
 from recshuf.piles.epochs import EpochOrder
 from recshuf.piles.reader import PileReader
 from recshuf.piles.stored import StoredPiles
-from recshuf.run.gather import Gather, GatherTask
+from recshuf.run.gather import Gather, GatherTask, check_written
 from recshuf.run.resolve import find_destination, resolve_job, resolve_stored
 from recshuf.run.resume import Earlier, read_checksums
 from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
@@ -173,10 +173,12 @@ def _write_shards(
     progress.start("gather", bounds[-1], byte_count)
     target = resolved.open_target()
     finished = take_over_shards(resolved, workspace, target, bounds, progress)
-    task = GatherTask(resolved.plan, bounds, finished)
+    reader = _open_reader(resolved, workspace)
+    task = GatherTask(resolved.plan, bounds, finished.keys())
     try:
         with open_shards(resolved, workspace, target) as shards:
-            Gather(task, _open_reader(resolved, workspace), shards, resolved.decoder, progress).run()
+            written = Gather(task, reader, shards, resolved.decoder, progress).run()
+            check_written(reader, bounds[-1], [*finished.values(), *written.values()])
     except BrokenPipeError:
         raise  # the reader has closed the pipe, which is no failure
     except OSError as error:

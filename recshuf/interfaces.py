@@ -342,6 +342,13 @@ class Source(ABC):
             and the position.
         """
 
+    def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 # by default no input is like that
+        """Tell whether fragments of an input can be passed over at a small part of the cost of reading them.
+
+        Such an input can be read in parts, on several machines. How it is cut into fragments depends on `block_bytes` only.
+        """
+        return False
+
     @abstractmethod
     def reading_bytes(self, block_bytes: int) -> int:
         """Return the most memory that reading one fragment takes, with the yielded batch."""

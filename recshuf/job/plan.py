@@ -25,6 +25,8 @@ class Limits:
     """How spilled records are compressed, one of `SPILL_COMPRESSIONS`."""
     input_count: int = 0
     """Number of inputs; `make_plan` sets it."""
+    spills_all: bool = False
+    """Whether no pile stays in memory."""
 
     @property
     def taken_bytes(self) -> int:

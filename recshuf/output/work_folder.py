@@ -2,7 +2,7 @@
 
 It lies beside the output, so that a rename puts everything in place at once. Its name begins with a dot:
 
-    journal.jsonl  shards/  shards.recshuf.json  piles/  quarantine/
+    journal.jsonl  shards/  shards.recshuf.json  piles/  quarantine/  tasks/
     old/  the output that is replaced, if the file system cannot exchange folders
 
 A run that dies leaves it behind, and a later run can continue from it.
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import OutputError
 from recshuf.output.journal import Journal
 from recshuf.output.shard_files import ShardFiles
+from recshuf.output.task_folder import TASK_FOLDER, TaskFolder
 from recshuf.system.locks import is_own, lock_folder
 from recshuf.system.paths import is_sole_file, write_error
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from recshuf.output.destination import Destination
 
 _OWN_FILES = ("journal.jsonl", "shards.recshuf.json")
-_OWN_FOLDERS = ("shards", "piles", "quarantine", "old")
+_OWN_FOLDERS = ("shards", "piles", "quarantine", "old", TASK_FOLDER)
 PILES_PREFIX = "recshuf-piles-"
 """Prefix of folders of pile sets outside the work folder."""
 
@@ -40,6 +41,7 @@ class WorkFolder:
         self.path = destination.work_folder
         self.journal = Journal(self.path / "journal.jsonl")
         self.shards = ShardFiles(self.path / "shards", destination, self.journal)
+        self.tasks = TaskFolder(self.path / TASK_FOLDER)
         self._name = str(destination.path)
         self._made_parents: list[Path] = []
         self._lock: int | None = None
@@ -82,7 +84,7 @@ class WorkFolder:
         names = set(os.listdir(self.path))  # noqa: PTH208 - names are wanted
         if foreign := sorted(name for name in names if not _is_own_part(self.path / name)):
             raise self._foreign(foreign[0])
-        finished = self.journal.load()
+        finished = self.journal.load() + self.tasks.count()
         if finished and resumes:
             return
         if finished and self.shards.are_committed:

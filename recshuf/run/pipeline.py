@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import CheckError, ConversionError, MemoryLimitError, SchemaMismatch, UsageError
-from recshuf.job.plan import shard_bounds, sum_known
 from recshuf.job.planner import ORDERING
 from recshuf.job.report import FileReport, PassReport
 from recshuf.output.commit import commit
@@ -22,9 +21,10 @@ from recshuf.run.gather import Gather, GatherTask, check_written
 from recshuf.run.resolve import find_destination, resolve_job, resolve_stored
 from recshuf.run.resume import Earlier, read_checksums
 from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
-from recshuf.run.shards import open_shards, take_over_shards
+from recshuf.run.shards import cut_shards, open_shards, take_over_shards
 from recshuf.run.stored_inputs import adopt_stored, open_stored
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
+from recshuf.run.task_passes import TaskPasses, find_run, open_tasks
 from recshuf.run.workspace import enter_work_folder, open_workspace
 from recshuf.system.memory import resident_bytes
 from recshuf.system.paths import write_error
@@ -72,14 +72,17 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         destination = find_destination(job)
         work = enter_work_folder(job, destination, progress, cleanup)
         earlier = Earlier.of(work.journal.entries) if work else None
+        shared = find_run(work) if work is not None and job.uses_tasks else None
+        layout = shared.tasks.piles if shared else earlier.piles if earlier else None
         if job.epoch is not None:
             resolved = _resolve_stored(job, destination, progress, cleanup)
         else:
-            resolved = resolve_job(job, destination, progress, earlier.piles if earlier else None)
-        workspace = open_workspace(resolved, work, earlier, cleanup)
+            resolved = resolve_job(job, destination, progress, layout)
+        workspace = open_workspace(resolved, work, earlier, cleanup, Path(shared.piles) if shared else None)
+        tasks = open_tasks(shared, resolved, workspace, progress)
         base_bytes = resident_bytes()
-        counts, scatter_report = _scatter(resolved, workspace, progress)
-        resolved, bounds, gather_report = _gather(resolved, workspace, counts, progress)
+        counts, scatter_report = _scatter(resolved, workspace, tasks, progress)
+        resolved, bounds, gather_report = _gather(resolved, workspace, tasks, counts, progress)
         reports = [scatter_report, gather_report]
         if job.options["verify"]:
             reports.append(_verify(resolved, workspace, progress))
@@ -91,7 +94,7 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         inputs,
         shards,
         [*reports, commit_report],
-        spilled_bytes=workspace.store.spilled_bytes,
+        spilled_bytes=tasks.spilled_bytes if tasks else workspace.store.spilled_bytes,
         seconds=time.perf_counter() - started,
         base_bytes=base_bytes,
     )
@@ -110,11 +113,13 @@ def _resolve_stored(
 
 
 def _scatter(
-    resolved: ResolvedJob, workspace: Workspace, progress: Progress
+    resolved: ResolvedJob, workspace: Workspace, tasks: TaskPasses | None, progress: Progress
 ) -> tuple[InputCounts, PassReport]:
     started = time.perf_counter()
     stored = resolved.inputs.stored
-    if stored is None:
+    if tasks is not None:
+        counts = tasks.scatter()
+    elif stored is None:
         counts = scatter_inputs(resolved, workspace, progress)
     else:
         counts = adopt_stored(workspace.store, stored, len(resolved.inputs.source.inputs))
@@ -123,7 +128,11 @@ def _scatter(
 
 
 def _gather(
-    resolved: ResolvedJob, workspace: Workspace, counts: InputCounts, progress: Progress
+    resolved: ResolvedJob,
+    workspace: Workspace,
+    tasks: TaskPasses | None,
+    counts: InputCounts,
+    progress: Progress,
 ) -> tuple[ResolvedJob, list[int], PassReport]:
     """Write all shards. If the schema inferred from a prefix fails, observe all records and write them again.
 
@@ -134,7 +143,7 @@ def _gather(
         the figures of the pass.
     """
     started = time.perf_counter()
-    bounds, byte_count = _cut_shards(resolved, counts)
+    bounds, byte_count = cut_shards(resolved, counts)
     empty = sum(start == stop for start, stop in pairwise(bounds)) if bounds[-1] else 0
     if empty:
         progress.warn(
@@ -142,7 +151,10 @@ def _gather(
         )
     is_written = False
     try:
-        _write_shards(resolved, workspace, bounds, byte_count, progress)
+        if tasks is None:
+            _write_shards(resolved, workspace, bounds, byte_count, progress)
+        else:
+            tasks.gather(bounds, byte_count)
         is_written = True
     except (SchemaMismatch, ConversionError):
         if not resolved.decoding.infers_from_prefix:
@@ -154,17 +166,6 @@ def _gather(
             workspace.work.shards.keep_only(set())
         _write_shards(resolved, workspace, bounds, byte_count, progress)
     return resolved, bounds, PassReport("gather", time.perf_counter() - started, bounds[-1], byte_count)
-
-
-def _cut_shards(resolved: ResolvedJob, counts: InputCounts) -> tuple[list[int], int]:
-    """Return the bounds of the shards, independent of the plan, and their approximate bytes."""
-    records, head_count = counts.record_count, resolved.job.options["head_count"]
-    wanted = records if head_count is None else min(records, head_count)
-    file_bytes = sum_known(size.file_bytes for size in resolved.inputs.sizes)
-    if file_bytes is None or not resolved.keeps_size:
-        file_bytes = counts.byte_count
-    bounds = shard_bounds(resolved.output.cut, wanted, file_bytes * wanted // max(1, records))
-    return bounds, counts.byte_count * wanted // max(1, records)
 
 
 def _write_shards(

@@ -56,6 +56,8 @@ class Workspace:
     quarantine: Quarantine | None
     """None if bad records are errors."""
     store: RunPiles
+    piles: Path | None
+    """Folder of the pile sets that a later run or tasks may use."""
 
 
 def enter_work_folder(
@@ -116,9 +118,18 @@ def _remove_or_release(work: WorkFolder, error: BaseException | None) -> None:
 
 
 def open_workspace(
-    resolved: ResolvedJob, work: WorkFolder | None, earlier: Earlier | None, cleanup: ExitStack
+    resolved: ResolvedJob,
+    work: WorkFolder | None,
+    earlier: Earlier | None,
+    cleanup: ExitStack,
+    piles: Path | None = None,
 ) -> Workspace:
     """Open the resources of a run until `cleanup`, and begin its journal or check it against `earlier`.
+
+    Parameters
+    ----------
+    piles
+        Folder that its tasks use for pile sets. Default: not known yet.
 
     Raises
     ------
@@ -133,7 +144,7 @@ def open_workspace(
     if seed is None:
         seed = earlier.seed if earlier else secrets.randbits(128)
     stream = _open_stream(resolved, cleanup)
-    scratch = open_scratch(resolved, work, earlier)
+    scratch = open_scratch(resolved, work, earlier, piles)
     if work is not None:
         header = describe_job(resolved, seed, scratch.kept if stored is None else None)
         if earlier is None:
@@ -147,7 +158,7 @@ def open_workspace(
     keeps_sets = work is not None and not job.reads_stdin and stored is None
     store = make_store(resolved, scratch, keeps_sets=keeps_sets)
     cleanup.callback(store.close)
-    return Workspace(seed, work, earlier, stream, quarantine, store)
+    return Workspace(seed, work, earlier, stream, quarantine, store, scratch.kept)
 
 
 def _open_stream(resolved: ResolvedJob, cleanup: ExitStack) -> BinaryIO | None:
@@ -159,8 +170,10 @@ def _open_stream(resolved: ResolvedJob, cleanup: ExitStack) -> BinaryIO | None:
     return stdout or sys.stdout.buffer
 
 
-def open_scratch(resolved: ResolvedJob, work: WorkFolder | None, earlier: Earlier | None) -> Scratch:
-    """Return the scratch for spilled piles; a continued run keeps its own.
+def open_scratch(
+    resolved: ResolvedJob, work: WorkFolder | None, earlier: Earlier | None, piles: Path | None = None
+) -> Scratch:
+    """Return the scratch for spilled piles, in the folder `piles` if tasks use that; a continued run keeps its own.
 
     Raises
     ------
@@ -175,10 +188,15 @@ def open_scratch(resolved: ResolvedJob, work: WorkFolder | None, earlier: Earlie
         return Scratch(parent, needed_bytes=needed)
     if earlier is not None and earlier.header["piles"]:
         return Scratch(parent, kept=Path(earlier.header["piles"]), needed_bytes=needed)
+    shown = work.path.parent if job.temp_dir is None else None
+    return Scratch(parent, shown, piles or choose_piles_folder(job, work.path), needed)
+
+
+def choose_piles_folder(job: Job, work: Path) -> Path:
+    """Return the folder for the pile sets of a new run with this work folder."""
     if job.temp_dir is None:
-        return Scratch(parent, work.path.parent, work.path / "piles", needed)
-    kept = real_path(parent) / f"{PILES_PREFIX}{secrets.token_hex(8)}"
-    return Scratch(parent, kept=kept, needed_bytes=needed)
+        return work / "piles"
+    return real_path(job.temp_dir) / f"{PILES_PREFIX}{secrets.token_hex(8)}"
 
 
 def open_quarantine(
@@ -194,22 +212,28 @@ def open_quarantine(
     path = resolved.job.quarantine
     if path is None:
         return None
+    folder, run = (parent, secrets.token_hex(8)) if work is None else (work.path, str(real_path(work.path)))
     destination = resolved.output.destination
     inputs = [file.path for file in resolved.inputs.files if file.path is not None and file.stamp is not None]
     overwrite = resolved.job.options["overwrite"] or resolved.job.options["resume"]
     check_path(path, inputs, destination.path if destination else None, overwrite=overwrite)
-    read, names = resolved.job.read, [summary.name for summary in resolved.inputs.source.inputs]
-    quarantine = Quarantine(
-        path,
-        parent if work is None else work.path,
-        names,
-        secrets.token_hex(8) if work is None else str(real_path(work.path)),
-        header_lines=0 if load_format(resolved.inputs.format).names.spans_lines else read.header_lines,
-        separator_bytes=len(read.separator),
-    )
+    quarantine = make_quarantine(resolved, path, folder, run)
     cleanup.callback(quarantine.close)
     cleanup.callback(quarantine.withdraw)
     return quarantine
+
+
+def make_quarantine(resolved: ResolvedJob, path: Path, folder: Path, run: str) -> Quarantine:
+    """Return a quarantine of a job; see `Quarantine`."""
+    read, names = resolved.job.read, [summary.name for summary in resolved.inputs.source.inputs]
+    return Quarantine(
+        path,
+        folder,
+        names,
+        run,
+        header_lines=0 if load_format(resolved.inputs.format).names.spans_lines else read.header_lines,
+        separator_bytes=len(read.separator),
+    )
 
 
 def make_store(resolved: ResolvedJob, scratch: Scratch, *, keeps_sets: bool) -> RunPiles:

@@ -1,0 +1,159 @@
+"""How a run is divided into tasks for several machines. Pure: integers in, integers out.
+
+Tasks are numbered: first those that count the rows of parts of inputs, then those that scatter a pile set each, those that
+gather some shards each, and last the commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
+
+from recshuf.job.pile_sizing import assign_sets, choose_set_bytes
+from recshuf.piles.layout import PileLayout
+from recshuf.records.input_tasks import InputPart
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from recshuf.job.plan import Plan
+
+MOST_SETS = 512
+"""Each task of the gather opens all sets."""
+MOST_GATHER_TASKS = 1024
+LEAST_RUNS = 8
+"""Fewest regions of a task of the gather: two tasks read the region between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """The tasks of a run."""
+
+    piles: PileLayout
+    """`set_of_input` is the set of an input's first part."""
+    block_bytes: int
+    """How inputs are cut into fragments."""
+    sets: tuple[tuple[InputPart, ...], ...]
+    """Parts of inputs in each pile set, at most one of each input. A `first_row` of -1 must be counted."""
+    counted: tuple[InputPart, ...]
+    """Parts whose rows are counted."""
+    gather_count: int
+    """Number of tasks that gather."""
+
+    @property
+    def scatter(self) -> range:
+        """Numbers of the tasks that scatter."""
+        return range(len(self.counted), len(self.counted) + len(self.sets))
+
+    @property
+    def gather(self) -> range:
+        """Numbers of the tasks that gather."""
+        return range(self.scatter.stop, self.scatter.stop + self.gather_count)
+
+    @property
+    def commit(self) -> int:
+        """Number of the last task."""
+        return self.gather.stop
+
+    def choose_shards(self, number: int, shard_count: int) -> range:
+        """Return the shards that a task of the gather writes.
+
+        >>> plan = TaskPlan(PileLayout(1, 1, ()), 1, (), (), 3)
+        >>> [plan.choose_shards(number, 5) for number in plan.gather]
+        [range(0, 1), range(1, 3), range(3, 5)]
+        """
+        index, count = number - self.gather.start, self.gather_count
+        return range(shard_count * index // count, shard_count * (index + 1) // count)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the tasks as JSON values."""
+        return {
+            "pile_count": self.piles.pile_count,
+            "region_piles": self.piles.region_piles,
+            "set_of_input": self.piles.set_of_input,
+            "block_bytes": self.block_bytes,
+            "sets": self.sets,
+            "counted": self.counted,
+            "gather_count": self.gather_count,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> TaskPlan:
+        """Return the tasks that `to_json` returned."""
+        layout = PileLayout(values["pile_count"], values["region_piles"], tuple(values["set_of_input"]))
+        return cls(
+            layout,
+            values["block_bytes"],
+            tuple(tuple(InputPart(*part) for part in parts) for parts in values["sets"]),
+            tuple(InputPart(*part) for part in values["counted"]),
+            values["gather_count"],
+        )
+
+
+def find_large_inputs(plan: Plan, byte_counts: Sequence[int]) -> list[int]:
+    """Return the inputs that would fill several pile sets each."""
+    most = 2 * _choose_set_bytes(plan, byte_counts)
+    return [index for index, byte_count in enumerate(byte_counts) if byte_count >= most]
+
+
+def divide(plan: Plan, byte_counts: Sequence[int], fragments: Mapping[int, Sequence[int | None]]) -> TaskPlan:
+    """Return the tasks of a run.
+
+    Parameters
+    ----------
+    byte_counts
+        Bytes of the records of each input.
+    fragments
+        Number of records of each fragment, None if unknown, of the inputs that are read in parts.
+    """
+    set_bytes = _choose_set_bytes(plan, byte_counts)
+    pieces: list[tuple[InputPart, int]] = []
+    for index, byte_count in enumerate(byte_counts):
+        if index not in fragments:
+            pieces.append((InputPart(index), byte_count))
+            continue
+        parts = _cut(index, fragments[index], max(1, byte_count // set_bytes))
+        pieces += [(part, byte_count // len(parts)) for part in parts]
+    numbers = assign_sets([size for _, size in pieces], plan.pile_count // plan.region_piles, MOST_SETS)
+    sets: list[list[InputPart]] = [[] for _ in range(max(numbers, default=-1) + 1)]
+    set_of_input: dict[int, int] = {}
+    for (part, _), number in zip(pieces, numbers, strict=True):
+        set_of_input.setdefault(part.input_index, number)
+        own = sets[number]
+        if own and own[-1].input_index == part.input_index:
+            own[-1] = own[-1]._replace(stop=part.stop)
+        else:
+            own.append(part)
+    first_rows = {(part.input_index, part.start): part.first_row for parts in sets for part in parts}
+    counted = [
+        part
+        for parts in sets
+        for part in parts
+        if part.stop is not None and first_rows[part.input_index, part.stop] < 0
+    ]
+    runs = plan.pile_count // plan.region_piles
+    most = min(MOST_GATHER_TASKS, max(1, runs // LEAST_RUNS))
+    return TaskPlan(
+        PileLayout(plan.pile_count, plan.region_piles, tuple(set_of_input.values())),
+        plan.block_bytes,
+        tuple(map(tuple, sets)),
+        tuple(counted),
+        most if plan.shard_count is None else min(most, plan.shard_count),
+    )
+
+
+def _choose_set_bytes(plan: Plan, byte_counts: Sequence[int]) -> int:
+    return choose_set_bytes(sum(byte_counts), plan.pile_count // plan.region_piles, MOST_SETS)
+
+
+def _cut(index: int, records: Sequence[int | None], count: int) -> list[InputPart]:
+    """Return parts of an input with about the same number of fragments; rows are known as long as those before are."""
+    first_rows = [
+        *accumulate(records, lambda row, more: -1 if more is None or row < 0 else row + more, initial=0)
+    ]
+    count = max(1, min(count, len(records)))
+    edges = [len(records) * part // count for part in range(count + 1)]
+    parts = [InputPart(index, start, stop, first_rows[start]) for start, stop in pairwise(edges)]
+    parts[-1] = parts[-1]._replace(stop=None)
+    return parts

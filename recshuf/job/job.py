@@ -96,9 +96,7 @@ class Job:
             raise UsageError("--verify and --on-bad-record quarantine: exclude each other; give one of them")
         check_engine(self.options["engine"])
         if self.uses_tasks and (self.reads_stdin or self.writes_stdout):
-            raise UsageError(
-                f"--engine {self.options['engine']}: other processes cannot use standard input and output; name files"
-            )
+            raise UsageError("--engine: other processes cannot use standard input and output; name files")
         if "-" in self.inputs and len(self.inputs) > 1:
             raise UsageError("standard input (-) cannot be mixed with other inputs; give it alone")
 

@@ -43,6 +43,8 @@ class WorkFolder:
         self.shards = ShardFiles(self.path / "shards", destination, self.journal)
         self.tasks = TaskFolder(self.path / TASK_FOLDER)
         self._name = str(destination.path)
+        self.is_continued = False
+        """Whether it holds finished parts of an earlier run."""
         self._made_parents: list[Path] = []
         self._lock: int | None = None
 
@@ -74,6 +76,11 @@ class WorkFolder:
             self._leave()
             raise
 
+    @property
+    def is_resumable(self) -> bool:
+        """Whether a later run can continue from here."""
+        return self.journal.is_resumable or self.tasks.count() > 0
+
     def _make_parents(self) -> None:
         missing = [folder for folder in self.path.parents if not folder.exists()]
         for folder in reversed(missing):
@@ -86,6 +93,7 @@ class WorkFolder:
             raise self._foreign(foreign[0])
         finished = self.journal.load() + self.tasks.count()
         if finished and resumes:
+            self.is_continued = True
             return
         if finished and self.shards.are_committed:
             self.shards.place_manifest()

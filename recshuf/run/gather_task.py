@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from recshuf.job.progress import SilentProgress
 from recshuf.output.shard_sync import FinishedShard, ShardSyncer
 from recshuf.piles.reader import PileReader
-from recshuf.records.input_counts import InputCounts
+from recshuf.records.digests import Digest
+from recshuf.records.input_counts import InputCount, InputCounts
 from recshuf.run.gather import Gather, GatherTask
 from recshuf.run.resume import describe_shard
 from recshuf.run.shards import cut_shards
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Decoder, Sink, Target
     from recshuf.piles.run_piles import RunPiles
-    from recshuf.records.digests import Digest
     from recshuf.run.open_run import OpenRun
     from recshuf.run.resolve import ResolvedJob
 
@@ -39,9 +39,9 @@ def adopt_set(store: RunPiles, set_index: int, result: dict[str, Any], counts: I
         When the set is missing or damaged.
     """
     if result["set"] is not None:
-        description = store.adopt(set_index, result["set"], reads_all=False)
-        for index, count in description.counts.items():
-            counts.include(index, count)
+        store.adopt(set_index, result["set"], reads_all=False)
+    for index, byte_count, *digest in result["counts"]:
+        counts.include(index, InputCount(byte_count, Digest(*digest)))
 
 
 def merge_states(decoder: Decoder | None, results: Sequence[dict[str, Any]]) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from recshuf.output.quarantine import Quarantine
+    from recshuf.records.input_counts import InputCounts
     from recshuf.records.input_tasks import InputPart
     from recshuf.run.open_run import OpenRun
     from recshuf.run.resolve import ResolvedJob
@@ -59,12 +60,19 @@ def scatter_set(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str, A
             cleanup.callback(Path(bad["file"]).unlink, missing_ok=True)
     return {
         "set": path.name if path.exists() else None,
+        "counts": [_pack_count(part.input_index, counts) for part in parts],
         "records": counts.record_count,
         "bytes": counts.byte_count,
         "spilled_bytes": store.spilled_bytes,
         "state": None if decoder is None else decoder.state(),
         "bad": bad,
     }
+
+
+def _pack_count(index: int, counts: InputCounts) -> list[int]:
+    """Return input, bytes and digest."""
+    byte_count, digest = counts[index]
+    return [index, byte_count, digest.records, digest.byte_count, digest.fingerprint]
 
 
 def _make_task(opened: OpenRun, parts: Sequence[InputPart]) -> ScatterTask:

@@ -126,9 +126,7 @@ def find_work(job: Job) -> WorkFolder:
     """
     destination = find_destination(job)
     if destination is None or destination.is_stream:
-        raise UsageError(
-            f"--engine {job.options['engine']}: tasks write no stream; give a file or directory with -o"
-        )
+        raise UsageError("--engine: other processes cannot write a stream; give a file or directory with -o")
     return WorkFolder(destination)
 
 

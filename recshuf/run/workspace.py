@@ -106,8 +106,8 @@ def _leave(
 
 def _remove_or_release(work: WorkFolder, error: BaseException | None) -> None:
     # A new run on the same inputs would fail the same way, and data that failed a check may be wrong.
-    is_final = isinstance(error, InputError | ConversionError | UsageError) and not work.journal.entries
-    if error is None or is_final or isinstance(error, CheckError) or not work.journal.is_resumable:
+    is_final = isinstance(error, InputError | ConversionError | UsageError) and not work.is_continued
+    if error is None or is_final or isinstance(error, CheckError) or not work.is_resumable:
         work.remove()
         return
     error.add_note(

@@ -7,15 +7,14 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from recshuf.run.gather_task import gather_shards
-from recshuf.run.open_run import open_run
 from recshuf.run.scatter_task import count_part, scatter_set
 from recshuf.run.tasks import name_result
 
 if TYPE_CHECKING:
-    from recshuf.run.tasks import Task
+    from recshuf.run.open_run import OpenRun
 
 
-def do_work(task: Task) -> dict[str, Any]:
+def do_work(opened: OpenRun, number: int) -> dict[str, Any]:
     """Run a task that has no result yet, and return its result.
 
     Of two processes that do this at the same time, one deletes what it has written.
@@ -25,7 +24,6 @@ def do_work(task: Task) -> dict[str, Any]:
     RecshufError
         When it fails.
     """
-    opened, number = open_run(task.folder, task.run_id), task.number
     plan = opened.run.tasks
     with ExitStack() as cleanup:
         if number in plan.gather:

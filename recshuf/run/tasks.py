@@ -65,6 +65,7 @@ def run_task(task: Task) -> dict[str, Any]:
     if result is not None:
         return result
     # The work imports Arrow.
+    from recshuf.run.open_run import open_run
     from recshuf.run.task_work import do_work
 
-    return do_work(task)
+    return do_work(open_run(task.folder, task.run_id), task.number)

@@ -34,3 +34,7 @@ class Engine(Protocol):
             The first error of any task. No task is at work any more, or its machine was told to end it.
         """
         ...
+
+    def close(self) -> None:
+        """Leave the machines. Idempotent."""
+        ...

@@ -38,6 +38,9 @@ class FinishedTasks:
                 f"{describe_missing(tasks)}: not done; run recshuf task with these numbers first"
             )
 
+    def close(self) -> None:
+        """See `Engine`."""
+
 
 def describe_missing(tasks: Sequence[object]) -> str:
     """Return the names of some tasks, of many the first.

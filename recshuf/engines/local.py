@@ -54,6 +54,9 @@ class LocalEngine:
         if errors:
             raise min(errors, key=lambda error: isinstance(error, Stopped))
 
+    def close(self) -> None:
+        """See `Engine`."""
+
 
 def run_threads(
     name: str, work: Sequence[Callable[[], None]], workers: int, stop: Callable[[], None]

@@ -79,7 +79,7 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         else:
             resolved = resolve_job(job, destination, progress, layout)
         workspace = open_workspace(resolved, work, earlier, cleanup, Path(shared.piles) if shared else None)
-        tasks = open_tasks(shared, resolved, workspace, progress)
+        tasks = open_tasks(shared, resolved, workspace, progress, cleanup)
         base_bytes = resident_bytes()
         counts, scatter_report = _scatter(resolved, workspace, tasks, progress)
         resolved, bounds, gather_report = _gather(resolved, workspace, tasks, counts, progress)

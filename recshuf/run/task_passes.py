@@ -21,6 +21,7 @@ from recshuf.system.atomic import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from contextlib import ExitStack
 
     from recshuf.engines.engine import Engine
     from recshuf.job.progress import Progress
@@ -42,6 +43,8 @@ class TaskPasses:
     ----------
     run
         The run to continue; None for a new one.
+    cleanup
+        Closes the engine.
     """
 
     def __init__(
@@ -51,11 +54,13 @@ class TaskPasses:
         workspace: Workspace,
         work: WorkFolder,
         progress: Progress,
+        cleanup: ExitStack,
     ) -> None:
         self._resolved = resolved
         self._workspace = workspace
         self._work = work
         self._progress = progress
+        self._cleanup = cleanup
         self.spilled_bytes = 0
         """Bytes of records in pile sets, after compression."""
         work.tasks.path.mkdir(exist_ok=True)
@@ -65,7 +70,9 @@ class TaskPasses:
     @cached_property
     def _engine(self) -> Engine:
         job = self._resolved.job
-        return open_engine(job.options["engine"], job.options["ray_address"], job.workers)
+        engine = open_engine(job.options["engine"], job.options["ray_address"], job.workers)
+        self._cleanup.callback(engine.close)
+        return engine
 
     def scatter(self) -> InputCounts:
         """Have all pile sets written, and adopt them; return the counts of each input.
@@ -149,9 +156,13 @@ class TaskPasses:
 
 
 def open_tasks(
-    run: SharedRun | None, resolved: ResolvedJob, workspace: Workspace, progress: Progress
+    run: SharedRun | None,
+    resolved: ResolvedJob,
+    workspace: Workspace,
+    progress: Progress,
+    cleanup: ExitStack,
 ) -> TaskPasses | None:
     """Return the passes of a job that uses tasks; None for any other."""
     if not resolved.job.uses_tasks or workspace.work is None:
         return None
-    return TaskPasses(run, resolved, workspace, workspace.work, progress)
+    return TaskPasses(run, resolved, workspace, workspace.work, progress, cleanup)

@@ -26,6 +26,9 @@ class ProcessEngine:
     def __init__(self, address: str | None, cores: int) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
     def run(
         self, function: Callable[[Any], Any], tasks: Sequence[Any], workers: int
     ) -> Generator[Any, None, None]:

@@ -31,6 +31,9 @@ class ThreadEngine:
     def __init__(self, address: str | None, cores: int) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
     def run(
         self, function: Callable[[Any], Any], tasks: Sequence[Any], workers: int
     ) -> Generator[Any, None, None]:
@@ -47,6 +50,9 @@ class DyingEngine:
     left = 0
 
     def __init__(self, address: str | None, cores: int) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
     def run(

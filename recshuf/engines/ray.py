@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     Task = TypeVar("Task")
     Result = TypeVar("Result")
 
+_ANSWER_SECONDS = 10
 MOST_RETRIES = 20
 """How often a task runs again because its process or machine has died."""
 
@@ -47,8 +49,9 @@ class RayEngine:
 
     def _connect(self, address: str | None) -> None:
         try:
+            _check_port(address or "")
             self._ray.init(address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
-        except (ConnectionError, RuntimeError, ValueError, AssertionError) as error:
+        except (OSError, RuntimeError, ValueError, AssertionError) as error:
             place = f"--ray-address {address}" if address else "--engine ray"
             raise UsageError(f"{place}: no Ray cluster can be used: {str(error).splitlines()[0]}") from error
 
@@ -93,6 +96,19 @@ class RayEngine:
         if self._is_connected_here:
             self._is_connected_here = False
             self._ray.shutdown()
+
+
+def _check_port(address: str) -> None:
+    """Check that something answers at ``host:port``; Ray would wait for minutes.
+
+    Raises
+    ------
+    OSError
+        When nothing does.
+    """
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
 
 
 def _import_ray() -> Any:

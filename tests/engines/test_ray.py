@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,14 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"--engine ray: Ray is not installed; install recshuf\[ray\]"):
         open_engine("ray", None, 1)
+
+
+def test_an_address_where_nothing_answers_is_named():
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'recshuf[ray]'")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(UsageError, match=f"--ray-address 127.0.0.1:{port}: no Ray cluster can be used: "):
+        open_engine("ray", f"127.0.0.1:{port}", 1)
 
 
 def test_a_run_without_ray_leaves_nothing(call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

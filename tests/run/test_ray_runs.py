@@ -35,7 +35,12 @@ class Machines:
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
-        settings = {"num_cpus": 0, "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
+        settings = {
+            "num_cpus": 0,
+            "object_store_memory": OBJECT_STORE_BYTES,
+            "include_dashboard": False,
+            "_system_config": {"health_check_period_ms": 200, "health_check_failure_threshold": 3},
+        }
         self._cluster = Cluster(initialize_head=True, head_node_args=settings)
         self._nodes: list[Any] = []
         self.address: str = self._cluster.address

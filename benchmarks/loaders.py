@@ -3,8 +3,9 @@
     python -m benchmarks.loaders [FOLDER] [--rows 400000] [--rounds 3] [--data text]... [--loader NAME]...
 
 makes missing data in FOLDER. Loaders run one by one, each in a process of its own, in rounds; figures are medians over
-one epoch of batches of 256 records, page cache warm, with the start of worker processes. `pip install -e '.[torch,bench]'
-webdataset` installs the rivals; those that are not installed are left out, aloud.
+one epoch of batches of 256 records, after a first batch of another iteration, page cache warm, with the start of worker
+processes. `pip install -e '.[torch,bench-loaders]'` installs the rivals; those that are not installed are left out,
+aloud.
 """
 
 from __future__ import annotations
@@ -24,206 +25,84 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-import pyarrow as pa
 
+from benchmarks.loading import (
+    array_records,
+    floors,
+    hugging_face,
+    lit_data,
+    mosaicml,
+    piles,
+    tar_files,
+)
+from benchmarks.loading.rows import KINDS, make_table
 from benchmarks.markdown import format_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
-    from numpy.typing import NDArray
+    import pyarrow as pa
 
-BATCH = 256
 FILES = 16
-SEED = 7
-KINDS = ("text", "image")
-_POOL = 1 << 20
-
-
-def make_table(kind: str, first: int, count: int) -> pa.Table:
-    """Return rows of 64 floats and about 500 bytes of text, or of images of 3 KB."""
-    random = np.random.default_rng((SEED, first))
-    ids = pa.array(np.arange(first, first + count))
-    if kind == "image":
-        pixels = pa.array(random.integers(0, 256, count * 3072, dtype=np.uint8))
-        images = pa.FixedSizeListArray.from_arrays(pixels, 3072)
-        return pa.table({"id": ids, "image": images, "label": pa.array(random.integers(0, 10, count))})
-    vectors = pa.array(random.standard_normal(count * 64, dtype=np.float32))
-    offsets = np.zeros(count + 1, np.int32)
-    offsets[1:] = np.cumsum(random.integers(400, 601, count))
-    letters = random.integers(97, 123, int(offsets[-1]), dtype=np.uint8)
-    texts = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(letters)])
-    return pa.table({"id": ids, "vector": pa.FixedSizeListArray.from_arrays(vectors, 64), "text": texts})
-
-
-def make_data(folder: Path, kind: str, rows: int) -> None:
-    """Write the rows as Parquet, as an Arrow stream, and as each rival wants them."""
-    import pyarrow.parquet as pq
-
-    import recshuf
-
-    if (folder / "store").exists():
-        return
-    (folder / "parquet").mkdir(parents=True, exist_ok=True)
-    bounds = np.linspace(0, rows, FILES + 1).astype(int).tolist()
-    tables = [make_table(kind, a, b - a) for a, b in pairwise(bounds)]
-    path = str(folder / "ordered.arrow")
-    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, tables[0].schema) as stream:
-        for number, table in enumerate(tables):
-            pq.write_table(table, folder / "parquet" / f"{number:02}.parquet")
-            stream.write_table(table, max_chunksize=8192)
-    if importlib.util.find_spec("datasets"):
-        import datasets
-
-        datasets.Dataset(pa.concat_tables(tables)).save_to_disk(str(folder / "datasets"))
-    if importlib.util.find_spec("webdataset"):
-        write_tar(folder / "tar", tables)
-    piles = max(1, sum(table.nbytes for table in tables) >> 22)
-    recshuf.scatter(sorted((folder / "parquet").iterdir()), folder / "store", seed=SEED, piles=piles)
-
-
-def write_tar(folder: Path, tables: list[pa.Table]) -> None:
-    """Write one tar file of samples for each table."""
-    import webdataset
-
-    folder.mkdir(exist_ok=True)
-    for number, table in enumerate(tables):
-        names = table.schema.names[1:]
-        columns = [table["id"].to_pylist(), *(column_bytes(table[name]) for name in names)]
-        with webdataset.TarWriter(str(folder / f"{number:02}.tar")) as writer:
-            for index, *values in zip(*columns, strict=True):
-                writer.write({"__key__": f"{index:09}", **dict(zip(names, values, strict=True))})
-
-
-def column_bytes(column: pa.ChunkedArray) -> list[bytes]:
-    """Return the bytes of each value."""
-    array = column.combine_chunks()
-    if not pa.types.is_fixed_size_list(array.type):
-        return [value if isinstance(value, bytes) else str(value).encode() for value in array.to_pylist()]
-    data = array.flatten().to_numpy().reshape(len(array), -1)
-    return [row.tobytes() for row in data]
-
-
-def load_piles(output: str) -> Callable[[Path], Iterable[Any]]:
-    """Return a function that opens a `PileLoader`."""
-
-    def load(folder: Path) -> Iterable[Any]:
-        import recshuf
-
-        return recshuf.PileLoader(folder / "store", BATCH, output=output, drop_last=False)
-
-    return load
-
-
-def load_records(folder: Path) -> Iterator[Any]:
-    """Yield record after record."""
-    import recshuf
-
-    yield from recshuf.PileLoader(folder / "store", BATCH, drop_last=False).records()
-
-
-def load_dataset(workers: int) -> Callable[[Path], Iterable[Any]]:
-    """Return a function that opens a `PileDataset` with a number of workers."""
-
-    def load(folder: Path) -> Iterable[Any]:
-        from recshuf.torch import PileDataLoader, PileDataset
-
-        return PileDataLoader(PileDataset(folder / "store", BATCH, drop_last=False), num_workers=workers)
-
-    return load
-
-
-def view_batch(records: pa.RecordBatch) -> dict[str, Any]:
-    """Return what a loader yields of a record batch."""
-    from recshuf.train.columns import NumpyBlock
-
-    return NumpyBlock(records).cut(0, records.num_rows)
-
-
-def load_ordered(folder: Path) -> Iterator[Any]:
-    """Yield batches of the Arrow file in order."""
-    with pa.memory_map(str(folder / "ordered.arrow")) as source:
-        file = pa.ipc.open_file(source)
-        for number in range(file.num_record_batches):
-            yield from cut(file.get_batch(number))
-
-
-def cut(records: pa.RecordBatch) -> Iterator[Any]:
-    """Yield the batches of some records."""
-    for start in range(0, records.num_rows, BATCH):
-        yield view_batch(records.slice(start, BATCH))
-
-
-def load_parquet(folder: Path) -> Iterator[Any]:
-    """Yield batches of the Parquet files in order."""
-    import pyarrow.dataset as ds
-
-    for records in ds.dataset(folder / "parquet").to_batches(batch_size=8192):
-        yield from cut(records)
-
-
-def load_index(folder: Path) -> Iterator[Any]:
-    """Yield batches of rows held in memory, by a random index."""
-    with pa.memory_map(str(folder / "ordered.arrow")) as source:
-        table = pa.ipc.open_file(source).read_all()
-    columns = [column.combine_chunks() for column in table.columns]
-    index: NDArray[Any] = np.random.default_rng(SEED).permutation(table.num_rows)
-    records = pa.RecordBatch.from_arrays(columns, schema=table.schema)
-    for start in range(0, len(index), BATCH):
-        yield view_batch(records.take(pa.array(index[start : start + BATCH])))
-
-
-def load_hugging_face(folder: Path) -> Iterator[Any]:
-    """Yield shuffled batches of the Arrow format of datasets."""
-    import datasets
-
-    shuffled = datasets.load_from_disk(str(folder / "datasets")).shuffle(seed=SEED)
-    for table in shuffled.with_format("arrow").iter(BATCH):
-        yield view_batch(table.combine_chunks().to_batches()[0])
-
-
-def load_tar(folder: Path) -> Iterator[Any]:
-    """Yield batches from tar files with a shuffle buffer of 10,000 samples."""
-    import webdataset
-
-    files = [str(path) for path in sorted((folder / "tar").iterdir())]
-    samples = webdataset.WebDataset(files, shardshuffle=FILES, seed=SEED, empty_check=False).shuffle(10_000)
-    for batch in samples.map(parse_sample).batched(BATCH, collation_fn=list, partial=True):
-        columns = {name: [sample[name] for sample in batch] for name in batch[0]}
-        yield {name: c if name == "text" else np.stack(c) for name, c in columns.items()}
-
-
-def parse_sample(sample: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of a sample."""
-    values: dict[str, Any] = {"id": np.int64(sample["__key__"])}
-    if "text" in sample:
-        return values | {"vector": np.frombuffer(sample["vector"], np.float32), "text": sample["text"]}
-    return values | {"image": np.frombuffer(sample["image"], np.uint8), "label": np.int64(sample["label"])}
 
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """A loader, the module it needs, and the least ratio to it that is promised."""
+    """A loader, the folder of its data, the module it needs, and the least ratio to it that is promised."""
 
     load: Callable[[Path], Iterable[Any]]
+    folder: str
     module: str = ""
     baseline: str = "PileLoader, NumPy"
     at_least: float | None = None
     figure: str = "cpu"
 
 
-LOADERS = {
-    "PileLoader, NumPy": Loader(load_piles("numpy")),
-    "PileLoader, torch": Loader(load_piles("torch"), "torch"),
-    "PileLoader, records()": Loader(load_records),
-    "PileDataset, 0 workers": Loader(load_dataset(0), "torch"),
-    "PileDataset, 2 workers": Loader(load_dataset(2), "torch", "PileDataset, 0 workers", 0.4, "wall"),
-    "Arrow IPC in order": Loader(load_ordered, at_least=0.5),
-    "Parquet in order": Loader(load_parquet),
-    "index shuffle in RAM": Loader(load_index, at_least=1.5),
-    "Hugging Face datasets, Arrow": Loader(load_hugging_face, "datasets", at_least=3),
-    "WebDataset, buffer of 10,000": Loader(load_tar, "webdataset", at_least=20),
+WRITERS: dict[str, Callable[[Path, list[pa.Table]], None]] = {
+    "parquet": floors.write_parquet,
+    "arrow": floors.write,
+    "store": piles.write,
+    "datasets": hugging_face.write,
+    "webdataset": tar_files.write,
+    "mosaicml": mosaicml.write,
+    "litdata": lit_data.write,
+    "grain": array_records.write,
 }
+"""Write the rows to a folder of this name."""
+
+_RECORDS = "PileLoader, records()"
+_IN_PROCESS = "PileDataset, 0 workers"
+
+LOADERS = {
+    "PileLoader, NumPy": Loader(piles.load("numpy"), "store"),
+    "PileLoader, torch": Loader(piles.load("torch"), "store", "torch"),
+    _RECORDS: Loader(piles.load_records, "store"),
+    _IN_PROCESS: Loader(piles.load_dataset(0), "store", "torch"),
+    "PileDataset, 2 workers": Loader(piles.load_dataset(2), "store", "torch", _IN_PROCESS, 0.4, "wall"),
+    "Arrow IPC in order": Loader(floors.load_ordered, "arrow", at_least=0.5),
+    "Parquet in order": Loader(floors.load_parquet, "parquet"),
+    "index shuffle in RAM": Loader(floors.load_index, "arrow", at_least=1.5),
+    "Hugging Face datasets, Arrow": Loader(hugging_face.load, "datasets", "datasets", at_least=3),
+    "WebDataset, buffer of 10,000": Loader(tar_files.load, "webdataset", "webdataset", at_least=20),
+    "MosaicML Streaming, py1e": Loader(mosaicml.load, "mosaicml", "streaming", at_least=20),
+    "MosaicML Streaming, records": Loader(
+        mosaicml.load_records, "mosaicml", "streaming", _RECORDS, at_least=1.5
+    ),
+    "Grain, ArrayRecord": Loader(array_records.load, "grain", "array_record", at_least=20),
+    "LitData": Loader(lit_data.load, "litdata", "litdata"),
+}
+
+
+def make_data(folder: Path, kind: str, rows: int, names: Iterable[str]) -> None:
+    """Write the rows as these loaders want them, unless they are there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = ["parquet", *dict.fromkeys(LOADERS[name].folder for name in names)]
+    missing = [name for name in dict.fromkeys(wanted) if not (folder / name).exists()]
+    if missing:
+        bounds = np.linspace(0, rows, FILES + 1).astype(int).tolist()
+        tables = [make_table(kind, start, stop - start) for start, stop in pairwise(bounds)]
+        for name in missing:
+            WRITERS[name](folder / name, tables)
 
 
 def count_rows(batch: Any) -> int:
@@ -233,13 +112,14 @@ def count_rows(batch: Any) -> int:
 
 def run(name: str, folder: Path) -> dict[str, float]:
     """Load one epoch in this process; return its rows and seconds."""
-    for module in ("pyarrow.dataset", "recshuf.train.loader", LOADERS[name].module):
-        if module:
-            importlib.import_module(module)
-    if name.startswith("PileDataset"):
-        importlib.import_module("recshuf.torch")
+    loader = LOADERS[name]
+    if loader.module:
+        importlib.import_module(loader.module)
+    first = iter(loader.load(folder / loader.folder))
+    next(first)  # imports, and what is made on first use
+    del first
     rows, cpu, start = 0, read_cpu(), time.perf_counter()
-    for batch in LOADERS[name].load(folder):
+    for batch in loader.load(folder / loader.folder):
         rows += count_rows(batch)
     wall = time.perf_counter() - start
     return {"rows": rows, "wall": rows / wall, "cpu": rows / (read_cpu() - cpu)}
@@ -294,7 +174,7 @@ def main(
     for kind in kinds or KINDS:
         count = rows if kind == "text" else rows // 4
         data = folder / f"{kind}-{count}"
-        make_data(data, kind, count)
+        make_data(data, kind, count, chosen)
         found: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}
         for _, name in product(range(rounds), chosen):
             found[name].append(measure(name, data, count))

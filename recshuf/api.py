@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os  # noqa: TC003 - `typing.get_type_hints` needs it, as it does the names below
+from collections.abc import Mapping  # noqa: TC003 - for typing.get_type_hints
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime  # noqa: TC003 - for typing.get_type_hints
@@ -100,6 +101,7 @@ def scatter(
     inputs: Paths,
     store: str | os.PathLike[str],
     *,
+    split: Mapping[str, float | str] | None = None,
     progress: Progress | bool | None = None,
     **options: Unpack[ScatterOptions],
 ) -> recshuf.ScatterReport:
@@ -111,6 +113,10 @@ def scatter(
         As for `shuffle`.
     store
         Folder of the store; it must not exist.
+    split
+        Shares of the records by name, numbers or text such as ``"1/3"``, which add up to 1: each becomes a store in the folder `store`. Counts are exact, and
+        every choice of so many records is equally likely. Inputs whose files do not tell how many records they hold are
+        read twice. Default: one store.
     progress
         As for `shuffle`.
     **options
@@ -128,11 +134,17 @@ def scatter(
     """
     refuse_unknown(options, ScatterOptions)
     job = make_job(inputs, None, cast("Options", options))
+    from recshuf.job.shares import check_shares
+
+    path, shares = Path(parse_path("store", store)), None if split is None else check_shares(split)
     choose_allocators(job.memory_bytes)
     from recshuf.run.scatter_store import scatter_store
+    from recshuf.run.split_store import scatter_split
 
     with _listen(progress) as listener:
-        return scatter_store(job, Path(parse_path("store", store)), listener)
+        if shares is not None:
+            return scatter_split(job, path, shares, listener)
+        return scatter_store(job, path, listener)
 
 
 def cache_store(

@@ -4,8 +4,7 @@ Records travel as Arrow record batches in the *native* form of their source; the
 If input and output formats differ, the source's `Decoder` converts native batches to *table form* (ordinary
 typed Arrow columns), which every `Target` accepts.
 
-Native batches are fastest if every column is ``fixed_size_binary`` or ``large_binary`` without nulls; all
-others are stored as Arrow IPC.
+Native batches are fastest if every column is ``fixed_size_binary`` or ``large_binary`` without nulls.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from itertools import islice
+from itertools import islice, starmap
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
@@ -22,6 +22,11 @@ from recshuf.train.sharing import end_with_parent, share_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from recshuf.train.transforms import Transform
 
 __all__ = ["PileDataLoader", "PileDataset"]
 
@@ -104,8 +109,8 @@ class PileDataset(IterableDataset[dict[str, Any]]):
     rank, world_size
         Default: those of `torch.distributed` if it is initialized when the dataset is made, else 0 and 1. Frameworks that
         divide batches among ranks themselves need ``rank=0, world_size=1``.
-    store, batch_size, columns, seed, epoch, reshuffle, lanes, mix, drop_last, prefetch
-        See `recshuf.PileLoader`.
+    store, batch_size, columns, seed, epoch, reshuffle, lanes, mix, drop_last, prefetch, transform
+        See `recshuf.PileLoader`. A transform runs in the worker that makes the batch, which then travels alone.
 
     Raises
     ------
@@ -128,6 +133,7 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         mix: int = 1,
         drop_last: bool = True,
         prefetch: int = 1,
+        transform: Transform | None = None,
     ) -> None:
         rank, world_size = _find_rank(rank, world_size)
         self._loader = PileLoader(
@@ -144,7 +150,9 @@ class PileDataset(IterableDataset[dict[str, Any]]):
             drop_last=drop_last,
             prefetch=prefetch,
             output="torch",
+            transform=transform,
         )
+        self._transform = transform
         self._position = _Position(epoch)
         # Of a worker: the step of its next batch, and the epoch and step that were loaded for its next iteration.
         self._next_step = 0
@@ -175,10 +183,19 @@ class PileDataset(IterableDataset[dict[str, Any]]):
 
     def _iterate(self, workers: int) -> Iterator[Any]:
         """Yield every batch whose step is the next one or a multiple of `workers` after it."""
-        mine = islice(self._loader.read(self._next_step, "arrow"), 0, None, workers)
-        for batch in share_batches(mine, "torch"):
+        for batch in self._make_batches(workers):
             self._next_step += workers
             yield batch
+
+    def _make_batches(self, workers: int) -> Iterator[Any]:
+        """Yield one of as many batches as there are workers, from the next step on."""
+        transform = self._transform
+        if transform is None:
+            mine = islice(self._loader.read(self._next_step, "arrow"), 0, None, workers)
+            return share_batches(mine, "torch")
+        # Paired first, since the batches of other workers need no transform.
+        pairs = islice(self._loader.read(self._next_step, "torch", _pair), 0, None, workers)
+        return starmap(transform, pairs)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration, also of workers that are running."""
@@ -264,6 +281,10 @@ def _explain_worker(state: Mapping[str, Any], mine: tuple[int | None, int | None
         f"{describe(*mine)}; use the same number of workers, or call seek or load_state_dict of the dataset before the "
         "first iteration"
     )
+
+
+def _pair(batch: Any, seeds: NDArray[np.uint64]) -> tuple[Any, NDArray[np.uint64]]:
+    return batch, seeds
 
 
 def _return_unchanged(batch: Any) -> Any:

@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import hypothesis
 import pytest
@@ -21,6 +22,10 @@ if str(PROJECT) not in sys.path:
 
 pytest.register_assert_rewrite("tests.support")
 
+from tests.support.object_server import CREDENTIALS, Bucket, FaultProxy, ObjectServer  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Under nohup or in the background of a script the tests start with signals ignored, and so would their children.
 for _number in (signal.SIGINT, signal.SIGHUP):
@@ -75,6 +80,31 @@ def call(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byt
 def cores(request: pytest.FixtureRequest) -> int:
     """Return the number of workers: every test that asks for it runs serial and parallel."""
     return request.param
+
+
+@pytest.fixture(scope="session")
+def object_server() -> Iterator[ObjectServer]:
+    """Return a server that speaks the protocol of S3."""
+    server = ObjectServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def bucket(object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """Return a new bucket; the environment has its endpoint, which is a proxy, and credentials."""
+    import boto3
+
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    proxy = FaultProxy(object_server.port)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+    client = boto3.client("s3", endpoint_url=object_server.url)
+    name = f"test-{uuid.uuid4()}"
+    client.create_bucket(Bucket=name)
+    yield Bucket(name, proxy, client)
+    client.close()
+    proxy.close()
 
 
 @pytest.fixture(scope="session")

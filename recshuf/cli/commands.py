@@ -14,6 +14,7 @@ import click
 from click.exceptions import Exit
 
 from recshuf.cli.check_options import make_check_command, make_picture_command
+from recshuf.cli.clean_command import make_clean_command
 from recshuf.cli.progress import choose_progress
 from recshuf.cli.result_files import (
     check_html,
@@ -350,3 +351,4 @@ commands.add_command(make_scatter_command())
 commands.add_command(make_gather_command())
 commands.add_command(make_window_command())
 commands.add_command(store_group)
+commands.add_command(make_clean_command())

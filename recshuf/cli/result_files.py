@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from recshuf.errors import OutputError, UsageError
+from recshuf.storage.urls import is_url
 from recshuf.system.paths import real_path, refuse_url
 
 
@@ -36,6 +37,10 @@ def check_html(html: str, output: str | None, plan: bool) -> None:
     """Refuse, before the run, a page that cannot be written after it."""
     if plan:
         raise UsageError("--html needs a run, and --plan makes none; give one of them")
+    if output is not None and is_url(output):
+        raise UsageError(
+            f"--html reads the output again, and only local files are read; leave it out for {output}"
+        )
     check_writable("--html", html, output)
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from recshuf.job.options import Option
 
 _HEADINGS = ("Input", "Output", "Order", "Resources", "General")
 
@@ -36,6 +35,7 @@ Other commands, each with --help:
   recshuf window STORE --append INPUT      append to a pile store, and remove what is old
   recshuf store info|verify|compact|drop STORE
   recshuf task PLAN.json NUMBER            run one task of a plan, on any machine
+  recshuf clean URL                        remove what dead runs left in an object store
   recshuf gallery -o DIR                   draw the orders of other shufflers
   recshuf demo                             try it on generated data
 
@@ -67,9 +67,12 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
-def _as_click(name: str, option: Option) -> click.Option:
+def make_option(name: str) -> click.Option:
     """Return the click option for a declared option."""
+    option = OPTIONS[name]
     flags = [*filter(None, [option.short]), flag_of(name)]
+    if option.flag:
+        flags.append(name)
     if option.metavar is None:
         return click.Option(flags, is_flag=True, help=option.help)
     settings: dict[str, Any] = {"metavar": option.metavar, "help": option.help}
@@ -79,6 +82,8 @@ def _as_click(name: str, option: Option) -> click.Option:
         settings["type"] = click.Choice(option.choices)
     elif option.is_path:
         settings["type"] = click.Path()
+    elif option.is_repeatable:
+        settings["multiple"] = True
     elif option.parse is int:
         settings["type"] = int
     elif option.parse is not str:
@@ -98,7 +103,7 @@ def _make_options() -> dict[str, list[click.Option]]:
         )
     )
     for name, option in OPTIONS.items():
-        made[option.group].append(_as_click(name, option))
+        made[option.group].append(make_option(name))
     made["General"] += [
         click.Option(["--plan"], is_flag=True, help="Print the plan (piles, memory, disk, file descriptors, shards) and stop."),
         click.Option(["--report"], type=click.Path(), metavar="FILE", help="Write the figures of the run as JSON, with --plan those of the plan; - is standard output."),

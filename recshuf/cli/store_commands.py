@@ -82,7 +82,11 @@ def make_scatter_command() -> SiblingCommand:
     output = click.Option(
         ["-o", "--output", "store"], type=click.Path(), metavar="STORE", help="New folder of the store."
     )
-    return SiblingCommand("scatter", _run_scatter, _SCATTER, {"Output": [output]})
+    split = click.Option(
+        ["--split"], metavar="NAME=SHARE,...",
+        help="Make one store for each share, such as train=0.99,val=0.01: folders of these names in STORE. Default: one store.",
+    )  # fmt: skip
+    return SiblingCommand("scatter", _run_scatter, _SCATTER, {"Output": [output, split]})
 
 
 def make_window_command() -> SiblingCommand:
@@ -116,6 +120,7 @@ def make_gather_command() -> SiblingCommand:
 def _run_scatter(
     inputs: tuple[str, ...],
     store: str | None,
+    split: str | None,
     report: str | None,
     overwrite: bool,
     quiet: bool,
@@ -133,10 +138,12 @@ def _run_scatter(
     from recshuf import api
     from recshuf.audit.reports.terminal import say
     from recshuf.audit.reports.text import scatter_summary
+    from recshuf.job.shares import parse_shares
 
-    done = api.scatter(inputs, store, progress=choose_progress(quiet), **options)
-    if not quiet:
-        say(scatter_summary(done))
+    shares = None if split is None else parse_shares(split)
+    done = api.scatter(inputs, store, split=shares, progress=choose_progress(quiet), **options)
+    for one in () if quiet else done.parts or (done,):
+        say(scatter_summary(one))
     if report:
         write_json(report, done.to_json())
 

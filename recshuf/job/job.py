@@ -16,6 +16,8 @@ from recshuf.job.options import OPTIONS, Options, parse_header, refuse_unknown
 from recshuf.job.plan import Cut
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
+from recshuf.storage.settings import StorageOptions, parse_storage_options
+from recshuf.storage.urls import is_url
 from recshuf.system.memory import available_bytes
 from recshuf.system.paths import refuse_url
 from recshuf.system.units import parse_size
@@ -62,6 +64,7 @@ class Job:
     """File for lines that do not parse; None if they are errors."""
     read: ReadOptions
     write: WriteOptions
+    storage: StorageOptions
     epoch: Epoch | None = None
     """The only input is a pile store, and this its order; None if records are read from files."""
 
@@ -97,6 +100,11 @@ class Job:
         check_engine(self.options["engine"])
         if self.uses_tasks and (self.reads_stdin or self.writes_stdout):
             raise UsageError("--engine: other processes cannot use standard input and output; name files")
+        if self.uses_tasks and is_url(self.output or ""):
+            raise UsageError(
+                f"--engine: processes of several machines share a folder and no bucket; give a local output, here "
+                f"{self.output}"
+            )
         if "-" in self.inputs and len(self.inputs) > 1:
             raise UsageError("standard input (-) cannot be mixed with other inputs; give it alone")
 
@@ -168,6 +176,13 @@ def parse_path(what: str, path: object) -> str:
     return name
 
 
+def _parse_output(output: str | os.PathLike[str]) -> str:
+    """Return the output as text: a path, or a URL of a known scheme."""
+    if isinstance(output, str) and is_url(output):
+        return output
+    return parse_path("output", output)
+
+
 def _describe(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
 
@@ -198,12 +213,13 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
     memory_bytes = _choose_memory(options, workers) if memory is None else _parse(memory)
     return Job(
         inputs=tuple(paths),
-        output=None if output is None else parse_path("output", output),
+        output=None if output is None else _parse_output(output),
         options=options,
         memory_bytes=memory_bytes,
         cut=_make_cut(options),
         workers=workers,
-        temp_dir=None if temp_dir is None else Path(temp_dir),
+        temp_dir=None if temp_dir is None else _parse_temp_dir(temp_dir),
+        storage=StorageOptions(options["endpoint_url"], parse_storage_options(options["storage_options"])),
         quarantine=quarantine,
         read=ReadOptions(
             separator=separator,
@@ -229,6 +245,12 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
             nan_as_null=options["nan_as_null"],
         ),
     )
+
+
+def _parse_temp_dir(path: str | os.PathLike[str]) -> Path:
+    if is_url(os.fspath(path)):
+        raise UsageError(f"--temp-dir {path}: spilled records are kept on local disks; give a local folder")
+    return Path(path)
 
 
 def _make_cut(options: Options) -> Cut | None:

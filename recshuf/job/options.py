@@ -29,7 +29,13 @@ SchemaLike = ArrowSchema | Mapping[str, object] | str | os.PathLike[str]
 FORMATS = ("jsonl", "csv", "text", "parquet", "hdf5")
 _FLAG = re.compile(rf"(?<![\w./-])(--[a-z]+(?:-[a-z]+)*|-[oz])\b( (?:{'|'.join(FORMATS)}|[A-Z]{{3,}})\b)?")
 """A flag in a message, and the format or the placeholder after it."""
-_ODD_NAMES = {"-o": "output", "-z": "zero_terminated", "--id": "id_column", "--field": "column"}
+_ODD_NAMES = {
+    "-o": "output",
+    "-z": "zero_terminated",
+    "--id": "id_column",
+    "--field": "column",
+    "--storage-option": "storage_options",
+}
 _ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 
 
@@ -47,6 +53,9 @@ class Option(NamedTuple):
     """Parses its value from the command line."""
     choices: tuple[str, ...] = ()
     is_path: bool = False
+    is_repeatable: bool = False
+    flag: str | None = None
+    """Its flag, if that is not its name."""
     side: Literal["records", "inputs", "output"] | None = None
     """What must have one of `formats`; ``records`` means inputs or output. None for an option of all formats."""
     formats: tuple[str, ...] = ()
@@ -147,6 +156,11 @@ class InputOptions(TypedDict, total=False):
     """Memory limit, excluding about 150 MB for Python and libraries. Default: half of available memory."""
     workers: Annotated[int | None, Option("Resources", "N", "Number of threads. Default: usable cores.", parse=int)]
     """Number of threads. Does not change the output. Default: usable cores."""
+    endpoint_url: Annotated[str | None, Option("Resources", "URL", "Object stores: server that speaks the protocol of the store. Default: that of the provider.")]
+    """Server of the object stores in URLs, such as ``"http://localhost:9000"``. Default: that of the provider."""
+    storage_options: Annotated[Mapping[str, str], Option("Resources", "NAME=VALUE", "Object stores: an option of the store, such as region=eu-west-1; may be repeated.",
+        default=(), is_repeatable=True, flag="--storage-option")]
+    """Options of the object stores, such as ``{"region": "eu-west-1"}``. Default: none."""
 
 
 class CheckOptions(InputOptions, total=False):
@@ -183,6 +197,8 @@ class GatherOptions(TypedDict, total=False):
     """That of the store, or None."""
     temp_dir: str | os.PathLike[str] | None
     no_space_check: bool
+    endpoint_url: str | None
+    storage_options: Mapping[str, str]
     head_count: int | None
     nan_as_null: bool
     provenance: bool
@@ -281,9 +297,11 @@ OPTIONS: Mapping[str, Option] = {
 def flag_of(name: str) -> str:
     """Return the flag of an option.
 
-    >>> flag_of("head_count")
-    '--head-count'
+    >>> flag_of("head_count"), flag_of("storage_options")
+    ('--head-count', '--storage-option')
     """
+    if name in OPTIONS and (flag := OPTIONS[name].flag):
+        return flag
     return f"--{name.replace('_', '-')}"
 
 

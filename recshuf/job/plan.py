@@ -25,13 +25,18 @@ class Limits:
     """How spilled records are compressed, one of `SPILL_COMPRESSIONS`."""
     input_count: int = 0
     """Number of inputs; `make_plan` sets it."""
+    reserved_bytes: int = 0
+    """Memory for other things than records."""
     spills_all: bool = False
     """Whether no pile stays in memory."""
 
     @property
     def taken_bytes(self) -> int:
-        """Memory for names and counts of inputs; at most a quarter, so that a small limit allows thousands of inputs."""
-        return min(INPUT_BYTES * self.input_count, self.memory_bytes // 4)
+        """Memory for other things than records: names and counts of inputs, and `reserved_bytes`.
+
+        Of names and counts at most a quarter counts, so that a small limit allows thousands of inputs.
+        """
+        return min(INPUT_BYTES * self.input_count, self.memory_bytes // 4) + self.reserved_bytes
 
     @property
     def room_bytes(self) -> int:

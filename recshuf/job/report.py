@@ -39,6 +39,20 @@ class FileReport:
 
 
 @dataclass(frozen=True, slots=True)
+class UploadReport:
+    """Figures of the requests to the object store that holds the output."""
+
+    requests: int
+    """Requests made, with `retries`."""
+    retries: int
+    parts: int
+    """Parts of shards that were uploaded."""
+    byte_count: int
+    """Bytes of these parts."""
+    median_part_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ShuffleReport:
     """Figures of a finished run."""
 
@@ -72,14 +86,17 @@ class ShuffleReport:
     """Records in quarantine because they do not parse."""
     quarantine: str | None = None
     """File of the quarantine; None if there is none."""
+    uploads: UploadReport | None = None
+    """None unless the output is in an object store."""
 
     def to_json(self) -> dict[str, object]:
-        """Return the report as JSON values."""
-        return asdict(self) | {
+        """Return the report as JSON values, without `uploads` if that is None."""
+        values = asdict(self) | {
             "seed": str(self.seed),
             "passes": [asdict(one) | {"bytes_per_second": one.bytes_per_second} for one in self.passes],
             "plan": self.plan.to_json(),
         }
+        return {name: value for name, value in values.items() if name != "uploads" or value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +117,10 @@ class ScatterReport:
     """Pile sets written."""
     seconds: float
     inputs: tuple[FileReport, ...]
+    parts: tuple[ScatterReport, ...] = ()
+    """Those of the stores of a split. `path` is then their folder, `store` and `snapshot` those of the first."""
 
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON values."""
-        return asdict(self) | {"seed": str(self.seed)}
+        parts = [part.to_json() for part in self.parts]
+        return asdict(self) | {"seed": str(self.seed), "parts": parts}

@@ -1,1 +1,1 @@
-"""The output: destination, work folder, journal, commit, manifest, quarantine."""
+"""The output: destination and its transaction (work folder, journal, commit), manifest, quarantine."""

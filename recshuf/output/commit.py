@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from recshuf.system.atomic import NO_EXCHANGE, copy_access, exchange, sync
@@ -31,7 +32,7 @@ def commit(work: WorkFolder, manifest: Manifest | None) -> None:
     shards = work.shards
     try:
         if manifest is not None:
-            manifest.write()
+            replace(manifest, folder=shards.folder).write()
         if not shards.are_committed:
             _place(work)
         shards.place_manifest()

@@ -1,4 +1,4 @@
-"""The destination of the output, and the check that it may be written."""
+"""A local destination, and the check that it may be written."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import MissingFolderError, OutputError, OutputExistsError
 from recshuf.output.manifest import Manifest, manifest_path
+from recshuf.output.transaction import Destination
+from recshuf.output.work_folder import WorkFolder
 from recshuf.system.paths import real_path, shorten_name, write_error
 
 if TYPE_CHECKING:
@@ -16,17 +18,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class LocalDestination(Destination):
     """A directory of shards or one file."""
 
     path: Path
     is_directory: bool
 
     @classmethod
-    def of(cls, output: str, *, wants_shards: bool) -> Destination:
+    def of(cls, output: str, *, wants_shards: bool) -> LocalDestination:
         """Parse an OUTPUT argument: a directory if it ends in ``/``, is one, or an option asks for shards."""
         path = Path(output)
         return cls(path, is_directory=wants_shards or output.endswith("/") or path.is_dir())
+
+    @property
+    def name(self) -> str:
+        """The path as it was given."""
+        return str(self.path)
+
+    @property
+    def local_path(self) -> Path:
+        """The path."""
+        return self.path
 
     @property
     def is_stream(self) -> bool:
@@ -71,30 +83,19 @@ class Destination:
             When the output exists and may not be replaced, or its folder does not exist.
         """
         if self.is_directory:
-            self._check_directory(overwrite=overwrite)
+            self._check_set(self._list_names(), overwrite=overwrite)
         elif self.path.exists() or self.path.is_symlink():
             if not overwrite and not self.is_stream:
                 raise OutputExistsError(f"{self.path}: exists already; give --overwrite to replace it")
         elif not self.path.parent.is_dir():
             raise MissingFolderError(f"{self.path.parent}: no such directory; create it first")
 
-    def _check_directory(self, *, overwrite: bool) -> None:
-        names = self._list_names()
-        if names and not overwrite:
-            raise OutputExistsError(
-                f"{self.path}: is not empty; give --overwrite to replace the shards in it"
-            )
-        foreign = sorted(names - self._manifest_names())
-        if foreign and self.work_folder.exists():
-            raise OutputError(
-                f"{self.path}: holds {foreign[0]!r}, which its manifest does not name, and an unfinished run left "
-                f"{self.work_folder}; give --resume to complete it"
-            )
-        if foreign:
-            raise OutputError(
-                f"{self.path}: holds {foreign[0]!r}, which is not from an earlier run; remove it or choose another "
-                "output"
-            )
+    def begin(self) -> WorkFolder:
+        """Return a work folder beside it."""
+        return WorkFolder(self)
+
+    def _find_remains(self) -> str | None:
+        return str(self.work_folder) if self.work_folder.exists() else None
 
     def _list_names(self) -> set[str]:
         """Return the names in the directory; none if it does not exist."""
@@ -112,7 +113,6 @@ class Destination:
         return set(os.listdir(self.path))  # noqa: PTH208 - names are wanted
 
     def _manifest_names(self) -> set[str]:
-        """Return the names of the shards of an earlier run, from its manifest."""
         try:
             manifest = Manifest.read(self.path)
         except (OSError, ValueError) as error:

@@ -1,7 +1,8 @@
 """The journal of a run: its job and finished tasks, so that a later run can continue.
 
-Each entry is a line: the xxh3 checksum of the rest in hexadecimal digits, a space, and a JSON object. The first entry
-describes the job; each other one names a finished task. An entry is written after its files.
+The first entry describes the job; each other one names a finished task. An entry is written after what it names.
+
+In a file, an entry is a line: the xxh3 checksum of the rest in hexadecimal digits, a space, and a JSON object.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -24,19 +26,35 @@ _TASKS = ("set", "shard", "commit")
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT
 
 
-class Journal:
-    """The journal in a work folder: reads the entries of an earlier run, and appends new ones from many threads."""
+class Journal(ABC):
+    """The journal of a run: the entries of an earlier run, and new ones, appended from many threads."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self) -> None:
         self.header: Entry | None = None
         """The first entry."""
         self.entries: list[Entry] = []
         """Entries of the earlier run; empty for a new run."""
         self._has_finished = False
-        self._lock = threading.Lock()
-        self._ends_well = False
-        """Whether the last entry is known to be complete."""
+
+    @abstractmethod
+    def read(self) -> list[Entry]:
+        """Return all entries, without damaged ones; none if the first one is damaged or missing.
+
+        Raises
+        ------
+        OSError
+            When they cannot be read.
+        """
+
+    @abstractmethod
+    def note(self, entry: Entry) -> None:
+        """Append an entry.
+
+        Raises
+        ------
+        OutputError
+            When that fails.
+        """
 
     def load(self) -> int:
         """Read the entries of an earlier run, and return the number of finished tasks.
@@ -44,9 +62,9 @@ class Journal:
         Raises
         ------
         OSError
-            When the file cannot be read.
+            When they cannot be read.
         """
-        self.entries = read_journal(self.path)
+        self.entries = self.read()
         self.header = self.entries[0] if self.entries else None
         return sum(map(_is_finished, self.entries))
 
@@ -63,6 +81,26 @@ class Journal:
         """Return the value of a key in the last entry that has it; None if none has."""
         return next((entry[key] for entry in reversed(self.entries) if key in entry), None)
 
+    def _take(self, entry: Entry) -> None:
+        """Remember that an entry was written."""
+        self.header = self.header or entry
+        self._has_finished = self._has_finished or _is_finished(entry)
+
+
+class FileJournal(Journal):
+    """The journal in a work folder."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self._lock = threading.Lock()
+        self._ends_well = False
+        """Whether the last entry is known to be complete."""
+
+    def read(self) -> list[Entry]:
+        """Return all entries; see `read_journal`."""
+        return read_journal(self.path)
+
     def note(self, entry: Entry) -> None:
         """Do what `append` does, but raise an `OutputError` on failure."""
         try:
@@ -78,17 +116,16 @@ class Journal:
         OSError
             When that fails.
         """
-        text = json.dumps(entry, ensure_ascii=True, sort_keys=True).encode()
+        text = format_entry(entry)
         with self._lock, os.fdopen(open_sole(self.path, _APPEND), "ab", buffering=0) as file:
             # The last entry of a killed run may be incomplete.
             start = b"" if self._ends_well or not file.tell() or self._ends_in_newline() else b"\n"
-            line = memoryview(start + b"%016x %s\n" % (xxhash.xxh3_64_intdigest(text), text))
+            line = memoryview(start + text)
             self._ends_well = False
             while line:
                 line = line[file.write(line) :]
             self._ends_well = True
-            self.header = self.header or entry
-            self._has_finished = self._has_finished or _is_finished(entry)
+            self._take(entry)
 
     def _ends_in_newline(self) -> bool:
         with os.fdopen(open_sole(self.path, os.O_RDONLY), "rb") as file:
@@ -109,9 +146,13 @@ def read_journal(path: Path) -> list[Entry]:
             lines = file.read().split(b"\n")
     except FileNotFoundError:
         return []
-    entries = [_parse(line) for line in lines]
-    has_header = entries[0] is not None and entries[0].keys().isdisjoint(_TASKS)
-    return [entry for entry in entries if entry is not None] if has_header else []
+    entries = [parse_entry(line) for line in lines]
+    return [entry for entry in entries if entry is not None] if is_header(entries[0]) else []
+
+
+def is_header(entry: Entry | None) -> bool:
+    """Tell whether an entry is the first one of a run."""
+    return entry is not None and entry.keys().isdisjoint(_TASKS)
 
 
 def _is_finished(entry: Entry) -> bool:
@@ -119,7 +160,14 @@ def _is_finished(entry: Entry) -> bool:
     return not entry.keys().isdisjoint(("set", "shard"))
 
 
-def _parse(line: bytes) -> Entry | None:
+def format_entry(entry: Entry) -> bytes:
+    """Return an entry as a line."""
+    text = json.dumps(entry, ensure_ascii=True, sort_keys=True).encode()
+    return b"%016x %s\n" % (xxhash.xxh3_64_intdigest(text), text)
+
+
+def parse_entry(line: bytes) -> Entry | None:
+    """Return the entry in a line without its end; None if it is damaged."""
     checksum, _, text = line.partition(b" ")
     if checksum != b"%016x" % xxhash.xxh3_64_intdigest(text):
         return None

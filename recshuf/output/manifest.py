@@ -31,7 +31,7 @@ def manifest_path(folder: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The manifest of a folder of shards. `read` sets only the fields without a default, and `added`."""
+    """The manifest of a folder of shards. `read` and `parse` set only the fields without a default, and `added`."""
 
     folder: Path
     """Folder of the shards."""
@@ -69,13 +69,26 @@ class Manifest:
             When it is not a valid manifest.
         """
         try:
-            content = json.loads(manifest_path(folder).read_text(encoding="utf-8-sig"))
+            text = manifest_path(folder).read_text(encoding="utf-8-sig")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return cls.parse(folder, text)
+
+    @classmethod
+    def parse(cls, folder: Path, text: str) -> Manifest:
+        """Return the manifest in a text.
+
+        Raises
+        ------
+        ValueError
+            When it is not valid.
+        """
+        try:
+            content = json.loads(text)
             inputs = [FileReport(_parse_name(one), int(one["records"]), None) for one in content["inputs"]]
             shards = map(_parse_shard, content["shards"])
             added = map(str, content.get("provenance", ()))
             return cls(folder, str(content["to"]), tuple(inputs), tuple(shards), tuple(added))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
         except (TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a manifest: {error}") from error
 
@@ -87,6 +100,12 @@ class Manifest:
         OSError
             When that fails.
         """
+        self.path.unlink(missing_ok=True)
+        self.path.write_text(self.render(), encoding="utf-8")
+        sync(self.path)
+
+    def render(self) -> str:
+        """Return the manifest as JSON."""
         content = {
             "recshuf": __version__,
             "order": ORDER_VERSION,
@@ -106,10 +125,7 @@ class Manifest:
         }
         content |= {"provenance": list(self.added)} if self.added else {}
         content |= {"notes": list(self.notes)} if self.notes else {}
-        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        self.path.unlink(missing_ok=True)
-        self.path.write_text(text, encoding="utf-8")
-        sync(self.path)
+        return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
     def find_present(self) -> list[str]:
         """Return the paths of the shards that exist."""

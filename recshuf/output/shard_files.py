@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from recshuf.output.checksum import find_checksum
 from recshuf.output.manifest import manifest_path
 from recshuf.system.paths import is_sole_file, real_path
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
-    from recshuf.output.destination import Destination
-    from recshuf.output.journal import Journal
+    from recshuf.output.destination import LocalDestination
+    from recshuf.output.journal import Entry, Journal
 
 
 class ShardFiles:
@@ -26,7 +28,7 @@ class ShardFiles:
         Journal of the run, which shows whether an earlier run committed them.
     """
 
-    def __init__(self, folder: Path, destination: Destination, journal: Journal) -> None:
+    def __init__(self, folder: Path, destination: LocalDestination, journal: Journal) -> None:
         self.folder = folder
         self.destination = destination
         self.target = real_path(destination.path)
@@ -47,10 +49,13 @@ class ShardFiles:
         is_directory = self.destination.is_directory
         return self.folder / (f"shard-{shard:05d}{suffix}" if is_directory else self.target.name)
 
-    def written_path(self, shard: int, suffix: str) -> Path:
-        """Return the path of a shard of an earlier run."""
-        path = self.path_of(shard, suffix)
-        return self.written / path.name if self.destination.is_directory else self.written
+    def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
+        """Return the names of those written shards whose checksum is that in their journal entry."""
+        return {entry["name"] for entry in entries if self._is_unchanged(entry)}
+
+    def _is_unchanged(self, entry: Entry) -> bool:
+        path = self.written / entry["name"] if self.destination.is_directory else self.written
+        return is_sole_file(path) and find_checksum(path) == entry["xxh3"]
 
     @property
     def written(self) -> Path:

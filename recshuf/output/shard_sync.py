@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recshuf.system.atomic import sync, sync_file_system
@@ -12,26 +11,12 @@ from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-    import pyarrow as pa
-
-    from recshuf.records.digests import Digest
+    from recshuf.output.transaction import FinishedShard
 
 
 MANY = 32
 """So many waiting shards are synced at once: 5,000 shards of a few records took 5 s, and 21 one by one."""
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedShard:
-    """A shard whose file has been closed."""
-
-    number: int
-    path: Path
-    digest: Digest
-    schema: pa.Schema | None
-    """Table schema of its records; None if they were not converted."""
 
 
 class ShardSyncer:

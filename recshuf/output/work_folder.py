@@ -17,16 +17,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError
-from recshuf.output.journal import Journal
+from recshuf.output.commit import commit
+from recshuf.output.journal import FileJournal
 from recshuf.output.shard_files import ShardFiles
+from recshuf.output.shard_sync import ShardSyncer
 from recshuf.output.task_folder import TASK_FOLDER, TaskFolder
+from recshuf.output.transaction import Transaction
 from recshuf.system.locks import is_own, lock_folder
 from recshuf.system.paths import is_sole_file, write_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from recshuf.output.destination import Destination
+    from recshuf.output.destination import LocalDestination
+    from recshuf.output.journal import Entry
+    from recshuf.output.manifest import Manifest
+    from recshuf.output.transaction import FinishedShard
 
 _OWN_FILES = ("journal.jsonl", "shards.recshuf.json")
 _OWN_FOLDERS = ("shards", "piles", "quarantine", "old", TASK_FOLDER)
@@ -34,19 +40,86 @@ PILES_PREFIX = "recshuf-piles-"
 """Prefix of folders of pile sets outside the work folder."""
 
 
-class WorkFolder:
+class WorkFolder(Transaction):
     """The work folder of one destination, locked from `enter` to `release` or `remove`."""
 
-    def __init__(self, destination: Destination) -> None:
-        self.path = destination.work_folder
-        self.journal = Journal(self.path / "journal.jsonl")
+    keeps_files = True
+
+    def __init__(self, destination: LocalDestination) -> None:
+        self._path = destination.work_folder
+        self.journal: FileJournal = FileJournal(self.path / "journal.jsonl")
         self.shards = ShardFiles(self.path / "shards", destination, self.journal)
         self.tasks = TaskFolder(self.path / TASK_FOLDER)
-        self._name = str(destination.path)
-        self.is_continued = False
-        """Whether it holds finished parts of an earlier run."""
+        self._is_continued = False
         self._made_parents: list[Path] = []
         self._lock: int | None = None
+
+    @property
+    def destination(self) -> LocalDestination:
+        """What it writes."""
+        return self.shards.destination
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self._path
+
+    @property
+    def name(self) -> str:
+        """Path of the folder."""
+        return str(self.path)
+
+    @property
+    def removal(self) -> str:
+        """How a user deletes what it keeps."""
+        return "delete that folder"
+
+    @property
+    def written(self) -> Path:
+        """The file or folder that holds the written shards."""
+        return self.shards.written
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether an earlier run committed its shards."""
+        return self.shards.are_committed
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether it holds finished parts of an earlier run."""
+        return self._is_continued
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether a later run can continue from here."""
+        return self.journal.is_resumable or self.tasks.count() > 0
+
+    def path_of(self, shard: int, suffix: str) -> Path:
+        """Return the path to write shard number `shard` to."""
+        return self.shards.path_of(shard, suffix)
+
+    def open_keeper(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
+        """Return what syncs finished shards."""
+        # An output file gets no journal entry, because the run ends with it.
+        return ShardSyncer(
+            on_kept if self.destination.is_directory else None, drop_page_cache=drop_page_cache
+        )
+
+    def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
+        """Return the names of those shards in the journal that are as they were written."""
+        return self.shards.find_unchanged(entries)
+
+    def keep_only(self, names: set[str]) -> None:
+        """Delete all shards but those with these names, unless they are committed."""
+        self.shards.keep_only(names)
+
+    def list_files(self) -> list[tuple[str, int]]:
+        """Return name and size of each shard, in their order."""
+        return self.shards.list_files()
+
+    def commit(self, manifest: Manifest | None) -> None:
+        """Rename the shards into place, and then the manifest."""
+        commit(self, manifest)
 
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
         """Make the folder or take over an existing one, and lock it.
@@ -66,7 +139,7 @@ class WorkFolder:
         """
         try:
             self._make_parents()
-            self._lock = lock_folder(self.path, self._name)
+            self._lock = lock_folder(self.path, self.destination.name)
             self._take_over(warn, resumes=resumes)
             self._make_shard_folder()
         except OSError as error:
@@ -75,11 +148,6 @@ class WorkFolder:
         except BaseException:
             self._leave()
             raise
-
-    @property
-    def is_resumable(self) -> bool:
-        """Whether a later run can continue from here."""
-        return self.journal.is_resumable or self.tasks.count() > 0
 
     def _make_parents(self) -> None:
         missing = [folder for folder in self.path.parents if not folder.exists()]
@@ -93,7 +161,7 @@ class WorkFolder:
             raise self._foreign(foreign[0])
         finished = self.journal.load() + self.tasks.count()
         if finished and resumes:
-            self.is_continued = True
+            self._is_continued = True
             return
         if finished and self.shards.are_committed:
             self.shards.place_manifest()
@@ -101,7 +169,7 @@ class WorkFolder:
         elif finished:
             self.journal.clear()
             raise OutputError(
-                f"{self._name}: an unfinished run left {self.path}, finished parts: {finished}; give --resume to "
+                f"{self.destination.name}: an unfinished run left {self.path}, finished parts: {finished}; give --resume to "
                 "continue it, or delete that folder to start anew"
             )
         elif names:

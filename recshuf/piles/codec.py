@@ -1,63 +1,132 @@
-"""Codecs between records and the bytes of a slice on disk."""
+"""Codec between records and the bytes of a slice on disk.
+
+A slice is the keys of its n records (8 n bytes), then the planes of each column, then the flags of all nodes (one byte
+each); see `planes`.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from itertools import repeat
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from recshuf.records.arrow_views import view_bytes, view_data, view_offsets
-from recshuf.records.batch import Records, concat_batches
+from recshuf.piles.planes import LENGTH_BYTES, PlaneCutter, PlaneReader, count_nodes, plain_type
+from recshuf.records.arrow_views import view_offsets
+from recshuf.records.batch import Records, empty_rows
 from recshuf.records.byte_sizes import count_bytes, count_bytes_before
 from recshuf.records.keys import KEY_BYTES
+from recshuf.records.provenance import PROVENANCE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-
-LENGTH_BYTES = 4
-
-
-_CONTIGUOUS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    from recshuf.piles.planes import Order
 
 MAX_RECORD_BYTES = 2 ** (8 * LENGTH_BYTES) - 1
 
 
-class RecordCodec(ABC):
-    """Turns slices of records of one native schema into bytes and back."""
+Payload = tuple["NDArray[np.uint8]", int]
+"""A slice as bytes, and its number of records."""
 
-    overhead_bytes = 0
-    """Bytes of a slice without records."""
+
+class RecordCodec:
+    """Turns slices of records of one native schema into bytes and back.
+
+    Columns are stored in their plain types, so the values of a dictionary stand in place of its indices.
+
+    Raises
+    ------
+    ConversionError
+        When slices cannot hold a column; see `count_nodes`.
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
+        self._plain = pa.schema(
+            [field.with_type(plain_type(field.type)) for field in schema], schema.metadata
+        )
+        self._is_plain = self._plain.equals(schema)
+        self.overhead_bytes = sum(map(count_nodes, self._plain.types))
+        """Bytes of a slice without records."""
 
-    @abstractmethod
     def measure(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
         """Return the bytes each record takes in a slice, its key included, shape ``(n,)``; an estimate."""
+        mean = KEY_BYTES + count_bytes(batch) // max(1, batch.num_rows)
+        return np.full(batch.num_rows, mean, np.int64)
 
-    @abstractmethod
     def count_bytes(self, batch: pa.RecordBatch, edges: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the bytes of the records in each range ``edges[k]:edges[k + 1]``.
 
         Excludes keys and, in the flat layout, offsets.
         """
+        return np.diff(count_bytes_before(batch, edges))
 
-    @abstractmethod
     def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
         """Return the buffers of a slice for each range ``bounds[k]:bounds[k + 1]``.
 
         They are views of `records` if the layout allows.
         """
+        batch = records.batch if self._is_plain else records.batch.cast(self._plain)
+        edges, cutter = np.asarray(bounds, np.int64), PlaneCutter()
+        cutter.cut(records.keys.view(np.uint8), edges * KEY_BYTES)
+        for column in batch.columns:
+            cutter.add(column, edges)
+        flags = repeat(memoryview(bytes(cutter.flags)), len(bounds) - 1)
+        return [list(buffers) for buffers in zip(*cutter.planes, flags, strict=True)]
 
-    @abstractmethod
-    def unpack(self, slices: Sequence[tuple[NDArray[np.uint8], int]]) -> Records:
-        """Return the records of one or more slices, given as bytes and record count, joined in order."""
+    def unpack(self, slices: list[Payload]) -> Records:
+        """Return the records of one or more slices, joined in order; they may be views of the slices."""
+        reader, edges = self._read(slices)
+        keys = reader.read(edges * KEY_BYTES, KEY_BYTES).view(np.uint64)
+        columns = [reader.read_array(kind, edges) for kind in self._plain.types]
+        return self._finish(keys, columns)
+
+    def unpack_ordered(self, slices: list[Payload], order: Order) -> Records:
+        """Return the records of one or more slices in another order, copied. Frees the list of slices on the way."""
+        reader, edges = self._read(slices)
+        keys = reader.read(edges * KEY_BYTES, KEY_BYTES).view(np.uint64)[order.index]
+        columns: list[pa.Array] = []
+        joined: list[int] = []
+        for index, kind in enumerate(self._plain.types):
+            column = reader.scatter_array(kind, edges, order)
+            if column is None:
+                column = reader.read_array(kind, edges)
+                joined.append(index)
+            columns.append(column)
+        del reader
+        slices.clear()
+        for index in joined:
+            columns[index] = order.take(columns[index])
+        return self._finish(keys, columns)
+
+    def _read(self, slices: Sequence[Payload]) -> tuple[PlaneReader, NDArray[np.int64]]:
+        """Return a reader of slices, and where the records of each begin and those of the last one end."""
+        edges = np.zeros(len(slices) + 1, np.int64)
+        np.cumsum([count for _, count in slices], out=edges[1:])
+        flags = np.stack([data[len(data) - self.overhead_bytes :] for data, _ in slices]).astype(np.bool_)
+        return PlaneReader([data for data, _ in slices], flags.T), edges
+
+    def _finish(self, keys: NDArray[np.uint64], columns: list[pa.Array]) -> Records:
+        if columns:
+            batch = pa.RecordBatch.from_arrays(columns, schema=self._plain)
+        else:
+            batch = empty_rows(self._plain, len(keys))
+        return Records(keys, batch if self._is_plain else batch.cast(self.schema))
+
+    def unpack_keys(self, slices: Sequence[Payload]) -> NDArray[np.uint64]:
+        """Return the keys of one or more slices, joined."""
+        parts = [data[: count * KEY_BYTES] for data, count in slices]
+        return np.concatenate(parts).view(np.uint64)
+
+    def unpack_provenance(self, slices: Sequence[Payload]) -> NDArray[np.uint64]:
+        """Return the provenance of the records of one or more slices, which is their last column, as one number each."""
+        end = self.overhead_bytes
+        parts = [data[len(data) - end - count * PROVENANCE_BYTES : len(data) - end] for data, count in slices]
+        return np.concatenate(parts).view(np.uint64)
 
 
 class FlatCodec(RecordCodec):
@@ -88,141 +157,7 @@ class FlatCodec(RecordCodec):
             counts += np.diff(edges * column.type.byte_width if is_fixed else view_offsets(column)[edges])
         return counts
 
-    def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
-        """See `RecordCodec`."""
-        edges = np.asarray(bounds)
-        planes = [_cut(_bytes_view(records.keys), edges * KEY_BYTES)]
-        for column in records.batch.columns:
-            if pa.types.is_fixed_size_binary(column.type):
-                planes += self._cut_fixed(column, edges)
-            else:
-                planes += self._cut_variable(column, edges)
-        return [list(buffers) for buffers in zip(*planes, strict=True)]
-
-    @staticmethod
-    def _cut_fixed(column: pa.Array, edges: NDArray[np.int64]) -> list[list[memoryview]]:
-        width = column.type.byte_width
-        if not width:
-            return []
-        return [_cut(view_bytes(column).data, edges * width)]
-
-    @staticmethod
-    def _cut_variable(column: pa.Array, edges: NDArray[np.int64]) -> list[list[memoryview]]:
-        offsets = view_offsets(column)
-        lengths = _bytes_view(np.diff(offsets).astype(np.uint32))
-        return [_cut(lengths, edges * LENGTH_BYTES), _cut(view_data(column).data, offsets[edges])]
-
-    def unpack(self, slices: Sequence[tuple[NDArray[np.uint8], int]]) -> Records:
-        """See `RecordCodec`."""
-        reader = _SliceReader([data for data, _ in slices])
-        edges = np.zeros(len(slices) + 1, np.int64)
-        np.cumsum([count for _, count in slices], out=edges[1:])
-        keys = reader.read(edges * KEY_BYTES).view(np.uint64)
-        columns = [self._read_column(field.type, reader, edges) for field in self.schema]
-        return Records(keys, pa.RecordBatch.from_arrays(columns, schema=self.schema))
-
-    @staticmethod
-    def _read_column(kind: pa.DataType, reader: _SliceReader, edges: NDArray[np.int64]) -> pa.Array:
-        """Read a column; slice k holds its rows ``edges[k]:edges[k + 1]``."""
-        count = int(edges[-1])
-        if pa.types.is_fixed_size_binary(kind):
-            content = reader.read(edges * kind.byte_width)
-            return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(content)])
-        offsets = np.zeros(count + 1, np.int64)
-        np.cumsum(reader.read(edges * LENGTH_BYTES).view(np.uint32), out=offsets[1:])
-        content = reader.read(offsets[edges])
-        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(content)])
-
-
-class _SliceReader:
-    """Reads the same part of several slices, joined."""
-
-    def __init__(self, slices: list[NDArray[np.uint8]]) -> None:
-        self._slices = slices
-        self._offsets = [0] * len(slices)
-
-    def read(self, edges: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return the next ``edges[k + 1] - edges[k]`` bytes of each slice k."""
-        ends = [start + size for start, size in zip(self._offsets, np.diff(edges).tolist(), strict=True)]
-        parts = [data[start:end] for data, start, end in zip(self._slices, self._offsets, ends, strict=True)]
-        self._offsets = ends
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-class IpcCodec(RecordCodec):
-    """Codec of any other schema: one Arrow IPC message for each slice.
-
-    An IPC batch has no dictionaries, so dictionary columns are stored as their values.
-    """
-
-    def __init__(self, schema: pa.Schema) -> None:
-        super().__init__(schema)
-        self._plain = pa.schema(
-            [field.with_type(plain_type(field.type)) for field in schema], schema.metadata
-        )
-        self._has_dictionaries = not self._plain.equals(schema)
-        empty = [pa.nulls(0, kind) for kind in self._plain.types]
-        self.overhead_bytes = len(pa.RecordBatch.from_arrays(empty, schema=self._plain).serialize())
-
-    def measure(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
-        """See `RecordCodec`."""
-        mean = KEY_BYTES + count_bytes(batch) // max(1, batch.num_rows)
-        return np.full(batch.num_rows, mean, np.int64)
-
-    def count_bytes(self, batch: pa.RecordBatch, edges: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `RecordCodec`."""
-        return np.diff(count_bytes_before(batch, edges))
-
-    def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
-        """See `RecordCodec`."""
-        batch = records.batch.cast(self._plain) if self._has_dictionaries else records.batch
-        keys = _bytes_view(records.keys)
-        return [
-            [
-                keys[start * KEY_BYTES : stop * KEY_BYTES],
-                memoryview(batch.slice(start, stop - start).serialize()),
-            ]
-            for start, stop in pairwise(bounds)
-        ]
-
-    def unpack(self, slices: Sequence[tuple[NDArray[np.uint8], int]]) -> Records:
-        """See `RecordCodec`."""
-        keys = np.concatenate([data[: count * KEY_BYTES] for data, count in slices]).view(np.uint64)
-        batches = [
-            pa.ipc.read_record_batch(pa.py_buffer(data[count * KEY_BYTES :]), self._plain)
-            for data, count in slices
-        ]
-        batch = concat_batches(batches)
-        return Records(keys, batch.cast(self.schema) if self._has_dictionaries else batch)
-
 
 def choose_codec(schema: pa.Schema) -> RecordCodec:
-    """Return the fastest codec that suits a native schema."""
-    return FlatCodec(schema) if FlatCodec.suits(schema) else IpcCodec(schema)
-
-
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Replace dictionary types by their value types, and views by contiguous types, at any depth."""
-    if kind in _CONTIGUOUS:
-        return _CONTIGUOUS[kind]
-    if pa.types.is_dictionary(kind):
-        return plain_type(kind.value_type)
-    if pa.types.is_struct(kind):
-        return pa.struct([member.with_type(plain_type(member.type)) for member in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(plain_type(kind.key_type), kind.item_field.with_type(plain_type(kind.item_type)))
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(plain_type(kind.value_type)), kind.list_size)
-    if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(plain_type(kind.value_type)))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(plain_type(kind.value_type)))
-    return kind
-
-
-def _bytes_view(array: NDArray[Any]) -> memoryview:
-    return array.view(np.uint8).data if array.size else memoryview(b"")
-
-
-def _cut(data: memoryview, edges: NDArray[np.int64]) -> list[memoryview]:
-    return [data[start:stop] for start, stop in pairwise(edges.tolist())]
+    """Return the codec that suits a native schema."""
+    return FlatCodec(schema) if FlatCodec.suits(schema) else RecordCodec(schema)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recshuf.piles.groups import Groups
-from recshuf.records.batch import concat_records
 from recshuf.records.digests import Digest, sum_digests
 from recshuf.records.keys import KeyRange
 
@@ -71,15 +70,11 @@ class EpochReader:
         PileError
             When they are not those that were written.
         """
-        parts = [self._load(group) for group in piles if self.counts[group]]
-        if not parts:
+        groups = [group for group in piles if self.counts[group]]
+        if not groups:
             return None
-        records = concat_records(parts)
+        records = self._groups.load(groups)
         return records if self._column_count is None else records.select(self._column_count)
-
-    def _load(self, group: int) -> Records:
-        records, index = self._groups.load(group)
-        return records.take(index)
 
     def split(self, piles: range, part_count: int) -> EpochReader:
         """Raise an error."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _TRAILER = struct.Struct("<QQQ8s")
 _HASHED = struct.Struct("<QQ")
 TRAILER_BYTES = _TRAILER.size
-_MAGIC = b"rspiles4"
+_MAGIC = b"rspiles5"
 _ALIGNMENT = 8
 
 

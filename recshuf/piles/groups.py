@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from recshuf.records.provenance import find_origins
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from recshuf.piles.epochs import EpochOrder
+    from recshuf.piles.packed import PackedRecords
     from recshuf.records.batch import Records
 
 
@@ -27,7 +27,7 @@ class Regions(Protocol):
     byte_counts: NDArray[np.int64]
     """Bytes of the records in each region, about, shape ``(K, M)``."""
 
-    def load(self, regions: Sequence[tuple[int, int]]) -> Records | None:
+    def pack(self, regions: Sequence[tuple[int, int]]) -> PackedRecords | None:
         """Return the records of regions (set, pile), with their provenance as the last column; None if there are none."""
         ...
 
@@ -54,22 +54,28 @@ class Groups:
         self.byte_counts: NDArray[np.int64] = np.add.reduceat(sizes, np.arange(0, pile_count, mix))
         """Bytes of the records of each group, about, shape ``(G,)``."""
 
-    def load(self, group: int) -> tuple[Records, NDArray[np.intp]]:
-        """Return the records of a group that is not empty, and the index array that puts them in the order of the epoch."""
-        return self.load_several([group])
+    def load(self, groups: Sequence[int], pool: pa.MemoryPool | None = None) -> Records:
+        """Return the records of groups that are not empty, in the order of the epoch, group by group.
 
-    def load_several(self, groups: Sequence[int]) -> tuple[Records, NDArray[np.intp]]:
-        """Return the records of groups that are not empty, and the index array that puts them in order, group by group."""
-        records = self._regions.load([region for group in groups for region in self.find_regions(group)])
-        if records is None:
+        Parameters
+        ----------
+        pool
+            Where Arrow allocates them. Default: its default pool.
+
+        Raises
+        ------
+        PileError
+            When they are not those that were written.
+        """
+        packed = self._regions.pack([region for group in groups for region in self.find_regions(group)])
+        if packed is None:
             raise RuntimeError(f"groups {groups} are empty")
-        origins = find_origins(records.batch)
         parts, begin = [], 0
         for group in groups:
             rows = slice(begin, begin + int(self.sizes[group]))
-            parts.append(begin + self.order.sort_group(group, records.keys[rows], origins[rows]))
+            parts.append(begin + self.order.sort_group(group, packed.keys[rows], packed.origins[rows]))
             begin = rows.stop
-        return records, parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return packed.take(parts[0] if len(parts) == 1 else np.concatenate(parts), pool)
 
     def bundle(self, groups: Iterable[int], most_bytes: int) -> Iterator[list[int]]:
         """Yield consecutive groups that are loaded together: up to so many bytes, and each once."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from recshuf.errors import CheckError
+from recshuf.piles.packed import PackedRecords
 from recshuf.records.batch import concat_records
 from recshuf.records.digests import Digest, digest_records
 from recshuf.records.keys import sort_by_key
-from recshuf.records.provenance import shift_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
-    from recshuf.piles.codec import RecordCodec
     from recshuf.piles.run_piles import RunPiles
     from recshuf.piles.slices import Origin, Slice
     from recshuf.records.batch import Records
@@ -80,17 +77,9 @@ class PileReader:
             When spilled records are damaged.
         """
         if self.is_resident(piles.start):
-            parts = [kept.take(piles) for kept in self._store.resident.find(piles)]
-            records = concat_records(parts) if parts else None
-        else:
-            slices = sorted(self._store.spilled.read(self._layout.find(piles)), key=_origin)
-            records = unpack_slices(self._store.codec, [(base, piece) for _, base, piece in slices])
-        found = Digest() if records is None else digest_records(records)
-        if found != self.digest(piles):
-            raise self._blame(piles)
-        return (
-            records if records is None or self._column_count is None else records.select(self._column_count)
-        )
+            return self._check(piles, self._join_resident(piles))
+        packed = self.pack([piles])
+        return self._check(piles, None if packed is None else packed.join())
 
     def load_ordered(self, piles: range) -> Records | None:
         """Return the records of consecutive runs sorted by key; None if there are none.
@@ -100,8 +89,40 @@ class PileReader:
         CheckError, PileError
             As `load` does.
         """
-        records = self.load(piles)
-        return None if records is None else records.take(sort_by_key(records.keys))
+        if self.is_resident(piles.start):
+            records = self.load(piles)
+            return None if records is None else records.take(sort_by_key(records.keys))
+        packed = self.pack([piles])
+        return self._check(piles, None if packed is None else packed.take(sort_by_key(packed.keys)))
+
+    def _join_resident(self, piles: range) -> Records | None:
+        parts = [kept.take(piles) for kept in self._store.resident.find(piles)]
+        return concat_records(parts) if parts else None
+
+    def pack(self, runs: Iterable[range]) -> PackedRecords | None:
+        """Return the records of runs on disk, packed, each in input order; None if there are none.
+
+        Raises
+        ------
+        PileError
+            When they are damaged.
+        """
+        spilled = self._store.spilled
+        slices = [
+            (base, piece)
+            for run in runs
+            for _, base, piece in sorted(spilled.read(self._layout.find(run)), key=_origin)
+        ]
+        return PackedRecords(self._store.codec, slices) if slices else None
+
+    def _check(self, piles: range, records: Records | None) -> Records | None:
+        """Return the wanted columns of records, which must be those added to some piles."""
+        found = Digest() if records is None else digest_records(records)
+        if found != self.digest(piles):
+            raise self._blame(piles)
+        return (
+            records if records is None or self._column_count is None else records.select(self._column_count)
+        )
 
     def split(self, piles: range, part_count: int) -> PileReader:
         """Return a reader of a new store that holds the records of a run in `part_count` finer piles.
@@ -132,9 +153,8 @@ class PileReader:
                 yield kept.set_index, kept.origin, kept.take(piles)
             return
         for set_index, base, piece in self._store.spilled.read(self._layout.find(piles)):
-            records = unpack_slices(self._store.codec, [(base, piece)])
-            if records is not None:
-                yield set_index, piece.origin.shift(base), records
+            records = PackedRecords(self._store.codec, [(base, piece)]).join()
+            yield set_index, piece.origin.shift(base), records
 
     def _blame(self, piles: range) -> CheckError:
         """Return the error for the first run that does not hold the records added to it."""
@@ -147,29 +167,14 @@ class PileReader:
             error = self._store.digests.blame(run, found, f"gather: {_name_piles(run)}{self._name}")
             if error is not None:
                 return error
-        return CheckError(f"gather: {_name_piles(piles)}{self._name} were read wrongly once; run again")
+        return CheckError(
+            f"gather: {_name_piles(piles)}{self._name} were read or ordered wrongly once; run again"
+        )
 
 
 def _origin(found: tuple[int, int, Slice]) -> Origin:
     _, base, piece = found
     return piece.origin.shift(base)
-
-
-def unpack_slices(codec: RecordCodec, slices: Sequence[tuple[int, Slice]]) -> Records | None:
-    """Return the records of slices, joined; None if there are none.
-
-    Parameters
-    ----------
-    slices
-        Each with what to add to the numbers of the sources of its records. If that is not 0, they have provenance.
-    """
-    if not slices:
-        return None
-    records = codec.unpack([(piece.payload, piece.record_count) for _, piece in slices])
-    if any(base for base, _ in slices):
-        added = np.repeat([base for base, _ in slices], [piece.record_count for _, piece in slices])
-        return shift_sources(records, added)
-    return records
 
 
 def _name_piles(piles: range) -> str:

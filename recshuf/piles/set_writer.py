@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import UsageError
-from recshuf.piles.codec import choose_codec, plain_type
+from recshuf.piles.codec import choose_codec
 from recshuf.piles.footer import SetDescription, SetSource
 from recshuf.piles.layout import StorePlan
+from recshuf.piles.planes import plain_type
 from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.set_names import SetNames

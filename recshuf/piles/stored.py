@@ -10,11 +10,11 @@ import numpy as np
 
 from recshuf.errors import PileError
 from recshuf.piles.codec import choose_codec
+from recshuf.piles.packed import PackedRecords
 from recshuf.piles.pile_set import PileSet
-from recshuf.piles.reader import unpack_slices
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.snapshots import SET_SUFFIX, StoreFolder
-from recshuf.records.digests import Digest, digest_records, sum_digests
+from recshuf.records.digests import Digest
 from recshuf.records.provenance import PROVENANCE
 
 if TYPE_CHECKING:
@@ -92,6 +92,12 @@ class StoredPiles:
         """Records of each region, shape ``(K, M)``."""
         self.byte_counts: NDArray[np.int64] = sums[1]
         """Bytes of each region's slices, shape ``(K, M)``."""
+        columns = [
+            (one.digests.counts, one.digests.byte_counts, one.digests.fingerprints.view(np.int64))
+            for one in footers
+        ]
+        shape = (3, *shape[1:])
+        self._digests = np.stack(columns, axis=1) if columns else np.zeros(shape, np.int64)
         self._bases, sources = number_sources(
             (footer.description for footer in footers), (found.origin or {}).get("names", [])
         )
@@ -133,7 +139,12 @@ class StoredPiles:
         return int(self.counts.sum())
 
     def load(self, regions: Sequence[tuple[int, int]]) -> Records | None:
-        """Return the records of some regions in one batch; None if there are none.
+        """Return the records of some regions in one batch; None if there are none. See `pack`."""
+        packed = self.pack(regions)
+        return None if packed is None else packed.join()
+
+    def pack(self, regions: Sequence[tuple[int, int]]) -> PackedRecords | None:
+        """Return the records of some regions; None if there are none.
 
         Parameters
         ----------
@@ -143,23 +154,21 @@ class StoredPiles:
         Raises
         ------
         PileError
-            When the records are not those that were written.
+            When slices are damaged. Records that are not those that were written are an error when they are taken.
         """
         pieces: list[tuple[int, Slice]] = []
         for set_index, pile in regions:
             found = sorted(self._sets[set_index].read(pile), key=attrgetter("origin"))
             pieces += [(self._bases[set_index], piece) for piece in found]
-        records = unpack_slices(self._codec, pieces) if pieces else None
-        given = self.digest(regions)
-        if given != (Digest() if records is None else digest_records(records)):
-            raise PileError(
-                f"{self.path}: does not hold the records that were written; its files have changed"
-            )
-        return records
+        if not pieces and not any(self.counts[region] for region in regions):
+            return None
+        return PackedRecords(self._codec, pieces, self.digest(regions), str(self.path))
 
     def digest(self, regions: Sequence[tuple[int, int]]) -> Digest:
         """Return the digest of the records that were written to some regions."""
-        return sum_digests(self._footers[k].digests.sum([j]) for k, j in regions)
+        sets, piles = zip(*regions, strict=True) if regions else ((), ())
+        counts, byte_counts, fingerprints = self._digests[:, sets, piles]
+        return Digest(int(counts.sum()), int(byte_counts.sum()), int(fingerprints.sum(dtype=np.uint64)))
 
     def close(self) -> None:
         """Close the files, and give back the lease of the snapshot. Idempotent."""

@@ -1,14 +1,4 @@
-"""Records between the passes: a native batch with its keys, and their layout on disk.
-
-A slice on disk is its keys, then its records. If every column is ``fixed_size_binary`` or ``large_binary``
-without nulls (`FlatCodec`):
-
-    keys (8 n) | lengths of column 1 (4 n), if it is large_binary | bytes of column 1 | column 2 ...
-
-and otherwise (`IpcCodec`):
-
-    keys (8 n) | one Arrow IPC record batch message
-"""
+"""Records between the passes: a native batch with its keys."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from recshuf.errors import UsageError
 from recshuf.interfaces import Decoder, FieldAdder
 from recshuf.records.arrow_views import view_bytes
 from recshuf.records.batch import Records
+from recshuf.records.rows import RowRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.interfaces import BadRecords
-    from recshuf.records.rows import RowRange
 
 FILE_COLUMN, ROW_COLUMN = "source_file", "source_row"
 """The columns of ``--provenance``: the name of a record's input, and its row number there, from 0."""
@@ -55,6 +55,18 @@ def add_provenance(batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> pa.Reco
 def find_origins(batch: pa.RecordBatch) -> NDArray[np.uint64]:
     """Return the provenance of native records, which is their last column, as one number each."""
     return view_bytes(batch.column(batch.num_columns - 1)).view(np.uint64)
+
+
+def find_ranges(batch: pa.RecordBatch) -> list[RowRange]:
+    """Return the row ranges of native records with provenance, in their order."""
+    origins = find_origins(batch)
+    starts = np.flatnonzero(np.diff(origins, prepend=origins[:1] - np.uint64(2)) != 1)
+    ends = np.append(starts[1:], len(origins))
+    rows = origins[starts]
+    return [
+        RowRange(origin >> int(FILE_SHIFT), origin & (1 << int(FILE_SHIFT)) - 1, end - start)
+        for origin, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True)
+    ]
 
 
 def shift_sources(records: Records, added: NDArray[np.int64]) -> Records:

@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from recshuf.job.progress import SilentProgress
-from recshuf.output.shard_sync import FinishedShard, ShardSyncer
+from recshuf.output.shard_sync import ShardSyncer
+from recshuf.output.transaction import FinishedShard
 from recshuf.piles.reader import PileReader
 from recshuf.records.digests import Digest
 from recshuf.records.input_counts import InputCount, InputCounts
@@ -105,7 +106,7 @@ class _TaskShards:
         self._syncer = ShardSyncer(self._describe, drop_page_cache=resolved.inputs.drop_page_cache)
 
     def _describe(self, shard: FinishedShard) -> None:
-        self._entries.append(describe_shard(shard.number, shard.path, shard.digest, shard.schema))
+        self._entries.append(describe_shard(shard))
 
     def _path_of(self, shard: int) -> Path:
         return self._folder / self._names.path_of(shard, self._target.suffix).name

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from recshuf.errors import CheckError, ConversionError, MemoryLimitError, SchemaMismatch, UsageError
 from recshuf.job.planner import ORDERING
 from recshuf.job.report import FileReport, PassReport
-from recshuf.output.commit import commit
 from recshuf.piles.epoch_reader import EpochReader
 from recshuf.piles.epochs import EpochOrder
 from recshuf.piles.reader import PileReader
@@ -25,7 +24,7 @@ from recshuf.run.shards import cut_shards, open_shards, take_over_shards
 from recshuf.run.stored_inputs import adopt_stored, open_stored
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.run.task_passes import TaskPasses, find_run, open_tasks
-from recshuf.run.workspace import enter_work_folder, open_workspace
+from recshuf.run.workspace import begin_output, open_workspace
 from recshuf.system.memory import resident_bytes
 from recshuf.system.paths import write_error
 from recshuf.system.units import format_size
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
     from recshuf.job.report import ShuffleReport
-    from recshuf.output.destination import Destination
+    from recshuf.output.transaction import Destination
     from recshuf.records.input_counts import InputCounts
     from recshuf.run.gather import OrderedReader
     from recshuf.run.resolve import ResolvedJob
@@ -70,9 +69,9 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
     started = time.perf_counter()
     with ExitStack() as cleanup:
         destination = find_destination(job)
-        work = enter_work_folder(job, destination, progress, cleanup)
+        work = begin_output(job, destination, progress, cleanup)
         earlier = Earlier.of(work.journal.entries) if work else None
-        shared = find_run(work) if work is not None and job.uses_tasks else None
+        shared = find_run(job) if job.uses_tasks else None
         layout = shared.tasks.piles if shared else earlier.piles if earlier else None
         if job.epoch is not None:
             resolved = _resolve_stored(job, destination, progress, cleanup)
@@ -163,7 +162,7 @@ def _gather(
         resolved = resolved.scan_fully()
         observe_inputs(resolved, workspace, counts, progress)
         if workspace.work is not None:
-            workspace.work.shards.keep_only(set())
+            workspace.work.keep_only(set())
         _write_shards(resolved, workspace, bounds, byte_count, progress)
     return resolved, bounds, PassReport("gather", time.perf_counter() - started, bounds[-1], byte_count)
 
@@ -214,11 +213,12 @@ def _verify(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> 
     from recshuf.audit.verify.comparison import verify_job
 
     started = time.perf_counter()
-    if workspace.work is None:
-        raise RuntimeError("a stream cannot be read again")
+    written = None if workspace.work is None else workspace.work.written
+    if written is None:
+        raise RuntimeError("the shards cannot be read again")
     job = resolved.job
     options = job.options | {"format": resolved.inputs.format, "to": resolved.output.format, "resume": False}
-    read_again = replace(job, output=str(workspace.work.shards.written), options=options)
+    read_again = replace(job, output=str(written), options=options)
     found = verify_job(read_again, progress, resolved.inputs.files)
     if not found.is_equal:
         parts = [f"{found.missing:,} records missing, {found.extra:,} extra", *found.differences]
@@ -241,14 +241,14 @@ def _commit(
         shards = [FileReport(resolved.output.name, sizes[0], None)]
     else:
         checksums = read_checksums(work.journal)
-        files = zip(work.shards.list_files(), sizes, strict=True)
+        files = zip(work.list_files(), sizes, strict=True)
         shards = [
             FileReport(name, records, size, checksum=checksums.get(name)) for (name, size), records in files
         ]
         manifest = None
-        if work.shards.destination.is_directory:
-            manifest = make_manifest(resolved, workspace.seed, inputs, shards, work.shards.folder)
-        commit(work, manifest)
+        if work.destination.is_directory:
+            manifest = make_manifest(resolved, workspace.seed, inputs, shards)
+        work.commit(manifest)
     if quarantine is not None:
         quarantine.settle()
     return shards, PassReport("commit", time.perf_counter() - started, bounds[-1], 0)

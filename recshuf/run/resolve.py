@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from recshuf.errors import MemoryLimitError, UsageError
@@ -23,11 +23,12 @@ from recshuf.formats import (
 from recshuf.interfaces import InputFile
 from recshuf.job.plan import Cut, InputSize, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
-from recshuf.output.destination import Destination
+from recshuf.output.destination import LocalDestination
 from recshuf.piles.snapshots import StoreFolder
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.compatibility import check_options, check_sides, check_streams
 from recshuf.run.decoding import Decoding
+from recshuf.storage.urls import Url, is_url
 from recshuf.system.listing import expand_inputs, find_pattern, leave_out_output, name_stdin
 from recshuf.system.memory import available_bytes
 from recshuf.system.units import format_size
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Decoder, Format, Source, Target, WriteOptions
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
+    from recshuf.output.transaction import Destination
     from recshuf.piles.layout import PileLayout
     from recshuf.piles.stored import StoredPiles
 
@@ -71,7 +73,7 @@ class ResolvedOutput:
     @property
     def name(self) -> str:
         """Name of the output in messages."""
-        return "standard output" if self.destination is None else str(self.destination.path)
+        return "standard output" if self.destination is None else self.destination.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +147,31 @@ def find_destination(job: Job) -> Destination | None:
     Raises
     ------
     UsageError
-        When the output is a stream and an option asks for shards.
+        When the output is a stream and an option asks for shards, or an option is not possible for a URL.
     """
-    destination = None
+    destination: Destination | None = None
+    if is_url(job.output or ""):
+        return _find_object_destination(job)
     if not job.writes_stdout:
-        destination = Destination.of(job.output or "", wants_shards=job.cut is not None)
+        destination = LocalDestination.of(job.output or "", wants_shards=job.cut is not None)
     if job.cut is not None and (destination is None or destination.is_stream):
         raise UsageError("shards cannot go to standard output or a device; give a directory with -o")
     return destination
+
+
+def _find_object_destination(job: Job) -> Destination:
+    from recshuf.output.objects.destination import ObjectDestination
+
+    url = Url.parse(job.output or "")
+    if job.options["verify"]:
+        raise UsageError(f"--verify: {url} cannot be read before the commit; run recshuf verify after it")
+    return ObjectDestination(
+        url,
+        job.storage,
+        wants_shards=job.cut is not None,
+        temp_dir=job.temp_dir,
+        memory_bytes=job.memory_bytes,
+    )
 
 
 def resolve_job(
@@ -193,15 +212,14 @@ def resolve_stored(
     return _plan(job, destination, inputs, to, progress, piles)
 
 
-def resolve_inputs(job: Job, progress: Progress) -> ResolvedInputs:
-    """Open the inputs of a job without an output.
+def resolve_inputs(job: Job, files: list[InputFile]) -> ResolvedInputs:
+    """Open the inputs of a job without an output, which `list_inputs` returned.
 
     Raises
     ------
     RecshufError
         When they cannot be read.
     """
-    files = list_inputs(job, progress)
     given = load_format(job.options["format"] or _detect_format(job, files, None))
     check_sides(job, given.names.name, given.names.name)
     return _open_inputs(job, given, files)
@@ -239,10 +257,22 @@ def _plan(
     for note in target.notes:
         progress.warn(note)
     costs = decoding.find_costs(inputs.source, target.sink_bytes)
-    plan = make_plan(inputs.sizes, find_limits(job), costs, output.cut, job.options["head_count"], piles)
+    reserved_bytes = destination.memory_bytes if destination else 0
+    limits = replace(find_limits(job), reserved_bytes=reserved_bytes)
+    plan = make_plan(inputs.sizes, limits, costs, output.cut, job.options["head_count"], piles)
+    plan = _count_disk_bytes(plan, destination)
     if _can_read_again(inputs, destination):
         decoding = decoding.infer_from_prefix(job, inputs.source)
     return ResolvedJob(job, inputs, output, decoding, plan, target.notes)
+
+
+def _count_disk_bytes(plan: Plan, destination: Destination | None) -> Plan:
+    """Return the plan with the disk space that this destination needs."""
+    if destination is None:
+        return plan
+    output_bytes = plan.peak_disk_bytes - plan.spilled_bytes
+    kept_bytes = destination.count_disk_bytes(output_bytes, plan.shard_count, plan.shard_writers)
+    return replace(plan, peak_disk_bytes=plan.spilled_bytes + kept_bytes)
 
 
 def find_limits(job: Job) -> Limits:
@@ -271,14 +301,13 @@ def _list_inputs(job: Job, destination: Destination | None, progress: Progress) 
     files = expand_inputs(job.inputs, NameRules(job.options["format"]), progress.warn)
     _refuse_own_output(job, files)
     _hint_at_directory(destination, files, progress)
-    others = files if destination is None else leave_out_output(files, job.inputs, destination.path)
+    path = None if destination is None else destination.local_path
+    others = files if path is None else leave_out_output(files, job.inputs, path)
     passed_over = len(files) - len(others)
-    if destination is None or not passed_over or not others:
+    if path is None or not passed_over or not others:
         _warn_of_next_run(job, destination, progress)
         return files
-    progress.warn(
-        f"{destination.path}: passed over {passed_over} of the inputs found, since this is the output"
-    )
+    progress.warn(f"{path}: passed over {passed_over} of the inputs found, since this is the output")
     return others
 
 
@@ -302,20 +331,21 @@ def _refuse_own_output(job: Job, files: list[InputFile]) -> None:
 def _hint_at_directory(destination: Destination | None, files: list[InputFile], progress: Progress) -> None:
     if destination is None or destination.is_directory or destination.is_stream:
         return
-    if len(files) > 1 and not destination.path.suffix:
+    if len(files) > 1 and not PurePath(destination.name).suffix:
         progress.warn(
-            f"{destination.path}: this is one file without a suffix; for a directory of shards, give {destination.path}/"
+            f"{destination.name}: this is one file without a suffix; for a directory of shards, give {destination.name}/"
         )
 
 
 def _warn_of_next_run(job: Job, destination: Destination | None, progress: Progress) -> None:
     """Warn of an output that a later run on the same inputs would find among them."""
-    if destination is None or destination.is_stream:
+    path = None if destination is None else destination.local_path
+    if destination is None or destination.is_stream or path is None:
         return
-    pattern = find_pattern(job.inputs, destination.path)
+    pattern = find_pattern(job.inputs, path)
     if pattern is not None:
         progress.warn(
-            f"{destination.path}: lies in the input {pattern}, and a later run on that reads it too; choose an "
+            f"{path}: lies in the input {pattern}, and a later run on that reads it too; choose an "
             "output elsewhere"
         )
 
@@ -393,7 +423,7 @@ def _choose_output(
             f"{', '.join(to.names.compressions)}"
         )
     if write.delimiter is None and destination is not None and not destination.is_directory:
-        write = replace(write, delimiter=suffix_delimiter(str(destination.path)))
+        write = replace(write, delimiter=suffix_delimiter(destination.name))
     if destination is not None and not is_directory:
         check_output(job.output or "", to.names, job.write.compression)
     cut = job.cut or Cut(shards=len(inputs.source.inputs) if is_directory else 1)
@@ -404,7 +434,7 @@ def _choose_compression(destination: Destination | None, inputs: ResolvedInputs,
     """Return the compression by the suffix of the output, else in a conversion that of the inputs; None if neither applies."""
     compression = None
     if destination is not None and not destination.is_directory:
-        compression = suffix_compression(str(destination.path), to.names)
+        compression = suffix_compression(destination.name, to.names)
     inherited = inputs.source.compression if inputs.format != to.names.name else None
     if compression is None and inherited != "none" and inherited in to.names.compressions:
         compression = inherited

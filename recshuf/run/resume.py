@@ -13,20 +13,19 @@ from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import Stamp
 from recshuf.job.options import describe_options
 from recshuf.output.checksum import find_checksum
-from recshuf.output.journal import read_journal
 from recshuf.piles.layout import PileLayout
 from recshuf.records.digests import Digest
 from recshuf.records.keys import ORDER_VERSION
-from recshuf.system.paths import is_sole_file
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     import pyarrow as pa
 
     from recshuf.output.journal import Entry, Journal
+    from recshuf.output.transaction import FinishedShard, Transaction
     from recshuf.run.resolve import ResolvedJob
 
 _LIBRARIES = {
@@ -43,10 +42,11 @@ class WrittenShard:
     """A finished shard in the journal."""
 
     name: str
-    checksum: str
     digest: Digest
     schema: str | None
     """Checksum of the table schema; None if records were not converted."""
+    entry: Entry
+    """Its journal entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,7 @@ class Earlier:
             return None
         sets = {entry["set"] for entry in entries if "set" in entry}
         shards = {
-            entry["shard"]: WrittenShard(
-                entry["name"], entry["xxh3"], Digest(*entry["digest"]), entry["schema"]
-            )
+            entry["shard"]: WrittenShard(entry["name"], Digest(*entry["digest"]), entry["schema"], entry)
             for entry in entries
             if "shard" in entry
         }
@@ -114,27 +112,31 @@ class Earlier:
                 )
 
     def find_shards(
-        self, bounds: Sequence[int], paths: Mapping[int, Path], schema: pa.Schema | None
+        self, bounds: Sequence[int], names: Sequence[str], schema: pa.Schema | None, work: Transaction
     ) -> tuple[dict[int, Digest], list[str]]:
         """Return the digests of unchanged shards, and the names of changed ones.
 
         Shards of another schema are in neither: a later record required this schema.
+
+        Parameters
+        ----------
+        names
+            Name of each shard.
         """
         schema_sum = _sum_schema(schema)
-        counts = [stop - start for start, stop in pairwise(bounds)]
-        good, damaged = {}, []
-        for number, shard in self.shards.items():
-            if shard.schema != schema_sum:
-                continue
-            path = paths.get(number)
-            if path is None or path.name != shard.name or shard.digest.records != counts[number]:
-                damaged.append(shard.name)
-                continue
-            if not is_sole_file(path) or find_checksum(path) != shard.checksum:
-                damaged.append(shard.name)
-                continue
-            good[number] = shard.digest
-        return good, damaged
+        planned = {
+            (number, name, stop - start)
+            for number, (name, (start, stop)) in enumerate(zip(names, pairwise(bounds), strict=True))
+        }
+        known = {number: shard for number, shard in self.shards.items() if shard.schema == schema_sum}
+        fitting = {
+            number: shard
+            for number, shard in known.items()
+            if (number, shard.name, shard.digest.records) in planned
+        }
+        unchanged = work.find_unchanged(shard.entry for shard in fitting.values())
+        good = {number: shard.digest for number, shard in fitting.items() if shard.name in unchanged}
+        return good, [shard.name for number, shard in known.items() if number not in good]
 
 
 def describe_job(resolved: ResolvedJob, seed: int, piles: Path | None) -> Entry:
@@ -167,21 +169,22 @@ def describe_job(resolved: ResolvedJob, seed: int, piles: Path | None) -> Entry:
     }
 
 
-def describe_shard(shard: int, path: Path, digest: Digest, schema: pa.Schema | None) -> Entry:
-    """Return the entry of a finished shard; `schema` is the table schema, None without a conversion."""
+def describe_shard(shard: FinishedShard) -> Entry:
+    """Return the entry of a finished shard, whose file still exists."""
     return {
-        "shard": shard,
-        "name": path.name,
-        "bytes": path.stat().st_size,
-        "xxh3": find_checksum(path),
-        "digest": _pack(digest),
-        "schema": _sum_schema(schema),
+        "shard": shard.number,
+        "name": shard.path.name,
+        "bytes": shard.path.stat().st_size,
+        "xxh3": find_checksum(shard.path),
+        "digest": _pack(shard.digest),
+        "schema": _sum_schema(shard.schema),
+        **shard.place,
     }
 
 
 def read_checksums(journal: Journal) -> dict[str, str]:
     """Return the checksum of each shard that a journal names."""
-    return {entry["name"]: entry["xxh3"] for entry in read_journal(journal.path) if "shard" in entry}
+    return {entry["name"]: entry["xxh3"] for entry in journal.read() if "shard" in entry}
 
 
 def _sum_schema(schema: pa.Schema | None) -> str | None:

@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from recshuf.interfaces import BadRecords, Decoder, Source
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
-    from recshuf.piles.run_piles import RunPiles
+    from recshuf.piles.codec import RecordCodec
+    from recshuf.records.digests import Digest
     from recshuf.records.input_counts import InputCount
     from recshuf.records.input_tasks import InputPart
     from recshuf.records.rows import RowRange
@@ -69,13 +70,31 @@ class ScatterCallbacks:
     """Gets the number of each pile set once it is sealed."""
 
 
+class Piles(Protocol):
+    """What a scatter fills; see `RunPiles`."""
+
+    codec: RecordCodec
+
+    def add(self, set_index: int, origin: Origin, records: Records) -> None:
+        """Add a copy of some records to a pile set."""
+        ...
+
+    def complete(self, set_index: int, given: Digest, description: SetDescription) -> None:
+        """Declare a pile set complete."""
+        ...
+
+    def seal_next(self) -> int | None:
+        """Seal a complete pile set, and return its number; None if there is none."""
+        ...
+
+
 class Scatter:
     """Reads all inputs of a source into a pile store."""
 
     def __init__(
         self,
         task: ScatterTask,
-        store: RunPiles,
+        store: Piles,
         decoder: Decoder | None,
         progress: Progress,
         callbacks: ScatterCallbacks = ScatterCallbacks(),

@@ -23,11 +23,12 @@ from recshuf.piles.set_names import SetNames
 from recshuf.piles.snapshots import SET_MODE, SET_SUFFIX, SetEntry, Snapshot, StoreFolder
 from recshuf.piles.spilled import name_set
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
-from recshuf.run.resolve import find_limits, resolve_inputs
-from recshuf.run.scatter import Scatter, ScatterCallbacks, ScatterTask
+from recshuf.run.resolve import find_limits, list_inputs, resolve_inputs
+from recshuf.run.scatter import Piles, Scatter, ScatterCallbacks, ScatterTask
 from recshuf.system.listing import check_unchanged
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     import pyarrow as pa
@@ -71,19 +72,24 @@ def scatter_store(job: Job, path: Path, progress: Progress) -> ScatterReport:
     if folder.find() is not None:
         raise OutputExistsError(f"{path}: is a pile store already; choose another name, or delete it")
     folder.check_free()
-    inputs = resolve_inputs(job, progress)
-    first = Snapshot.new(job.options["seed"], _choose_pile_count(job, inputs))
+    inputs = resolve_inputs(job, list_inputs(job, progress))
+    first = Snapshot.new(job.options["seed"], choose_pile_count(job, inputs))
     with SetNames(folder, SCATTER_NAME):
         made = scatter_sets(job, inputs, first, folder, SCATTER_NAME, (), progress)
-        origin = pack_source(inputs.source, inputs.format, job.read, made.table)
-        names = {"names": [one.name for one in inputs.source.inputs]}
-        whole = replace(first.add(made.entries, made.schema), origin=origin | names)
-        found = folder.create(whole)
+        found = folder.create(fill_snapshot(first, made, job))
     if found.store != first.store:
         raise OutputExistsError(
             f"{path}: another process made a pile store of this name; choose another name"
         )
     return describe_scatter(path, found, made, time.perf_counter() - started)
+
+
+def fill_snapshot(first: Snapshot, made: ScatteredSets, job: Job) -> Snapshot:
+    """Return the first snapshot of a store, with its sets and how the inputs were read."""
+    source = made.inputs.source
+    origin = pack_source(source, made.inputs.format, job.read, made.table)
+    names = {"names": [one.name for one in source.inputs]}
+    return replace(first.add(made.entries, made.schema), origin=origin | names)
 
 
 def describe_scatter(path: Path, snapshot: Snapshot, made: ScatteredSets, seconds: float) -> ScatterReport:
@@ -122,48 +128,82 @@ def scatter_sets(
     RecshufError
         When the pass fails.
     """
-    source = inputs.source
-    plan = _plan_scatter(job, inputs, snapshot.pile_count)
-    schema = extend_schema(source.schema)
-    observer = _choose_observer(source)
+    plan = plan_scatter(job, inputs, snapshot.pile_count)
+    observer = choose_observer(inputs.source)
+    sealed: list[int] = []
     with ExitStack() as cleanup:
-        scratch = Scratch(folder.sets, folder.path, folder.sets, plan.spilled_bytes, SET_MODE)
-        cleanup.callback(scratch.close)
-        store = RunPiles(_plan_sets(plan, inputs, name), choose_codec(schema), scratch)
-        cleanup.callback(store.close)
-        task = ScatterTask(source, plan, snapshot.seed, adds_provenance=True, stream=stream)
-        sealed: list[int] = []
-        progress.start("scatter", plan.record_count, plan.byte_count)
-        try:
-            counts = Scatter(task, store, observer, progress, ScatterCallbacks(on_set=sealed.append)).run()
-        except InputError:
-            check_unchanged(inputs.files)
-            raise
+        store = open_piles(plan, inputs, folder, name, cleanup)
+        task = ScatterTask(inputs.source, plan, snapshot.seed, adds_provenance=True, stream=stream)
+        counts = run_scatter(task, inputs, store, observer, progress, sealed.append)
+    entries = describe_sets(folder, plan, sealed, name, counts)
+    return ScatteredSets(entries, store.codec.schema, counts, inputs, observer.finish_form())
+
+
+def open_piles(
+    plan: Plan, inputs: ResolvedInputs, folder: StoreFolder, name: str, cleanup: ExitStack, share: float = 1
+) -> RunPiles:
+    """Return the piles of new sets in a store, open until `cleanup`.
+
+    Parameters
+    ----------
+    share
+        About which part of the records they get.
+    """
+    scratch = Scratch(folder.sets, folder.path, folder.sets, plan.spilled_bytes, SET_MODE)
+    cleanup.callback(scratch.close)
+    schema = extend_schema(inputs.source.schema)
+    store = RunPiles(_plan_sets(plan, inputs, name, share), choose_codec(schema), scratch)
+    cleanup.callback(store.close)
+    return store
+
+
+def run_scatter(
+    task: ScatterTask,
+    inputs: ResolvedInputs,
+    store: Piles,
+    observer: FormObserver,
+    progress: Progress,
+    on_set: Callable[[int], None] | None = None,
+) -> InputCounts:
+    """Fill the piles of new sets, and return the counts of all inputs.
+
+    Raises
+    ------
+    InputError
+        When an input cannot be read, or has changed.
+    """
+    progress.start("scatter", task.plan.record_count, task.plan.byte_count)
+    try:
+        counts = Scatter(task, store, observer, progress, ScatterCallbacks(on_set=on_set)).run()
+    except InputError:
         check_unchanged(inputs.files)
-    entries = [_describe_set(folder, plan, set_index, name, counts) for set_index in sorted(sealed)]
-    return ScatteredSets(tuple(entries), schema, counts, inputs, observer.finish_form())
+        raise
+    check_unchanged(inputs.files)
+    return counts
 
 
-def _choose_pile_count(job: Job, inputs: ResolvedInputs) -> int:
-    """Return the number of piles of a new store."""
+def choose_pile_count(job: Job, inputs: ResolvedInputs, share: float = 1) -> int:
+    """Return the number of piles of a new store that gets about a part of the records."""
     byte_count = sum_known([size.byte_count for size in inputs.sizes])
-    return job.options["piles"] or count_piles(byte_count, SPILLED_PILE_BYTES)
+    expected = None if byte_count is None else int(byte_count * share)
+    return job.options["piles"] or count_piles(expected, SPILLED_PILE_BYTES)
 
 
-def _plan_scatter(job: Job, inputs: ResolvedInputs, pile_count: int) -> Plan:
+def plan_scatter(job: Job, inputs: ResolvedInputs, pile_count: int) -> Plan:
+    """Return the plan of a scatter into a store."""
     source = inputs.source
     costs = Costs(source.reading_bytes, lambda _: 0, provenance_bytes=PROVENANCE_BYTES)
     limits = replace(find_limits(job), pile_count=pile_count)
     return replace(make_plan(inputs.sizes, limits, costs, Cut(shards=1)), resident_bytes=0, region_piles=1)
 
 
-def _plan_sets(plan: Plan, inputs: ResolvedInputs, name: str) -> StorePlan:
+def _plan_sets(plan: Plan, inputs: ResolvedInputs, name: str, share: float) -> StorePlan:
     counts: list[list[int | None]] = [[] for _ in range(plan.set_count)]
     for set_index, size in zip(plan.set_of_input, inputs.sizes, strict=True):
         counts[set_index].append(size.record_count)
     return StorePlan(
         plan.pile_count,
-        tuple(map(sum_known, counts)),
+        tuple(None if count is None else count * share for count in map(sum_known, counts)),
         resident_bytes=0,
         compression=plan.spill_compression,
         keeps_sets=True,
@@ -172,15 +212,20 @@ def _plan_sets(plan: Plan, inputs: ResolvedInputs, name: str) -> StorePlan:
     )
 
 
-def _describe_set(
-    folder: StoreFolder, plan: Plan, set_index: int, name: str, counts: InputCounts
-) -> SetEntry:
-    own = [counts[index] for index in plan.inputs_of(set_index)]
-    records, byte_count = sum(one.digest.records for one in own), sum(one.byte_count for one in own)
-    return folder.describe_set(name_set(name, set_index).removesuffix(SET_SUFFIX), records, byte_count)
+def describe_sets(
+    folder: StoreFolder, plan: Plan, sealed: Iterable[int], name: str, counts: InputCounts
+) -> tuple[SetEntry, ...]:
+    """Return the entries of sealed sets, by number."""
+    entries = []
+    for set_index in sorted(sealed):
+        own = [counts[index] for index in plan.inputs_of(set_index)]
+        records, byte_count = sum(one.digest.records for one in own), sum(one.byte_count for one in own)
+        set_name = name_set(name, set_index).removesuffix(SET_SUFFIX)
+        entries.append(folder.describe_set(set_name, records, byte_count))
+    return tuple(entries)
 
 
-class _FormObserver(Decoder):
+class FormObserver(Decoder):
     """Lets a decoder observe all records, until one shows that they have no table form."""
 
     def __init__(self, inner: Decoder | None, problem: str = "") -> None:
@@ -222,8 +267,9 @@ class _FormObserver(Decoder):
             return TableForm(None, str(error))
 
 
-def _choose_observer(source: Source) -> _FormObserver:
+def choose_observer(source: Source) -> FormObserver:
+    """Return the observer of a source's records."""
     try:
-        return _FormObserver(source.decoder())
+        return FormObserver(source.decoder())
     except ConversionError as error:
-        return _FormObserver(None, str(error))
+        return FormObserver(None, str(error))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import OutputError, UsageError
 from recshuf.interfaces import SupportsStream
 from recshuf.job.plan import shard_bounds, sum_known
-from recshuf.output.shard_sync import FinishedShard, ShardSyncer
+from recshuf.output.transaction import FinishedShard
 from recshuf.run.resume import describe_shard
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Sink, Target
     from recshuf.job.progress import Progress
-    from recshuf.output.work_folder import WorkFolder
+    from recshuf.output.transaction import ShardKeeper, Transaction
     from recshuf.records.digests import Digest
     from recshuf.records.input_counts import InputCounts
     from recshuf.run.gather import Shards
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 class _ShardFiles:
-    """Shards as files in the work folder."""
+    """Shards as local files, taken over by a keeper once they are closed."""
 
-    def __init__(self, resolved: ResolvedJob, work: WorkFolder, target: Target, syncer: ShardSyncer) -> None:
+    def __init__(self, resolved: ResolvedJob, work: Transaction, target: Target, keeper: ShardKeeper) -> None:
         self._work = work
         self._target = target
-        self._syncer = syncer
+        self._keeper = keeper
         self._threads = resolved.plan.sink_threads
         self._schema = resolved.find_table_schema()
 
     def open(self, shard: int) -> Sink:
-        return self._target.open(self._work.shards.path_of(shard, self._target.suffix), self._threads)
+        return self._target.open(self._work.path_of(shard, self._target.suffix), self._threads)
 
     def finish(self, shard: int, digest: Digest) -> None:
-        path = self._work.shards.path_of(shard, self._target.suffix)
-        self._syncer.add(FinishedShard(shard, path, digest, self._schema))
+        path = self._work.path_of(shard, self._target.suffix)
+        self._keeper.add(FinishedShard(shard, path, digest, self._schema))
 
 
 class _StreamedShard:
@@ -60,26 +60,22 @@ class _StreamedShard:
 
 @contextmanager
 def open_shards(resolved: ResolvedJob, workspace: Workspace, target: Target) -> Iterator[Shards]:
-    """Give where shards go; at the end all are synced and noted, unless there is an error."""
+    """Give where shards go; at the end all are durable and noted, unless there is an error."""
     work = workspace.work
     if work is None:
         yield _StreamedShard(resolved, workspace, target)
         return
 
     def note(shard: FinishedShard) -> None:
-        work.journal.note(describe_shard(shard.number, shard.path, shard.digest, shard.schema))
+        work.journal.note(describe_shard(shard))
 
-    # An output file gets no journal entry, because the run ends with it.
-    syncer = ShardSyncer(
-        note if work.shards.destination.is_directory else None,
-        drop_page_cache=resolved.inputs.drop_page_cache,
-    )
+    keeper = work.open_keeper(note, drop_page_cache=resolved.inputs.drop_page_cache)
     try:
-        yield _ShardFiles(resolved, work, target, syncer)
-        syncer.finish()
+        yield _ShardFiles(resolved, work, target, keeper)
+        keeper.finish()
     finally:
         # Only when no thread writes entries is it known whether finished parts are left for a later run.
-        syncer.close()
+        keeper.close()
 
 
 def take_over_shards(
@@ -95,16 +91,16 @@ def take_over_shards(
     work, earlier = workspace.work, workspace.earlier
     if work is None or earlier is None:
         return {}
-    paths = {shard: work.shards.written_path(shard, target.suffix) for shard in range(len(bounds) - 1)}
-    finished, damaged = earlier.find_shards(bounds, paths, resolved.find_table_schema())
-    if damaged and work.shards.are_committed:
+    names = [work.path_of(shard, target.suffix).name for shard in range(len(bounds) - 1)]
+    finished, damaged = earlier.find_shards(bounds, names, resolved.find_table_schema(), work)
+    if damaged and work.is_committed:
         raise OutputError(
-            f"{resolved.output.name}: is complete, but {damaged[0]} has changed since; delete {work.path} to "
+            f"{resolved.output.name}: is complete, but {damaged[0]} has changed since; delete {work.name} to "
             "start anew"
         )
     for name in damaged:
         progress.warn(f"{name}: has changed since it was written; it is written again")
-    work.shards.keep_only({paths[shard].name for shard in finished})
+    work.keep_only({names[shard] for shard in finished})
     return finished
 
 

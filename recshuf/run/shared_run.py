@@ -13,6 +13,7 @@ from recshuf.errors import UsageError
 from recshuf.formats.stored import pack, unpack
 from recshuf.job.job import make_job
 from recshuf.job.task_plan import TaskPlan, divide, find_large_inputs
+from recshuf.output.destination import LocalDestination
 from recshuf.output.work_folder import WorkFolder
 from recshuf.run.resolve import find_destination
 from recshuf.run.workspace import choose_piles_folder
@@ -125,7 +126,7 @@ def find_work(job: Job) -> WorkFolder:
         When the output is a stream.
     """
     destination = find_destination(job)
-    if destination is None or destination.is_stream:
+    if not isinstance(destination, LocalDestination) or destination.is_stream:
         raise UsageError("--engine: other processes cannot write a stream; give a file or directory with -o")
     return WorkFolder(destination)
 

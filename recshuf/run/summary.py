@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import ConversionError
@@ -15,7 +16,6 @@ from recshuf.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     import pyarrow as pa
 
@@ -47,7 +47,7 @@ def make_report(
     base_bytes: int,
 ) -> ShuffleReport:
     """Return the report of a run; the first of `passes` is the scatter."""
-    job, plan = resolved.job, resolved.plan
+    job, plan, destination = resolved.job, resolved.plan, resolved.output.destination
     return ShuffleReport(
         version=__version__,
         order=ORDER_VERSION,
@@ -68,16 +68,17 @@ def make_report(
         base_bytes=base_bytes,
         quarantined=sum(one.quarantined for one in inputs),
         quarantine=None if job.quarantine is None else str(job.quarantine),
+        uploads=None if destination is None else destination.report(),
     )
 
 
 def make_manifest(
-    resolved: ResolvedJob, seed: int, inputs: list[FileReport], shards: list[FileReport], folder: Path
+    resolved: ResolvedJob, seed: int, inputs: list[FileReport], shards: list[FileReport]
 ) -> Manifest:
     """Return the manifest of a run; its decoder has observed every record."""
     job = resolved.job
     return Manifest(
-        folder,
+        Path(resolved.output.name),
         resolved.output.format,
         tuple(inputs),
         tuple(shards),

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.engines.registry import open_engine
 from recshuf.errors import OutputError, PileError
+from recshuf.output.work_folder import WorkFolder
 from recshuf.piles.reader import PileReader
 from recshuf.records.digests import Digest
 from recshuf.records.input_counts import InputCounts
 from recshuf.run.gather import check_written
 from recshuf.run.gather_task import adopt_set, merge_states
 from recshuf.run.open_run import begin_run
-from recshuf.run.shared_run import SharedRun
+from recshuf.run.shared_run import SharedRun, find_work
 from recshuf.run.tasks import RUN, Task, name_result, run_task
 from recshuf.system.atomic import sync
 
@@ -24,15 +25,21 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from recshuf.engines.engine import Engine
+    from recshuf.job.job import Job
     from recshuf.job.progress import Progress
-    from recshuf.output.work_folder import WorkFolder
     from recshuf.run.resolve import ResolvedJob
     from recshuf.run.workspace import Workspace
 
 
-def find_run(work: WorkFolder) -> SharedRun | None:
-    """Return the run whose tasks are in a work folder; None if there is none."""
-    found = work.tasks.read(RUN)
+def find_run(job: Job) -> SharedRun | None:
+    """Return the run whose tasks are in the work folder of a job that uses tasks; None if there is none.
+
+    Raises
+    ------
+    UsageError
+        When the output is a stream.
+    """
+    found = find_work(job).tasks.read(RUN)
     return None if found is None else SharedRun.from_json(found["run"])
 
 
@@ -163,6 +170,6 @@ def open_tasks(
     cleanup: ExitStack,
 ) -> TaskPasses | None:
     """Return the passes of a job that uses tasks; None for any other."""
-    if not resolved.job.uses_tasks or workspace.work is None:
+    if not resolved.job.uses_tasks or not isinstance(workspace.work, WorkFolder):
         return None
     return TaskPasses(run, resolved, workspace, workspace.work, progress, cleanup)

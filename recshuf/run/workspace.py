@@ -21,7 +21,7 @@ from recshuf.errors import (
 from recshuf.formats import load_format
 from recshuf.job.plan import sum_known
 from recshuf.output.quarantine import Quarantine, check_path
-from recshuf.output.work_folder import PILES_PREFIX, WorkFolder
+from recshuf.output.work_folder import PILES_PREFIX
 from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
-    from recshuf.output.destination import Destination
+    from recshuf.output.transaction import Destination, Transaction
     from recshuf.run.resolve import ResolvedJob
 
 
@@ -47,7 +47,7 @@ class Workspace:
     """The resources of a run."""
 
     seed: int
-    work: WorkFolder | None
+    work: Transaction | None
     """None if the output is a stream."""
     earlier: Earlier | None
     """Finished parts of the run to continue; None for a new run."""
@@ -60,15 +60,15 @@ class Workspace:
     """Folder of the pile sets that a later run or tasks may use."""
 
 
-def enter_work_folder(
+def begin_output(
     job: Job, destination: Destination | None, progress: Progress, cleanup: ExitStack
-) -> WorkFolder | None:
-    """Check the destination, and lock its work folder until `cleanup` leaves it; None if the output is a stream.
+) -> Transaction | None:
+    """Check the destination, and begin to write it until `cleanup` ends that; None if the output is a stream.
 
     Raises
     ------
     OutputError
-        When the output may not be replaced, or the work folder cannot be made or locked.
+        When the output may not be replaced, cannot be written, or another run writes it.
     """
     if destination is None:
         return None
@@ -76,7 +76,7 @@ def enter_work_folder(
         destination.check(overwrite=job.options["overwrite"])
     if destination.is_stream:
         return None
-    work = WorkFolder(destination)
+    work = destination.begin()
     cleanup.push(partial(_leave, work))
     work.enter(progress.warn, resumes=job.options["resume"])
     if job.options["resume"] and work.journal.last("commit") is None:
@@ -85,16 +85,16 @@ def enter_work_folder(
     return work
 
 
-def _check_incomplete(job: Job, destination: Destination, work: WorkFolder) -> None:
+def _check_incomplete(job: Job, destination: Destination, work: Transaction) -> None:
     """Raise `AlreadyCompleteError` if there is nothing to resume, and the output exists and is not to be replaced."""
     if not work.journal.entries and not job.options["overwrite"] and destination.is_complete():
         raise AlreadyCompleteError(
-            f"{destination.path}: exists, and no unfinished run of it is left; nothing to resume"
+            f"{destination.name}: exists, and no unfinished run of it is left; nothing to resume"
         )
 
 
 def _leave(
-    work: WorkFolder, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    work: Transaction, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
 ) -> None:
     """Leave the work folder at the end of a run."""
     try:
@@ -104,22 +104,21 @@ def _leave(
         raise
 
 
-def _remove_or_release(work: WorkFolder, error: BaseException | None) -> None:
+def _remove_or_release(work: Transaction, error: BaseException | None) -> None:
     # A new run on the same inputs would fail the same way, and data that failed a check may be wrong.
     is_final = isinstance(error, InputError | ConversionError | UsageError) and not work.is_continued
     if error is None or is_final or isinstance(error, CheckError) or not work.is_resumable:
         work.remove()
         return
     error.add_note(
-        f"finished parts are kept in {work.path}: continue with the same command and --resume, or delete "
-        "that folder"
+        f"finished parts are kept in {work.name}: continue with the same command and --resume, or {work.removal}"
     )
     work.release()
 
 
 def open_workspace(
     resolved: ResolvedJob,
-    work: WorkFolder | None,
+    work: Transaction | None,
     earlier: Earlier | None,
     cleanup: ExitStack,
     piles: Path | None = None,
@@ -155,7 +154,7 @@ def open_workspace(
     if not job.options["no_space_check"]:
         check_space(resolved, scratch.parent, folder)
     quarantine = open_quarantine(resolved, work, scratch.parent, cleanup)
-    keeps_sets = work is not None and not job.reads_stdin and stored is None
+    keeps_sets = work is not None and work.keeps_files and not job.reads_stdin and stored is None
     store = make_store(resolved, scratch, keeps_sets=keeps_sets)
     cleanup.callback(store.close)
     return Workspace(seed, work, earlier, stream, quarantine, store, scratch.kept)
@@ -171,7 +170,7 @@ def _open_stream(resolved: ResolvedJob, cleanup: ExitStack) -> BinaryIO | None:
 
 
 def open_scratch(
-    resolved: ResolvedJob, work: WorkFolder | None, earlier: Earlier | None, piles: Path | None = None
+    resolved: ResolvedJob, work: Transaction | None, earlier: Earlier | None, piles: Path | None = None
 ) -> Scratch:
     """Return the scratch for spilled piles, in the folder `piles` if tasks use that; a continued run keeps its own.
 
@@ -181,10 +180,10 @@ def open_scratch(
         When the folder of ``--temp-dir`` does not exist.
     """
     job, needed = resolved.job, resolved.plan.spilled_bytes
-    parent = choose_temp_dir(job.temp_dir, work.path if work else None)
+    parent = choose_temp_dir(job.temp_dir, work.path if work and work.keeps_files else None)
     if resolved.inputs.stored is not None:
         return Scratch(parent, kept=resolved.inputs.stored.path / SETS_FOLDER)
-    if work is None:
+    if work is None or not work.keeps_files:
         return Scratch(parent, needed_bytes=needed)
     if earlier is not None and earlier.header["piles"]:
         return Scratch(parent, kept=Path(earlier.header["piles"]), needed_bytes=needed)
@@ -200,7 +199,7 @@ def choose_piles_folder(job: Job, work: Path) -> Path:
 
 
 def open_quarantine(
-    resolved: ResolvedJob, work: WorkFolder | None, parent: Path, cleanup: ExitStack
+    resolved: ResolvedJob, work: Transaction | None, parent: Path, cleanup: ExitStack
 ) -> Quarantine | None:
     """Return the quarantine, None if bad records are errors; `cleanup` withdraws it unless it was settled.
 
@@ -212,11 +211,11 @@ def open_quarantine(
     path = resolved.job.quarantine
     if path is None:
         return None
-    folder, run = (parent, secrets.token_hex(8)) if work is None else (work.path, str(real_path(work.path)))
+    folder, run = (parent, secrets.token_hex(8)) if work is None else (work.path, work.name)
     destination = resolved.output.destination
     inputs = [file.path for file in resolved.inputs.files if file.path is not None and file.stamp is not None]
     overwrite = resolved.job.options["overwrite"] or resolved.job.options["resume"]
-    check_path(path, inputs, destination.path if destination else None, overwrite=overwrite)
+    check_path(path, inputs, destination.local_path if destination else None, overwrite=overwrite)
     quarantine = make_quarantine(resolved, path, folder, run)
     cleanup.callback(quarantine.close)
     cleanup.callback(quarantine.withdraw)

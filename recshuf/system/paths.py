@@ -75,8 +75,8 @@ def refuse_url(name: str) -> None:
     if match[1].lower() == "file":
         raise UsageError(f"{name}: is a URL; give the path in it")
     raise UsageError(
-        f"{name}: is a URL, and only local files are read and written; copy the files with the tools of "
-        f"{match[1]}, or mount the store"
+        f"{name}: is a URL; only local files are read, and only they and objects in s3:// are written; copy the files with "
+        f"the tools of {match[1]}, or mount the store"
     )
 
 

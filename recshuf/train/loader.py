@@ -15,7 +15,6 @@ import pyarrow as pa
 from recshuf.errors import UsageError
 from recshuf.piles.epochs import EpochOrder, check_number
 from recshuf.piles.groups import Groups
-from recshuf.records.batch import take_rows
 from recshuf.records.keys import MAX_PILES
 from recshuf.records.provenance import find_origins
 from recshuf.train.columns import choose_block, iterate_rows
@@ -32,10 +31,9 @@ from recshuf.train.transforms import TransformedBlock, append_seeds
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from recshuf.piles.groups import Regions
     from recshuf.train.columns import Block
+    from recshuf.train.transforms import Transform
 
 _BUNDLE_BYTES = 4 << 20
 """Smaller groups are loaded together, since each load costs about half a millisecond."""
@@ -125,7 +123,7 @@ class PileLoader:
         drop_last: bool = True,
         prefetch: int = 1,
         output: str = "numpy",
-        transform: Callable[[Any, NDArray[np.uint64]], Any] | None = None,
+        transform: Transform | None = None,
     ) -> None:
         check_number("mix", mix, MAX_PILES, least=1)
         check_number("prefetch", prefetch, _MOST_AHEAD)
@@ -137,7 +135,7 @@ class PileLoader:
         self._order = EpochOrder(piles.seed if seed is None else seed, epoch, reshuffle, piles.seed)
         self._mix, self._prefetch, self._output = mix, prefetch, output
         self._transform = transform
-        self._choose_block(output)
+        choose_block(output)
         self._columns = columns
         self._selection = Selection(restore_decoder(piles), columns)
         self._position = _Position(epoch, 0)
@@ -271,20 +269,23 @@ class PileLoader:
             self._opened = _Epoch(order, regions, Schedule(sizes, self._sharding))
         return self._opened
 
-    def read(self, first_step: int, output: str) -> Generator[Any]:
+    def read(self, first_step: int, output: str, transform: Transform | None = None) -> Generator[Any]:
         """Return an iterator over the batches of the epoch from a step on, in any form. The position stays."""
-        return self._run(self._open(self._order), first_step, self._choose_block(output))
+        return self._run(self._open(self._order), first_step, output, transform)
 
     def _start(self) -> tuple[Generator[Any], _Position]:
         """Return the batches of a new iteration, and its position."""
         position = self._position = _Position(self.epoch, self._next_step)
         self._next_step = 0
-        return self.read(position.step, self._output), position
+        return self.read(position.step, self._output, self._transform), position
 
     def _run(
-        self, epoch: _Epoch, first_step: int, make_block: Callable[[pa.RecordBatch], Block]
+        self, epoch: _Epoch, first_step: int, output: str, transform: Transform | None
     ) -> Generator[Any]:
         """Yield the batches of an epoch from a step on."""
+        make_block = choose_block(output)
+        if transform is not None:
+            make_block = partial(TransformedBlock, make_block=make_block, transform=transform)
         phases = epoch.schedule.starting_at(first_step)
         wanted = chain.from_iterable(phase.find_groups(step) for phase, step in phases)
         with ExitStack() as stack:
@@ -292,30 +293,27 @@ class PileLoader:
             if isinstance(regions, RekeyedPiles) and phases:
                 regions = stack.enter_context(regions.fill())
             groups = Groups(regions, epoch.order, self._mix)
-            load = partial(self._load, groups, make_block)
+            load = partial(self._load, groups, make_block, transform is not None)
             bundles = groups.bundle(wanted, _BUNDLE_BYTES)
             loaded = stack.enter_context(closing(compute_ahead(load, bundles, self._prefetch)))
             cutter = Cutter(chain.from_iterable(loaded), make_block)
             for phase, step in phases:
                 yield from cutter.cut(phase, step)
 
-    def _choose_block(self, output: str) -> Callable[[pa.RecordBatch], Block]:
-        make_block = choose_block(output)
-        if self._transform is None:
-            return make_block
-        return partial(TransformedBlock, make_block=make_block, transform=self._transform)
-
     def _load(
-        self, groups: Groups, make_block: Callable[[pa.RecordBatch], Block], bundle: list[int]
+        self,
+        groups: Groups,
+        make_block: Callable[[pa.RecordBatch], Block],
+        needs_seeds: bool,
+        bundle: list[int],
     ) -> list[tuple[Block, int]]:
         """Return for each of some groups a block that holds it, and where it begins there."""
-        records, index = groups.load_several(bundle)
         # Arrow's default pool keeps 30 MB more of what is freed.
-        pool = pa.system_memory_pool()
+        records = groups.load(bundle, pa.system_memory_pool())
         table = self._selection.make_table(records.batch)
-        if self._transform is not None:
+        if needs_seeds:
             table = append_seeds(table, groups.order.draw_seeds(find_origins(records.batch)))
-        block = make_block(take_rows(table, index, pool))
+        block = make_block(table)
         starts = np.cumsum([0, *groups.sizes[bundle[:-1]]]).tolist()
         return [(block, start) for start in starts]
 

@@ -19,9 +19,9 @@ from numpy.random import Philox, SeedSequence
 
 from recshuf.errors import UsageError
 from recshuf.piles.epochs import MAX_EPOCH, check_number
+from recshuf.records.apportioning import apportion, count_before
 from recshuf.records.batch import concat_batches, take_rows
 from recshuf.records.keys import ORDER_VERSION, sort_by_key
-from recshuf.train.apportioning import apportion, count_before
 from recshuf.train.columns import choose_block
 from recshuf.train.loader import PileLoader
 from recshuf.train.schedule import Sharding

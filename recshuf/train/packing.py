@@ -21,7 +21,6 @@ from recshuf.errors import ConversionError, UsageError
 from recshuf.piles.epochs import check_number
 from recshuf.piles.groups import Groups
 from recshuf.records.arrow_views import has_offsets, is_contiguous_list, view_bytes, view_offsets
-from recshuf.records.batch import take_rows
 from recshuf.train.columns import choose_block
 from recshuf.train.prefetch import compute_ahead
 from recshuf.train.selection import Selection
@@ -121,8 +120,8 @@ class DocumentSource:
         selection = Selection(restore_decoder(self.piles), [column])
 
         def load(task: _Task) -> _Documents:
-            records, index = task.groups.load(task.group)
-            documents = take_rows(selection.make_table(records.batch), index).column(0)
+            records = task.groups.load([task.group])
+            documents = selection.make_table(records.batch).column(0)
             return _Documents(task.epoch, task.first_record, *_view_tokens(documents, column))
 
         return compute_ahead(load, self._plan(lane, lanes, start), self.prefetch)

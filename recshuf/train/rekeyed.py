@@ -16,7 +16,7 @@ from recshuf.piles.reader import PileReader
 from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.slices import Origin
-from recshuf.records.batch import Records, concat_records
+from recshuf.records.batch import Records
 from recshuf.records.keys import find_piles
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from recshuf.piles.epochs import EpochOrder
     from recshuf.piles.groups import Regions
+    from recshuf.piles.packed import PackedRecords
     from recshuf.piles.stored import StoredPiles
 
 _READ_BYTES = 32 << 20
@@ -54,7 +55,7 @@ class RekeyedPiles:
             counts += np.bincount(find_piles(self._draw(set_index, pile), pile_count), minlength=pile_count)
         return counts
 
-    def load(self, regions: Sequence[tuple[int, int]]) -> Records | None:
+    def pack(self, regions: Sequence[tuple[int, int]]) -> PackedRecords | None:
         """Raise an error: the piles are not written yet."""
         raise RuntimeError(f"piles {regions} are loaded outside of `fill`")
 
@@ -126,8 +127,6 @@ class _FilledPiles:
         self.byte_counts = byte_counts
         self._reader = reader
 
-    def load(self, regions: Sequence[tuple[int, int]]) -> Records | None:
+    def pack(self, regions: Sequence[tuple[int, int]]) -> PackedRecords | None:
         """Return the records of piles, one pile after the other."""
-        parts = [self._reader.load(range(pile, pile + 1)) for _, pile in regions]
-        found = [part for part in parts if part is not None]
-        return concat_records(found) if found else None
+        return self._reader.pack(range(pile, pile + 1) for _, pile in regions)

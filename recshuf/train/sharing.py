@@ -231,7 +231,8 @@ def _own(column: pa.Array, memory: NDArray[np.uint8]) -> pa.Array:
     if pa.types.is_fixed_size_list(kind):
         values = _own(column.values, memory)
         return pa.FixedSizeListArray.from_buffers(kind, len(column), [None], 0, column.offset, [values])
-    if not pa.types.is_primitive(kind) or not len(column):
+    is_flat = pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind)
+    if not is_flat or not len(column):
         return column
     data = column.buffers()[1]
     start = data.address - memory.ctypes.data

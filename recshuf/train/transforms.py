@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from recshuf.train.columns import Block
 
+    Transform = Callable[[Any, NDArray[np.uint64]], Any]
+    """Gets a batch and the seeds of its records, of shape ``(n,)``, and returns what the trainer gets."""
+
 _SEEDS = "seeds"
 
 
@@ -34,15 +37,13 @@ class TransformedBlock:
         Records whose last column is their seeds.
     make_block
         Makes the block of the other columns.
-    transform
-        Gets each batch and the seeds of its records, of shape ``(n,)``, and returns what the trainer gets.
     """
 
     def __init__(
         self,
         records: pa.RecordBatch,
         make_block: Callable[[pa.RecordBatch], Block],
-        transform: Callable[[Any, NDArray[np.uint64]], Any],
+        transform: Transform,
     ) -> None:
         self.records = records
         self._seeds = view_bytes(records.columns[-1]).view(np.uint64)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from benchmarks.loaders import KINDS, LOADERS, has_module, make_data
+from benchmarks.loaders import LOADERS, has_module, make_data
+from benchmarks.loading.rows import KINDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +19,7 @@ ROWS = 1000
 @pytest.fixture(scope="module", params=KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp(request.param)
-    make_data(path, request.param, ROWS)
+    make_data(path, request.param, ROWS, filter(has_module, LOADERS))
     return path
 
 
@@ -26,7 +27,9 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def test_every_row_comes_once(folder: Path, name: str) -> None:
     if not has_module(name):
         pytest.skip(f"{LOADERS[name].module} is not installed")
-    ids = np.concatenate([np.atleast_1d(batch["id"]) for batch in LOADERS[name].load(folder)])
+    ids = np.concatenate(
+        [np.atleast_1d(batch["id"]) for batch in LOADERS[name].load(folder / LOADERS[name].folder)]
+    )
     assert np.array_equal(np.sort(ids), np.arange(ROWS))
     if "in order" in name:
         assert np.array_equal(ids, np.arange(ROWS))

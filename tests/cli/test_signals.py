@@ -100,14 +100,14 @@ def test_a_signal_names_the_work_folder_that_it_leaves(tmp_path: Path, number: s
     code = f"""
         import os, sys
         from recshuf.cli import main
-        from recshuf.output.journal import Journal
-        note = Journal.note
+        from recshuf.output.journal import FileJournal
+        note = FileJournal.note
         def note_and_signal(self, entry):
             note(self, entry)
             if "set" in entry or "shard" in entry:
-                Journal.note = note  # a second signal could come after the end of main
+                FileJournal.note = note  # a second signal could come after the end of main
                 os.kill(os.getpid(), {int(number)})
-        Journal.note = note_and_signal
+        FileJournal.note = note_and_signal
         sys.exit(main.main())
     """
     command = [

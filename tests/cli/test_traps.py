@@ -70,13 +70,22 @@ def test_standard_output_must_not_be_an_input(folder: Path, redirection: str, re
 def test_urls_are_named_as_such(call: Run, lines: Path, url: str):
     for arguments in (
         [url, "-o", "out"],
-        [lines, "-o", url],
         [lines, "-o", "out", "--report", url],
         ["check", url],
     ):
         result = call(*arguments, *(["--column", "a"] if "check" in arguments else []))
         assert result.returncode == 2
         assert_one_line(result.stderr, url, "is a URL")
+    assert os.listdir() == [lines.name]
+
+
+@pytest.mark.parametrize(
+    "url", ["https://host/a.jsonl", "hf://datasets/a", "gs://b/a", "file:///a.txt", "ftp://y"]
+)
+def test_urls_that_are_not_written_to_are_named(call: Run, lines: Path, url: str):
+    result = call(lines, "-o", url)
+    assert result.returncode == 2
+    assert_one_line(result.stderr, url)
     assert os.listdir() == [lines.name]
 
 

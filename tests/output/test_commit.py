@@ -13,7 +13,7 @@ import pytest
 import recshuf.output.commit as commit_module
 from recshuf.errors import OutputError
 from recshuf.output.commit import commit
-from recshuf.output.destination import Destination
+from recshuf.output.destination import LocalDestination
 from recshuf.output.manifest import Manifest, manifest_path
 from tests.support.output_tools import (
     enter_work,
@@ -34,7 +34,7 @@ def refuse_exchange(first: Path, second: Path) -> None:
 
 
 def test_a_new_directory_gets_shards_and_manifest(tmp_path: Path):
-    work = stage(Destination(tmp_path / "a" / "b" / "out", is_directory=True))
+    work = stage(LocalDestination(tmp_path / "a" / "b" / "out", is_directory=True))
     assert os.listdir(tmp_path) == ["a"]
     assert not (tmp_path / "a" / "b" / "out").exists()
     commit(work, manifest_of(work))
@@ -47,7 +47,7 @@ def test_a_new_directory_gets_shards_and_manifest(tmp_path: Path):
 
 def test_a_file_is_put_in_place(tmp_path: Path):
     (tmp_path / "out.txt").write_text("old")
-    work = stage(Destination(tmp_path / "out.txt", is_directory=False))
+    work = stage(LocalDestination(tmp_path / "out.txt", is_directory=False))
     assert (tmp_path / "out.txt").read_text() == "old"
     commit(work, None)
     work.remove()
@@ -57,7 +57,7 @@ def test_a_file_is_put_in_place(tmp_path: Path):
 def test_a_link_keeps_pointing_to_the_file_it_names(tmp_path: Path):
     (tmp_path / "real.txt").write_text("old")
     (tmp_path / "link.txt").symlink_to("real.txt")
-    work = stage(Destination(tmp_path / "link.txt", is_directory=False))
+    work = stage(LocalDestination(tmp_path / "link.txt", is_directory=False))
     commit(work, None)
     work.remove()
     assert (tmp_path / "link.txt").is_symlink()
@@ -71,7 +71,7 @@ def test_the_files_of_an_earlier_run_are_replaced_all(
     if not can_exchange:
         monkeypatch.setattr(commit_module, "exchange", refuse_exchange)
     write_run(tmp_path / "out", "shard-00000.txt", "shard-00007.parquet")
-    work = stage(Destination(tmp_path / "out", is_directory=True))
+    work = stage(LocalDestination(tmp_path / "out", is_directory=True))
     commit(work, manifest_of(work))
     work.remove()
     assert read_tree(tmp_path / "out") == {"shard-00000.txt": "new", "shard-00001.txt": "new"}
@@ -81,7 +81,7 @@ def test_the_files_of_an_earlier_run_are_replaced_all(
 def test_an_existing_directory_keeps_its_permissions(tmp_path: Path):
     write_run(tmp_path / "out", "a.txt")
     (tmp_path / "out").chmod(0o751)
-    work = stage(Destination(tmp_path / "out", is_directory=True))
+    work = stage(LocalDestination(tmp_path / "out", is_directory=True))
     commit(work, manifest_of(work))
     work.remove()
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o751
@@ -89,7 +89,7 @@ def test_an_existing_directory_keeps_its_permissions(tmp_path: Path):
 
 def test_an_empty_directory_is_filled(tmp_path: Path):
     (tmp_path / "out").mkdir()
-    work = stage(Destination(tmp_path / "out", is_directory=True))
+    work = stage(LocalDestination(tmp_path / "out", is_directory=True))
     commit(work, manifest_of(work))
     work.remove()
     assert len(os.listdir(tmp_path / "out")) == 2
@@ -97,7 +97,7 @@ def test_an_empty_directory_is_filled(tmp_path: Path):
 
 @pytest.mark.parametrize("is_directory", [True, False])
 def test_a_run_that_died_after_its_commit_leaves_only_rubbish(tmp_path: Path, is_directory: bool):
-    destination = Destination(tmp_path / "out", is_directory=is_directory)
+    destination = LocalDestination(tmp_path / "out", is_directory=is_directory)
     work = leave_finished(destination)
     commit(work, manifest_of(work))
     after = read_tree(tmp_path / "out") if is_directory else (tmp_path / "out").read_text()
@@ -160,7 +160,7 @@ def lay_out(folder: Path) -> dict[str, str]:
 
 def check_completed(folder: Path) -> None:
     """Let the commit be completed by a later run."""
-    work = open_work(Destination(folder / "out", is_directory=True), resumes=True)
+    work = open_work(LocalDestination(folder / "out", is_directory=True), resumes=True)
     commit(work, manifest_of(work))
     work.remove()
     assert read_tree(folder / "out") == NEW
@@ -184,7 +184,7 @@ def test_a_commit_that_fails_leaves_a_whole_folder_and_is_completed(
     error: type[BaseException],
 ):
     before = lay_out(tmp_path)
-    work = stage(Destination(tmp_path / "out", is_directory=True))
+    work = stage(LocalDestination(tmp_path / "out", is_directory=True))
     work.journal.note({"piles": None})
     work.journal.note({"shard": 0})
     with pytest.MonkeyPatch.context() as patch:
@@ -201,7 +201,7 @@ def test_a_commit_that_fails_leaves_a_whole_folder_and_is_completed(
 @pytest.mark.parametrize(("can_exchange", "step"), WAYS)
 def test_a_commit_that_died_is_completed(tmp_path: Path, can_exchange: bool, step: int, late: bool):
     before = lay_out(tmp_path)
-    destination = Destination(tmp_path / "out", is_directory=True)
+    destination = LocalDestination(tmp_path / "out", is_directory=True)
     leave_finished(destination)
     child = os.fork()
     if not child:
@@ -214,7 +214,7 @@ def test_a_commit_that_died_is_completed(tmp_path: Path, can_exchange: bool, ste
     check_completed(tmp_path)
 
 
-def die_before_the_manifest(destination: Destination) -> None:
+def die_before_the_manifest(destination: LocalDestination) -> None:
     """Leave the new folder beside the old manifest, as a run that was killed between the two."""
     work = leave_finished(destination)
     with pytest.MonkeyPatch.context() as patch:
@@ -225,7 +225,7 @@ def die_before_the_manifest(destination: Destination) -> None:
 
 def test_a_folder_whose_manifest_is_still_to_come_is_told(tmp_path: Path):
     lay_out(tmp_path)
-    destination = Destination(tmp_path / "out", is_directory=True)
+    destination = LocalDestination(tmp_path / "out", is_directory=True)
     die_before_the_manifest(destination)
     manifest = Manifest.read(tmp_path / "out")
     assert manifest
@@ -236,7 +236,7 @@ def test_a_folder_whose_manifest_is_still_to_come_is_told(tmp_path: Path):
 
 def test_a_new_run_places_the_manifest_of_one_that_died_before_it(tmp_path: Path):
     lay_out(tmp_path)
-    destination = Destination(tmp_path / "out", is_directory=True)
+    destination = LocalDestination(tmp_path / "out", is_directory=True)
     die_before_the_manifest(destination)
     heard: list[str] = []
     enter_work(destination, heard.append).remove()
@@ -257,9 +257,9 @@ def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path, name: str):
     manifest = json.loads(manifest_path(out).read_text())
     manifest["shards"] = [{"name": named, "records": 1, "bytes": 8}]
     manifest_path(out).write_text(json.dumps(manifest))
-    work = stage(Destination(out, is_directory=True))
+    work = stage(LocalDestination(out, is_directory=True))
     try:
-        Destination(out, is_directory=True).check(overwrite=True)
+        LocalDestination(out, is_directory=True).check(overwrite=True)
         commit(work, manifest_of(work))
     except OutputError:
         pass
@@ -269,7 +269,7 @@ def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path, name: str):
 
 
 def test_long_names_are_fine(tmp_path: Path):
-    work = stage(Destination(tmp_path / ("n" * 255), is_directory=False))
+    work = stage(LocalDestination(tmp_path / ("n" * 255), is_directory=False))
     commit(work, None)
     work.remove()
     assert os.listdir(tmp_path) == ["n" * 255]

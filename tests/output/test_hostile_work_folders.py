@@ -9,7 +9,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import OutputError
-from recshuf.output.journal import Journal, read_journal
+from recshuf.output.journal import FileJournal, read_journal
 from recshuf.output.manifest import manifest_path
 from recshuf.output.shard_files import ShardFiles
 from recshuf.system.paths import is_sole_file, open_sole
@@ -122,7 +122,7 @@ def test_a_journal_that_lost_lines_is_no_internal_error(tmp_path: Path, inputs: 
 
 
 def test_a_journal_without_its_header_has_no_entries(tmp_path: Path):
-    journal = Journal(tmp_path / "journal.jsonl")
+    journal = FileJournal(tmp_path / "journal.jsonl")
     for entry in ({"shard": 1}, {"set": 1}, {"commit": [1, 2]}):
         journal.note(entry)
         assert read_journal(journal.path) == []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recshuf.output.journal import Journal, read_journal
+from recshuf.output.journal import FileJournal, read_journal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ def test_a_journal_goes_on_on_a_new_line_after_a_write_that_failed(
             raise OSError(errno.ENOSPC, "full")
 
     path = tmp_path / "journal"
-    journal = Journal(path)
+    journal = FileJournal(path)
     journal.append({"entry": 0})
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdopen", lambda descriptor, *_, **__: Full(descriptor, "ab"))
@@ -38,7 +38,7 @@ def test_a_journal_goes_on_on_a_new_line_after_a_write_that_failed(
 
 def test_a_journal_returns_what_was_written(tmp_path: Path):
     entries = [{"a": 1}, {"b": ["\n", "é", None]}, {}]
-    journal = Journal(tmp_path / "journal")
+    journal = FileJournal(tmp_path / "journal")
     for entry in entries:
         journal.append(entry)
     assert read_journal(tmp_path / "journal") == entries
@@ -48,7 +48,7 @@ def test_a_journal_returns_what_was_written(tmp_path: Path):
 def test_every_damage_of_an_entry_is_noticed(tmp_path: Path):
     path = tmp_path / "journal"
     for number in range(3):
-        Journal(path).append({"entry": number})
+        FileJournal(path).append({"entry": number})
     whole = path.read_bytes()
     for place in range(len(whole)):
         for mask in (1, 0x80):
@@ -62,5 +62,5 @@ def test_every_damage_of_an_entry_is_noticed(tmp_path: Path):
         path.write_bytes(whole[:place])
         assert len(read_journal(path)) < 3 or place == len(whole) - 1
     path.write_bytes(whole[:-5])
-    Journal(path).append({"entry": 3})
+    FileJournal(path).append({"entry": 3})
     assert [entry["entry"] for entry in read_journal(path)] == [0, 1, 3]

@@ -427,7 +427,7 @@ def test_a_commit_that_fails_brings_the_old_file_back(
         assert len(read(tmp_path / "bad")) > 1, "the file must be whole before the shards are in place"
         raise OutputError("no")
 
-    monkeypatch.setattr("recshuf.run.pipeline.commit", fail)
+    monkeypatch.setattr("recshuf.output.work_folder.commit", fail)
     with pytest.raises(OutputError, match="no"):
         shuffle(inputs, tmp_path / "out", tmp_path / "bad", overwrite=True)
     assert (tmp_path / "bad").read_bytes() == b"before"
@@ -475,7 +475,7 @@ def test_a_run_killed_with_the_file_in_place_is_continued(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("recshuf.run.pipeline.commit", die)
+        patch.setattr("recshuf.output.work_folder.commit", die)
         patch.setattr(Quarantine, "withdraw", lambda _: None)
         with pytest.raises(KeyboardInterrupt):
             shuffle(inputs, tmp_path / "out", tmp_path / "bad", shards=2)

@@ -12,9 +12,10 @@ import recshuf
 import recshuf.run.shards as shards
 import recshuf.system.page_cache as page_cache
 from recshuf.output import shard_sync
-from recshuf.output.destination import Destination
+from recshuf.output.destination import LocalDestination
 from recshuf.output.journal import read_journal
-from recshuf.output.shard_sync import FinishedShard, ShardSyncer
+from recshuf.output.shard_sync import ShardSyncer
+from recshuf.output.transaction import FinishedShard
 from recshuf.records.digests import Digest
 from recshuf.run.resume import Earlier, describe_shard
 from recshuf.system.threads import Pool
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def work(tmp_path: Path) -> Iterator[WorkFolder]:
-    work = open_work(Destination(tmp_path / "out", is_directory=True))
+    work = open_work(LocalDestination(tmp_path / "out", is_directory=True))
     work.journal.note({"piles": None})
     yield work
     work.remove()
@@ -44,9 +45,7 @@ def make_shard(work: WorkFolder, number: int) -> FinishedShard:
 
 def noting(work: WorkFolder) -> Callable[[FinishedShard], None]:
     """Return what notes a shard in the journal, as a run does."""
-    return lambda shard: work.journal.note(
-        describe_shard(shard.number, shard.path, shard.digest, shard.schema)
-    )
+    return lambda shard: work.journal.note(describe_shard(shard))
 
 
 def list_noted(work: WorkFolder) -> list[int]:
@@ -103,7 +102,8 @@ def test_a_noted_shard_is_found_again(work: WorkFolder):
     syncer.finish()
     earlier = Earlier.of(read_journal(work.journal.path))
     assert earlier
-    found, damaged = earlier.find_shards([0] * 8 + [7], {7: shard.path}, None)
+    names = [work.path_of(number, ".txt").name for number in range(8)]
+    found, damaged = earlier.find_shards([0] * 8 + [7], names, None, work)
     assert found == {7: shard.digest}
     assert not damaged
 
@@ -116,9 +116,9 @@ def test_an_output_file_is_synced_and_not_noted(
     found: list[int] = []
     describe = shards.describe_shard
 
-    def note(number: int, *shard: Any) -> dict[str, Any]:
-        found.append(number)
-        return describe(number, *shard)
+    def note(shard: FinishedShard) -> dict[str, Any]:
+        found.append(shard.number)
+        return describe(shard)
 
     monkeypatch.setattr(shard_sync, "sync", lambda path: synced.append(path.name))
     monkeypatch.setattr(shards, "describe_shard", note)

@@ -12,8 +12,8 @@ import pytest
 import recshuf
 from recshuf.errors import OutputError
 from recshuf.output import shard_sync
-from recshuf.output.destination import Destination
-from recshuf.output.journal import Journal
+from recshuf.output.destination import LocalDestination
+from recshuf.output.journal import FileJournal
 from recshuf.output.work_folder import WorkFolder
 from recshuf.run.gather import Gather
 from tests.support.output_tools import enter_work, leave_finished, open_work, read_tree, stage
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def test_removing_what_was_not_committed_leaves_nothing(tmp_path: Path):
-    work = stage(Destination(tmp_path / "a" / "b" / "out", is_directory=True))
+    work = stage(LocalDestination(tmp_path / "a" / "b" / "out", is_directory=True))
     work.remove()
     work.remove()
     assert os.listdir(tmp_path) == []
 
 
 def test_shards_are_listed_in_order_beyond_five_digits(tmp_path: Path):
-    work = open_work(Destination(tmp_path / "out", is_directory=True))
+    work = open_work(LocalDestination(tmp_path / "out", is_directory=True))
     for shard in (99_999, 100_000, 3):
         work.shards.path_of(shard, ".txt").touch()
     assert [name for name, _ in work.shards.list_files()] == [
@@ -45,7 +45,7 @@ def test_shards_are_listed_in_order_beyond_five_digits(tmp_path: Path):
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path):
     tmp_path.chmod(0o500)
     with pytest.raises(OutputError):
-        open_work(Destination(tmp_path / "out", is_directory=True))
+        open_work(LocalDestination(tmp_path / "out", is_directory=True))
 
 
 def test_the_work_folder_is_left_when_no_thread_notes_anything_in_it_any_more(
@@ -84,7 +84,7 @@ def test_the_work_folder_is_left_when_no_thread_notes_anything_in_it_any_more(
 
 
 def test_a_second_run_is_refused_until_the_first_ends(tmp_path: Path):
-    destination = Destination(tmp_path / "out", is_directory=True)
+    destination = LocalDestination(tmp_path / "out", is_directory=True)
     first = open_work(destination)
     with pytest.raises(OutputError, match="another run is writing it"):
         open_work(destination)
@@ -96,7 +96,7 @@ def test_a_second_run_is_refused_until_the_first_ends(tmp_path: Path):
 
 
 def test_a_dead_process_holds_no_lock(tmp_path: Path):
-    destination = Destination(tmp_path / "out", is_directory=True)
+    destination = LocalDestination(tmp_path / "out", is_directory=True)
     child = os.fork()
     if not child:
         open_work(destination)
@@ -113,7 +113,7 @@ def test_a_dead_process_holds_no_lock(tmp_path: Path):
 
 
 def test_finished_parts_are_neither_deleted_nor_used_unasked(tmp_path: Path):
-    destination = Destination(tmp_path / "out", is_directory=True)
+    destination = LocalDestination(tmp_path / "out", is_directory=True)
     leave_finished(destination)
     before = read_tree(tmp_path)
     with pytest.raises(OutputError, match=r"\.out\.recshuf, finished parts: 1; give --resume"):
@@ -133,7 +133,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, name: str):
     (tmp_path / ".out.recshuf").mkdir()
     (tmp_path / ".out.recshuf" / name).write_text("precious")
     with pytest.raises(OutputError, match="not from an earlier run"):
-        open_work(Destination(tmp_path / "out", is_directory=True))
+        open_work(LocalDestination(tmp_path / "out", is_directory=True))
     assert (tmp_path / ".out.recshuf" / name).read_text() == "precious"
 
 
@@ -143,11 +143,11 @@ def test_links_to_elsewhere_are_not_followed(tmp_path: Path, name: str):
     (tmp_path / "elsewhere" / "file").write_text("precious")
     if name:
         (tmp_path / ".out.recshuf").mkdir()
-        Journal(tmp_path / ".out.recshuf" / "journal.jsonl").append({"piles": None})
-        Journal(tmp_path / ".out.recshuf" / "journal.jsonl").append({"shard": 0})
+        FileJournal(tmp_path / ".out.recshuf" / "journal.jsonl").append({"piles": None})
+        FileJournal(tmp_path / ".out.recshuf" / "journal.jsonl").append({"shard": 0})
     (tmp_path / f".out.recshuf{name}").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OutputError, match="remove it"):
-        open_work(Destination(tmp_path / "out", is_directory=True), resumes=True)
+        open_work(LocalDestination(tmp_path / "out", is_directory=True), resumes=True)
     assert (tmp_path / "elsewhere" / "file").read_text() == "precious"
 
 
@@ -156,6 +156,6 @@ def test_a_journal_cannot_have_other_folders_deleted(tmp_path: Path, name: str):
     (tmp_path / "precious").mkdir()
     (tmp_path / "recshuf-piles-1").mkdir()
     (tmp_path / ".out.recshuf").mkdir()
-    Journal(tmp_path / ".out.recshuf" / "journal.jsonl").append({"piles": str(tmp_path / name)})
-    enter_work(Destination(tmp_path / "out", is_directory=True), lambda _: None).remove()
+    FileJournal(tmp_path / ".out.recshuf" / "journal.jsonl").append({"piles": str(tmp_path / name)})
+    enter_work(LocalDestination(tmp_path / "out", is_directory=True), lambda _: None).remove()
     assert sorted(os.listdir(tmp_path)) == ["precious", "recshuf-piles-1"]

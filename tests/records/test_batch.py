@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recshuf.piles.codec import FlatCodec, IpcCodec, choose_codec
+from recshuf.piles.codec import FlatCodec, RecordCodec, choose_codec
 from recshuf.records.batch import Records, concat_records, take_rows
 from tests.support.record_batches import FLAT, OTHER, make_batch
 
@@ -40,7 +40,7 @@ def with_keys(batch: pa.RecordBatch, seed: int = 0) -> Records:
     return Records(np.random.default_rng(seed).integers(0, 2**64, batch.num_rows, np.uint64), batch)
 
 
-def pack(codec: FlatCodec | IpcCodec, records: Records, bounds: list[int]) -> list[tuple[np.ndarray, int]]:
+def pack(codec: RecordCodec, records: Records, bounds: list[int]) -> list[tuple[np.ndarray, int]]:
     """Return every slice as one piece of memory, as if read from a file."""
     slices = codec.pack(records, bounds)
     counts = [stop - start for start, stop in pairwise(bounds)]
@@ -56,7 +56,7 @@ def assert_same(found: Records, expected: Records) -> None:
     assert found.batch.num_rows == len(expected)
 
 
-def check_round_trip(codec: FlatCodec | IpcCodec, records: Records, bounds: list[int]) -> None:
+def check_round_trip(codec: RecordCodec, records: Records, bounds: list[int]) -> None:
     slices = pack(codec, records, bounds)
     for piece, (start, stop) in zip(slices, pairwise(bounds), strict=True):
         assert_same(codec.unpack([piece]), records.slice(start, stop))
@@ -68,7 +68,7 @@ def check_round_trip(codec: FlatCodec | IpcCodec, records: Records, bounds: list
 def test_both_codecs_give_back_what_was_packed(data: st.DataObject, name: str, inner: list[int]):
     batch = data.draw(flat_batches(FLAT[name]))
     bounds = [0, *sorted(min(edge, batch.num_rows) for edge in inner), batch.num_rows]
-    for codec in (FlatCodec(FLAT[name]), IpcCodec(FLAT[name])):
+    for codec in (FlatCodec(FLAT[name]), RecordCodec(FLAT[name])):
         check_round_trip(codec, with_keys(batch), bounds)
 
 
@@ -76,13 +76,13 @@ def test_both_codecs_give_back_what_was_packed(data: st.DataObject, name: str, i
 @pytest.mark.parametrize(("start", "count"), [(0, 40), (0, 0), (7, 30), (39, 1)])
 def test_every_other_schema_comes_back(name: str, start: int, count: int):
     records = with_keys(make_batch(OTHER[name], 40).slice(start, count))
-    check_round_trip(IpcCodec(OTHER[name]), records, [0, count // 3, count // 3, count])
+    check_round_trip(RecordCodec(OTHER[name]), records, [0, count // 3, count // 3, count])
 
 
 @pytest.mark.parametrize("name", [*FLAT, *OTHER])
 def test_the_fast_codec_is_chosen_where_it_suits(name: str):
     codec = choose_codec({**FLAT, **OTHER}[name])
-    assert isinstance(codec, FlatCodec if name in FLAT else IpcCodec)
+    assert isinstance(codec, FlatCodec if name in FLAT else RecordCodec)
 
 
 @settings(max_examples=60, deadline=None)
@@ -103,7 +103,7 @@ def test_the_sizes_of_flat_records_are_exact(data: st.DataObject, name: str):
 
 @pytest.mark.parametrize("name", OTHER)
 def test_the_sizes_of_other_records_are_an_estimate(name: str):
-    codec = IpcCodec(OTHER[name])
+    codec = RecordCodec(OTHER[name])
     records = with_keys(make_batch(OTHER[name], 40))
     ((piece, _),) = pack(codec, records, [0, 40])
     estimate = codec.measure(records.batch).sum() + codec.overhead_bytes

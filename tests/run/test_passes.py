@@ -16,7 +16,7 @@ from recshuf.errors import CheckError, InputError
 from recshuf.piles.reader import PileReader
 from recshuf.piles.scratch import Scratch
 from recshuf.records.keys import draw_keys
-from recshuf.records.reader import group_inputs, whole_inputs
+from recshuf.records.input_tasks import group_inputs, whole_inputs
 from recshuf.run.gather import PileRun, iterate_runs, plan_tasks
 from tests.support.fake_format import (
     FakeFragment,
@@ -287,8 +287,10 @@ def test_a_sample_among_equal_keys_takes_the_first_rows(monkeypatch: pytest.Monk
 
 def test_shards_do_not_have_regions_loaded_again_and_again(monkeypatch: pytest.MonkeyPatch):
     """Tasks are of a few regions each, however many piles there are in them."""
-    load, loaded = PileReader.load, []
-    monkeypatch.setattr(PileReader, "load", lambda reader, piles: loaded.append(piles) or load(reader, piles))
+    load, loaded = PileReader.load_ordered, []
+    monkeypatch.setattr(
+        PileReader, "load_ordered", lambda reader, piles: loaded.append(piles) or load(reader, piles)
+    )
     source = FakeSource(number_rows(300), batch_rows=20)
     shuffle_rows(source, 5, Knobs(piles=64, region_piles=16, resident_bytes=0, shard_writers=2), shards=20)
     assert 4 <= len(loaded) <= 6

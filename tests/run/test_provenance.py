@@ -20,7 +20,7 @@ from recshuf.errors import RecshufError, UsageError
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, InputSummary, ReadOptions, WriteOptions
 from recshuf.job.plan import Costs
-from recshuf.output.journal import Journal
+from recshuf.output.journal import FileJournal
 from recshuf.output.manifest import manifest_path
 from recshuf.records.provenance import ProvenanceDecoder
 from tests.support.format_tools import decompress_file
@@ -182,15 +182,15 @@ def test_a_continued_run_gives_the_same_bytes(
     inputs = make_inputs(tmp_path / "in", name, COUNTS)
     options = {"to": to, "shards": 3, "seed": 5, "piles": 4, "workers": 1}
     recshuf.shuffle(inputs, tmp_path / "whole", provenance=True, **options)
-    note, left = Journal.note, iter(range(parts - 1, -100, -1))
+    note, left = FileJournal.note, iter(range(parts - 1, -100, -1))
 
-    def note_and_die(self: Journal, entry: dict[str, Any]) -> None:
+    def note_and_die(self: FileJournal, entry: dict[str, Any]) -> None:
         note(self, entry)
         if ("set" in entry or "shard" in entry) and next(left) <= 0:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "note", note_and_die)
+        patch.setattr(FileJournal, "note", note_and_die)
         with pytest.raises(KeyboardInterrupt):
             recshuf.shuffle(inputs, tmp_path / "out", provenance=True, **options)
     with pytest.raises(UsageError, match="provenance=True was True in the unfinished run and is None"):

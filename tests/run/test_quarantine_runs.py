@@ -150,7 +150,7 @@ def test_a_run_that_fails_leaves_the_file_as_it_was(
     def refuse(*_: object) -> None:
         raise OutputError("refused")
 
-    monkeypatch.setattr("recshuf.run.pipeline.commit", refuse)
+    monkeypatch.setattr("recshuf.output.work_folder.commit", refuse)
     with pytest.raises(OutputError, match="refused"):
         recshuf.shuffle(
             name, tmp_path / "out.parquet", on_bad_record=f"quarantine:{tmp_path}/bad", overwrite=overwrite

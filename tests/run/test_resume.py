@@ -15,7 +15,7 @@ import recshuf
 import recshuf.run.resolve as resolve
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, UsageError
 from recshuf.job.progress import SilentProgress
-from recshuf.output.journal import Journal, read_journal
+from recshuf.output.journal import FileJournal, read_journal
 from recshuf.output.manifest import manifest_path
 from recshuf.output.shard_files import ShardFiles
 from recshuf.output.work_folder import WorkFolder
@@ -120,7 +120,7 @@ def test_a_journal_that_tells_nothing_of_regions_is_continued(tmp_path: Path, pa
     path.unlink()
     del entries[0]["region_piles"]
     for entry in entries:
-        Journal(path).append(entry)
+        FileJournal(path).append(entry)
     run(inputs, tmp_path / "out", resume=True)
     assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from recshuf.records.batch import Records, take_rows
 from recshuf.records.keys import draw_keys, find_piles
-from recshuf.records.provenance import FILE_SHIFT, add_provenance, extend_schema
+from recshuf.records.provenance import FILE_SHIFT, add_provenance, extend_schema, find_origins
 from recshuf.records.rows import RowRange
 from tests.support.epoch_oracle import Record
 
@@ -25,6 +25,24 @@ if TYPE_CHECKING:
 def number_rows(source: int, count: int) -> pa.RecordBatch:
     """Return records that say what they are."""
     return pa.record_batch({"id": np.arange(count, dtype=np.int64) + source * 1_000_000})
+
+
+@dataclass
+class FakePacked:
+    """Records in place of `PackedRecords`."""
+
+    records: Records
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        return self.records.keys
+
+    @property
+    def origins(self) -> NDArray[np.uint64]:
+        return find_origins(self.records.batch)
+
+    def take(self, index: NDArray[np.intp], _: pa.MemoryPool | None = None) -> Records:
+        return self.records.take(index)
 
 
 @dataclass
@@ -85,7 +103,7 @@ class FakePiles:
     def byte_counts(self) -> NDArray[np.int64]:
         return self.counts * 8
 
-    def load(self, regions: Sequence[tuple[int, int]]) -> Records:
+    def pack(self, regions: Sequence[tuple[int, int]]) -> FakePacked:
         self.loads.append(list(regions))
         keys, batches = [], []
         for index, pile in regions:
@@ -93,7 +111,10 @@ class FakePiles:
             rows = np.flatnonzero(piles == pile)
             keys.append(records.keys[rows])
             batches.append(take_rows(records.batch, rows))
-        return Records(np.concatenate(keys), pa.concat_batches(batches))
+        return FakePacked(Records(np.concatenate(keys), pa.concat_batches(batches)))
+
+    def load(self, regions: Sequence[tuple[int, int]]) -> Records:
+        return self.pack(regions).records
 
     def close(self) -> None: ...
 

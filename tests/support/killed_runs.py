@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf.output.journal import Journal
+from recshuf.output.journal import FileJournal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,14 +26,14 @@ def run(inputs: list[Path], output: Path, **options: Any) -> recshuf.ShuffleRepo
 
 def kill_after(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
     """Have the next run die when so many parts are finished."""
-    note, left = Journal.note, iter(range(parts - 1, -100, -1))
+    note, left = FileJournal.note, iter(range(parts - 1, -100, -1))
 
-    def note_and_die(self: Journal, entry: dict[str, Any]) -> None:
+    def note_and_die(self: FileJournal, entry: dict[str, Any]) -> None:
         note(self, entry)
         if ("set" in entry or "shard" in entry) and next(left) <= 0:
             raise Killed
 
-    monkeypatch.setattr(Journal, "note", note_and_die)
+    monkeypatch.setattr(FileJournal, "note", note_and_die)
 
 
 def run_and_die(parts: int, inputs: list[Path], output: Path, **options: Any) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from recshuf.output.destination import Destination
+    from recshuf.output.destination import LocalDestination
 
 
 def write_run(folder: Path, *names: str, content: str = "old") -> None:
@@ -29,18 +29,20 @@ def read_tree(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-def open_work(destination: Destination, *, resumes: bool = False) -> WorkFolder:
+def open_work(destination: LocalDestination, *, resumes: bool = False) -> WorkFolder:
     """Return a work folder in which nothing was to be removed."""
     return enter_work(destination, pytest.fail, resumes=resumes)
 
 
-def enter_work(destination: Destination, warn: Callable[[str], None], *, resumes: bool = False) -> WorkFolder:
+def enter_work(
+    destination: LocalDestination, warn: Callable[[str], None], *, resumes: bool = False
+) -> WorkFolder:
     work = WorkFolder(destination)
     work.enter(warn, resumes=resumes)
     return work
 
 
-def stage(destination: Destination, count: int = 2, content: str = "new") -> WorkFolder:
+def stage(destination: LocalDestination, count: int = 2, content: str = "new") -> WorkFolder:
     """Return a work folder that holds shards."""
     work = open_work(destination)
     for shard in range(count if destination.is_directory else 1):
@@ -48,7 +50,7 @@ def stage(destination: Destination, count: int = 2, content: str = "new") -> Wor
     return work
 
 
-def leave_finished(destination: Destination) -> WorkFolder:
+def leave_finished(destination: LocalDestination) -> WorkFolder:
     """Make what a run leaves that was killed after its first shard."""
     work = stage(destination)
     work.journal.note({"piles": None})

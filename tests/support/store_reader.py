@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import lz4.block
@@ -69,7 +71,7 @@ def read_store(store: Path) -> list[Row]:
 def read_footer(content: bytes) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """Return the header of a set, its parts, and the records and bytes of its regions."""
     offset, header_bytes, checksum = np.frombuffer(content[-32:-8], "<u8").tolist()
-    assert content[-8:] == b"rspiles4"
+    assert content[-8:] == b"rspiles5"
     assert xxhash.xxh3_64_intdigest(content[offset:-16]) == checksum
     header: dict[str, Any] = json.loads(content[offset : offset + header_bytes])
     numbers = np.frombuffer(content[offset + header_bytes : -32], "<i8")
@@ -108,21 +110,64 @@ def unpack(payload: bytes, size: int, compression: str) -> bytes:
 
 
 def read_records(content: bytes, count: int, schema: pa.Schema) -> tuple[list[Any], list[int]]:
-    """Return the records and their provenance. Flat records are the bytes of all their columns, joined."""
-    if not all(kind == pa.large_binary() or pa.types.is_fixed_size_binary(kind) for kind in schema.types):
-        records = pa.ipc.read_record_batch(pa.py_buffer(content), schema).to_pylist()
-        origins = [int.from_bytes(record.pop("provenance"), "little") for record in records]
-        return records, origins
-    at, columns = 0, []
-    for kind in schema.types:
-        lengths = [kind.byte_width] * count if kind != pa.large_binary() else []
-        if not lengths:
-            lengths = np.frombuffer(content, "<u4", count, at).tolist()
-            at += 4 * count
-        ends = at + np.cumsum(lengths)
-        columns.append([content[end - length : end] for end, length in zip(ends, lengths, strict=True)])
-        at = int(ends[-1])
-    assert at == len(content)
-    return [b"".join(values) for values in zip(*columns[:-1], strict=True)], [
-        int.from_bytes(value, "little") for value in columns[-1]
-    ]
+    """Return the records and their provenance. Records of bytes are the bytes of all their columns, joined."""
+    nodes = sum(map(count_nodes, schema.types))
+    planes, flags = io.BytesIO(content[: len(content) - nodes]), iter(content[len(content) - nodes :])
+    columns = [read_node(kind, count, planes, flags) for kind in schema.types]
+    assert not planes.read()
+    assert not list(flags)
+    *values, provenance = columns
+    origins = [int.from_bytes(value, "little") for value in provenance]
+    if all(kind == pa.large_binary() or pa.types.is_fixed_size_binary(kind) for kind in schema.types):
+        return [b"".join(row) for row in zip(*values, strict=True)], origins
+    return [dict(zip(schema.names, row, strict=False)) for row in zip(*values, strict=True)], origins
+
+
+def inner_types(kind: pa.DataType) -> list[pa.DataType]:
+    if pa.types.is_map(kind):
+        return [pa.struct([kind.key_field, kind.item_field])]
+    return [kind.field(index).type for index in range(kind.num_fields)]
+
+
+def count_nodes(kind: pa.DataType) -> int:
+    return 0 if pa.types.is_null(kind) else 1 + sum(map(count_nodes, inner_types(kind)))
+
+
+def read_node(kind: pa.DataType, count: int, planes: io.BytesIO, flags: Iterator[int]) -> list[Any]:
+    """Return the values of a node."""
+    if pa.types.is_null(kind):
+        return [None] * count
+    valid = planes.read(count) if next(flags) else b"\1" * count
+    values = read_values(kind, count, planes, flags)
+    return [value if is_valid else None for value, is_valid in zip(values, valid, strict=True)]
+
+
+def read_values(kind: pa.DataType, count: int, planes: io.BytesIO, flags: Iterator[int]) -> list[Any]:
+    types = pa.types
+    if types.is_struct(kind):
+        fields = [read_node(field.type, count, planes, flags) for field in kind]
+        names = [field.name for field in kind]
+        return [dict(zip(names, row, strict=True)) for row in zip(*fields, strict=True)] or [{}] * count
+    if types.is_fixed_size_list(kind):
+        size = kind.list_size
+        inner = read_node(kind.value_type, count * size, planes, flags)
+        return [inner[row * size : (row + 1) * size] for row in range(count)]
+    if types.is_boolean(kind):
+        return [value == 1 for value in planes.read(count)]
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
+        ends = np.cumsum(np.frombuffer(planes.read(4 * count), "<u4")).tolist()
+        inner = read_node(inner_types(kind)[0], ends[-1] if ends else 0, planes, flags)
+        if types.is_map(kind):
+            inner = [tuple(entry.values()) for entry in inner]
+        return [inner[start:end] for start, end in pairwise([0, *ends])]
+    if types.is_string(kind) or types.is_large_string(kind):
+        return [value.decode() for value in read_bytes(count, planes)]
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return read_bytes(count, planes)
+    content = pa.py_buffer(planes.read(count * kind.bit_width // 8))
+    values: list[Any] = pa.Array.from_buffers(kind, count, [None, content]).to_pylist()
+    return values
+
+
+def read_bytes(count: int, planes: io.BytesIO) -> list[bytes]:
+    return [planes.read(length) for length in np.frombuffer(planes.read(4 * count), "<u4").tolist()]

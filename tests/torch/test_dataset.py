@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
@@ -235,3 +237,35 @@ def test_environment_variables_do_not_set_the_rank(store: Path, monkeypatch: pyt
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert ids_of(PileDataset(store, 16)) == expect(store)
+
+
+def mark(batch: dict[str, Any], seeds: np.ndarray) -> dict[str, Any]:
+    """Return a batch with its seeds, and the worker that made it."""
+    worker = get_worker_info()
+    seeds = torch.from_numpy(seeds.view(np.int64))
+    return {"id": batch["id"], "seeds": seeds, "worker": None if worker is None else worker.id}
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_transform_gets_the_same_seeds_in_any_worker(store: Path, workers: int) -> None:
+    expected = list(PileLoader(store, 16, epoch=1, output="torch", transform=mark))
+    loader = PileDataLoader(PileDataset(store, 16, epoch=1, transform=mark), num_workers=workers)
+    found = list(loader)
+    for name in ("id", "seeds"):
+        assert [batch[name].tolist() for batch in found] == [batch[name].tolist() for batch in expected]
+    chosen = [step % workers if workers else None for step in range(len(found))]
+    assert [batch["worker"] for batch in found] == chosen
+    loader.seek(1, 5)
+    assert ids_of(loader) == ids_of(expected)[5:]
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_workers_transform_their_own_batches_only(store: Path, tmp_path: Path, method: str) -> None:
+    dataset = PileDataset(store, 16, transform=partial(note, tmp_path))
+    loader = DataLoader(dataset, batch_size=None, num_workers=3, multiprocessing_context=method)
+    assert len(list(loader)) == len(list(tmp_path.iterdir())) == len(dataset)
+
+
+def note(folder: Path, batch: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
+    (folder / str(batch["id"][0].item())).touch(exist_ok=False)
+    return batch

@@ -68,6 +68,9 @@ ARRAYS: dict[str, tuple[pa.DataType, list[Any], str, list[Any]]] = {
         [[[1, 2]], [[3, 4]], [[5, 6]]],
     ),
     "nothing": (pa.list_(pa.int8(), 0), [[], [], []], "|i1", [[], [], []]),
+    "fixed": (pa.binary(2), [b"ab", b"\0\0", b"cd"], "|u1", [[97, 98], [0, 0], [99, 100]]),
+    "fixed vector": (pa.list_(pa.binary(1), 2), [[b"a", b"b"]] * 3, "|u1", [[[97], [98]]] * 3),
+    "no bytes": (pa.binary(0), [b""] * 3, "|u1", [[], [], []]),
     "_id": (ID_TYPE, [{"source": 1, "row": 2}] * 3, "<i8", [[1, 2]] * 3),
 }
 LISTS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -75,7 +78,6 @@ LISTS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "large_string": (pa.large_string(), ["a", "ü", None]),
     "binary": (pa.binary(), [b"a", b"", None]),
     "large_binary": (pa.large_binary(), [b"a", b"\xff\x00", None]),
-    "fixed": (pa.binary(2), [b"ab", b"\0\0", None]),
 }
 OTHERS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "decimal": (pa.decimal128(5, 2), [Decimal("1.50")] * 3),
@@ -85,6 +87,7 @@ OTHERS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "strings": (pa.list_(pa.string(), 1), [["a"], ["b"], ["c"]]),
     "null": (pa.null(), [None] * 3),
     "nulls": (pa.int64(), [1, None, 3]),
+    "null bytes": (pa.binary(2), [b"ab", None, b"cd"]),
     "null vector": (pa.list_(pa.int64(), 1), [[1], None, [3]]),
     "null in vector": (pa.list_(pa.int64(), 1), [[1], [None], [3]]),
 }

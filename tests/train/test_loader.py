@@ -17,12 +17,11 @@ from recshuf.errors import PileError, UsageError
 from recshuf.train import loader as loaders
 from recshuf.train.loader import PileLoader
 from tests.support.epoch_oracle import Rules, cut_batches, flatten, group_records
-from tests.support.fake_piles import FakePiles
+from tests.support.fake_piles import FakePacked, FakePiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from recshuf.records.batch import Records
 
 STEPS = st.integers(0, 40)
 
@@ -274,10 +273,10 @@ def test_threads_end_with_the_iteration() -> None:
 class BadPiles(FakePiles):
     """A store whose third pile is damaged."""
 
-    def load(self, regions: list[tuple[int, int]]) -> Records:
+    def pack(self, regions: list[tuple[int, int]]) -> FakePacked:
         if (0, 2) in regions:
             raise PileError("set a: region 2 is damaged")
-        return super().load(regions)
+        return super().pack(regions)
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 5])

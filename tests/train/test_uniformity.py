@@ -31,8 +31,8 @@ def read_order(groups: Groups, lanes: int) -> list[int]:
     for phase, first in Schedule(groups.sizes, Sharding(2, lanes=lanes, drop_last=False)).starting_at(0):
         for tracks in phase.walk(first):
             for piece in (piece for track in tracks for piece in track):
-                records, index = groups.load(piece.group)
-                origins = find_origins(records.batch)[index][piece.start : piece.stop].tolist()
+                records = groups.load([piece.group])
+                origins = find_origins(records.batch)[piece.start : piece.stop].tolist()
                 rows += [(origin >> 42) * 3 + origin % (1 << 42) for origin in origins]
     return rows
 

@@ -134,6 +134,12 @@ def detail_lines(report: ShuffleReport) -> Iterator[str]:
             f"in {duration(one.seconds)} ({format_size(one.bytes_per_second)}/s)"
         )
     yield f"{'memory':<12}  peak {format_size(report.measured_peak_bytes)}, {format_size(report.base_bytes)} at the start"
+    if report.uploads is not None:
+        sent = report.uploads
+        yield (
+            f"{'uploads':<12}  {format_size(sent.byte_count)} in {count_of(sent.parts, 'part')}, {count_of(sent.requests, 'request')}, "
+            f"{sent.retries:,} of them retries"
+        )
 
 
 def verdict(report: VerifyReport, output: str) -> str:

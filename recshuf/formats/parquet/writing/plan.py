@@ -68,13 +68,13 @@ class WritePlan:
             "write_page_checksum": True,
             "write_page_index": False,
             "use_compliant_nested_type": not self.keeps_list_names,
-            "store_schema": self.native.equals(self.declared),
+            "store_schema": False,
         }
         writer = pq.ParquetWriter(stream, self.native, **options)
-        if not options["store_schema"]:
-            encoded = base64.b64encode(self.declared.serialize())
-            metadata = {b"ARROW:schema": encoded, **(self.declared.metadata or {})}
-            writer.add_key_value_metadata(metadata)
+        # Read back first, as a store does: Arrow renames the entries of maps then.
+        declared = pa.ipc.read_schema(self.declared.serialize())
+        encoded = base64.b64encode(declared.serialize())
+        writer.add_key_value_metadata({b"ARROW:schema": encoded, **(self.declared.metadata or {})})
         return writer
 
 

@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def apportion(total: int, weights: Sequence[float]) -> list[int]:
+def apportion(total: int, weights: Sequence[float | Fraction]) -> list[int]:
     """Return whole numbers in proportion to weights, whose sum is the total: those of the largest remainders.
 
     >>> apportion(10, [2, 1, 1])
     [5, 3, 2]
     """
-    whole = sum(map(Fraction, weights))
-    exact = [total * Fraction(weight) / whole for weight in weights]
+    parts = [Fraction(weight) for weight in weights]
+    exact = [total * part / sum(parts) for part in parts]
     counts = [int(one) for one in exact]
     by_remainder = sorted(range(len(exact)), key=lambda index: counts[index] - exact[index])
     for index in by_remainder[: total - sum(counts)]:

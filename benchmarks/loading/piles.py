@@ -1,0 +1,43 @@
+"""The loaders of recshuf."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import recshuf
+from benchmarks.loading import BATCH, SEED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+
+_PILE_BYTES = 4 << 20
+
+
+def write(folder: Path, tables: list[pa.Table]) -> None:
+    """Scatter the rows into a store."""
+    piles = max(1, sum(table.nbytes for table in tables) // _PILE_BYTES)
+    recshuf.scatter(sorted((folder.parent / "parquet").iterdir()), folder, seed=SEED, piles=piles)
+
+
+def load(output: str) -> Callable[[Path], Iterable[Any]]:
+    """Return a function that opens a `PileLoader`."""
+    return lambda folder: recshuf.PileLoader(folder, BATCH, output=output, drop_last=False)
+
+
+def load_records(folder: Path) -> Iterator[Any]:
+    """Yield record after record."""
+    yield from recshuf.PileLoader(folder, BATCH, drop_last=False).records()
+
+
+def load_dataset(workers: int) -> Callable[[Path], Iterable[Any]]:
+    """Return a function that opens a `PileDataset` with a number of workers."""
+
+    def open_dataset(folder: Path) -> Iterable[Any]:
+        from recshuf.torch import PileDataLoader, PileDataset
+
+        return PileDataLoader(PileDataset(folder, BATCH, drop_last=False), num_workers=workers)
+
+    return open_dataset

@@ -1,0 +1,58 @@
+"""``recshuf clean``: what dead runs left in an object store."""
+
+from __future__ import annotations
+
+import click
+
+from recshuf.cli.shuffle_options import make_option
+from recshuf.errors import UsageError
+from recshuf.storage.settings import StorageOptions, parse_storage_options
+from recshuf.storage.urls import Url, is_url
+
+_HELP = """
+List what dead runs left of the output URL in an object store: open uploads, and their journal.
+
+With --yes, remove it. Shards that were put in place stay. A run that still writes this output fails then.
+"""
+
+
+def make_clean_command() -> click.Command:
+    """Return the clean command."""
+    options = [
+        click.Option(["--yes"], is_flag=True, help="Abort the uploads, and delete the journal."),
+        make_option("endpoint_url"),
+        make_option("storage_options"),
+        click.Option(["-v", "--verbose"], is_flag=True, help="Print tracebacks of errors."),
+    ]
+    url = click.Argument(["url"], metavar="URL")
+    names = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+    return click.Command("clean", names, _run_clean, [url, *options], help=_HELP)
+
+
+def _run_clean(
+    url: str,
+    yes: bool,
+    endpoint_url: str | None,
+    storage_options: tuple[str, ...],
+    verbose: bool,  # noqa: ARG001 - `main` reads it
+) -> None:
+    if not is_url(url):
+        raise UsageError(
+            f"{url}: is no URL of an object store; a run into local files names the folder that it leaves, which you can "
+            "delete"
+        )
+    from recshuf.output.objects.remains import Remains
+
+    remains = Remains(Url.parse(url), StorageOptions(endpoint_url, parse_storage_options(storage_options)))
+    if not remains.find():
+        click.echo(f"{url}: no run left anything")
+        return
+    for line in remains.describe():
+        click.echo(line)
+    if yes:
+        remains.remove()
+    click.echo(
+        "removed"
+        if yes
+        else "nothing was removed; give --yes to remove this, or continue the run with --resume"
+    )

@@ -1,0 +1,69 @@
+"""The shares of a split: ``train=0.99,val=0.01``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from recshuf.errors import UsageError
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+_TOLERANCE = Fraction(1, 10**9)
+_MOST = 255
+
+
+def parse_shares(text: str) -> dict[str, str]:
+    """Return the shares in an option's value, as text.
+
+    >>> parse_shares("train=0.75,val=1/4")
+    {'train': '0.75', 'val': '1/4'}
+
+    Raises
+    ------
+    UsageError
+        When it has another form.
+    """
+    shares: dict[str, str] = {}
+    for part in text.split(","):
+        name, equals, share = part.partition("=")
+        if not equals or name in shares:
+            raise UsageError(
+                f"--split {text}: {part!r} is no share of a new name; give NAME=SHARE,NAME=SHARE, such as "
+                "train=0.99,val=0.01"
+            )
+        shares[name] = share
+    return shares
+
+
+def check_shares(shares: Any) -> dict[str, Fraction]:
+    """Return the shares of a split by name, whose sum is 1.
+
+    Raises
+    ------
+    UsageError
+        When they are none.
+    """
+    if not isinstance(shares, Mapping) or not 1 < len(shares) <= _MOST:
+        raise UsageError(
+            f"split={shares!r}: give 2 to {_MOST} shares by name, such as {{'train': 0.99, 'val': 0.01}}"
+        )
+    for name in shares:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise UsageError(f"split: name {name!r}: give letters, digits, '.', '_' and '-', at most 100")
+    exact = {name: _read_share(name, share) for name, share in shares.items()}
+    if abs(sum(exact.values(), Fraction(-1))) > _TOLERANCE:
+        total = float(sum(exact.values()))
+        raise UsageError(f"split: the shares add up to {total:.10g}; let them add up to 1")
+    return exact
+
+
+def _read_share(name: str, share: Any) -> Fraction:
+    try:
+        exact = Fraction(share) if isinstance(share, float | str | Fraction) else Fraction()
+    except (ValueError, ZeroDivisionError):
+        exact = Fraction()
+    if not 0 < exact < 1:
+        raise UsageError(f"split: share {share!r} of {name!r}: give a number between 0 and 1")
+    return exact

@@ -1,0 +1,1 @@
+"""Outputs in object stores: uploads that stay open until the commit, and a journal of objects beside them."""

@@ -1,0 +1,65 @@
+"""The keys of one output in a bucket."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recshuf.system.listing import MANIFEST_SUFFIX
+from recshuf.system.paths import shorten_name
+
+if TYPE_CHECKING:
+    from recshuf.storage.urls import Url
+
+_SHARD = re.compile(r"shard-\d{5,}[.\w]*")
+
+
+@dataclass(frozen=True, slots=True)
+class OutputKeys:
+    """Keys of a set of shards under a prefix, or of one object.
+
+    For the prefix ``a/out/``, the manifest is ``a/out.recshuf.json``, and the journal is under ``a/.out.recshuf/``.
+    """
+
+    url: Url
+    is_directory: bool
+
+    @property
+    def name(self) -> str:
+        """Last part of the key."""
+        return self.url.key.rstrip("/").rpartition("/")[2]
+
+    @property
+    def _parent(self) -> str:
+        return self.url.key.rstrip("/").removesuffix(self.name)
+
+    @property
+    def prefix(self) -> str:
+        """What the keys of all shards begin with."""
+        key = self.url.key.rstrip("/")
+        return f"{key}/" if self.is_directory else key
+
+    @property
+    def journal(self) -> str:
+        """Prefix of the journal."""
+        return f"{self._parent}.{shorten_name(self.name)}.recshuf/"
+
+    @property
+    def manifest(self) -> str:
+        """Key of the manifest; an output of one object has none."""
+        return f"{self._parent}{shorten_name(self.name)}{MANIFEST_SUFFIX}"
+
+    def of_shard(self, name: str) -> str:
+        """Return the key of a shard."""
+        return f"{self.prefix}{name}" if self.is_directory else self.prefix
+
+    def is_shard(self, key: str) -> bool:
+        """Tell whether a key is one that a run gives to a shard."""
+        if not self.is_directory:
+            return key == self.prefix
+        return key.startswith(self.prefix) and _SHARD.fullmatch(key.removeprefix(self.prefix)) is not None
+
+    def show(self, key: str) -> str:
+        """Return a key as a URL."""
+        return f"{self.url.scheme}://{self.url.bucket}/{key}"

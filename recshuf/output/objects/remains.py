@@ -1,0 +1,91 @@
+"""What dead runs left of an output in a bucket."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from operator import ne
+from typing import TYPE_CHECKING
+
+from recshuf.errors import OutputError, UsageError
+from recshuf.output.objects.journal import ObjectJournal
+from recshuf.output.objects.keys import OutputKeys
+from recshuf.storage.s3 import S3Bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recshuf.output.journal import Entry
+    from recshuf.storage.s3 import OpenUpload
+    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage.urls import Url
+
+
+class Remains:
+    """The open uploads and the journal of an output, as `find` found them.
+
+    Parameters
+    ----------
+    url
+        The output: a prefix, also without the slash at its end, or one object.
+    """
+
+    def __init__(self, url: Url, options: StorageOptions) -> None:
+        if url.scheme != "s3":
+            raise UsageError(f"{url}: only outputs in s3:// leave open uploads; give the URL of one")
+        if not url.key.strip("/"):
+            raise UsageError(f"{url}: is a whole bucket; give the prefix or the object that was the output")
+        self._url = url
+        self._bucket = S3Bucket(url.bucket, options)
+        whole = replace(url, key=url.key.rstrip("/"))
+        self._keys = [OutputKeys(whole, is_directory=is_directory) for is_directory in (False, True)]
+        prefix = self._keys[0].journal
+        self._journal = ObjectJournal(self._bucket, prefix, self._keys[0].show(prefix))
+        self._uploads: list[OpenUpload] = []
+
+    def find(self) -> bool:
+        """Look for them; return whether there are any."""
+        self._journal.load()
+        found = self._bucket.list_uploads(self._keys[0].prefix)
+        self._uploads = [one for one in found if any(keys.is_shard(one.key) for keys in self._keys)]
+        return bool(self._uploads) or self._journal.has_remains
+
+    def describe(self) -> Iterator[str]:
+        """Yield a line for each run and each open upload."""
+        for run in self._journal.runs:
+            yield f"{self._keys[0].show(self._keys[0].journal)}: {_describe_run(run)}"
+        for one in self._uploads:
+            yield f"{self._keys[0].show(one.key)}: open upload, begun {one.begun}"
+
+    def remove(self) -> None:
+        """Abort the uploads, and delete the journal. A run that still writes them fails.
+
+        Raises
+        ------
+        OutputError
+            When a commit has begun, which only ``--resume`` may complete, or a run begins or commits meanwhile.
+        """
+        if any("commit" in run and not self._is_hopeless(run["commit"]) for run in self._journal.runs):
+            raise OutputError(
+                f"{self._url}: the commit of a run has begun, and shards may be visible; complete it with the same command "
+                "and --resume"
+            )
+        self._journal.begin({"run": secrets.token_hex(16)})
+        self._journal.withdraw_claims()
+        for one in self._uploads:
+            self._bucket.abort_upload(one.key, one.upload_id)
+        self._journal.delete()
+
+    def _is_hopeless(self, commit: Entry) -> bool:
+        """Tell whether no shard of a commit is in place, and objects of others have taken its names."""
+        etags = {one.key: one.etag for one in self._bucket.list(self._keys[0].prefix)}
+        others = [key for key in commit["shards"] if etags.get(key) != commit["old"].get(key)]
+        entries = self._journal.named_entries
+        tokens = (entries[commit["shards"][key]]["token"] for key in others)
+        return bool(others) and all(map(ne, map(self._bucket.find_token, others), tokens))
+
+
+def _describe_run(run: Entry) -> str:
+    if "commit" in run:
+        return "commit of the run before"
+    return f"run on {run.get('host', 'an unknown machine')}, process {run.get('pid', 'unknown')}"

@@ -1,0 +1,286 @@
+"""One run that writes shards to a bucket: open uploads, completed by the commit, and the manifest last.
+
+Before the commit, nobody sees anything under the prefix of the output. The commit first makes an object in the journal
+that says what it does, so that a later run can complete it if this one dies.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import shutil
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recshuf.errors import AlreadyCompleteError, OutputError
+from recshuf.output.objects.journal import ObjectJournal
+from recshuf.output.objects.uploader import ShardUploader, UploadTarget
+from recshuf.output.transaction import Transaction
+from recshuf.storage.s3 import Conflict, Match, MissingUpload, Part
+from recshuf.system.locks import is_own, lock_folder
+from recshuf.system.paths import choose_temp_dir, write_error
+from recshuf.system.threads import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from recshuf.output.journal import Entry
+    from recshuf.output.manifest import Manifest
+    from recshuf.output.objects.destination import ObjectDestination
+    from recshuf.output.transaction import FinishedShard
+
+_REQUESTERS = 8
+"""Threads for requests that wait for the store and not for data."""
+SCRATCH_PREFIX = "recshuf-output-"
+
+
+class UploadTransaction(Transaction):
+    """The uploads of one destination, from `enter` to `release` or `remove`."""
+
+    keeps_files = False
+    written = None
+    is_committed = False  # `enter` completes the commit of an earlier run
+
+    def __init__(self, destination: ObjectDestination) -> None:
+        self._destination = destination
+        self._bucket, self._keys = destination.bucket, destination.keys
+        self.journal: ObjectJournal = ObjectJournal(self._bucket, self._keys.journal, self.name)
+        self._token = secrets.token_hex(16)
+        self._warn: Callable[[str], None] = print
+        self._folder: Path | None = None
+        self._lock: int | None = None
+        self._has_begun = False
+
+    @property
+    def destination(self) -> ObjectDestination:
+        """What it writes."""
+        return self._destination
+
+    @property
+    def path(self) -> Path:
+        """Local folder of shards that are written or uploaded."""
+        if self._folder is None:
+            raise RuntimeError("the transaction has not begun")
+        return self._folder
+
+    @property
+    def name(self) -> str:
+        """URL of the journal."""
+        return self._keys.show(self._keys.journal)
+
+    @property
+    def removal(self) -> str:
+        """How a user deletes what it keeps."""
+        return f"remove them with recshuf clean {self._destination.name}"
+
+    def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
+        """Make the local folder, and begin the journal or take it over."""
+        self._warn = warn
+        try:
+            self._make_folder()
+            self._begin(resumes=resumes)
+        except BaseException:
+            self._drop_folder()
+            raise
+
+    def _make_folder(self) -> None:
+        parent = choose_temp_dir(self._destination.temp_dir)
+        self._folder = parent.absolute() / f"{SCRATCH_PREFIX}{self._token}"
+        try:
+            self._lock = lock_folder(self._folder, self._destination.name)
+        except OSError as error:
+            raise write_error(error, str(parent), parent) from error
+
+    def _begin(self, *, resumes: bool) -> None:
+        finished = self.journal.load()
+        if self.journal.has_remains and not resumes:
+            self.journal.clear()
+            raise OutputError(
+                f"{self._destination.name}: another run is writing it, or an unfinished run left {self.name}, finished "
+                f"shards: {finished}; give --resume to continue it, or remove it with recshuf clean "
+                f"{self._destination.name}"
+            )
+        self.journal.begin(
+            {"run": self._token, "host": platform.node(), "pid": os.getpid(), "scratch": str(self._folder)}
+        )
+        self._has_begun = True
+        if not resumes:
+            return
+        self.journal.load()
+        self._delete_dead_folders()
+        claim = next((run for run in reversed(self.journal.runs) if "commit" in run), None)
+        if claim is not None and self._try_to_complete(claim):
+            self.remove()
+            self.journal.clear()
+            raise AlreadyCompleteError(
+                f"{self._destination.name}: complete; the commit that an unfinished run had begun was completed"
+            )
+
+    def _try_to_complete(self, claim: Entry) -> bool:
+        """Complete the commit of an earlier run, unless some of its uploads are lost."""
+        if any(map(self.journal.is_deleted, claim["commit"]["shards"].values())):
+            return True  # the journal is deleted after the commit, its entries first
+        try:
+            self._complete(claim)
+        except _LostUploadError as error:
+            self._warn(f"{error}; it is written again")
+            return False
+        return True
+
+    def _delete_dead_folders(self) -> None:
+        """Delete local folders that dead runs left on this machine."""
+        for run in self.journal.runs:
+            folder = Path(str(run.get("scratch")))
+            if run.get("host") != platform.node() or not folder.name.startswith(SCRATCH_PREFIX):
+                continue
+            with suppress(OSError):
+                if folder != self._folder and folder.is_dir() and is_own(folder.lstat()):
+                    lock = lock_folder(folder, self._destination.name)
+                    shutil.rmtree(folder, ignore_errors=True)
+                    os.close(lock)
+
+    def path_of(self, shard: int, suffix: str) -> Path:
+        """Return the local path to write shard number `shard` to."""
+        return self.path / (f"shard-{shard:05d}{suffix}" if self._keys.is_directory else self._keys.name)
+
+    def open_keeper(
+        self,
+        on_kept: Callable[[FinishedShard], None],
+        *,
+        drop_page_cache: bool,  # noqa: ARG002 - files are deleted
+    ) -> ShardUploader:
+        """Return what uploads finished shards."""
+        target = UploadTarget(self._bucket, self._keys.of_shard, self._token)
+        return ShardUploader(target, on_kept, self._destination.part_threads)
+
+    def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
+        """Return the names of those shards whose upload is open and whole."""
+        some = list(entries)
+        with Pool(_REQUESTERS, "parts") as pool:
+            return {
+                entry["name"]
+                for entry, is_whole in zip(some, pool.map(self._is_whole, some), strict=True)
+                if is_whole
+            }
+
+    def _is_whole(self, entry: Entry) -> bool:
+        key = self._keys.of_shard(entry["name"])
+        try:
+            found = self._bucket.list_parts(key, entry["upload"])
+        except MissingUpload:
+            return self._bucket.find_token(key) == str(entry["token"])
+        named = {number: etag for number, (etag, _) in enumerate(entry["parts"], 1)}
+        has_parts = {number: etag for number, (etag, _) in found.items()} == named
+        return has_parts and sum(size for _, size in found.values()) == int(entry["bytes"])
+
+    def keep_only(self, names: set[str]) -> None:  # noqa: ARG002 - others are written again
+        """Delete local files; other shards get new entries, and their old uploads are aborted at the end."""
+        for path in self.path.iterdir():
+            path.unlink()
+
+    def _abort_all(self) -> None:
+        """Abort all open uploads of shards."""
+        found = [one for one in self._bucket.list_uploads(self._keys.prefix) if self._keys.is_shard(one.key)]
+        with Pool(_REQUESTERS, "abort") as pool:
+            list(pool.map(lambda one: self._bucket.abort_upload(one.key, one.upload_id), found))
+
+    def _find_shards(self) -> dict[str, tuple[str, Entry]]:
+        """Return name and content of the last journal entry of each shard, by the name of the shard."""
+        return {
+            entry["name"]: (name, entry)
+            for name, entry in self.journal.named_entries.items()
+            if "shard" in entry
+        }
+
+    def list_files(self) -> list[tuple[str, int]]:
+        """Return name and size of each shard, in their order."""
+        found = self._find_shards()
+        return [(name, found[name][1]["bytes"]) for name in sorted(found, key=lambda name: (len(name), name))]
+
+    def commit(self, manifest: Manifest | None) -> None:
+        """Complete all uploads, and then write the manifest."""
+        earlier = self.journal.last("commit")
+        if earlier is None:
+            self._destination.check_unchanged()
+        found = self._destination.found
+        claim = {
+            "shards": {self._keys.of_shard(name): entry for name, (entry, _) in self._find_shards().items()},
+            "manifest": None if manifest is None else manifest.render(),
+            "old_manifest": earlier["old_manifest"] if earlier else found.manifest_etag,
+            "old": earlier["old"] if earlier else found.etags,
+        }
+        self.journal.claim({"run": self._token, "commit": claim})
+        self._complete({"commit": claim})
+
+    def _complete(self, run: Entry) -> None:
+        """Do what a commit has said that it does; what is done already stays."""
+        claim, entries = run["commit"], self.journal.named_entries
+        damaged = next((name for name in claim["shards"].values() if name not in entries), None)
+        if damaged is not None:
+            raise _LostUploadError(f"{self.name}{damaged}: is damaged, and with it the name of an upload")
+        shards = {key: entries[name] for key, name in claim["shards"].items()}
+        with Pool(_REQUESTERS, "complete") as pool:
+            list(pool.map(partial(self._complete_shard, claim["old"]), shards, shards.values()))
+        if claim["manifest"] is not None:
+            self._put_manifest(claim["manifest"].encode(), claim["old_manifest"])
+        for key, etag in claim["old"].items():
+            if key not in shards:
+                self._bucket.delete_if(key, etag)
+
+    def _complete_shard(self, old: dict[str, str], key: str, entry: Entry) -> None:
+        parts = [Part(*part) for part in entry["parts"]]
+        try:
+            self._bucket.complete_upload(key, entry["upload"], parts, Match(old.get(key)))
+        except (Conflict, MissingUpload) as error:
+            if self._bucket.find_token(key) == entry["token"]:
+                return
+            shown = self._keys.show(key)
+            if isinstance(error, MissingUpload):
+                raise _LostUploadError(f"{shown}: its upload was aborted by another program") from error
+            raise OutputError(
+                f"{shown}: was written by another program during this run; delete it, and give --resume"
+            ) from error
+
+    def _put_manifest(self, content: bytes, old: str | None) -> None:
+        try:
+            self._bucket.put(self._keys.manifest, content, Match(old))
+        except Conflict as error:
+            raise OutputError(
+                f"{self._keys.show(self._keys.manifest)}: was written by another program during this run; delete it, and "
+                "give --resume"
+            ) from error
+
+    def release(self) -> None:
+        """Leave finished shards to a later run."""
+        self._drop_folder()
+
+    def remove(self) -> None:
+        """Abort all uploads, and delete the journal and the local folder."""
+        self._drop_folder()
+        if not self._has_begun:
+            return
+        self._has_begun = False
+        try:
+            self.clean()
+        except OutputError as error:
+            self._warn(f"{error}; what is left of this run goes with recshuf clean {self._destination.name}")
+
+    def clean(self) -> None:
+        """Abort all open uploads of this output, and delete its journal, unless another run has taken over."""
+        if self.journal.is_latest():
+            self._abort_all()
+            self.journal.delete()
+
+    def _drop_folder(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            shutil.rmtree(self.path, ignore_errors=True)
+            with suppress(OSError):
+                os.close(lock)
+
+
+class _LostUploadError(OutputError):
+    """An upload of a finished shard is neither open nor completed."""

@@ -1,0 +1,275 @@
+"""The interface of an output: a destination, and the transaction of one run that writes it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from recshuf.errors import OutputError, OutputExistsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+    from typing import BinaryIO
+
+    import pyarrow as pa
+
+    from recshuf.job.report import UploadReport
+    from recshuf.output.journal import Entry, Journal
+    from recshuf.output.manifest import Manifest
+    from recshuf.records.digests import Digest
+
+
+class Destination(ABC):
+    """Where an output goes: a set of shards, or one file."""
+
+    is_directory: bool
+    """Whether it is a set of shards."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Its name in messages, with the suffixes of the file."""
+
+    @property
+    @abstractmethod
+    def local_path(self) -> Path | None:
+        """Its path; None if it is not on this machine."""
+
+    @property
+    def is_stream(self) -> bool:
+        """Tell whether it is a device or a pipe, which is written to and never replaced."""
+        return False
+
+    def open_stream(self) -> BinaryIO:
+        """Open a device or a pipe for writing.
+
+        Raises
+        ------
+        OutputError
+            When that fails.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def check(self, *, overwrite: bool) -> None:
+        """Refuse an output that must not be written.
+
+        Raises
+        ------
+        OutputError
+            When the output exists and may not be replaced, or cannot be written.
+        """
+
+    def _check_set(self, names: set[str], *, overwrite: bool) -> None:
+        """Refuse to replace a set of shards that consists of these names."""
+        if names and not overwrite:
+            raise OutputExistsError(
+                f"{self.name}: is not empty; give --overwrite to replace the shards in it"
+            )
+        foreign = sorted(names - self._manifest_names())
+        remains = self._find_remains() if foreign else None
+        if remains is not None:
+            raise OutputError(
+                f"{self.name}: holds {foreign[0]!r}, which its manifest does not name, and an unfinished run left "
+                f"{remains}; give --resume to complete it"
+            )
+        if foreign:
+            raise OutputError(
+                f"{self.name}: holds {foreign[0]!r}, which is not from an earlier run; remove it or choose another "
+                "output"
+            )
+
+    @abstractmethod
+    def _manifest_names(self) -> set[str]:
+        """Return the names of the shards of an earlier run, from its manifest; none if it has none."""
+
+    @abstractmethod
+    def _find_remains(self) -> str | None:
+        """Return the name of what an unfinished run left; None if nothing."""
+
+    def report(self) -> UploadReport | None:
+        """Return the figures of the requests made; None for a local output."""
+        return None
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that it takes to write there, besides that of sinks."""
+        return 0
+
+    def count_disk_bytes(self, output_bytes: int, shard_count: int | None, writers: int) -> int:  # noqa: ARG002 - for others
+        """Return how much local disk an output of some size takes, when so many shards are written at once."""
+        return output_bytes
+
+    @abstractmethod
+    def is_complete(self) -> bool:
+        """Tell whether the output exists; a set of shards only if its manifest fits the sizes of its shards."""
+
+    @abstractmethod
+    def begin(self) -> Transaction:
+        """Return a transaction that writes it; not for streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedShard:
+    """A shard whose file has been closed."""
+
+    number: int
+    path: Path
+    digest: Digest
+    schema: pa.Schema | None
+    """Table schema of its records; None if they were not converted."""
+    place: Mapping[str, object] = field(default_factory=dict)
+    """Further keys of its journal entry: where its bytes are, if not in the file."""
+
+
+class ShardKeeper(Protocol):
+    """Makes finished shards durable in the background."""
+
+    def add(self, shard: FinishedShard) -> None:
+        """Queue a shard. Many threads may call this; it may wait for earlier shards.
+
+        Raises
+        ------
+        OSError, OutputError
+            When an earlier shard failed.
+        """
+        ...
+
+    def finish(self) -> None:
+        """Wait until all shards are durable; `add` must not be called afterwards.
+
+        Raises
+        ------
+        OSError, OutputError
+            When a shard failed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Drop waiting shards, and wait for those in progress. Idempotent."""
+        ...
+
+
+class Transaction(ABC):
+    """The output of one run. Nobody sees a part of it before `commit`, and what is finished stays for a later run.
+
+    Held from `enter` to `release` or `remove`.
+    """
+
+    journal: Journal
+
+    @property
+    @abstractmethod
+    def destination(self) -> Destination:
+        """What it writes."""
+
+    @property
+    @abstractmethod
+    def path(self) -> Path:
+        """Local folder of the files of the run."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Name of its remains in messages, the same for a later run into this output."""
+
+    @property
+    @abstractmethod
+    def keeps_files(self) -> bool:
+        """Whether a later run finds the files in `path`."""
+
+    @property
+    @abstractmethod
+    def written(self) -> Path | None:
+        """The file or folder that holds the written shards; None if they cannot be read before the commit."""
+
+    @property
+    @abstractmethod
+    def is_committed(self) -> bool:
+        """Whether an earlier run committed its shards."""
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether it has taken over finished parts of an earlier run."""
+        return bool(self.journal.entries)
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether a later run can continue from here."""
+        return self.journal.is_resumable
+
+    @property
+    @abstractmethod
+    def removal(self) -> str:
+        """How a user deletes what it keeps, as an infinitive."""
+
+    @abstractmethod
+    def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
+        """Begin, or take over what a dead run left.
+
+        Parameters
+        ----------
+        warn
+            Called with a message when the remains of an earlier run are removed.
+        resumes
+            Whether to take over finished tasks of a dead run. If not, they are an error.
+
+        Raises
+        ------
+        OutputError
+            When nothing can be written, another run holds the output, or a dead run left finished tasks and `resumes`
+            is not set.
+        """
+
+    @abstractmethod
+    def path_of(self, shard: int, suffix: str) -> Path:
+        """Return the local path to write shard number `shard` to."""
+
+    @abstractmethod
+    def open_keeper(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardKeeper:
+        """Return what takes over finished shards.
+
+        Parameters
+        ----------
+        on_kept
+            Called with each durable shard, so that it gets into the journal; not if a later run could not use it.
+        drop_page_cache
+            Whether to drop shards from the page cache.
+        """
+
+    @abstractmethod
+    def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
+        """Return the names of those shards in the journal that are as they were written."""
+
+    @abstractmethod
+    def keep_only(self, names: set[str]) -> None:
+        """Delete all shards but those with these names, unless they are committed."""
+
+    @abstractmethod
+    def list_files(self) -> list[tuple[str, int]]:
+        """Return name and size of each shard, in their order."""
+
+    @abstractmethod
+    def commit(self, manifest: Manifest | None) -> None:
+        """Put all shards in place, unless an earlier run has done so, and then the manifest.
+
+        Parameters
+        ----------
+        manifest
+            None if the output is one file.
+
+        Raises
+        ------
+        OutputError
+            When that fails. ``--resume`` completes it.
+        """
+
+    @abstractmethod
+    def release(self) -> None:
+        """Leave finished tasks to a later run. Idempotent."""
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Delete everything but what was committed. Idempotent."""

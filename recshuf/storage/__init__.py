@@ -1,0 +1,1 @@
+"""Local disk and object stores: list, stat, read at, commit."""

@@ -1,0 +1,40 @@
+"""How object stores are reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from recshuf.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class StorageOptions:
+    """Endpoint and options of all object stores of a run. Credentials that they lack are found the usual way."""
+
+    endpoint_url: str | None = None
+    """URL of a server that speaks the protocol of the store. None for that of the provider."""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_storage_options(given: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
+    """Return options by name; from a command line each is ``NAME=VALUE``.
+
+    >>> parse_storage_options(["region=eu-west-1"])
+    {'region': 'eu-west-1'}
+
+    Raises
+    ------
+    UsageError
+        When one is neither.
+    """
+    if hasattr(given, "items"):
+        return {str(name): str(value) for name, value in given.items()}
+    pairs = [text.partition("=") for text in given]
+    for name, equals, _ in pairs:
+        if not name or not equals:
+            raise UsageError(f"--storage-option {name}: write NAME=VALUE, such as region=eu-west-1")
+    return {name: value for name, _, value in pairs}

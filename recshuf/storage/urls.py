@@ -1,0 +1,93 @@
+"""URLs of objects and prefixes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from recshuf.errors import UsageError
+
+SCHEMES = ("s3", "gs", "az", "http", "https", "hf")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_ALIASES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "azure": "az"}
+
+
+def is_url(text: str) -> bool:
+    """Tell whether a name is a URL of a scheme that is known here, and no local path.
+
+    >>> is_url("s3://bucket/a"), is_url("data/a"), is_url("C:/a")
+    (True, False, False)
+    """
+    scheme = _find_scheme(text)
+    return scheme is not None and scheme.lower() in SCHEMES
+
+
+def refuse_unknown_scheme(text: str) -> None:
+    """Refuse a URL of another scheme.
+
+    Raises
+    ------
+    UsageError
+        Says what to give in its place.
+    """
+    scheme = _find_scheme(text)
+    if scheme is None or scheme.lower() in SCHEMES:
+        return
+    if scheme.lower() == "file":
+        raise UsageError(f"{text}: is a URL; give the path in it")
+    known = _ALIASES.get(scheme.lower())
+    remedy = f"give {known}://" if known else f"known are {', '.join(f'{one}://' for one in SCHEMES)}"
+    raise UsageError(f"{text}: URLs of {scheme}:// are not known; {remedy}")
+
+
+def _find_scheme(text: str) -> str | None:
+    match = _SCHEME.match(text)
+    return None if match is None or Path(f"{match[1]}:").exists() else match[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """The URL of an object, or of all objects below a prefix.
+
+    >>> url = Url.parse("s3://bucket/a/b.txt")
+    >>> url.bucket, url.key, str(url.parent), str(url.parent.join("c"))
+    ('bucket', 'a/b.txt', 's3://bucket/a/', 's3://bucket/a/c')
+    """
+
+    scheme: str
+    bucket: str
+    """Bucket, container or host."""
+    key: str
+    """All after the slash that ends the bucket; a prefix ends in a slash or is empty."""
+
+    @classmethod
+    def parse(cls, text: str) -> Url:
+        """Return the URL in a text.
+
+        Raises
+        ------
+        UsageError
+            When it has no bucket.
+        """
+        scheme, _, rest = text.partition("://")
+        bucket, _, key = rest.partition("/")
+        if not bucket:
+            raise UsageError(f"{text}: has no bucket; write for example {scheme.lower()}://bucket/prefix/")
+        return cls(scheme.lower(), bucket, key)
+
+    def __str__(self) -> str:
+        """Return the URL as text."""
+        return f"{self.scheme}://{self.bucket}/{self.key}"
+
+    @property
+    def parent(self) -> Url:
+        """The prefix that holds it."""
+        return replace(
+            self, key=self.key.rstrip("/").rpartition("/")[0] + "/" if "/" in self.key.rstrip("/") else ""
+        )
+
+    def join(self, name: str) -> Url:
+        """Return the URL of a name below this prefix."""
+        prefix = self.key if not self.key or self.key.endswith("/") else f"{self.key}/"
+        return replace(self, key=prefix + name)

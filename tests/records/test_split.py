@@ -1,0 +1,80 @@
+"""Splits are exact in count, uniformly random, and the same however records are cut into ranges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import accumulate
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recshuf.records import split as module
+from recshuf.records.keys import draw_keys, stream_of
+from recshuf.records.rows import RowRange
+from recshuf.records.split import Split
+
+
+def list_parts(seed: int, counts: list[int], sizes: list[int]) -> list[list[int]]:
+    """Return the part of each record of each input: sort all by second key, input and row, and cut."""
+    keys = [draw_keys(seed, [(i, 0, count)], stream_of("split")).tolist() for i, count in enumerate(counts)]
+    order = sorted((key, i, row) for i, own in enumerate(keys) for row, key in enumerate(own))
+    parts = [[-1] * count for count in counts]
+    for place, (_, i, row) in enumerate(order):
+        parts[i][row] = sum(place >= end for end in list(accumulate(sizes))[:-1])
+    return parts
+
+
+@given(
+    seed=st.integers(0, 2**128 - 1),
+    counts=st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    data=st.data(),
+    chunk=st.sampled_from([3, 1 << 20]),
+)
+def test_parts_are_those_of_sorted_keys(
+    seed: int, counts: list[int], data: st.DataObject, chunk: int
+) -> None:
+    total = sum(counts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, total), min_size=1, max_size=3)))
+    sizes = [end - start for start, end in zip([0, *cuts], [*cuts, total], strict=True)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_CHUNK_ROWS", chunk)
+        split = Split.find(seed, counts, sizes)
+    expected = list_parts(seed, counts, sizes)
+    found = [split.find_parts([RowRange(i, 0, count)]).tolist() for i, count in enumerate(counts)]
+    assert found == expected
+    start = data.draw(st.integers(0, counts[0]))
+    ranges = [RowRange(0, start, counts[0] - start), RowRange(0, 0, start)]
+    assert split.find_parts(ranges).tolist() == expected[0][start:] + expected[0][:start]
+
+
+def test_equal_keys_are_ordered_by_input_and_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(_: int, ranges: list[RowRange], __: object) -> np.ndarray:
+        return np.full(sum(one.rows for one in ranges), 7, np.uint64)
+
+    monkeypatch.setattr(module, "draw_keys", draw)
+    split = Split.find(0, [3, 0, 4], [4, 2, 1])
+    assert split.find_parts([RowRange(0, 0, 3), RowRange(2, 0, 4)]).tolist() == [0, 0, 0, 0, 1, 1, 2]
+    assert split.find_parts([RowRange(2, 1, 3), RowRange(0, 1, 2)]).tolist() == [1, 1, 2, 0, 0]
+
+
+def test_every_choice_is_equally_likely() -> None:
+    """All 10 ways to choose 2 of 5 records, over seeds."""
+    seeds = 3_000
+    found = Counter(
+        tuple(Split.find(seed, [2, 3], [2, 3]).find_parts([RowRange(0, 0, 2), RowRange(1, 0, 3)]).tolist())
+        for seed in range(seeds)
+    )
+    assert len(found) == 10
+    expected = seeds / 10
+    chi_square = sum((count - expected) ** 2 / expected for count in found.values())
+    assert chi_square < 33.7  # one in 10,000, 9 degrees of freedom
+
+
+def test_the_split_does_not_depend_on_the_order() -> None:
+    count = 100_000
+    parts = Split.find(3, [count], [count // 2, count // 2]).find_parts([RowRange(0, 0, count)])
+    keys = draw_keys(3, [(0, 0, count)])
+    upper = keys > np.uint64(2**63)
+    assert abs(int(parts[upper].sum()) - upper.sum() / 2) < 4 * np.sqrt(count / 8)

@@ -1,0 +1,160 @@
+"""Runs into a bucket that are killed before or after any request: the old or the new set, and `--resume` completes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.object_outputs import check_whole, shuffle, shuffle_locally, write_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.object_server import Bucket, ProxiedRequest
+
+SCRIPT = "import sys; from recshuf.cli.main import run; run()"
+CLAIM = re.compile(r"PUT .*/\d+\.run")
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_lines(tmp_path / "in.txt")
+
+
+def start(source: Path, bucket: Bucket, *options: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", SCRIPT, source, "-o", f"{bucket.url}/data/out/"]
+    command += ["--seed", "5", "--shards", "4", "--workers", "1", *options]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def run_killed(source: Path, bucket: Bucket, moment: int, *options: str) -> int:
+    """Kill a run before or after its request number `moment` // 2, and return its exit code."""
+    number, is_late = divmod(moment, 2)
+    children: list[subprocess.Popen[bytes]] = []
+
+    def kill(request: ProxiedRequest) -> bool:
+        if is_late:
+            request.forward(loses_reply=True)
+        os.kill(children[0].pid, signal.SIGKILL)
+        return is_late or request.drop()
+
+    bucket.proxy.clear()
+    bucket.proxy.add("", lambda _: False, number)
+    bucket.proxy.add("", kill, 1)
+    # Requests of other threads of the child may be under way.
+    with start(source, bucket, *options) as child:
+        children.append(child)
+        child.communicate(timeout=60)
+    bucket.proxy.clear()
+    return child.returncode
+
+
+def read_visible(bucket: Bucket) -> dict[str, bytes]:
+    return {key: bucket.read(key) for key in bucket.list_keys() if "/." not in key}
+
+
+def has_claim(bucket: Bucket) -> bool:
+    runs = [bucket.read(key) for key in bucket.list_keys() if key.endswith(".run")]
+    return any("commit" in json.loads(run.partition(b" ")[2]) for run in runs)
+
+
+def check_set(bucket: Bucket, old: dict[str, bytes], new: dict[str, bytes]) -> None:
+    """Check that everything visible is the old or the new set, or that a commit has begun, which lists what it does."""
+    found = read_visible(bucket)
+    if not has_claim(bucket):
+        assert found in (old, new)
+    for key, content in found.items():
+        assert content in (old.get(key), new.get(key))
+    manifest = "data/out.recshuf.json"
+    if manifest in found and found[manifest] == new[manifest]:
+        assert found.items() >= new.items()
+
+
+def complete(source: Path, bucket: Bucket, *options: str) -> None:
+    """Continue a run, or run anew if it had not begun."""
+    with start(source, bucket, "--resume", *options) as child:
+        _, message = child.communicate(timeout=60)
+    assert child.returncode == 0, message
+
+
+def count_requests(source: Path, bucket: Bucket, *options: str) -> int:
+    with start(source, bucket, *options) as child:
+        _, message = child.communicate(timeout=60)
+    assert child.returncode == 0, message
+    return len(bucket.proxy.requests)
+
+
+@pytest.mark.parametrize(
+    ("request_name", "keeps"), [(r"PUT .*/00001\.run", False), ("POST .*shard-00002.*uploads", True)]
+)
+def test_a_signal_leaves_nothing_or_what_resume_completes(
+    bucket: Bucket, source: Path, tmp_path: Path, request_name: str, keeps: bool
+):
+    children: list[subprocess.Popen[bytes]] = []
+
+    def stop() -> None:
+        children[0].send_signal(signal.SIGTERM)
+        children[0].wait(60)
+
+    bucket.proxy.call(request_name, stop)
+    with start(source, bucket) as child:
+        children.append(child)
+        _, message = child.communicate(timeout=60)
+    assert child.returncode == 128 + signal.SIGTERM
+    assert (b"continue with the same command and --resume" in message) == keeps
+    assert os.listdir(tmp_path / "scratch") == []
+    complete(source, bucket)
+    check_whole(bucket, shuffle_locally(source, tmp_path / "local"))
+
+
+def check_moments(bucket: Bucket, source: Path, tmp_path: Path, count: int, *, overwrite: bool) -> None:
+    """Kill runs at random moments, some of them while they are continued."""
+    new = shuffle_locally(source, tmp_path / "local")
+    options = ("--overwrite",) if overwrite else ()
+    moments = 2 * count_requests(source, bucket)
+    chance = random.Random(7)
+    for _ in range(count):
+        clear(bucket)
+        if overwrite:
+            shuffle(source, f"{bucket.url}/data/out/", seed=1, shards=6)
+        old = read_visible(bucket)
+        code = run_killed(source, bucket, chance.randrange(moments), *options)
+        check_set(bucket, old, new)
+        if code and chance.random() < 0.3:
+            run_killed(source, bucket, chance.randrange(moments), "--resume", *options)
+            check_set(bucket, old, new)
+        complete(source, bucket, *options)
+        check_whole(bucket, new)
+
+
+def clear(bucket: Bucket) -> None:
+    for key in bucket.list_keys():
+        bucket.client.delete_object(Bucket=bucket.name, Key=key)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_run_that_is_killed_leaves_the_old_or_the_new_set(
+    bucket: Bucket, source: Path, tmp_path: Path, overwrite: bool
+):
+    check_moments(bucket, source, tmp_path, 4, overwrite=overwrite)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_runs_killed_at_a_hundred_moments(bucket: Bucket, source: Path, tmp_path: Path, overwrite: bool):
+    check_moments(bucket, source, tmp_path, 50, overwrite=overwrite)

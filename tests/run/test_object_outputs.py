@@ -1,0 +1,373 @@
+"""Outputs in a bucket: the bytes of a local run, seen when they are whole, and nothing left behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import recshuf
+from recshuf.errors import AlreadyCompleteError, InputError, OutputError, OutputExistsError, UsageError
+from recshuf.output.objects import uploader
+from recshuf.run.resolve import ResolvedJob
+from tests.support.numbered_files import FORMATS, make_inputs
+from tests.support.object_outputs import SHARDS, check_whole, shuffle, shuffle_locally, write_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.conftest import Run
+    from tests.support.object_server import Bucket
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder for temporary files."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_objects_are_those_of_a_local_run(tmp_path: Path, bucket: Bucket, scratch: Path, name: str):
+    inputs = make_inputs(tmp_path / "in", name, (300, 200, 0, 250))
+    expected = shuffle_locally(inputs, tmp_path / "local")
+    report = shuffle(inputs, f"{bucket.url}/data/out/")
+    check_whole(bucket, expected)
+    assert os.listdir(scratch) == []
+    names = [f"data/out/{shard.name}" for shard in report.shards]
+    assert [shard.file_bytes for shard in report.shards] == [len(expected[name]) for name in names]
+
+
+@pytest.mark.parametrize(("name", "to"), [("jsonl", "parquet"), ("parquet", "jsonl"), ("csv", "jsonl")])
+def test_conversions_are_those_of_a_local_run(tmp_path: Path, bucket: Bucket, name: str, to: str):
+    inputs = make_inputs(tmp_path / "in", name, (300, 200))
+    expected = shuffle_locally(inputs, tmp_path / "local", to=to)
+    shuffle(inputs, f"{bucket.url}/data/out/", to=to)
+    check_whole(bucket, expected)
+
+
+def test_an_inferred_schema_that_fails_is_replaced(
+    tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("recshuf.run.decoding._PREFIX_BYTES", 1 << 10)
+    inputs = [tmp_path / f"in{number}.jsonl" for number in range(2)]
+    for number, path in enumerate(inputs):
+        path.write_text("".join(f'{{"a": {row + number / 2}}}\n' for row in range(1000)).replace(".0}", "}"))
+    expected = shuffle_locally(inputs, tmp_path / "local", to="parquet")
+    schemas: list[Any] = []
+    find = ResolvedJob.find_table_schema
+    monkeypatch.setattr(
+        ResolvedJob, "find_table_schema", lambda job: schemas.append(find(job)) or schemas[-1]
+    )
+    shuffle(inputs, f"{bucket.url}/data/out/", to="parquet")
+    assert len(set(map(str, schemas))) == 2
+    check_whole(bucket, expected)
+
+
+@pytest.mark.parametrize("name", ["out.txt", "a/b/out.txt.zst"])
+def test_one_object_is_that_of_a_local_run(tmp_path: Path, bucket: Bucket, name: str):
+    source = write_lines(tmp_path / "in.txt")
+    local = tmp_path / os.path.basename(name)  # noqa: PTH119 - a key
+    shuffle(source, local, shards=None)
+    shuffle(source, f"{bucket.url}/{name}", shards=None)
+    check_whole(bucket, {name: local.read_bytes()})
+
+
+def test_large_shards_go_in_parts(tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(uploader, "PART_BYTES", 5 << 20)
+    (tmp_path / "in.txt").write_bytes(b"".join(b"%0998d\n" % number for number in range(25_000)))
+    expected = shuffle_locally(tmp_path / "in.txt", tmp_path / "local", shards=2)
+    shuffle(tmp_path / "in.txt", f"{bucket.url}/data/out/", shards=2)
+    check_whole(bucket, expected)
+    assert bucket.proxy.count("PUT .*partNumber=3") == 2
+
+
+def test_empty_shards_are_objects(tmp_path: Path, bucket: Bucket):
+    source = write_lines(tmp_path / "in.txt", 2)
+    expected = shuffle_locally(source, tmp_path / "local")
+    shuffle(source, f"{bucket.url}/data/out/")
+    check_whole(bucket, expected)
+    assert sorted(map(len, expected.values()))[:2] == [0, 0]
+
+
+def test_a_prefix_with_objects_is_a_directory(tmp_path: Path, bucket: Bucket):
+    source = write_lines(tmp_path / "in.txt")
+    shuffle(source, f"{bucket.url}/data/out/")
+    shuffle(source, f"{bucket.url}/data/out", shards=None, overwrite=True)
+    assert bucket.list_keys() == ["data/out.recshuf.json", "data/out/shard-00000.txt"]
+
+
+def test_a_store_is_gathered_into_a_bucket(tmp_path: Path, bucket: Bucket):
+    source = write_lines(tmp_path / "in.txt")
+    expected = shuffle_locally(source, tmp_path / "local")
+    recshuf.scatter(source, tmp_path / "store", seed=5)
+    recshuf.gather(tmp_path / "store", f"{bucket.url}/data/out/", shards=SHARDS)
+    found = bucket.read_all()
+    assert {key: found[key] for key in found if "shard" in key} == {
+        key: expected[key] for key in expected if "shard" in key
+    }
+
+
+def test_bad_lines_are_set_aside(tmp_path: Path, bucket: Bucket):
+    (tmp_path / "in.jsonl").write_text('{"a": 1}\nbad\n{"a": 2}\n')
+    options: dict[str, Any] = {"to": "parquet", "shards": 1}
+    shuffle(
+        tmp_path / "in.jsonl", f"{bucket.url}/out/", on_bad_record=f"quarantine:{tmp_path / 'bad'}", **options
+    )
+    assert b"bad" in (tmp_path / "bad").read_bytes()
+
+
+# Visibility
+
+
+def list_visible(bucket: Bucket) -> set[str]:
+    """Return what a reader sees who looks for data."""
+    return {key for key in bucket.list_keys() if "/." not in key}
+
+
+def watch(bucket: Bucket) -> list[tuple[str, set[str]]]:
+    """Note before each request what is visible."""
+    seen: list[tuple[str, set[str]]] = []
+    bucket.proxy.call("", lambda: seen.append((bucket.proxy.requests[-1], list_visible(bucket))), times=10**6)
+    return seen
+
+
+def test_nothing_is_visible_before_the_commit_and_the_manifest_comes_last(tmp_path: Path, bucket: Bucket):
+    source = write_lines(tmp_path / "in.txt")
+    expected = shuffle_locally(source, tmp_path / "local")
+    seen = watch(bucket)
+    shuffle(source, f"{bucket.url}/data/out/")
+    is_claim = [bool(re.match(r"PUT .*/00002\.run", request)) for request, _ in seen]
+    is_manifest = [
+        request.endswith("/data/out.recshuf.json") and request.startswith("PUT") for request, _ in seen
+    ]
+    assert is_claim.count(True) == is_manifest.count(True) == 1
+    assert all(not visible for _, visible in seen[: is_claim.index(True) + 1])
+    shards = {key for key in expected if "shard" in key}
+    assert seen[is_manifest.index(True)][1] == shards
+    assert seen[-1][1] == set(expected)
+
+
+def test_an_old_set_stays_until_the_commit(tmp_path: Path, bucket: Bucket):
+    source = write_lines(tmp_path / "in.txt")
+    shuffle(source, f"{bucket.url}/data/out/", seed=1)
+    before = bucket.read_all()
+    bucket.proxy.clear()
+    found: list[dict[str, bytes]] = []
+    bucket.proxy.call(
+        r"PUT .*/00002\.run", lambda: found.append({key: bucket.read(key) for key in list_visible(bucket)})
+    )
+    shuffle(source, f"{bucket.url}/data/out/", overwrite=True)
+    assert found == [before]
+
+
+# What is there already
+
+
+def test_an_old_set_is_replaced_as_a_whole(tmp_path: Path, bucket: Bucket):
+    source = write_lines(tmp_path / "in.txt")
+    shuffle(source, f"{bucket.url}/data/out/", shards=9)
+    bucket.put("data/out2/other", b"")
+    bucket.put("data/outer", b"")
+    expected = shuffle_locally(source, tmp_path / "local")
+    shuffle(source, f"{bucket.url}/data/out/", overwrite=True)
+    check_whole(bucket, expected | {"data/out2/other": b"", "data/outer": b""})
+
+
+def test_what_exists_is_not_replaced_unasked(tmp_path: Path, bucket: Bucket):
+    source = write_lines(tmp_path / "in.txt")
+    bucket.put("data/one.txt", b"precious")
+    bucket.put("data/out/precious", b"precious")
+    before = bucket.read_all()
+    with pytest.raises(OutputExistsError, match=r"one\.txt: exists already; give overwrite=True"):
+        shuffle(source, f"{bucket.url}/data/one.txt", shards=None)
+    with pytest.raises(OutputExistsError, match="out/: is not empty; give overwrite=True"):
+        shuffle(source, f"{bucket.url}/data/out/")
+    with pytest.raises(OutputError, match="holds 'precious', which is not from an earlier run; remove it"):
+        shuffle(source, f"{bucket.url}/data/out/", overwrite=True)
+    bucket.put("data/out.recshuf.json", b"{}")
+    with pytest.raises(OutputError, match=r"out\.recshuf\.json: is not a manifest"):
+        shuffle(source, f"{bucket.url}/data/out/", overwrite=True)
+    assert bucket.read_all() == before | {"data/out.recshuf.json": b"{}"}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("late", ["shard-00002.txt", "../out.recshuf.json"])
+def test_what_somebody_else_writes_meanwhile_is_not_replaced(
+    tmp_path: Path, bucket: Bucket, overwrite: bool, late: str
+):
+    source = write_lines(tmp_path / "in.txt")
+    key = os.path.normpath(f"data/out/{late}")
+    bucket.proxy.call(r"PUT .*/00002\.run", lambda: bucket.put(key, b"precious"))
+    with pytest.raises(
+        OutputError, match=f"{re.escape(key)}: was written by another program during this run"
+    ):
+        shuffle(source, f"{bucket.url}/data/out/", overwrite=overwrite)
+    assert bucket.read(key) == b"precious"
+    bucket.client.delete_object(Bucket=bucket.name, Key=key)
+    with pytest.raises(AlreadyCompleteError, match="complete; the commit"):
+        shuffle(source, f"{bucket.url}/data/out/", overwrite=overwrite, resume=True)
+    check_whole(bucket, shuffle_locally(source, tmp_path / "local"))
+
+
+# Faults
+
+
+REQUESTS = {
+    "journal": r"PUT .*\.entry",
+    "run": r"PUT .*\.run",
+    "begin": "POST .*uploads",
+    "part": "PUT .*partNumber",
+    "complete": "POST .*uploadId",
+    "manifest": r"PUT .*/out\.recshuf\.json",
+    "list": "GET .*list-type",
+    "delete": "POST .*delete",
+}
+FAULTS: dict[str, Callable[[Bucket, str], None]] = {
+    "busy": lambda bucket, request: bucket.proxy.answer(request, 503, "SlowDown"),
+    "reset": lambda bucket, request: bucket.proxy.reset(request),
+    "lost": lambda bucket, request: bucket.proxy.lose_reply(request),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("request_name", REQUESTS)
+def test_faults_of_the_store_are_overcome(tmp_path: Path, bucket: Bucket, request_name: str, fault: str):
+    source = write_lines(tmp_path / "in.txt")
+    FAULTS[fault](bucket, REQUESTS[request_name])
+    shuffle(source, f"{bucket.url}/data/out/")
+    found = bucket.read_all()
+    assert found == shuffle_locally(source, tmp_path / "local")
+    # An upload whose begin was answered to nobody is aborted, too.
+    assert bucket.list_uploads() == []
+
+
+@pytest.mark.parametrize("request_name", [name for name in REQUESTS if name not in ("delete", "list")])
+def test_a_run_that_fails_leaves_nothing_or_what_resume_completes(
+    tmp_path: Path, bucket: Bucket, scratch: Path, request_name: str
+):
+    source = write_lines(tmp_path / "in.txt")
+    request = REQUESTS[request_name]
+    bucket.proxy.answer(request, 400, "ExpiredToken", times=10**6)
+    with pytest.raises(OutputError, match="the credentials have expired") as caught:
+        shuffle(source, f"{bucket.url}/data/out/")
+    assert os.listdir(scratch) == []
+    has_parts = any("resume=True" in note for note in getattr(caught.value, "__notes__", ()))
+    assert has_parts == (request_name in ("complete", "manifest"))
+    if not has_parts:
+        assert bucket.list_keys() == bucket.list_uploads() == []
+    bucket.proxy.clear()
+    try:
+        shuffle(source, f"{bucket.url}/data/out/", resume=has_parts)
+    except AlreadyCompleteError:
+        assert has_parts
+    check_whole(bucket, shuffle_locally(source, tmp_path / "local"))
+
+
+def test_a_store_that_ignores_conditions_is_refused(tmp_path: Path, bucket: Bucket):
+    bucket.proxy.ignore_conditions("(PUT|POST) ")
+    with pytest.raises(OutputError, match="the store ignores If-None-Match"):
+        shuffle(write_lines(tmp_path / "in.txt"), f"{bucket.url}/data/out/")
+    check_whole(bucket, {})
+
+
+def test_an_input_that_fails_leaves_nothing(tmp_path: Path, bucket: Bucket, scratch: Path):
+    (tmp_path / "in.jsonl").write_text('{"a": 1}\n' * 5000 + "bad\n")
+    with pytest.raises(InputError):
+        shuffle(tmp_path / "in.jsonl", f"{bucket.url}/data/out/", to="parquet", schema={"a": "int64"})
+    assert bucket.list_keys() == bucket.list_uploads() == os.listdir(scratch) == []
+
+
+# Usage
+
+
+def test_what_is_not_possible_is_refused(tmp_path: Path, bucket: Bucket):
+    source = write_lines(tmp_path / "in.txt")
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("s3://b/out/", {"verify": True}, "verify=True: s3://b/out/ cannot be read before the commit"),
+        (
+            "s3://b/out/",
+            {"temp_dir": "s3://b/x"},
+            "temp_dir s3://b/x: spilled records are kept on local disks",
+        ),
+        ("s3://b", {}, "is a whole bucket; give a prefix in it"),
+        ("s3://b/", {}, "is a whole bucket; give a prefix in it"),
+        ("gs://b/out/", {}, "is not written to; write to a local folder, and copy it with gcloud"),
+        ("az://b/out/", {}, "is not written to; write to a local folder, and copy it with azcopy"),
+        ("https://b/out", {}, "is only read; write to s3:// or a local folder"),
+    ]
+    for output, options, said in cases:
+        with pytest.raises(UsageError, match=re.escape(said)):
+            shuffle(source, output, **options)
+    assert bucket.proxy.requests == []
+
+
+def test_a_page_about_an_output_that_is_not_read_is_refused(tmp_path: Path, bucket: Bucket, call: Run):
+    source = write_lines(tmp_path / "in.txt")
+    done = call(source, "-o", f"{bucket.url}/out/", "--html", tmp_path / "page.html")
+    assert done.returncode == 2
+    assert b"--html reads the output again" in done.stderr
+    assert bucket.proxy.requests == []
+
+
+def test_a_local_run_imports_no_library_of_object_stores(tmp_path: Path):
+    source = write_lines(tmp_path / "in.txt")
+    script = (
+        f"import sys, recshuf; recshuf.shuffle({str(source)!r}, {str(tmp_path / 'out.txt')!r})\n"
+        "assert not {'boto3', 'botocore', 'obstore', 'fsspec'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_report_has_the_requests_to_the_store(
+    tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(uploader, "PART_BYTES", 5 << 20)
+    (tmp_path / "in.txt").write_bytes(b"".join(b"%099999d\n" % number for number in range(205)))
+    bucket.proxy.answer("PUT .*partNumber", 503, "SlowDown", times=2)
+    report = shuffle(tmp_path / "in.txt", f"{bucket.url}/out.txt", shards=None)
+    found = report.uploads
+    assert found
+    assert (found.parts, found.byte_count, found.median_part_bytes) == (4, 20_500_000, 5 << 20)
+    assert found.retries == 2
+    # Errors that are expected are no answers.
+    answered = [one for one in bucket.proxy.requests if "HEAD" not in one]
+    assert 0 <= len(answered) - found.requests <= 3
+    assert report.to_json()["uploads"] == dataclasses.asdict(found)
+    assert "uploads" not in shuffle(tmp_path / "in.txt", tmp_path / "out.txt", shards=None).to_json()
+
+
+@pytest.mark.slow
+def test_a_thousand_shards_are_those_of_a_local_run(tmp_path: Path, bucket: Bucket):
+    """More objects than a page of a listing or a request to delete can hold."""
+    source = write_lines(tmp_path / "in.txt", 20_000)
+    expected = shuffle_locally(source, tmp_path / "local", shards=1001)
+    shuffle(source, f"{bucket.url}/data/out/", shards=1001)
+    check_whole(bucket, expected)
+    shuffle(source, f"{bucket.url}/data/out/", shards=1, overwrite=True)
+    assert bucket.list_keys() == ["data/out.recshuf.json", "data/out/shard-00000.txt"]
+
+
+def test_the_plan_says_how_much_disk_is_needed(tmp_path: Path, bucket: Bucket):
+    source = write_lines(tmp_path / "in.txt", 200_000)
+    whole = recshuf.plan(source, tmp_path / "out/", shards=1000)
+    plan = recshuf.plan(source, f"{bucket.url}/out/", shards=1000)
+    assert plan.peak_disk_bytes == whole.peak_disk_bytes // 1000 * (plan.shard_writers + uploader.MOST_SHARDS)
+    assert bucket.list_keys() == []
+
+
+def test_an_error_is_one_line(tmp_path: Path, bucket: Bucket, run: Run):
+    source = write_lines(tmp_path / "in.txt")
+    bucket.proxy.answer("PUT .*partNumber", 403, "AccessDenied", times=100)
+    done = run(source, "-o", f"{bucket.url}/data/out/", "--shards", "4")
+    assert done.returncode == 1
+    assert done.stderr.decode().count("\n") == 1
+    assert b"access is denied (AccessDenied); check the credentials" in done.stderr

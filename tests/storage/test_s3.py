@@ -1,0 +1,192 @@
+"""A bucket as it is written to: conditions hold, faults are overcome or told, uploads are invisible until completed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from recshuf.errors import OutputError, UsageError
+from recshuf.storage import s3
+from recshuf.storage.s3 import Conflict, Match, MissingUpload, S3Bucket
+from recshuf.storage.settings import StorageOptions
+
+if TYPE_CHECKING:
+    from tests.support.object_server import Bucket
+
+
+@pytest.fixture
+def store(bucket: Bucket) -> S3Bucket:
+    return S3Bucket(bucket.name, StorageOptions())
+
+
+def test_an_object_is_made_once_and_replaced_only_as_it_was(store: S3Bucket):
+    etag = store.put("a", b"one", Match())
+    assert store.read("a") == (b"one", etag)
+    with pytest.raises(Conflict):
+        store.put("a", b"two", Match())
+    with pytest.raises(Conflict):
+        store.put("a", b"two", Match('"another"'))
+    with pytest.raises(Conflict):
+        store.put("none", b"two", Match(etag))
+    store.put("a", b"two", Match(etag))
+    found = store.read("a")
+    assert found
+    assert found[0] == b"two"
+    assert store.read("none") is None
+
+
+@pytest.mark.parametrize("match", ["new", "old"])
+def test_a_put_whose_reply_is_lost_has_succeeded(bucket: Bucket, store: S3Bucket, match: str):
+    old = None if match == "new" else store.put("a", b"old", Match())
+    bucket.proxy.lose_reply("PUT .*/a")
+    etag = store.put("a", b"mine", Match(old))
+    assert store.read("a") == (b"mine", etag)
+
+
+def test_a_put_whose_reply_is_lost_is_no_excuse_for_others(bucket: Bucket, store: S3Bucket):
+    bucket.put("a", b"theirs")
+    bucket.proxy.reset("PUT .*/a")
+    with pytest.raises(Conflict):
+        store.put("a", b"mine", Match())
+    assert bucket.read("a") == b"theirs"
+
+
+@pytest.mark.parametrize(
+    "status", [(503, "SlowDown"), (500, "InternalError"), (409, "ConditionalRequestConflict")]
+)
+def test_a_store_that_is_busy_is_asked_again(bucket: Bucket, store: S3Bucket, status: tuple[int, str]):
+    bucket.proxy.answer("PUT .*/a", *status, times=2)
+    store.put("a", b"one", Match())
+    assert bucket.read("a") == b"one"
+    assert bucket.proxy.count("PUT .*/a") == 3
+    assert store.requests == (1 if status[0] == 409 else 3)
+
+
+def test_retries_are_counted(bucket: Bucket, store: S3Bucket):
+    bucket.proxy.answer("PUT .*/a", 503, "SlowDown", times=1)
+    bucket.proxy.reset("PUT .*/a", times=1)
+    store.put("a", b"one", Match())
+    assert store.retries == 2
+
+
+def test_a_store_that_stays_busy_is_told(bucket: Bucket, store: S3Bucket, monkeypatch: pytest.MonkeyPatch):
+    bucket.proxy.answer("PUT .*/a", 409, "ConditionalRequestConflict", times=100)
+    monkeypatch.setattr(s3, "_CONFLICT_SECONDS", 0)
+    with pytest.raises(Conflict):
+        store.put("a", b"one", Match())
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [
+        (400, "ExpiredToken", "the credentials have expired"),
+        (403, "AccessDenied", "access is denied"),
+        (403, "SignatureDoesNotMatch", "access is denied"),
+        (418, "Teapot", "the store answers Teapot: injected"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(bucket: Bucket, store: S3Bucket, status: int, code: str, said: str):
+    bucket.proxy.answer("(PUT|GET|HEAD|POST|DELETE) ", status, code, times=100)
+    calls = [
+        lambda: store.put("k", b"", Match()),
+        lambda: store.read("k"),
+        lambda: list(store.list("k")),
+        lambda: store.begin_upload("k", "token"),
+        lambda: store.send_part("k", "id", 1, b""),
+        lambda: store.abort_upload("k", "id"),
+        lambda: list(store.list_uploads("k")),
+        lambda: store.delete(["k"]),
+    ]
+    for call in calls:
+        with pytest.raises(OutputError, match=rf"^s3://{bucket.name}/k: {said}") as caught:
+            call()
+        assert "\n" not in str(caught.value)
+
+
+def test_a_bucket_that_does_not_exist_is_told(bucket: Bucket):
+    with pytest.raises(OutputError, match=r"^s3://no-such-bucket: there is no such bucket; create it first"):
+        S3Bucket("no-such-bucket", StorageOptions()).put("k", b"", Match())
+
+
+def test_missing_credentials_are_told(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(OutputError, match="there are no credentials; set AWS_ACCESS_KEY_ID"):
+        S3Bucket(bucket.name, StorageOptions()).put("k", b"", Match())
+
+
+def test_a_server_that_is_not_there_is_told(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(s3, "_ATTEMPTS", 1)
+    store = S3Bucket(bucket.name, StorageOptions("http://127.0.0.1:1"))
+    with pytest.raises(OutputError, match="the store cannot be reached"):
+        store.put("k", b"", Match())
+
+
+def test_options_reach_the_store_and_others_are_refused(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    options = {"aws_access_key_id": "a", "AWS_SECRET_ACCESS_KEY": "b", "region": "us-east-1"}
+    S3Bucket(bucket.name, StorageOptions(None, options)).put("k", b"", Match())
+    with pytest.raises(UsageError, match="--storage-option colour: is not taken"):
+        S3Bucket(bucket.name, StorageOptions(None, {"colour": "blue"}))
+
+
+def test_an_upload_is_seen_when_it_is_completed(bucket: Bucket, store: S3Bucket):
+    upload = store.begin_upload("a", "token")
+    parts = [store.send_part("a", upload, 1, bytes(5 << 20)), store.send_part("a", upload, 2, b"end")]
+    assert store.list_parts("a", upload) == {1: (parts[0].etag, 5 << 20), 2: (parts[1].etag, 3)}
+    assert [one[:2] for one in store.list_uploads("")] == [("a", upload)]
+    assert bucket.list_keys() == []
+    assert store.find_token("a") is None
+    store.complete_upload("a", upload, parts, Match())
+    assert bucket.read("a") == bytes(5 << 20) + b"end"
+    assert store.find_token("a") == "token"
+    assert list(store.list_uploads("")) == []
+    with pytest.raises(MissingUpload):
+        store.list_parts("a", upload)
+    store.abort_upload("a", upload)
+    assert bucket.list_keys() == ["a"]
+
+
+def test_an_upload_does_not_replace_an_object(bucket: Bucket, store: S3Bucket):
+    upload = store.begin_upload("a", "token")
+    parts = [store.send_part("a", upload, 1, b"mine")]
+    bucket.put("a", b"theirs")
+    with pytest.raises(Conflict):
+        store.complete_upload("a", upload, parts, Match())
+    assert bucket.read("a") == b"theirs"
+
+
+def test_an_aborted_upload_is_missing(bucket: Bucket, store: S3Bucket):
+    upload = store.begin_upload("a", "token")
+    part = store.send_part("a", upload, 1, b"x")
+    store.abort_upload("a", upload)
+    store.abort_upload("a", upload)
+    assert bucket.list_uploads() == []
+    # moto answers 500, unlike S3
+    bucket.proxy.answer("(PUT|POST) .*uploadId", 404, "NoSuchUpload", times=2)
+    with pytest.raises(MissingUpload):
+        store.complete_upload("a", upload, [part], Match())
+    with pytest.raises(MissingUpload):
+        store.send_part("a", upload, 2, b"x")
+
+
+def test_objects_are_deleted_and_listed_beyond_a_page(bucket: Bucket, store: S3Bucket):
+    keys = [f"a/{number:04d}" for number in range(1100)]
+    for key in keys[:3] + keys[-3:]:
+        store.put(key, b"x", Match())
+    assert [one.key for one in store.list("a/")] == keys[:3] + keys[-3:]
+    store.delete(keys)
+    store.delete([])
+    assert bucket.list_keys() == []
+
+
+def test_an_object_is_deleted_as_it_was(bucket: Bucket, store: S3Bucket):
+    old = store.put("a", b"one", Match())
+    new = store.put("a", b"two", Match(old))
+    store.delete_if("a", old)
+    assert bucket.list_keys() == ["a"]
+    store.delete_if("a", new)
+    store.delete_if("none", new)
+    assert bucket.list_keys() == []

@@ -1,0 +1,43 @@
+"""Shuffles into a bucket, and what they must give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import recshuf
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.support.object_server import Bucket
+
+SEED = 5
+SHARDS = 4
+
+
+def write_lines(path: Path, count: int = 1000) -> Path:
+    path.write_text("".join(f"line {number}\n" for number in range(count)))
+    return path
+
+
+def shuffle(inputs: Path | Sequence[Path], output: str | Path, **options: Any) -> recshuf.ShuffleReport:
+    given = {"seed": SEED, "shards": SHARDS, "workers": 1} | options
+    return recshuf.shuffle(
+        inputs, output, **{name: value for name, value in given.items() if value is not None}
+    )
+
+
+def shuffle_locally(inputs: Path | Sequence[Path], folder: Path, **options: Any) -> dict[str, bytes]:
+    """Return what a bucket must hold under ``data/`` after the same run to ``data/out/``."""
+    folder.mkdir()
+    shuffle(inputs, f"{folder}/out/", **options)
+    return {
+        f"data/{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def check_whole(bucket: Bucket, expected: dict[str, bytes]) -> None:
+    """Check that the bucket holds a whole output and nothing else."""
+    assert bucket.read_all() == expected
+    assert bucket.list_uploads() == []

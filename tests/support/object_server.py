@@ -1,0 +1,279 @@
+"""A server that speaks the protocol of S3, in a child, and a proxy in front of it that injects faults."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import socket
+import socketserver
+import subprocess
+import sys
+import threading
+from contextlib import closing, suppress
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+}
+_ATTEMPTS = 3
+_SECONDS = 60
+
+
+def find_port() -> int:
+    """Return a port that is free now."""
+    with closing(socket.socket()) as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class ObjectServer:
+    """moto's server, until `close`."""
+
+    def __init__(self) -> None:
+        for _ in range(_ATTEMPTS):
+            self.port = find_port()
+            command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+            self._child = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | CREDENTIALS
+            )
+            if self._wait():
+                return
+            self.close()
+        raise RuntimeError(f"no server after {_ATTEMPTS} attempts")
+
+    def _wait(self) -> bool:
+        """Wait until the server takes connections; False if it has ended, because another process has its port."""
+        pause = threading.Event()
+        for _ in range(_SECONDS * 20):
+            if self._child.poll() is not None:
+                return False
+            with suppress(OSError), closing(socket.create_connection(("127.0.0.1", self.port), 1)):
+                return True
+            pause.wait(0.05)
+        return False
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        self._child.terminate()
+        self._child.wait()
+
+
+class Bucket(NamedTuple):
+    """A bucket of one test, behind a proxy."""
+
+    name: str
+    proxy: FaultProxy
+    client: Any
+    """Client of boto3, without the proxy."""
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.name}"
+
+    def list_keys(self, prefix: str = "") -> list[str]:
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
+        return [one["Key"] for page in pages for one in page.get("Contents", ())]
+
+    def list_uploads(self) -> list[str]:
+        pages = self.client.get_paginator("list_multipart_uploads").paginate(Bucket=self.name)
+        return [one["Key"] for page in pages for one in page.get("Uploads", ())]
+
+    def read(self, key: str) -> bytes:
+        with closing(self.client.get_object(Bucket=self.name, Key=key)["Body"]) as body:
+            return bytes(body.read())
+
+    def put(self, key: str, body: bytes) -> None:
+        self.client.put_object(Bucket=self.name, Key=key, Body=body)
+
+    def read_all(self, prefix: str = "") -> dict[str, bytes]:
+        return {key: self.read(key) for key in self.list_keys(prefix)}
+
+
+class Fault(NamedTuple):
+    """What happens to some requests."""
+
+    request: str
+    """Pattern of method and path with query, such as ``PUT .*partNumber=2``."""
+    strike: Callable[[ProxiedRequest], bool]
+    """Called with each such request; True if that has answered it."""
+    left: list[int]
+    """How many requests are still to be struck."""
+
+
+class FaultProxy:
+    """A proxy to a server: counts requests, and answers some of them otherwise."""
+
+    def __init__(self, port: int) -> None:
+        self.requests: list[str] = []
+        """Method and path of every request."""
+        self._faults: list[Fault] = []
+        self._lock = threading.Lock()
+        proxy = self
+
+        class Handler(ProxiedRequest):
+            pass
+
+        Handler.proxy, Handler.target_port = proxy, port
+        self._server = _Server(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def add(self, request: str, strike: Callable[[ProxiedRequest], bool], times: int) -> None:
+        with self._lock:
+            self._faults.append(Fault(request, strike, [times]))
+
+    def answer(self, request: str, status: int, code: str, times: int = 1) -> None:
+        """Answer the next requests with an error of the store."""
+        self.add(request, lambda one: one.answer(status, code), times)
+
+    def reset(self, request: str, times: int = 1) -> None:
+        """Drop the connections of the next requests in the middle of their bodies."""
+        self.add(request, lambda one: one.drop(), times)
+
+    def lose_reply(self, request: str, times: int = 1) -> None:
+        """Pass the next requests on, and drop the connection in place of a reply."""
+        self.add(request, lambda one: one.forward(loses_reply=True), times)
+
+    def call(self, request: str, function: Callable[[], object], times: int = 1) -> None:
+        """Call a function before each of the next requests is passed on."""
+
+        def strike(_: ProxiedRequest) -> bool:
+            function()
+            return False
+
+        self.add(request, strike, times)
+
+    def find(self, request: str) -> Fault | None:
+        """Note a request, and return its fault."""
+        with self._lock:
+            self.requests.append(request)
+            for fault in self._faults:
+                if fault.left[0] and re.match(fault.request, request):
+                    fault.left[0] -= 1
+                    return fault
+        return None
+
+    def count(self, request: str) -> int:
+        """Return how many requests there were that fit a pattern."""
+        return sum(re.match(request, one) is not None for one in self.requests)
+
+    def ignore_conditions(self, request: str) -> None:
+        """Pass requests on without what they demand of the object that is there."""
+        self.add(request, lambda one: one.forward(left_out=("If-None-Match", "If-Match")), 10**6)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._faults.clear()
+            self.requests.clear()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass  # clients drop connections
+
+
+class ProxiedRequest(BaseHTTPRequestHandler):
+    """One request, on its way to the server."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16
+    proxy: FaultProxy
+    target_port: int
+
+    def _handle(self) -> None:
+        fault = self.proxy.find(f"{self.command} {self.path}")
+        if fault is None or not fault.strike(self):
+            self.forward()
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _handle  # noqa: N815 - names of the base class
+
+    def handle_expect_100(self) -> bool:
+        super().handle_expect_100()
+        self.wfile.flush()
+        return True
+
+    def _read_body(self) -> bytes:
+        if "chunked" in self.headers.get("Transfer-Encoding", ""):
+            return b"".join(iter(self._read_chunk, b""))
+        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+    def _read_chunk(self) -> bytes:
+        size = int(self.rfile.readline().split(b";")[0], 16)
+        chunk = self.rfile.read(size)
+        self.rfile.readline()
+        return chunk
+
+    def forward(self, *, loses_reply: bool = False, left_out: Sequence[str] = ()) -> bool:
+        """Pass the request on."""
+        body = self._read_body()
+        headers = {
+            name: value
+            for name, value in self.headers.items()
+            if name not in ("Transfer-Encoding", "Expect", *left_out)
+        }
+        headers["Content-Length"] = str(len(body))
+        with closing(http.client.HTTPConnection("127.0.0.1", self.target_port, timeout=_SECONDS)) as onward:
+            onward.request(self.command, self.path, body, headers)
+            reply = onward.getresponse()
+            content = reply.read()
+        if loses_reply:
+            return self.drop()
+        self.send_response_only(reply.status, reply.reason)
+        for name, value in reply.headers.items():
+            if name.lower() not in ("connection", "transfer-encoding", "content-length"):
+                self.send_header(name, value)
+        length = reply.headers.get("Content-Length") if self.command == "HEAD" else None
+        self.send_header("Content-Length", length or str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+        self.wfile.flush()
+        return True
+
+    def answer(self, status: int, code: str) -> bool:
+        """Answer with an error of the store."""
+        self._read_body()
+        content = (
+            f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>injected</Message></Error>".encode()
+        )
+        self.send_response_only(status)
+        self.send_header("Content-Type", "application/xml")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+        self.wfile.flush()
+        return True
+
+    def drop(self) -> bool:
+        """Reset the connection; of the body, at most a part has been read."""
+        self.close_connection = True
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        self.connection.close()
+        return True

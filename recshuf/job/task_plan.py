@@ -107,40 +107,54 @@ def divide(plan: Plan, byte_counts: Sequence[int], fragments: Mapping[int, Seque
     fragments
         Number of records of each fragment, None if unknown, of the inputs that are read in parts.
     """
-    set_bytes = _choose_set_bytes(plan, byte_counts)
-    pieces: list[tuple[InputPart, int]] = []
-    for index, byte_count in enumerate(byte_counts):
-        if index not in fragments:
-            pieces.append((InputPart(index), byte_count))
-            continue
-        parts = _cut(index, fragments[index], max(1, byte_count // set_bytes))
-        pieces += [(part, byte_count // len(parts)) for part in parts]
-    numbers = assign_sets([size for _, size in pieces], plan.pile_count // plan.region_piles, MOST_SETS)
-    sets: list[list[InputPart]] = [[] for _ in range(max(numbers, default=-1) + 1)]
-    set_of_input: dict[int, int] = {}
-    for (part, _), number in zip(pieces, numbers, strict=True):
-        set_of_input.setdefault(part.input_index, number)
-        own = sets[number]
-        if own and own[-1].input_index == part.input_index:
-            own[-1] = own[-1]._replace(stop=part.stop)
-        else:
-            own.append(part)
-    first_rows = {(part.input_index, part.start): part.first_row for parts in sets for part in parts}
-    counted = [
-        part
-        for parts in sets
-        for part in parts
-        if part.stop is not None and first_rows[part.input_index, part.stop] < 0
-    ]
     runs = plan.pile_count // plan.region_piles
+    sets = _fill_sets(_cut_inputs(plan, byte_counts, fragments), runs)
+    set_of_input: dict[int, int] = {}
+    for number, parts in enumerate(sets):
+        for part in parts:
+            set_of_input.setdefault(part.input_index, number)
     most = min(MOST_GATHER_TASKS, max(1, runs // LEAST_RUNS))
     return TaskPlan(
         PileLayout(plan.pile_count, plan.region_piles, tuple(set_of_input.values())),
         plan.block_bytes,
         tuple(map(tuple, sets)),
-        tuple(counted),
+        _find_counted(sets),
         most if plan.shard_count is None else min(most, plan.shard_count),
     )
+
+
+def _cut_inputs(
+    plan: Plan, byte_counts: Sequence[int], fragments: Mapping[int, Sequence[int | None]]
+) -> list[tuple[InputPart, int]]:
+    """Return parts that fill about a pile set, or whole inputs, with their bytes."""
+    set_bytes = _choose_set_bytes(plan, byte_counts)
+    pieces: list[tuple[InputPart, int]] = []
+    for index, byte_count in enumerate(byte_counts):
+        parts = [InputPart(index)]
+        if index in fragments:
+            parts = _cut(index, fragments[index], max(1, byte_count // set_bytes))
+        pieces += [(part, byte_count // len(parts)) for part in parts]
+    return pieces
+
+
+def _fill_sets(pieces: Sequence[tuple[InputPart, int]], region_count: int) -> list[list[InputPart]]:
+    """Return the parts of each pile set; consecutive ones of an input become one."""
+    numbers = assign_sets([byte_count for _, byte_count in pieces], region_count, MOST_SETS)
+    sets: list[list[InputPart]] = [[] for _ in range(max(numbers, default=-1) + 1)]
+    for (part, _), number in zip(pieces, numbers, strict=True):
+        own = sets[number]
+        if own and own[-1].input_index == part.input_index:
+            own[-1] = own[-1]._replace(stop=part.stop)
+        else:
+            own.append(part)
+    return sets
+
+
+def _find_counted(sets: Sequence[Sequence[InputPart]]) -> tuple[InputPart, ...]:
+    """Return the parts whose rows must be known to number those of the next part."""
+    parts = [part for one in sets for part in one]
+    unknown = {(part.input_index, part.start) for part in parts if part.first_row < 0}
+    return tuple(part for part in parts if (part.input_index, part.stop) in unknown)
 
 
 def _choose_set_bytes(plan: Plan, byte_counts: Sequence[int]) -> int:

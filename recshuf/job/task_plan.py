@@ -138,15 +138,11 @@ def _cut_inputs(
 
 
 def _fill_sets(pieces: Sequence[tuple[InputPart, int]], region_count: int) -> list[list[InputPart]]:
-    """Return the parts of each pile set; consecutive ones of an input become one."""
+    """Return the parts of each pile set; one that is not a whole input fills a set, so that the next is in another."""
     numbers = assign_sets([byte_count for _, byte_count in pieces], region_count, MOST_SETS)
     sets: list[list[InputPart]] = [[] for _ in range(max(numbers, default=-1) + 1)]
     for (part, _), number in zip(pieces, numbers, strict=True):
-        own = sets[number]
-        if own and own[-1].input_index == part.input_index:
-            own[-1] = own[-1]._replace(stop=part.stop)
-        else:
-            own.append(part)
+        sets[number].append(part)
     return sets
 
 

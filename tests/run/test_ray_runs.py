@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recshuf.errors import InputError
+from recshuf.job import task_plan
 from recshuf.job.progress import SilentProgress
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.task_runs import divide_small, read_all, shuffle
@@ -92,6 +93,26 @@ class Moment(SilentProgress):
         return self._left <= 0
 
 
+class Deaths(SilentProgress):
+    """Replaces a machine whenever a task of a pass is done, so many times."""
+
+    def __init__(self, name: str, most: int, machines: Machines) -> None:
+        self._wanted = name
+        self._most = most
+        self._machines = machines
+        self._name = ""
+        self.count = 0
+
+    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
+        self._name = name
+
+    def advance(self, records: int, byte_count: int) -> None:
+        if self._name == self._wanted and self.count < self._most:
+            self.count += 1
+            self._machines.kill()
+            self._machines.add()
+
+
 def compare(inputs: list[Path], folder: Path, machines: Machines, **options: Any) -> None:
     progress = options.pop("progress", None)
     shuffle(inputs, folder / "here" / "out", **options)
@@ -125,6 +146,22 @@ def test_a_machine_dies(folder: Path, stage: str, count: int, machines: Machines
     inputs = make_inputs(folder / "in", "jsonl", COUNTS)
     compare(inputs, folder, machines, to="parquet", shards=6, progress=moment)
     assert moment.has_come
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("stage", ["scatter", "gather"])
+def test_machines_die_one_after_the_other(
+    folder: Path, stage: str, machines: Machines, monkeypatch: pytest.MonkeyPatch
+):
+    """There are more than 50 tasks of the stage, and a machine dies with each of the first 50 results.
+
+    The machine that has been there longest dies, in the middle of a task if it has one.
+    """
+    monkeypatch.setattr(task_plan, "LEAST_RUNS", 1)
+    deaths = Deaths(stage, 50, machines)
+    inputs = make_inputs(folder / "in", "jsonl", [2500] * 3 if stage == "scatter" else [900])
+    compare(inputs, folder, machines, to="parquet", shards=60, progress=deaths)
+    assert deaths.count == 50
 
 
 def test_machines_join(folder: Path, machines: Machines):

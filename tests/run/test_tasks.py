@@ -304,6 +304,20 @@ def test_streams_are_refused(source: str, output: str):
         recshuf.shuffle(source, output, engine="ray")
 
 
+def test_a_pipe_is_refused(folder: Path):
+    inputs = make_inputs(folder / "in", "text", COUNTS)
+    os.mkfifo(folder / "out.txt")
+    with pytest.raises(UsageError, match="engine: other processes cannot write a stream; give a file or"):
+        shuffle(inputs, folder / "out.txt", engine="threads")
+
+
+def test_a_bucket_is_refused():
+    with pytest.raises(
+        UsageError, match=r"engine: .* share a folder and no bucket; .* here s3://bucket/out/"
+    ):
+        recshuf.shuffle("in", "s3://bucket/out/", engine="ray")
+
+
 def test_an_unknown_engine_is_refused():
     with pytest.raises(UsageError, match="engine 'spark' is not possible; choose one of local, ray, tasks"):
         recshuf.shuffle("in", "out", engine="spark")

@@ -6,7 +6,8 @@
   that of the append, whatever the store holds.
 - writer: `PileWriter` over a Parquet file of the same rows with Snappy and an fsync.
 
-The two sides of a ratio take turns. The data needs three times its size in FOLDER, and is removed afterwards.
+The two sides of a ratio take turns. The data needs three times its size in FOLDER, and is removed afterwards. Beyond
+512 MB, which are in memory, it repeats.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,11 +30,12 @@ from recshuf.piles.upkeep import drop_store
 from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 ROW_BYTES = 750
 BATCH_ROWS = 4096
 PILE_BYTES = 8 << 20
+MOST_IN_MEMORY = 512 << 20
 
 
 class Cost(NamedTuple):
@@ -55,19 +58,29 @@ def make_batches(size: int) -> list[pa.RecordBatch]:
     return batches
 
 
-def write_store(path: Path, batches: list[pa.RecordBatch]) -> None:
-    """Write a store."""
-    piles = max(1, sum(batch.nbytes for batch in batches) // PILE_BYTES)
+def repeat(batches: list[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches again and again, up to so many bytes."""
+    written = 0
+    for batch in cycle(batches):
+        if written >= size:
+            return
+        yield batch
+        written += batch.nbytes
+
+
+def write_store(path: Path, batches: list[pa.RecordBatch], size: int) -> None:
+    """Write a store of so many bytes."""
+    piles = max(1, size // PILE_BYTES)
     with recshuf.PileWriter(path, "writer", seed=1, piles=piles) as writer:
-        for batch in batches:
+        for batch in repeat(batches, size):
             writer.write(batch)
 
 
-def write_parquet(path: Path, batches: list[pa.RecordBatch]) -> None:
+def write_parquet(path: Path, batches: list[pa.RecordBatch], size: int) -> None:
     """Write a Parquet file to disk."""
     with path.open("wb") as file:
         with pq.ParquetWriter(file, batches[0].schema, compression="snappy") as writer:
-            for batch in batches:
+            for batch in repeat(batches, size):
                 writer.write_batch(batch, row_group_size=4 * BATCH_ROWS)
         os.fsync(file.fileno())
 
@@ -94,28 +107,31 @@ def compare(name: str, pairs: list[tuple[Cost, Cost]]) -> str:
     return f"{name}: {wall:.2f} x wall ({first:.3f} s over {second:.3f} s), {cpu:.2f} x CPU"
 
 
-def measure_writer(folder: Path, batches: list[pa.RecordBatch], rounds: int) -> str:
+def measure_writer(folder: Path, batches: list[pa.RecordBatch], size: int, rounds: int) -> str:
     """Compare the writer with Parquet."""
     pairs = []
     for number in range(rounds):
         store, file = folder / f"store-{number}", folder / "file.parquet"
         pairs.append(
-            (measure(lambda: write_store(store, batches)), measure(lambda: write_parquet(file, batches)))  # noqa: B023
+            (
+                measure(lambda: write_store(store, batches, size)),  # noqa: B023
+                measure(lambda: write_parquet(file, batches, size)),  # noqa: B023
+            )
         )
         drop_store(store)
         file.unlink()
     return compare("writer over Parquet", pairs)
 
 
-def measure_append(folder: Path, batches: list[pa.RecordBatch], rounds: int) -> str:
+def measure_append(folder: Path, batches: list[pa.RecordBatch], size: int, rounds: int) -> str:
     """Compare an append to a full store with one to a store that holds one batch."""
     full, empty = folder / "full", folder / "empty"
-    write_store(full, batches)
+    write_store(full, batches, size)
     piles = recshuf.PileStore(full).piles()
     with recshuf.PileWriter(empty, "writer", seed=1, piles=piles.info.pile_count) as writer:
         writer.write(batches[0])
     piles.close()
-    new = batches[: max(1, len(batches) // 100)]
+    new = list(repeat(batches, size // 100))
     pairs = [
         (measure(lambda: append(full, new, number)), measure(lambda: append(empty, new, number)))  # noqa: B023
         for number in range(1, rounds + 1)
@@ -130,10 +146,10 @@ def measure_append(folder: Path, batches: list[pa.RecordBatch], rounds: int) -> 
 def main(folder: Path, size: int, rounds: int) -> None:
     """Print the ratios."""
     folder.mkdir(parents=True, exist_ok=True)
-    batches = make_batches(size)
+    batches = make_batches(min(size, MOST_IN_MEMORY))
     with tempfile.TemporaryDirectory(prefix="stores-", dir=folder) as work:
-        click.echo(measure_writer(Path(work), batches, rounds))
-        click.echo(measure_append(Path(work), batches, rounds))
+        click.echo(measure_writer(Path(work), batches, size, rounds))
+        click.echo(measure_append(Path(work), batches, size, rounds))
 
 
 if __name__ == "__main__":

@@ -263,15 +263,6 @@ class FieldAdder(Decoder):
 
 
 @runtime_checkable
-class SupportsFields(Protocol):
-    """A source that can add fields to its native records."""
-
-    def field_adder(self, names: Sequence[str]) -> FieldAdder:
-        """Return a decoder that adds fields of these names."""
-        ...
-
-
-@runtime_checkable
 class SupportsPrefixInference(Protocol):
     """A decoder that can infer its schema from the first records."""
 
@@ -361,6 +352,10 @@ class Source(ABC):
         ConversionError
             When the schema alone shows that a field has no table form.
         """
+
+    def field_adder(self, names: Sequence[str]) -> FieldAdder | None:  # noqa: ARG002 - for others
+        """Return a decoder that adds fields of these names to native records; None if they take none."""
+        return None
 
 
 class Sink(ABC):
@@ -482,6 +477,10 @@ class Format(ABC):
     @abstractmethod
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         """Return a decoder of native batches that were kept; a decoder of their source has observed them."""
+
+    def restore_field_adder(self, stored: StoredInputs, names: Sequence[str]) -> FieldAdder | None:  # noqa: ARG002 - for others
+        """Return what `Source.field_adder` does, for native batches that were kept and that nobody has observed."""
+        return None
 
     @property
     @abstractmethod

@@ -15,7 +15,7 @@ from recshuf.interfaces import InputSummary, ReadOptions, Source, StoredInputs
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recshuf.interfaces import Decoder, Format, Fragment
+    from recshuf.interfaces import Decoder, FieldAdder, Format, Fragment
 
 TABLE_FORMAT = "parquet"
 """Format of records that a program wrote: batches in table form are its native batches."""
@@ -150,6 +150,13 @@ class StoredSource(Source):
         """
         if self._problem:
             raise ConversionError("", f"the records of this store have no table form: {self._problem}")
+        return self._format.restore_decoder(self._stored)
+
+    def field_adder(self, names: Sequence[str]) -> FieldAdder | None:
+        """See `Source`."""
+        return self._format.restore_field_adder(self._stored, names)
+
+    @property
+    def _stored(self) -> StoredInputs:
         names = [one.name for one in self.inputs]
-        options = self.options or ReadOptions()
-        return self._format.restore_decoder(StoredInputs(self.schema, names, self.layout, options))
+        return StoredInputs(self.schema, names, self.layout, self.options or ReadOptions())

@@ -1,4 +1,4 @@
-"""Reads a store's snapshot in the order of an epoch."""
+"""Reads the records of a store in the order of an epoch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.piles.epochs import EpochOrder
-    from recshuf.piles.stored import StoredPiles
+    from recshuf.piles.groups import CheckedRegions
     from recshuf.records.batch import Records
 
 
@@ -32,9 +32,11 @@ class EpochReader:
 
     key_range = KeyRange(shift=0)  # a group cannot be split
 
-    def __init__(self, piles: StoredPiles, order: EpochOrder, mix: int, column_count: int | None) -> None:
-        self._piles = piles
-        self._groups = Groups(piles, order, mix)
+    def __init__(
+        self, regions: CheckedRegions, order: EpochOrder, mix: int, column_count: int | None
+    ) -> None:
+        self._regions = regions
+        self._groups = Groups(regions, order, mix)
         self._column_count = column_count
         self.counts: NDArray[np.int64] = self._groups.sizes
         """Number of records of each group, shape ``(G,)``."""
@@ -42,7 +44,7 @@ class EpochReader:
 
     def digest(self, piles: range) -> Digest:
         """Return the digest of the records of consecutive groups."""
-        return sum_digests(self._piles.digest(self._groups.find_regions(group)) for group in piles)
+        return sum_digests(self._regions.digest(self._groups.find_regions(group)) for group in piles)
 
     def is_resident(self, _: int) -> bool:
         """Return False: no group is in memory."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from recshuf.piles.epochs import EpochOrder
     from recshuf.piles.packed import PackedRecords
     from recshuf.records.batch import Records
+    from recshuf.records.digests import Digest
 
 
 class Regions(Protocol):
@@ -29,6 +30,14 @@ class Regions(Protocol):
 
     def pack(self, regions: Sequence[tuple[int, int]]) -> PackedRecords | None:
         """Return the records of regions (set, pile), with their provenance as the last column; None if there are none."""
+        ...
+
+
+class CheckedRegions(Regions, Protocol):
+    """Regions whose digests are known."""
+
+    def digest(self, regions: Sequence[tuple[int, int]]) -> Digest:
+        """Return the digest of the records that were written to some regions."""
         ...
 
 

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
-from recshuf.interfaces import FieldAdder, SupportsFields, SupportsPrefixInference
+from recshuf.interfaces import FieldAdder, SupportsPrefixInference
 from recshuf.job.plan import Costs, sum_known
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.provenance import (
@@ -102,8 +102,9 @@ class Decoding:
 
 def _choose_field_adder(source: Source) -> Decoder:
     """Return a decoder that keeps records in native form and can add columns."""
-    if isinstance(source, SupportsFields):
-        return source.field_adder((FILE_COLUMN, ROW_COLUMN))
+    adder = source.field_adder((FILE_COLUMN, ROW_COLUMN))
+    if adder is not None:
+        return adder
     decoder = source.decoder()
     if decoder.schema != source.schema:
         raise UsageError("--provenance: this format takes no further columns; give --to parquet")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +15,7 @@ from recshuf.job.report import FileReport, PassReport
 from recshuf.piles.epoch_reader import EpochReader
 from recshuf.piles.epochs import EpochOrder
 from recshuf.piles.reader import PileReader
+from recshuf.piles.rekeyed import RekeyedPiles
 from recshuf.piles.stored import StoredPiles
 from recshuf.run.gather import Gather, GatherTask, check_written
 from recshuf.run.resolve import find_destination, resolve_job, resolve_stored
@@ -23,21 +24,26 @@ from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
 from recshuf.run.shards import cut_shards, open_shards, take_over_shards
 from recshuf.run.stored_inputs import adopt_stored, open_stored
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
-from recshuf.run.task_passes import TaskPasses, find_run, open_tasks
 from recshuf.run.workspace import begin_output, open_workspace
 from recshuf.system.memory import resident_bytes
-from recshuf.system.paths import write_error
+from recshuf.system.paths import choose_temp_dir, write_error
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
     from recshuf.job.report import ShuffleReport
     from recshuf.output.transaction import Destination
+    from recshuf.piles.groups import CheckedRegions
     from recshuf.records.input_counts import InputCounts
     from recshuf.run.gather import OrderedReader
     from recshuf.run.resolve import ResolvedJob
+    from recshuf.run.shared_run import SharedRun
+    from recshuf.run.task_passes import TaskPasses
     from recshuf.run.workspace import Workspace
 
 
@@ -71,14 +77,14 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         destination = find_destination(job)
         work = begin_output(job, destination, progress, cleanup)
         earlier = Earlier.of(work.journal.entries) if work else None
-        shared = find_run(job) if job.uses_tasks else None
+        shared = _find_shared(job)
         layout = shared.tasks.piles if shared else earlier.piles if earlier else None
         if job.epoch is not None:
             resolved = _resolve_stored(job, destination, progress, cleanup)
         else:
             resolved = resolve_job(job, destination, progress, layout)
         workspace = open_workspace(resolved, work, earlier, cleanup, Path(shared.piles) if shared else None)
-        tasks = open_tasks(shared, resolved, workspace, progress, cleanup)
+        tasks = _open_tasks(shared, resolved, workspace, progress, cleanup)
         base_bytes = resident_bytes()
         counts, scatter_report = _scatter(resolved, workspace, tasks, progress)
         resolved, bounds, gather_report = _gather(resolved, workspace, tasks, counts, progress)
@@ -97,6 +103,30 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         seconds=time.perf_counter() - started,
         base_bytes=base_bytes,
     )
+
+
+def _find_shared(job: Job) -> SharedRun | None:
+    """Return the run whose tasks are in the work folder; None if there is none, or the job uses no tasks."""
+    if not job.uses_tasks:
+        return None
+    from recshuf.run.task_passes import find_run  # most runs use no tasks
+
+    return find_run(job)
+
+
+def _open_tasks(
+    shared: SharedRun | None,
+    resolved: ResolvedJob,
+    workspace: Workspace,
+    progress: Progress,
+    cleanup: ExitStack,
+) -> TaskPasses | None:
+    """Return the passes of a job that uses tasks; None for any other."""
+    if not resolved.job.uses_tasks:
+        return None
+    from recshuf.run.task_passes import TaskPasses
+
+    return TaskPasses(shared, resolved, workspace, progress, cleanup)
 
 
 def _resolve_stored(
@@ -173,10 +203,12 @@ def _write_shards(
     progress.start("gather", bounds[-1], byte_count)
     target = resolved.open_target()
     finished = take_over_shards(resolved, workspace, target, bounds, progress)
-    reader = _open_reader(resolved, workspace)
     task = GatherTask(resolved.plan, bounds, finished.keys())
     try:
-        with open_shards(resolved, workspace, target) as shards:
+        with (
+            open_shards(resolved, workspace, target) as shards,
+            _open_reader(resolved, workspace) as reader,
+        ):
             written = Gather(task, reader, shards, resolved.decoder, progress).run()
             check_written(reader, bounds[-1], [*finished.values(), *written.values()])
     except BrokenPipeError:
@@ -187,25 +219,35 @@ def _write_shards(
         raise write_error(error, name, folder, needed) from error
 
 
-def _open_reader(resolved: ResolvedJob, workspace: Workspace) -> OrderedReader:
-    """Return the reader of the records, in the order of the output."""
+@contextmanager
+def _open_reader(resolved: ResolvedJob, workspace: Workspace) -> Iterator[OrderedReader]:
+    """Give the reader of the records, in the order of the output."""
     stored, epoch = resolved.inputs.stored, resolved.job.epoch
     if stored is None or epoch is None:
-        return PileReader(workspace.store)
+        yield PileReader(workspace.store)
+        return
     column_count = None if resolved.job.options["provenance"] else len(resolved.inputs.source.schema)
     order = EpochOrder(stored.seed, epoch.number, epoch.reshuffle, stored.seed)
     if order.is_stored:
-        return PileReader(workspace.store, column_count=column_count)
-    if order.needs_keys:
-        raise UsageError("--reshuffle exact: gather cannot write it; scatter the inputs with another seed")
-    reader = EpochReader(stored, order, epoch.mix, column_count)
-    needed = int(ORDERING * reader.largest_bytes)
-    if needed > resolved.job.memory_bytes:
-        raise MemoryLimitError(
-            f"{stored.path}: ordering a group of piles needs {format_size(needed)} of memory, and the limit is "
-            f"{format_size(resolved.job.memory_bytes)}; raise --memory, lower --mix, or scatter into more --piles"
-        )
-    return reader
+        yield PileReader(workspace.store, column_count=column_count)
+        return
+    with _open_regions(stored, order, resolved.job) as regions:
+        reader = EpochReader(regions, order, epoch.mix, column_count)
+        needed = int(ORDERING * reader.largest_bytes)
+        if needed > resolved.job.memory_bytes:
+            raise MemoryLimitError(
+                f"{stored.path}: ordering a group of piles needs {format_size(needed)} of memory, and the limit is "
+                f"{format_size(resolved.job.memory_bytes)}; raise --memory, lower --mix, or scatter into more --piles"
+            )
+        yield reader
+
+
+def _open_regions(stored: StoredPiles, order: EpochOrder, job: Job) -> AbstractContextManager[CheckedRegions]:
+    """Return the regions of an epoch: those of the store, unless their records get new keys."""
+    if not order.needs_keys:
+        return nullcontext(stored)
+    folder = choose_temp_dir(job.temp_dir)
+    return RekeyedPiles(stored, order).fill(folder, "choose another --temp-dir with more space")
 
 
 def _verify(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> PassReport:

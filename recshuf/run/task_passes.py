@@ -59,10 +59,12 @@ class TaskPasses:
         run: SharedRun | None,
         resolved: ResolvedJob,
         workspace: Workspace,
-        work: WorkFolder,
         progress: Progress,
         cleanup: ExitStack,
     ) -> None:
+        work = workspace.work
+        if not isinstance(work, WorkFolder):
+            raise RuntimeError("tasks need a folder that other processes see")
         self._resolved = resolved
         self._workspace = workspace
         self._work = work
@@ -160,16 +162,3 @@ class TaskPasses:
                     found[result["task"]] = result
                     self._progress.advance(result.get("records", 0), result.get("bytes", 0))
         return found
-
-
-def open_tasks(
-    run: SharedRun | None,
-    resolved: ResolvedJob,
-    workspace: Workspace,
-    progress: Progress,
-    cleanup: ExitStack,
-) -> TaskPasses | None:
-    """Return the passes of a job that uses tasks; None for any other."""
-    if not resolved.job.uses_tasks or not isinstance(workspace.work, WorkFolder):
-        return None
-    return TaskPasses(run, resolved, workspace, workspace.work, progress, cleanup)

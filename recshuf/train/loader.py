@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 import weakref
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,13 +17,13 @@ import pyarrow as pa
 from recshuf.errors import UsageError
 from recshuf.piles.epochs import EpochOrder, check_number
 from recshuf.piles.groups import Groups
+from recshuf.piles.rekeyed import RekeyedPiles
 from recshuf.records.keys import MAX_PILES
 from recshuf.records.provenance import find_origins
 from recshuf.train.columns import choose_block, iterate_rows
 from recshuf.train.cutting import Cutter
 from recshuf.train.packing import DocumentSource, PackedLoader
 from recshuf.train.prefetch import compute_ahead
-from recshuf.train.rekeyed import RekeyedPiles
 from recshuf.train.schedule import Schedule, Sharding
 from recshuf.train.selection import Selection
 from recshuf.train.state import LoaderState
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 _BUNDLE_BYTES = 4 << 20
 """Smaller groups are loaded together, since each load costs about half a millisecond."""
 _MOST_AHEAD = 1 << 16
+_MORE_SPACE = "set TMPDIR to a folder with more space"
 
 
 @dataclass(slots=True)
@@ -291,7 +294,7 @@ class PileLoader:
         with ExitStack() as stack:
             regions = epoch.regions
             if isinstance(regions, RekeyedPiles) and phases:
-                regions = stack.enter_context(regions.fill())
+                regions = stack.enter_context(regions.fill(Path(tempfile.gettempdir()), _MORE_SPACE))
             groups = Groups(regions, epoch.order, self._mix)
             load = partial(self._load, groups, make_block, transform is not None)
             bundles = groups.bundle(wanted, _BUNDLE_BYTES)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf.errors import ConversionError
+from recshuf.errors import ConversionError, InputError
 from recshuf.output.manifest import MANIFEST_SUFFIX
 from tests.support.golden_inputs import make_inputs
 from tests.support.output_trees import list_tree
@@ -39,6 +39,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "text, to zstd": ("gzip", "out/", {"compression": "zstd"}),
     "text, large": ("large text", "out/", {"memory": "64MB"}),
     "jsonl": ("nested", "out/", {}),
+    "jsonl, provenance": ("nested", "out/", {"provenance": True}),
     "jsonl, shards": ("nested", "out/", {"shards": 3, "compression": "zstd:9"}),
     "csv": ("quoted", "out.csv", {}),
     "csv, header": ("header", "out/", {"header": 2, "shards": 3, "compression": "gzip"}),
@@ -121,6 +122,19 @@ def test_records_without_a_table_form_can_be_gathered_in_their_own_format(tmp_pa
     with pytest.raises(ConversionError, match=r"no table form: .*mixed.jsonl.*line"):
         recshuf.gather(tmp_path / "store", tmp_path / "out.parquet")
     assert not (tmp_path / "out.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [('{"c": {"source_row": 1}}', "may already have"), ("[1]", "is not a JSON object")],
+)
+def test_a_record_that_cannot_get_provenance_is_named(tmp_path: Path, line: str, problem: str) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n' * 50)
+    (tmp_path / "b.jsonl").write_text(f'{{"a": 1}}\n{{"a": 2}}\n{line}\n')
+    recshuf.scatter([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "store", seed=1)
+    with pytest.raises(InputError, match=rf"b\.jsonl: line 3: {problem}.*leave out provenance"):
+        recshuf.gather(tmp_path / "store", tmp_path / "out.jsonl", provenance=True)
+    assert not (tmp_path / "out.jsonl").exists()
 
 
 def start_scatter(source: Path, store: Path) -> subprocess.Popen[bytes]:

@@ -99,11 +99,12 @@ def count_requests(source: Path, bucket: Bucket, *options: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("request_name", "keeps"), [(r"PUT .*/00001\.run", False), ("POST .*shard-00002.*uploads", True)]
+    ("request_name", "keeps"), [(r"PUT .*/00001\.run", False), ("POST .*shard-00020.*uploads", True)]
 )
 def test_a_signal_leaves_nothing_or_what_resume_completes(
     bucket: Bucket, source: Path, tmp_path: Path, request_name: str, keeps: bool
 ):
+    """With so many shards, some are uploaded before the last ones are begun."""
     children: list[subprocess.Popen[bytes]] = []
 
     def stop() -> None:
@@ -111,14 +112,14 @@ def test_a_signal_leaves_nothing_or_what_resume_completes(
         children[0].wait(60)
 
     bucket.proxy.call(request_name, stop)
-    with start(source, bucket) as child:
+    with start(source, bucket, "--shards", "24") as child:
         children.append(child)
         _, message = child.communicate(timeout=60)
     assert child.returncode == 128 + signal.SIGTERM
     assert (b"continue with the same command and --resume" in message) == keeps
     assert os.listdir(tmp_path / "scratch") == []
-    complete(source, bucket)
-    check_whole(bucket, shuffle_locally(source, tmp_path / "local"))
+    complete(source, bucket, "--shards", "24")
+    check_whole(bucket, shuffle_locally(source, tmp_path / "local", shards=24))
 
 
 def check_moments(bucket: Bucket, source: Path, tmp_path: Path, count: int, *, overwrite: bool) -> None:

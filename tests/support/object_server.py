@@ -222,11 +222,21 @@ class ProxiedRequest(BaseHTTPRequestHandler):
     def _read_body(self) -> bytes:
         if "chunked" in self.headers.get("Transfer-Encoding", ""):
             return b"".join(iter(self._read_chunk, b""))
-        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        return self._read(int(self.headers.get("Content-Length", 0)))
+
+    def _read(self, size: int) -> bytes:
+        """Return so many bytes of the body; a client that dies before its end has sent no request."""
+        content = self.rfile.read(size)
+        if len(content) < size:
+            raise ConnectionAbortedError
+        return content
 
     def _read_chunk(self) -> bytes:
-        size = int(self.rfile.readline().split(b";")[0], 16)
-        chunk = self.rfile.read(size)
+        line = self.rfile.readline()
+        if not line:
+            raise ConnectionAbortedError
+        size = int(line.split(b";")[0], 16)
+        chunk = self._read(size)
         self.rfile.readline()
         return chunk
 

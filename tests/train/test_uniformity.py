@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from recshuf.piles.epochs import EpochOrder
 from recshuf.piles.groups import Groups
+from recshuf.piles.rekeyed import RekeyedPiles
 from recshuf.records.provenance import find_origins
-from recshuf.train.rekeyed import RekeyedPiles
 from recshuf.train.schedule import Schedule, Sharding
 from tests.support.fake_piles import FakePiles
 from tests.support.order_statistics import permutation_chi_square
@@ -22,7 +25,7 @@ def yield_order(seed: int, reshuffle: str, epoch: int, mix: int, lanes: int) -> 
     order = EpochOrder(seed, epoch, reshuffle, seed)
     if not order.needs_keys:
         return read_order(Groups(store, order, mix), lanes)
-    with RekeyedPiles(store, order).fill() as regions:
+    with RekeyedPiles(store, order).fill(Path(tempfile.gettempdir()), "") as regions:
         return read_order(Groups(regions, order, mix), lanes)
 
 

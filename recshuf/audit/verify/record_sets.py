@@ -13,7 +13,6 @@ from recshuf.audit.verify.hashing import hash_rows
 from recshuf.audit.verify.type_classes import is_bytes, storage_of
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats import NameRules, load_format
-from recshuf.interfaces import SupportsFields
 from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.records.arrow_views import is_any_list
 from recshuf.system.listing import expand_inputs
@@ -69,19 +68,21 @@ class RecordSet:
 
     def seems_to_have(self, names: tuple[str, str], max_record_bytes: int) -> bool:
         """Tell whether the first native record has fields of these names that could be removed."""
-        if self.decoder is not None or not isinstance(self.source, SupportsFields):
+        adder = None if self.decoder is not None else self.source.field_adder(names)
+        if adder is None:
             return False
         for fragment in self.source.fragments(0, _BLOCK_BYTES, max_record_bytes):
             for batch in fragment.batches():
                 first = batch.slice(0, 1)
-                return not self.source.field_adder(names).remove_fields(first).equals(first)
+                return not adder.remove_fields(first).equals(first)
         return False
 
     def _drop_added(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self.added:
             return batch
-        if self.decoder is None and isinstance(self.source, SupportsFields):
-            return self.source.field_adder(self.added).remove_fields(batch)
+        adder = self.source.field_adder(self.added) if self.decoder is None else None
+        if adder is not None:
+            return adder.remove_fields(batch)
         return batch.select(
             [index for index, name in enumerate(batch.schema.names) if name not in self.added]
         )

@@ -30,7 +30,7 @@ class JsonlSource(LineSource):
         return _make_decoder([one.name for one in self.inputs], self.options)
 
     def field_adder(self, names: Sequence[str]) -> FieldAdder:
-        """See `SupportsFields`."""
+        """See `Source`."""
         from recshuf.formats.jsonl.splicing import JsonFieldAdder
 
         return JsonFieldAdder([one.name for one in self.inputs], names)
@@ -89,6 +89,12 @@ class JsonlFormat(Format):
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         """See `Format`."""
         return _make_decoder(stored.names, stored.options)
+
+    def restore_field_adder(self, stored: StoredInputs, names: Sequence[str]) -> FieldAdder:
+        """See `Format`."""
+        from recshuf.formats.jsonl.splicing import JsonFieldAdder
+
+        return JsonFieldAdder(stored.names, names, checks_late=True)
 
 
 FORMAT = JsonlFormat()

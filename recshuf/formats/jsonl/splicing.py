@@ -44,10 +44,13 @@ class JsonFieldAdder(FieldAdder):
         Names of the inputs for messages, by input index.
     names
         Names of the fields: letters and underscores.
+    checks_late
+        Whether `add_fields` checks the records, because nobody observes them.
     """
 
-    def __init__(self, inputs: Sequence[str], names: Sequence[str]) -> None:
+    def __init__(self, inputs: Sequence[str], names: Sequence[str], *, checks_late: bool = False) -> None:
         self._inputs = inputs
+        self._checks_late = checks_late
         words = "|".join(map(re.escape, names))
         # Two patterns, since a search first looks for the fixed text that a pattern begins with.
         self._clashes = (rf'"(?:{words})"{_SPACE}:', rf'{_SPELLED}[^"]*"{_SPACE}:')
@@ -65,27 +68,33 @@ class JsonFieldAdder(FieldAdder):
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
         """See `FieldAdder`."""
-        lines = batch.column(0)
+        found = self._find_problem(batch.column(0))
+        if found is not None:
+            raise self._refuse(found[1], self._inputs[input_index], first_row + found[0])
+
+    def _find_problem(self, lines: pa.Array) -> tuple[int, str] | None:
+        """Return the row of a line that cannot get the fields, and why; None if all can."""
         is_object = pc.and_(pc.match_substring_regex(lines, _BEGINS), pc.match_substring_regex(lines, _ENDS))
-        self._check(is_object, "is not a JSON object, so fields cannot be added", input_index, first_row)
+        row = pc.index(is_object, pa.scalar(False)).as_py()
+        if row >= 0:
+            return row, "is not a JSON object, so fields cannot be added"
         data, offsets = view_records(lines)
         whole = _wrap(offsets[[0, -1]], data)
         for clash in self._clashes:
             # Clashes are rare, and one search of all lines is faster than one per line.
             if pc.match_substring_regex(whole, clash)[0].as_py():
-                is_free = pc.invert(pc.match_substring_regex(lines, clash))
-                problem = "may already have one of these fields, at the top level or nested"
-                self._check(is_free, problem, input_index, first_row)
+                row = pc.index(pc.match_substring_regex(lines, clash), pa.scalar(True)).as_py()
+                if row >= 0:
+                    return row, "may already have one of these fields, at the top level or nested"
+        return None
 
-    def _check(self, is_good: pa.Array, problem: str, input_index: int, first_row: int) -> None:
-        row = pc.index(is_good, pa.scalar(False)).as_py()
-        if row >= 0:
-            raise InputError(
-                self._inputs[input_index],
-                f"{problem}: {self._names}",
-                place=f"line {first_row + row + 1}",
-                remedy="leave out --provenance, or choose --to parquet",
-            )
+    def _refuse(self, problem: str, name: str, row: int) -> InputError:
+        return InputError(
+            name,
+            f"{problem}: {self._names}",
+            place=f"line {row + 1}",
+            remedy="leave out --provenance, or choose --to parquet",
+        )
 
     def finish(self) -> pa.Schema:
         """See `Decoder`."""
@@ -96,9 +105,12 @@ class JsonFieldAdder(FieldAdder):
         return batch
 
     def add_fields(self, batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
-        """See `FieldAdder`."""
+        """See `FieldAdder`; `columns` are the name of the input and the row."""
         if not batch.num_rows:
             return batch
+        found = self._find_problem(batch.column(0)) if self._checks_late else None
+        if found is not None:
+            raise self._refuse(found[1], *(column[found[0]].as_py() for column in columns.columns))
         data, offsets = view_records(batch.column(0))
         cuts = _find_cuts(batch.column(0), data, offsets)
         # A piece reaches from one insertion to the next: the end of a line and the beginning of the next one. The fields

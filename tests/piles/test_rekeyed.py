@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from recshuf.errors import DiskFullError, OutputError
+from recshuf.piles import rekeyed
 from recshuf.piles.epochs import EpochOrder
-from recshuf.train import rekeyed
+from recshuf.piles.rekeyed import RekeyedPiles
 from recshuf.train.loader import PileLoader
-from recshuf.train.rekeyed import RekeyedPiles
 from tests.support.epoch_oracle import Rules, flatten, group_records
 from tests.support.fake_piles import FakePiles
 
@@ -48,12 +48,12 @@ def test_every_region_is_read_once_in_pieces_of_a_limited_size(
     )
 
 
-def test_piles_are_counted_without_reading() -> None:
+def test_piles_are_counted_without_reading(tmp_path: Path) -> None:
     store = make_store()
     piles = RekeyedPiles(store, ORDER)
     counts = piles.counts
     assert store.loads == []
-    with piles.fill() as filled:
+    with piles.fill(tmp_path, "") as filled:
         assert np.array_equal(filled.counts, counts)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,17 +15,20 @@ from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
 from recshuf.piles.slices import Origin
 from recshuf.records.batch import Records
+from recshuf.records.digests import sum_digests
 from recshuf.records.keys import find_piles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from recshuf.piles.epochs import EpochOrder
-    from recshuf.piles.groups import Regions
+    from recshuf.piles.groups import CheckedRegions
     from recshuf.piles.packed import PackedRecords
     from recshuf.piles.stored import StoredPiles
+    from recshuf.records.digests import Digest
 
 _READ_BYTES = 32 << 20
 """Bytes of the regions that are read at once."""
@@ -60,17 +61,23 @@ class RekeyedPiles:
         raise RuntimeError(f"piles {regions} are loaded outside of `fill`")
 
     @contextmanager
-    def fill(self) -> Iterator[Regions]:
+    def fill(self, folder: Path, remedy: str) -> Iterator[CheckedRegions]:
         """Write the piles to a temporary file, and give them; the file goes with the context.
+
+        Parameters
+        ----------
+        folder
+            Where the file is made.
+        remedy
+            What to do if there is no space.
 
         Raises
         ------
         DiskFullError
-            When the temporary folder has no space for all records.
+            When the folder has no space for all records.
         PileError
             When the store is damaged.
         """
-        folder = Path(tempfile.gettempdir())
         plan = StorePlan(self._piles.counts.shape[1], (float(self._piles.counts.sum()),), resident_bytes=0)
         with closing(Scratch(folder)) as scratch:
             store = RunPiles(plan, choose_codec(self._piles.pile_schema), scratch)
@@ -78,8 +85,7 @@ class RekeyedPiles:
                 self._scatter(store)
             except DiskFullError as error:
                 raise DiskFullError(
-                    f"{folder}: no space left for the records of an epoch with reshuffle='exact'; set TMPDIR to a folder "
-                    "with more space"
+                    f"{folder}: no space left for the records of an epoch with reshuffle='exact'; {remedy}"
                 ) from error
             yield _FilledPiles(PileReader(store), self.byte_counts)
 
@@ -130,3 +136,7 @@ class _FilledPiles:
     def pack(self, regions: Sequence[tuple[int, int]]) -> PackedRecords | None:
         """Return the records of piles, one pile after the other."""
         return self._reader.pack(range(pile, pile + 1) for _, pile in regions)
+
+    def digest(self, regions: Sequence[tuple[int, int]]) -> Digest:
+        """Return the digest of the records that were written to some piles."""
+        return sum_digests(self._reader.digest(range(pile, pile + 1)) for _, pile in regions)

@@ -97,7 +97,15 @@ class Job:
             )
         if self.options["verify"] and self.quarantine is not None:
             raise UsageError("--verify and --on-bad-record quarantine: exclude each other; give one of them")
-        check_engine(self.options["engine"])
+        self._check_engine()
+        if "-" in self.inputs and len(self.inputs) > 1:
+            raise UsageError("standard input (-) cannot be mixed with other inputs; give it alone")
+
+    def _check_engine(self) -> None:
+        engine, address = self.options["engine"], self.options["ray_address"]
+        check_engine(engine)
+        if address is not None and engine != "ray":
+            raise UsageError(f"--ray-address {address}: is used with --engine ray only; give that, too")
         if self.uses_tasks and (self.reads_stdin or self.writes_stdout):
             raise UsageError("--engine: other processes cannot use standard input and output; name files")
         if self.uses_tasks and is_url(self.output or ""):
@@ -105,8 +113,6 @@ class Job:
                 f"--engine: processes of several machines share a folder and no bucket; give a local output, here "
                 f"{self.output}"
             )
-        if "-" in self.inputs and len(self.inputs) > 1:
-            raise UsageError("standard input (-) cannot be mixed with other inputs; give it alone")
 
     def is_given(self, name: str) -> bool:
         """Tell whether an option differs from its default."""

@@ -255,7 +255,9 @@ def test_a_pile_set_that_is_lost_is_written_again(folder: Path, harm: str, recwa
 def test_a_run_is_not_continued_by_another_kind_of_engine(folder: Path):
     inputs = make_inputs(folder / "in", "text", COUNTS)
     die_after(40, inputs, folder / "out")
-    with pytest.raises(UsageError, match="the engine was tasks in the unfinished run and is None"):
+    with pytest.raises(
+        UsageError, match="the engine was ray or tasks in the unfinished run and is not given"
+    ):
         shuffle(inputs, folder / "out", resume=True)
 
 
@@ -316,6 +318,12 @@ def test_a_bucket_is_refused():
         UsageError, match=r"engine: .* share a folder and no bucket; .* here s3://bucket/out/"
     ):
         recshuf.shuffle("in", "s3://bucket/out/", engine="ray")
+
+
+@pytest.mark.parametrize("engine", ["local", "tasks"])
+def test_the_address_of_another_engine_is_refused(engine: str):
+    with pytest.raises(UsageError, match=r"ray_address 10\.0\.0\.1:6379: is used with engine ray only"):
+        recshuf.shuffle("in", "out/", engine=engine, ray_address="10.0.0.1:6379")
 
 
 def test_an_unknown_engine_is_refused():

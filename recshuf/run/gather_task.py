@@ -8,6 +8,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from recshuf.errors import PileError
 from recshuf.job.progress import SilentProgress
 from recshuf.output.shard_sync import ShardSyncer
 from recshuf.output.transaction import FinishedShard
@@ -77,7 +78,13 @@ def gather_shards(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str,
     with closing(opened.open_piles()) as store:
         counts = InputCounts(len(resolved.inputs.files))
         for set_index, result in enumerate(results):
-            adopt_set(store, set_index, result, counts)
+            try:
+                adopt_set(store, set_index, result, counts)
+            except PileError as error:
+                raise PileError(
+                    f"{error}; share its folder between all machines; if it is lost, give --resume, or run recshuf task "
+                    f"{result['task']} again"
+                ) from error
         bounds, _ = cut_shards(resolved, counts)
         own = opened.run.tasks.choose_shards(number, len(bounds) - 1)
         task = GatherTask(resolved.plan, bounds, {*range(len(bounds) - 1)} - {*own})

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import secrets
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from recshuf.errors import UsageError
+from recshuf.errors import PileError, UsageError
+from recshuf.records.input_counts import InputCounts
+from recshuf.run.gather_task import adopt_set
 from recshuf.run.open_run import OpenRun, begin_run, resolve_shared
 from recshuf.run.pipeline import run_job
 from recshuf.run.resolve import find_destination, resolve_job
 from recshuf.run.shared_run import SharedRun, find_work
 from recshuf.run.task_work import do_work
-from recshuf.run.tasks import read_results
+from recshuf.run.tasks import name_result, read_results
 from recshuf.system.locks import share_folder
 
 if TYPE_CHECKING:
@@ -82,8 +84,21 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
         resolved = resolve_shared(run)
         opened = OpenRun(run, work.tasks, resolved)
         begin_run(run, resolved, opened.seed)
+        _drop_lost(opened, number)
         do_work(opened, number)
     return None
+
+
+def _drop_lost(opened: OpenRun, number: int) -> None:
+    """Delete the result of a task if its pile set is missing or damaged, so that it is written again."""
+    result = opened.tasks.read(name_result(number)) if number in opened.run.tasks.scatter else None
+    if result is None:
+        return
+    with closing(opened.open_piles()) as store:
+        try:
+            adopt_set(store, 0, result, InputCounts(len(opened.resolved.inputs.files)))
+        except PileError:
+            opened.tasks.remove(name_result(number))
 
 
 @contextmanager

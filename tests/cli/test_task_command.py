@@ -165,6 +165,28 @@ def test_an_input_that_changes_between_tasks_is_named(call: Run, folder: Path):
     assert f"error: {inputs[1]}: has changed since".encode() in done.stderr
 
 
+def test_a_pile_set_that_a_machine_lacks_is_named_and_can_be_written_again(call: Run, folder: Path):
+    inputs = make_plan(call, folder)
+    for stage in ("count", "scatter"):
+        for number in numbers_of(call, folder, stage):
+            run_number(call, folder, number)
+    lost = sorted((folder / "there" / ".out.recshuf" / "piles").iterdir())[0]
+    lost.unlink()
+    gather = numbers_of(call, folder, "gather")
+    done = call("task", folder / "plan.json", str(gather[0]))
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+    assert f"error: {lost}: cannot be opened".encode() in done.stderr
+    assert b"; share its folder between all machines; if it is lost, " in done.stderr
+    again = int(done.stderr.split(b"run recshuf task ")[1].split()[0])
+    assert again == numbers_of(call, folder, "scatter")[0]
+    run_number(call, folder, again)
+    for stage in ("gather", "commit"):
+        for number in numbers_of(call, folder, stage):
+            run_number(call, folder, number)
+    shuffle(inputs, folder / "here" / "out")
+    assert read_all(folder / "there") == read_all(folder / "here")
+
+
 def test_tasks_of_a_stage_run_at_the_same_time_as_processes(call: Run, folder: Path):
     inputs = make_plan(call, folder, to="parquet")
     shuffle(inputs, folder / "here" / "out", to="parquet")

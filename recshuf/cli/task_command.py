@@ -24,7 +24,7 @@ the output in place.
 Example:
   recshuf data/ -o out/ --plan --report plan.json --engine tasks
   for stage in count scatter gather commit; do
-    recshuf task plan.json $stage | xargs -r -n 1 -P 16 recshuf task plan.json
+    recshuf task plan.json $stage | xargs -r -n 1 -P 16 recshuf task plan.json || break
   done
 """
 
@@ -59,9 +59,11 @@ def _run_task(plan: str, what: str, quiet: bool, verbose: bool) -> None:  # noqa
     if quiet:
         return
     from recshuf.audit.reports.terminal import say
-    from recshuf.audit.reports.text import summary
 
-    say(f"task {what}: done" if done is None else summary(done, run["output"]))
+    written = (
+        "" if done is None else f"; {done.records_written:,} records in {run['output']}, seed {done.seed}"
+    )
+    say(f"task {what}: done{written}")
 
 
 def _read_run(plan: str) -> dict[str, Any]:

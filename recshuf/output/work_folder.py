@@ -92,7 +92,7 @@ class WorkFolder(Transaction):
     @property
     def is_resumable(self) -> bool:
         """Whether a later run can continue from here."""
-        return self.journal.is_resumable or self.tasks.count() > 0
+        return self._lock is not None and (self.journal.is_resumable or self.tasks.count() > 0)
 
     def path_of(self, shard: int, suffix: str) -> Path:
         """Return the path to write shard number `shard` to."""

@@ -84,21 +84,23 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
         resolved = resolve_shared(run)
         opened = OpenRun(run, work.tasks, resolved)
         begin_run(run, resolved, opened.seed)
-        _drop_lost(opened, number)
-        do_work(opened, number)
+        if not _is_done(opened, number):
+            do_work(opened, number)
     return None
 
 
-def _drop_lost(opened: OpenRun, number: int) -> None:
-    """Delete the result of a task if its pile set is missing or damaged, so that it is written again."""
-    result = opened.tasks.read(name_result(number)) if number in opened.run.tasks.scatter else None
-    if result is None:
-        return
+def _is_done(opened: OpenRun, number: int) -> bool:
+    """Tell whether a task has a result, which is deleted if its pile set is missing or damaged."""
+    result = opened.tasks.read(name_result(number))
+    if result is None or number not in opened.run.tasks.scatter:
+        return result is not None
     with closing(opened.open_piles()) as store:
         try:
             adopt_set(store, 0, result, InputCounts(len(opened.resolved.inputs.files)))
         except PileError:
             opened.tasks.remove(name_result(number))
+            return False
+    return True
 
 
 @contextmanager

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from recshuf.output.transaction import Destination, Transaction
     from recshuf.run.resolve import ResolvedJob
 
+_AGAIN = "continue with the same command and --resume"
+
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
@@ -77,7 +79,8 @@ def begin_output(
     if destination.is_stream:
         return None
     work = destination.begin()
-    cleanup.push(partial(_leave, work))
+    again = "run this task again" if job.options["engine"] == "tasks" else _AGAIN
+    cleanup.push(partial(_leave, work, again))
     work.enter(progress.warn, resumes=job.options["resume"])
     if job.options["resume"] and work.journal.last("commit") is None:
         _check_incomplete(job, destination, work)
@@ -94,25 +97,27 @@ def _check_incomplete(job: Job, destination: Destination, work: Transaction) -> 
 
 
 def _leave(
-    work: Transaction, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    work: Transaction,
+    again: str,
+    _: type[BaseException] | None,
+    error: BaseException | None,
+    __: TracebackType | None,
 ) -> None:
-    """Leave the work folder at the end of a run."""
+    """Leave the work folder at the end of a run; `again` says how to continue one that failed."""
     try:
-        _remove_or_release(work, error)
+        _remove_or_release(work, again, error)
     except KeyboardInterrupt as interrupt:  # only the first signal raises, and it must not cut this short
-        _remove_or_release(work, error or interrupt)
+        _remove_or_release(work, again, error or interrupt)
         raise
 
 
-def _remove_or_release(work: Transaction, error: BaseException | None) -> None:
+def _remove_or_release(work: Transaction, again: str, error: BaseException | None) -> None:
     # A new run on the same inputs would fail the same way, and data that failed a check may be wrong.
     is_final = isinstance(error, InputError | ConversionError | UsageError) and not work.is_continued
     if error is None or is_final or isinstance(error, CheckError) or not work.is_resumable:
         work.remove()
         return
-    error.add_note(
-        f"finished parts are kept in {work.name}: continue with the same command and --resume, or {work.removal}"
-    )
+    error.add_note(f"finished parts are kept in {work.name}: {again}, or {work.removal}")
     work.release()
 
 

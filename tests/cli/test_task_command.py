@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from recshuf.system.locks import share_folder
 from tests.support.numbered_files import make_inputs
 from tests.support.task_runs import divide_small, read_all, shuffle
 
@@ -137,6 +138,43 @@ def test_a_task_may_run_again(call: Run, folder: Path):
     assert os.listdir(folder / "there") == os.listdir(folder / "here")
 
 
+def test_a_task_that_is_done_needs_nothing_again(call: Run, folder: Path):
+    make_plan(call, folder)
+    gather = numbers_of(call, folder, "gather")
+    for stage in STAGES[:3]:
+        for number in numbers_of(call, folder, stage):
+            run_number(call, folder, number)
+    shutil.rmtree(folder / "there" / ".out.recshuf" / "piles")
+    run_number(call, folder, gather[0])
+
+
+def test_a_commit_waits_for_the_end_of_other_tasks(call: Run, folder: Path):
+    make_plan(call, folder)
+    for stage in STAGES[:3]:
+        for number in numbers_of(call, folder, stage):
+            run_number(call, folder, number)
+    (last,) = numbers_of(call, folder, "commit")
+    task = share_folder(folder / "there" / ".out.recshuf", "out")
+    done = call("task", folder / "plan.json", str(last))
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+    assert b"out: another run is writing it" in done.stderr
+    os.close(task)
+    run_number(call, folder, last)
+
+
+def test_a_commit_that_fails_says_to_run_it_again(call: Run, folder: Path):
+    make_plan(call, folder)
+    for stage in STAGES[:3]:
+        for number in numbers_of(call, folder, stage):
+            run_number(call, folder, number)
+    shutil.rmtree(next((folder / "there" / ".out.recshuf" / "tasks").glob("shards-*")))
+    (last,) = numbers_of(call, folder, "commit")
+    done = call("task", folder / "plan.json", str(last))
+    assert done.returncode == 1
+    assert b"is missing or damaged" in done.stderr
+    assert b"run this task again, or delete that folder" in done.stderr
+
+
 def test_other_runs_leave_the_work_of_tasks_alone(call: Run, folder: Path):
     inputs = make_plan(call, folder)
     for number in numbers_of(call, folder, "count"):
@@ -180,9 +218,9 @@ def test_a_pile_set_that_a_machine_lacks_is_named_and_can_be_written_again(call:
     again = int(done.stderr.split(b"run recshuf task ")[1].split()[0])
     assert again == numbers_of(call, folder, "scatter")[0]
     run_number(call, folder, again)
-    for stage in ("gather", "commit"):
-        for number in numbers_of(call, folder, stage):
-            run_number(call, folder, number)
+    for number in gather:
+        run_number(call, folder, number)
+    run_number(call, folder, *numbers_of(call, folder, "commit"))
     shuffle(inputs, folder / "here" / "out")
     assert read_all(folder / "there") == read_all(folder / "here")
 

@@ -1,0 +1,68 @@
+"""Peak memory of a loader, in a process of its own, above what that held before."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import recshuf
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MB = 10**6
+PILES = 20
+
+CHILD = """
+import json, sys
+from pathlib import Path
+import pyarrow.compute
+import recshuf
+
+store, options = json.loads(sys.argv[1])
+loader = recshuf.PileLoader(store, 256, **options)
+largest = int(loader._piles.byte_counts.sum(axis=0).max())
+before = len([next(iter(loader))])
+status = Path("/proc/self/status")
+
+def read(name):
+    return int(status.read_text().partition(name + ":")[2].split()[0]) * 1024
+
+Path("/proc/self/clear_refs").write_text("5")
+before = read("VmRSS")
+for batch in loader:
+    pass
+print(json.dumps([largest, read("VmHWM") - before]))
+"""
+
+
+@pytest.fixture(scope="module", params=[1, 16])
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a store of 160 MB in one set, or several."""
+    path = tmp_path_factory.mktemp("peak") / "store"
+    chance = np.random.default_rng(1)
+    for number in range(request.param):
+        with recshuf.PileWriter(path, f"{number}", seed=1, piles=PILES) as writer:
+            for _ in range(16 // request.param):
+                vectors = chance.standard_normal((10_000, 64), np.float32)
+                texts = [f"{row:06}" * 123 for row in range(len(vectors))]
+                writer.write({"vector": vectors, "text": texts})
+    return path
+
+
+@pytest.mark.parametrize("output", ["numpy", "arrow"])
+def test_a_loader_holds_few_piles(store: Path, output: str) -> None:
+    """What the allocator keeps of freed memory is beyond the loader; it keeps more of larger groups."""
+    call = json.dumps([str(store), {"output": output}])
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, call], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    largest, peak = json.loads(done.stdout)
+    assert largest > 7 * MB
+    assert peak <= 4 * largest + 30 * MB

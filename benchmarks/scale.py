@@ -1,6 +1,6 @@
 """Measures a shuffle on a Ray cluster of this machine beside Ray Data's `random_shuffle`, as ratios of medians.
 
-    python -m benchmarks.scale [FOLDER] [--size 2GB] [--rounds 3] [--nodes 2]
+    python -m benchmarks.scale [FOLDER] [--size 2GB] [--rounds 3] [--nodes 2] [--store 300MB]
 
 Both read and write the same Parquet files, take turns, and are warm: the cluster is up, the driver connected, and each has
 shuffled a small set before. CPU seconds are those of the driver and of all processes of the cluster. FOLDER needs five
@@ -75,9 +75,14 @@ class CpuMeter:
 
 
 @contextmanager
-def open_cluster(nodes: int, memory: int) -> Iterator[str]:
-    """Give the address of a cluster whose head runs no tasks, and each of whose nodes has one core."""
-    store_bytes = int(_STORE_SHARE * memory / nodes)
+def open_cluster(nodes: int, store_bytes: int) -> Iterator[str]:
+    """Give the address of a cluster whose head runs no tasks, and each of whose nodes has one core.
+
+    Parameters
+    ----------
+    store_bytes
+        Memory of each node for Ray's objects.
+    """
     head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 100 << 20}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     for _ in range(nodes):
@@ -122,23 +127,29 @@ def measure(meter: CpuMeter, shuffle: Callable[[Path, Path], None], inputs: Path
 
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False), required=False)
-@click.option("--size", default="2GB", help="Size of the inputs. Default: 2GB.")
+@click.option("--size", default="2GB", help="Size of the records. Default: 2GB.")
 @click.option("--rounds", default=3, help="Rounds of each. Default: 3.")
 @click.option("--nodes", default=2, help="Nodes of one core each. Default: 2.")
-def main(folder: str | None, size: str, rounds: int, nodes: int) -> None:
+@click.option(
+    "--store", help="Memory of each node for Ray's objects. Default: a share of 30 % of what is free."
+)
+def main(folder: str | None, size: str, rounds: int, nodes: int, store: str | None) -> None:
     """Print the figures as JSON."""
+    share = int(_STORE_SHARE * psutil.virtual_memory().available / nodes)
+    store_bytes = share if store is None else parse_size(store)
     with tempfile.TemporaryDirectory(dir=folder, prefix="scale-") as work:
-        print(json.dumps(run_rounds(Path(work), parse_size(size), rounds, nodes), indent=2))
+        found = run_rounds(Path(work), parse_size(size), rounds, nodes, store_bytes)
+    print(json.dumps(found, indent=2))
 
 
-def run_rounds(work: Path, size: int, rounds: int, nodes: int) -> dict[str, Any]:
+def run_rounds(work: Path, size: int, rounds: int, nodes: int, store_bytes: int) -> dict[str, Any]:
     """Return the figures of all rounds."""
     sets = {"small": work / "small", "large": work / "large"}
     for name, wanted in (("small", min(size, _SMALL_BYTES)), ("large", size)):
         make_data("parquet", wanted, sets[name])
     found: dict[str, list[Cost]] = {}
     meter = CpuMeter()
-    with open_cluster(nodes, psutil.virtual_memory().available):
+    with open_cluster(nodes, store_bytes):
         shuffles = make_shuffles(nodes)
         for one in shuffles.values():
             measure(meter, one, sets["small"], work / "warm")

@@ -65,13 +65,17 @@ def share_regions(byte_count: int | None, pile_count: int, most_bytes: int) -> i
     return max(1, min(fitting, pile_count // LEAST_SHARED_REGIONS))
 
 
-def assign_sets(byte_counts: Sequence[int], region_count: int) -> tuple[int, ...]:
+def choose_set_bytes(byte_count: int, region_count: int, most_sets: int = MAX_SETS) -> int:
+    """Return the least size of a pile set: its regions are large enough, and there are not too many sets."""
+    return max(region_count * REGION_BYTES, -(-byte_count // most_sets))
+
+
+def assign_sets(byte_counts: Sequence[int], region_count: int, most_sets: int = MAX_SETS) -> tuple[int, ...]:
     """Return the pile set of each input: consecutive inputs share one until its regions are large enough."""
-    total = sum(byte_counts)
-    set_bytes = max(region_count * REGION_BYTES, -(-total // MAX_SETS))
+    set_bytes = choose_set_bytes(sum(byte_counts), region_count, most_sets)
     sets, filled, current = [], 0, 0
     for byte_count in byte_counts:
-        if filled >= set_bytes and current < MAX_SETS - 1:
+        if filled >= set_bytes and current < most_sets - 1:
             current, filled = current + 1, 0
         sets.append(current)
         filled += byte_count

@@ -27,6 +27,8 @@ class Limits:
     """Number of inputs; `make_plan` sets it."""
     reserved_bytes: int = 0
     """Memory for other things than records."""
+    spills_all: bool = False
+    """Whether no pile stays in memory."""
 
     @property
     def taken_bytes(self) -> int:

@@ -257,7 +257,7 @@ class _Planner:
     @cached_property
     def _fits(self) -> bool:
         """Whether all piles are expected to stay in memory."""
-        if self._kept_bytes is None:
+        if self._kept_bytes is None or self._limits.spills_all:
             return False
         pile_bytes = min(CACHE_PILE_BYTES, self._gathering.most_pile_bytes)
         passes_bytes = max(self._scatter_bytes, self._order_bytes(pile_bytes))
@@ -319,7 +319,9 @@ class _Planner:
     def _resident_bytes(self) -> int:
         """Most bytes of piles in memory; 0 if they are not expected to fit."""
         resident_bytes = max(0, self._limits.room_bytes - self._passes_bytes - self._spare_bytes)
-        is_hopeless = self._kept_bytes is not None and self._kept_bytes > MISJUDGED * resident_bytes
+        is_hopeless = self._limits.spills_all or (
+            self._kept_bytes is not None and self._kept_bytes > MISJUDGED * resident_bytes
+        )
         return 0 if is_hopeless else resident_bytes
 
     @cached_property

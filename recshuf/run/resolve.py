@@ -283,6 +283,7 @@ def find_limits(job: Job) -> Limits:
         job.read.max_record_bytes,
         job.options["piles"],
         job.options["spill_compression"],
+        spills_all=job.uses_tasks,
     )
 
 

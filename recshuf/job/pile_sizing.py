@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from recshuf.records.keys import MAX_PILES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
 CACHE_PILE_BYTES = 4 << 20
 """Size of a pile in memory. It fits the processor's cache: smaller piles cost more calls, larger ones more cache misses."""
@@ -70,13 +74,20 @@ def choose_set_bytes(byte_count: int, region_count: int, most_sets: int = MAX_SE
     return max(region_count * REGION_BYTES, -(-byte_count // most_sets))
 
 
-def assign_sets(byte_counts: Sequence[int], region_count: int, most_sets: int = MAX_SETS) -> tuple[int, ...]:
+def assign_sets(
+    byte_counts: Sequence[int] | NDArray[np.int64], region_count: int, most_sets: int = MAX_SETS
+) -> tuple[int, ...]:
     """Return the pile set of each input: consecutive inputs share one until its regions are large enough."""
-    set_bytes = choose_set_bytes(sum(byte_counts), region_count, most_sets)
-    sets, filled, current = [], 0, 0
-    for byte_count in byte_counts:
-        if filled >= set_bytes and current < most_sets - 1:
-            current, filled = current + 1, 0
-        sets.append(current)
-        filled += byte_count
-    return tuple(sets)
+    if not len(byte_counts):
+        return ()
+    ends = np.cumsum(byte_counts, dtype=np.int64)
+    set_bytes = choose_set_bytes(int(ends[-1]), region_count, most_sets)
+    starts, filled = [0], 0
+    while len(starts) < most_sets:
+        last = int(np.searchsorted(ends, filled + set_bytes))
+        if last + 1 >= len(ends):
+            break
+        starts.append(last + 1)
+        filled = int(ends[last])
+    sizes = np.diff([*starts, len(ends)])
+    return tuple(np.repeat(np.arange(len(starts)), sizes).tolist())

@@ -20,9 +20,9 @@ import numpy as np
 
 from recshuf.engines.local import run_threads
 from recshuf.errors import CheckError, Stopped
+from recshuf.job.plan import count_parts
 from recshuf.records.byte_sizes import count_bytes
 from recshuf.records.digests import Digest, Digests, sum_digests
-from recshuf.records.keys import MAX_PILES
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _iterate_single_runs(
         if size <= largest_bytes or count == 1 or not store.key_range.shift:
             yield PileRun(store, piles, begin, count, size)
             continue
-        parts = store.split(piles, min(MAX_PILES, max(2, -(-2 * size // largest_bytes))))
+        parts = store.split(piles, count_parts(size, largest_bytes))
         yield from iterate_runs(parts, first, stop, largest_bytes, joined_bytes, begin)
         yield parts
 

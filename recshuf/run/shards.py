@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, UsageError
 from recshuf.interfaces import SupportsStream
-from recshuf.job.plan import shard_bounds, sum_known
+from recshuf.job.plan import shard_bounds
 from recshuf.output.transaction import FinishedShard
 from recshuf.run.resume import describe_shard
 
@@ -108,7 +108,7 @@ def cut_shards(resolved: ResolvedJob, counts: InputCounts) -> tuple[list[int], i
     """Return the bounds of the shards, independent of the plan, and their approximate bytes."""
     records, head_count = counts.record_count, resolved.job.options["head_count"]
     wanted = records if head_count is None else min(records, head_count)
-    file_bytes = sum_known(size.file_bytes for size in resolved.inputs.sizes)
+    file_bytes = resolved.inputs.sizes.file_bytes
     if file_bytes is None or not resolved.keeps_size:
         file_bytes = counts.byte_count
     bounds = shard_bounds(resolved.output.cut, wanted, file_bytes * wanted // max(1, records))

@@ -150,7 +150,7 @@ def _pack_options(job: Job, seed: int) -> str:
 def _divide(resolved: ResolvedJob) -> TaskPlan:
     """Return the tasks of a job; large inputs that can be read in parts are."""
     plan, source = resolved.plan, resolved.inputs.source
-    byte_counts = [size.byte_count or 0 for size in resolved.inputs.sizes]
+    byte_counts = resolved.inputs.sizes.byte_counts.tolist()
     fragments = {
         index: [one.record_count for one in source.fragments(index, plan.block_bytes, plan.max_record_bytes)]
         for index in find_large_inputs(plan, byte_counts)

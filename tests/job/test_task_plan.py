@@ -8,8 +8,9 @@ from itertools import accumulate, pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recshuf.job.input_sizes import InputSize
 from recshuf.job.pile_sizing import REGION_BYTES
-from recshuf.job.plan import Costs, Cut, InputSize, Limits, Plan
+from recshuf.job.plan import Costs, Cut, Limits, Plan
 from recshuf.job.planner import make_plan
 from recshuf.job.task_plan import MOST_SETS, TaskPlan, divide, find_large_inputs
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime  # noqa: TC003 - for typing.get_type_hints
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, Unpack, cast
 
 # Return types are named by the package, which imports them when they are asked for; some import pyarrow.
 import recshuf  # noqa: TC001
@@ -86,6 +86,10 @@ def shuffle(
     if output is None:
         raise UsageError('no output; name a file or directory, or give "-" for standard output')
     job = make_job(inputs, output, options)
+    if job.options["engine"] == "tasks":
+        raise UsageError(
+            "--engine tasks: give --plan --report FILE, then run recshuf task FILE with each number"
+        )
     choose_allocators(job.memory_bytes)
     from recshuf.run.pipeline import run_job
 
@@ -322,6 +326,53 @@ def plan(
     from recshuf.run.pipeline import plan_job
 
     return plan_job(make_job(inputs, output, options), SilentProgress())
+
+
+def plan_tasks(
+    inputs: Paths, output: str | os.PathLike[str] | None = None, **options: Unpack[Options]
+) -> tuple[recshuf.Plan, dict[str, Any]]:
+    """Return the plan of a run whose tasks `run_task` runs, and the run as JSON values.
+
+    Raises
+    ------
+    RecshufError
+        As `plan` does.
+    """
+    job = make_job(inputs, output, options | {"engine": "tasks"})
+    from recshuf.run.saved_plan import save_plan
+
+    return save_plan(job, SilentProgress())
+
+
+def list_tasks(run: dict[str, Any], stage: str) -> range:
+    """Return the numbers of the tasks of a stage of what `plan_tasks` returned: count, scatter, gather or commit.
+
+    Raises
+    ------
+    UsageError
+        When another version of recshuf has made the plan.
+    """
+    from recshuf.run.saved_plan import list_stage
+
+    return list_stage(run, stage)
+
+
+def run_task(
+    run: dict[str, Any], number: int, *, progress: Progress | bool | None = None
+) -> recshuf.ShuffleReport | None:
+    """Run one task of what `plan_tasks` returned; the last one returns the report of the run.
+
+    Raises
+    ------
+    RecshufError
+        When it fails, or tasks of an earlier stage are missing.
+    """
+    options = run["options"]
+    choose_allocators(options["memory"])
+    from recshuf.run.saved_plan import run_saved
+
+    with _listen(progress) as listener:
+        return run_saved(run, number, listener)
 
 
 def verify(

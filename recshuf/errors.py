@@ -156,6 +156,10 @@ class CheckError(RecshufError, RuntimeError):
     """A pass lost or changed records: a fault of recshuf, a library, or the machine."""
 
 
+class EngineError(RecshufError, RuntimeError):
+    """The engine that runs the tasks of a run has failed."""
+
+
 class SchemaMismatch(Exception):  # noqa: N818 - no failure of its own
     """A record does not fit the schema inferred from a prefix, so all must be observed. Never reaches the user."""
 

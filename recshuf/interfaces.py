@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
     import os
@@ -304,6 +304,19 @@ class Decoder(ABC):
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the records of a native batch, in the same order, as a batch of the finished schema."""
 
+    def state(self) -> Any:
+        """Return what the records observed have shown, as JSON values; None if that does not matter for `decode`."""
+        return None
+
+    def merge(self, state: Any) -> None:  # noqa: B027 # by default there is nothing to learn
+        """Learn what another decoder of the same inputs has learned from other records, as its `state` says.
+
+        Raises
+        ------
+        InputError
+            When those records and the ones observed here have types that cannot be reconciled.
+        """
+
     def table_bytes(self, record_count: int, native_bytes: int) -> int | None:  # noqa: ARG002 # of no use here
         """Return the most memory of records in table form; None if their number and native size do not tell."""
         return None
@@ -400,6 +413,13 @@ class Source(ABC):
             The longest record that fits the memory limit. A longer one is an `InputError` that names this number
             and the position.
         """
+
+    def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 # by default no input is like that
+        """Tell whether fragments of an input can be passed over at a small part of the cost of reading them.
+
+        Such an input can be read in parts, on several machines. How it is cut into fragments depends on `block_bytes` only.
+        """
+        return False
 
     @abstractmethod
     def reading_bytes(self, block_bytes: int) -> int:

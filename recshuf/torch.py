@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from itertools import islice, starmap
+from itertools import chain, islice, starmap, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
@@ -18,7 +18,7 @@ except ImportError as error:
     ) from error
 
 from recshuf.train.loader import PileLoader
-from recshuf.train.sharing import end_with_parent, share_batches
+from recshuf.train.sharing import PARCEL_BYTES, end_with_parent, share_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from recshuf.train.sharing import SharedBatch
     from recshuf.train.transforms import Transform
 
 __all__ = ["PileDataLoader", "PileDataset"]
@@ -97,7 +98,7 @@ class PileDataset(IterableDataset[dict[str, Any]]):
 
     Worker w yields batches w, w + n, w + 2 n ... of this rank, which `DataLoader` puts in order (do not set `in_order`
     to false). Each worker reads all of the rank's piles. What it sends lies in shared memory without a name, many batches
-    in one piece. In a worker a batch is a `SharedBatch`, which has the methods of a dictionary; in the training loop it
+    in one piece. `PileDataLoader` takes whole pieces, which is faster. In a worker a batch is a `SharedBatch`, which has the methods of a dictionary; in the training loop it
     is a dictionary. Batches that were changed in the worker are sent one by one, which is slower.
 
     Call `set_epoch` before each epoch; workers that persist follow it. `state_dict` counts where batches are made in this
@@ -153,6 +154,8 @@ class PileDataset(IterableDataset[dict[str, Any]]):
             transform=transform,
         )
         self._transform = transform
+        self._together = max(1, PARCEL_BYTES // max(1, self._loader.batch_bytes))
+        """Number of batches that a worker sends in one piece."""
         self._position = _Position(epoch)
         # Of a worker: the step of its next batch, and the epoch and step that were loaded for its next iteration.
         self._next_step = 0
@@ -173,13 +176,29 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         if worker is None:
             self._loader.seek(*self._position.claim(os.getpid(), in_workers=False))
             return iter(self._loader)
+        self._begin_in(worker)
+        return self._iterate(worker.num_workers)
+
+    def iterate_parcels(self) -> Iterator[list[SharedBatch]]:
+        """Return an iterator over the batches of this worker, some at a time: of all workers as many. No transform."""
+        worker = get_worker_info()
+        if worker is None:
+            raise RuntimeError("batches of this process are not sent")
+        self._begin_in(worker)
+        return self._share(worker.num_workers)
+
+    def _begin_in(self, worker: Any) -> None:
+        """Move to where this worker begins."""
         end_with_parent()
         # Now, since the position may have moved when the first batch is asked for.
         epoch, step = self._position.claim(worker.seed - worker.id, in_workers=True)
         resumed, self._resumed = self._resumed, None
         epoch, self._next_step = resumed or (epoch, step + worker.id)
         self._loader.set_epoch(epoch)
-        return self._iterate(worker.num_workers)
+
+    def _share(self, workers: int) -> Iterator[list[SharedBatch]]:
+        mine = islice(self._loader.read(self._next_step, "arrow"), 0, None, workers)
+        return share_batches(mine, "torch", self._together)
 
     def _iterate(self, workers: int) -> Iterator[Any]:
         """Yield every batch whose step is the next one or a multiple of `workers` after it."""
@@ -191,8 +210,7 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         """Yield one of as many batches as there are workers, from the next step on."""
         transform = self._transform
         if transform is None:
-            mine = islice(self._loader.read(self._next_step, "arrow"), 0, None, workers)
-            return share_batches(mine, "torch")
+            return chain.from_iterable(self._share(workers))
         # Paired first, since the batches of other workers need no transform.
         pairs = islice(self._loader.read(self._next_step, "torch", _pair), 0, None, workers)
         return starmap(transform, pairs)
@@ -212,6 +230,11 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         """
         self._loader.seek(epoch, step)
         self._position.move(epoch, step)
+
+    @property
+    def has_transform(self) -> bool:
+        """Whether batches are changed in the worker."""
+        return self._transform is not None
 
     @property
     def moves(self) -> int:
@@ -291,6 +314,23 @@ def _return_unchanged(batch: Any) -> Any:
     return batch
 
 
+class _Parcels(IterableDataset[list[Any]]):
+    """The batches of a `PileDataset` in lists, since `DataLoader` takes as long for a list as for a batch."""
+
+    def __init__(self, dataset: PileDataset) -> None:
+        self._dataset = dataset
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return self._dataset.iterate_parcels()
+
+
+def _take_turns(parcels: Iterator[list[Any]], workers: int) -> Iterator[Any]:
+    """Yield the batches in the lists of some workers in their order: one of each worker in turn."""
+    while turn := list(islice(parcels, workers)):
+        for batches in zip_longest(*turn):
+            yield from (batch for batch in batches if batch is not None)
+
+
 class PileDataLoader:
     """The batches of a `PileDataset`, made by worker processes and counted where the training loop receives them.
 
@@ -317,7 +357,11 @@ class PileDataLoader:
         if not options.get("in_order", True):
             raise UsageError("in_order=False: batches would come in another order; leave it out")
         self.dataset = dataset
-        self._loader = DataLoader(dataset, batch_size=None, **({"collate_fn": _return_unchanged} | options))
+        self._takes_parcels = not (
+            options.get("num_workers", 0) == 0 or dataset.has_transform or options.get("collate_fn")
+        )
+        given = _Parcels(dataset) if self._takes_parcels else dataset
+        self._loader = DataLoader(given, batch_size=None, **({"collate_fn": _return_unchanged} | options))
         self._move, self._state = 0, dict[str, Any]()
 
     def __len__(self) -> int:
@@ -327,7 +371,10 @@ class PileDataLoader:
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the batches of the epoch, once from where `load_state_dict` or `seek` went."""
         self._move, self._state = self.dataset.begin()
-        return _count(iter(self._loader), self._state)
+        batches = iter(self._loader)
+        if self._takes_parcels:
+            batches = _take_turns(batches, self._loader.num_workers)
+        return _count(batches, self._state)
 
     @property
     def sampler(self) -> PileDataset:

@@ -32,6 +32,7 @@ from recshuf.cli.store_commands import (
     make_window_command,
     store_group,
 )
+from recshuf.cli.task_command import make_task_command
 from recshuf.cli.verify_options import make_verify_command
 from recshuf.errors import OutputError, RecshufError, UsageError
 from recshuf.system.paths import real_path, refuse_url
@@ -301,11 +302,18 @@ def _print_plan(
     from recshuf import api
     from recshuf.audit.reports.text import plan_lines
 
-    made = api.plan(inputs, output, **options)
+    if options["engine"] == "tasks":
+        if not report:
+            raise UsageError("--engine tasks: name the file for the plan with --report FILE")
+        made, run = api.plan_tasks(inputs, output, **options)
+        values = made.to_json() | {"run": run}
+    else:
+        made = api.plan(inputs, output, **options)
+        values = made.to_json()
     if report != "-":
         click.echo("\n".join(plan_lines(made)))
     if report:
-        write_json(report, made.to_json())
+        write_json(report, values)
 
 
 _gallery = click.Command(
@@ -338,6 +346,7 @@ commands.add_command(make_check_command(_run_check))
 commands.add_command(make_picture_command(_run_picture))
 commands.add_command(_demo)
 commands.add_command(_gallery)
+commands.add_command(make_task_command())
 commands.add_command(make_scatter_command())
 commands.add_command(make_gather_command())
 commands.add_command(make_window_command())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from recshuf.engines.registry import check_engine
 from recshuf.errors import UsageError
 from recshuf.formats.compression import check_level
 from recshuf.interfaces import ReadOptions, WriteOptions
@@ -96,12 +97,31 @@ class Job:
             )
         if self.options["verify"] and self.quarantine is not None:
             raise UsageError("--verify and --on-bad-record quarantine: exclude each other; give one of them")
+        self._check_engine()
         if "-" in self.inputs and len(self.inputs) > 1:
             raise UsageError("standard input (-) cannot be mixed with other inputs; give it alone")
+
+    def _check_engine(self) -> None:
+        engine, address = self.options["engine"], self.options["ray_address"]
+        check_engine(engine)
+        if address is not None and engine != "ray":
+            raise UsageError(f"--ray-address {address}: is used with --engine ray only; give that, too")
+        if self.uses_tasks and (self.reads_stdin or self.writes_stdout):
+            raise UsageError("--engine: other processes cannot use standard input and output; name files")
+        if self.uses_tasks and is_url(self.output or ""):
+            raise UsageError(
+                f"--engine: processes of several machines share a folder and no bucket; give a local output, here "
+                f"{self.output}"
+            )
 
     def is_given(self, name: str) -> bool:
         """Tell whether an option differs from its default."""
         return cast("dict[str, object]", self.options)[name] != OPTIONS[name].default
+
+    @property
+    def uses_tasks(self) -> bool:
+        """Tell whether other processes do the work."""
+        return self.options["engine"] != "local"
 
     @property
     def reads_stdin(self) -> bool:
@@ -204,14 +224,15 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
     header = _choose_header(options["header"])
     quarantine = _parse_bad_record(options["on_bad_record"])
     memory, temp_dir = options["memory"], options["temp_dir"]
-    memory_bytes = max(SMALLEST_MEMORY, available_bytes() // 2) if memory is None else _parse(memory)
+    workers = options["workers"] or _count_threads(options)
+    memory_bytes = _choose_memory(options, workers) if memory is None else _parse(memory)
     return Job(
         inputs=tuple(paths),
         output=None if output is None else _parse_output(output),
         options=options,
         memory_bytes=memory_bytes,
         cut=_make_cut(options),
-        workers=options["workers"] or _count_cores(options),
+        workers=workers,
         temp_dir=None if temp_dir is None else _parse_temp_dir(temp_dir),
         storage=StorageOptions(options["endpoint_url"], parse_storage_options(options["storage_options"])),
         quarantine=quarantine,
@@ -362,7 +383,17 @@ def _load_schema(schema: SchemaLike | None) -> pa.Schema | None:
     return read_schema(Path(schema))
 
 
-def _count_cores(options: Options) -> int:
+def _count_threads(options: Options) -> int:
     if options["workers"] == 0:
         return 0  # refused with the limits of the option named
+    return _count_cores() if options["engine"] == "local" else 1
+
+
+def _choose_memory(options: Options, workers: int) -> int:
+    """Return half of the available memory, with an engine one task's share of it."""
+    tasks = 1 if options["engine"] == "local" else max(1, _count_cores() // max(1, workers))
+    return max(SMALLEST_MEMORY, available_bytes() // 2 // tasks)
+
+
+def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from recshuf.records.keys import MAX_PILES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
 CACHE_PILE_BYTES = 4 << 20
 """Size of a pile in memory. It fits the processor's cache: smaller piles cost more calls, larger ones more cache misses."""
@@ -65,14 +69,25 @@ def share_regions(byte_count: int | None, pile_count: int, most_bytes: int) -> i
     return max(1, min(fitting, pile_count // LEAST_SHARED_REGIONS))
 
 
-def assign_sets(byte_counts: Sequence[int], region_count: int) -> tuple[int, ...]:
+def choose_set_bytes(byte_count: int, region_count: int, most_sets: int = MAX_SETS) -> int:
+    """Return the least size of a pile set: its regions are large enough, and there are not too many sets."""
+    return max(region_count * REGION_BYTES, -(-byte_count // most_sets))
+
+
+def assign_sets(
+    byte_counts: Sequence[int] | NDArray[np.int64], region_count: int, most_sets: int = MAX_SETS
+) -> tuple[int, ...]:
     """Return the pile set of each input: consecutive inputs share one until its regions are large enough."""
-    total = sum(byte_counts)
-    set_bytes = max(region_count * REGION_BYTES, -(-total // MAX_SETS))
-    sets, filled, current = [], 0, 0
-    for byte_count in byte_counts:
-        if filled >= set_bytes and current < MAX_SETS - 1:
-            current, filled = current + 1, 0
-        sets.append(current)
-        filled += byte_count
-    return tuple(sets)
+    if not len(byte_counts):
+        return ()
+    ends = np.cumsum(byte_counts, dtype=np.int64)
+    set_bytes = choose_set_bytes(int(ends[-1]), region_count, most_sets)
+    starts, filled = [0], 0
+    while len(starts) < most_sets:
+        last = int(np.searchsorted(ends, filled + set_bytes))
+        if last + 1 >= len(ends):
+            break
+        starts.append(last + 1)
+        filled = int(ends[last])
+    sizes = np.diff([*starts, len(ends)])
+    return tuple(np.repeat(np.arange(len(starts)), sizes).tolist())

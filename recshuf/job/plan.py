@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from recshuf.records.keys import MAX_PILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,6 +29,8 @@ class Limits:
     """Number of inputs; `make_plan` sets it."""
     reserved_bytes: int = 0
     """Memory for other things than records."""
+    spills_all: bool = False
+    """Whether no pile stays in memory."""
 
     @property
     def taken_bytes(self) -> int:
@@ -40,17 +44,6 @@ class Limits:
     def room_bytes(self) -> int:
         """Memory left for the passes."""
         return self.memory_bytes - self.taken_bytes
-
-
-class InputSize(NamedTuple):
-    """Counts and sizes of one input; None if unknown."""
-
-    record_count: int | None
-    byte_count: int | None
-    """Size of its records as slices, with keys."""
-    file_bytes: int | None
-    is_exact: bool = True
-    """Whether `record_count` is exact, not estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +119,23 @@ class Plan:
         """Return the inputs of a pile set."""
         return [index for index, one in enumerate(self.set_of_input) if one == set_index]
 
+    def count_parts(self) -> int:
+        """Return into how many parts a pile is split when it is gathered, since it would not fit in memory; mostly 1."""
+        size = (self.byte_count or 0) // self.pile_count
+        return 1 if size <= self.pile_bytes else count_parts(size, self.pile_bytes)
+
     def to_json(self) -> dict[str, object]:
         """Return the plan as JSON values."""
         return asdict(self) | {"set_of_input": list(self.set_of_input), "set_count": self.set_count}
+
+
+def count_parts(pile_bytes: int, most_bytes: int) -> int:
+    """Return into how many piles one is split that is larger than `most_bytes`: of about half of that.
+
+    >>> count_parts(100, 40), count_parts(41, 40)
+    (5, 3)
+    """
+    return min(MAX_PILES, max(2, -(-2 * pile_bytes // most_bytes)))
 
 
 def sum_known(values: Iterable[int | None]) -> int | None:

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import MemoryLimitError
+from recshuf.job.input_sizes import InputSize, InputSizes
 from recshuf.job.pile_sizing import (
     CACHE_PILE_BYTES,
     MAX_PLANNED_PILES,
@@ -26,7 +27,7 @@ from recshuf.job.pile_sizing import (
     limit_converted,
     share_regions,
 )
-from recshuf.job.plan import InputSize, Plan, count_shards, sum_known
+from recshuf.job.plan import Plan, count_shards
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.reading_plan import ReadingPlan
 from recshuf.system.units import format_size
@@ -74,7 +75,7 @@ def make_plan(
         When not even one worker with the smallest blocks and piles fits the limit.
     """
     limits = replace(limits, input_count=len(inputs))
-    return _Planner(inputs, limits, costs, cut, output_count, piles).plan()
+    return _Planner(InputSizes.of(inputs), limits, costs, cut, output_count, piles).plan()
 
 
 class _Gathering(NamedTuple):
@@ -95,7 +96,7 @@ class _Planner:
 
     def __init__(
         self,
-        inputs: Sequence[InputSize],
+        inputs: InputSizes,
         limits: Limits,
         costs: Costs,
         cut: Cut,
@@ -108,11 +109,9 @@ class _Planner:
         self._output_count = output_count
         self._piles = piles
         self._given_count = piles.pile_count if piles else limits.pile_count
-        self._record_count = sum_known([size.record_count for size in inputs])
-        self._byte_count = sum_known([size.byte_count for size in inputs])
-        self._output_bytes = sum_known(
-            [size.file_bytes if size.file_bytes is not None else size.byte_count for size in inputs]
-        )
+        self._record_count = inputs.record_count
+        self._byte_count = inputs.byte_count
+        self._output_bytes = inputs.known_bytes
         written = [count for count in (self._record_count, output_count) if count is not None]
         self._shard_count = count_shards(cut, min(written, default=None), self._output_bytes)
 
@@ -124,8 +123,7 @@ class _Planner:
         staying_bytes = min(resident_bytes, kept_bytes or resident_bytes)
         return Plan(
             record_count=self._record_count,
-            record_count_is_exact=self._record_count is not None
-            and all(size.is_exact for size in self._inputs),
+            record_count_is_exact=self._record_count is not None and self._inputs.are_exact,
             byte_count=self._byte_count,
             output_count=self._output_count,
             pile_count=self._pile_count,
@@ -257,7 +255,7 @@ class _Planner:
     @cached_property
     def _fits(self) -> bool:
         """Whether all piles are expected to stay in memory."""
-        if self._kept_bytes is None:
+        if self._kept_bytes is None or self._limits.spills_all:
             return False
         pile_bytes = min(CACHE_PILE_BYTES, self._gathering.most_pile_bytes)
         passes_bytes = max(self._scatter_bytes, self._order_bytes(pile_bytes))
@@ -319,7 +317,9 @@ class _Planner:
     def _resident_bytes(self) -> int:
         """Most bytes of piles in memory; 0 if they are not expected to fit."""
         resident_bytes = max(0, self._limits.room_bytes - self._passes_bytes - self._spare_bytes)
-        is_hopeless = self._kept_bytes is not None and self._kept_bytes > MISJUDGED * resident_bytes
+        is_hopeless = self._limits.spills_all or (
+            self._kept_bytes is not None and self._kept_bytes > MISJUDGED * resident_bytes
+        )
         return 0 if is_hopeless else resident_bytes
 
     @cached_property
@@ -327,7 +327,7 @@ class _Planner:
         if self._piles and len(self._piles.set_of_input) == len(self._inputs):
             return self._piles.set_of_input
         region_count = self._pile_count // self._region_piles
-        return assign_sets([size.byte_count or 0 for size in self._inputs], region_count)
+        return assign_sets(self._inputs.byte_counts, region_count)
 
 
 def _too_small(limits: Limits, what: str, needed: int) -> MemoryLimitError:
@@ -392,9 +392,9 @@ def plan_reading(
     raise _too_small(limits, what, worker_bytes(blocks[-1]))
 
 
-def take_census(inputs: Sequence[InputSummary], provenance_bytes: int = 0) -> list[InputSize]:
+def take_census(inputs: Sequence[InputSummary], provenance_bytes: int = 0) -> InputSizes:
     """Return the size of each input, with keys and `provenance_bytes` per record."""
-    return [
+    return InputSizes.of(
         InputSize(
             record_count=summary.record_count,
             byte_count=_with_keys(summary.native_bytes, summary.record_count, KEY_BYTES + provenance_bytes),
@@ -402,7 +402,7 @@ def take_census(inputs: Sequence[InputSummary], provenance_bytes: int = 0) -> li
             is_exact=summary.record_count_is_exact,
         )
         for summary in inputs
-    ]
+    )
 
 
 def _with_keys(native_bytes: int | None, record_count: int | None, key_bytes: int) -> int | None:

@@ -16,7 +16,7 @@ from recshuf.system.atomic import sync
 from recshuf.system.paths import real_path, write_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -114,6 +114,34 @@ class Quarantine:
                 self._write(text)
         with self._lock:
             self.counts[input_index] += len(bad.index)
+
+    def take(self, path: Path, counts: Iterable[tuple[int, int]]) -> None:
+        """Take over the records that another quarantine has put into a file, of which `close` deletes nothing.
+
+        Called for files in the order of their inputs and lines, and not together with `put`.
+
+        Parameters
+        ----------
+        counts
+            Number of records of each input.
+
+        Raises
+        ------
+        OutputError
+            When they cannot be read or written.
+        """
+        digest, offset = xxhash.xxh3_64(), self._byte_count
+        try:
+            with path.open("rb") as lines:
+                while text := lines.read(_COPY_BYTES):
+                    digest.update(text)
+                    self._write(memoryview(text))
+        except OSError as error:
+            raise self._error(error, self._folder) from error
+        first_line = len(self._blocks)
+        self._blocks.append(_Block(0, first_line, offset, self._byte_count - offset, digest.intdigest()))
+        for index, count in counts:
+            self.counts[index] += count
 
     def _write(self, text: memoryview) -> None:
         self._byte_count += len(text)

@@ -191,6 +191,16 @@ class Transaction(ABC):
         """Whether an earlier run committed its shards."""
 
     @property
+    def is_continued(self) -> bool:
+        """Whether it has taken over finished parts of an earlier run."""
+        return bool(self.journal.entries)
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether a later run can continue from here."""
+        return self.journal.is_resumable
+
+    @property
     @abstractmethod
     def removal(self) -> str:
         """How a user deletes what it keeps, as an infinitive."""

@@ -2,7 +2,7 @@
 
 It lies beside the output, so that a rename puts everything in place at once. Its name begins with a dot:
 
-    journal.jsonl  shards/  shards.recshuf.json  piles/  quarantine/
+    journal.jsonl  shards/  shards.recshuf.json  piles/  quarantine/  tasks/
     old/  the output that is replaced, if the file system cannot exchange folders
 
 A run that dies leaves it behind, and a later run can continue from it.
@@ -21,6 +21,7 @@ from recshuf.output.commit import commit
 from recshuf.output.journal import FileJournal
 from recshuf.output.shard_files import ShardFiles
 from recshuf.output.shard_sync import ShardSyncer
+from recshuf.output.task_folder import TASK_FOLDER, TaskFolder
 from recshuf.output.transaction import Transaction
 from recshuf.system.locks import is_own, lock_folder
 from recshuf.system.paths import is_sole_file, write_error
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from recshuf.output.transaction import FinishedShard
 
 _OWN_FILES = ("journal.jsonl", "shards.recshuf.json")
-_OWN_FOLDERS = ("shards", "piles", "quarantine", "old")
+_OWN_FOLDERS = ("shards", "piles", "quarantine", "old", TASK_FOLDER)
 PILES_PREFIX = "recshuf-piles-"
 """Prefix of folders of pile sets outside the work folder."""
 
@@ -48,6 +49,8 @@ class WorkFolder(Transaction):
         self._path = destination.work_folder
         self.journal: FileJournal = FileJournal(self.path / "journal.jsonl")
         self.shards = ShardFiles(self.path / "shards", destination, self.journal)
+        self.tasks = TaskFolder(self.path / TASK_FOLDER)
+        self._is_continued = False
         self._made_parents: list[Path] = []
         self._lock: int | None = None
 
@@ -80,6 +83,16 @@ class WorkFolder(Transaction):
     def is_committed(self) -> bool:
         """Whether an earlier run committed its shards."""
         return self.shards.are_committed
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether it holds finished parts of an earlier run."""
+        return self._is_continued
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether a later run can continue from here."""
+        return self._lock is not None and (self.journal.is_resumable or self.tasks.count() > 0)
 
     def path_of(self, shard: int, suffix: str) -> Path:
         """Return the path to write shard number `shard` to."""
@@ -146,8 +159,9 @@ class WorkFolder(Transaction):
         names = set(os.listdir(self.path))  # noqa: PTH208 - names are wanted
         if foreign := sorted(name for name in names if not _is_own_part(self.path / name)):
             raise self._foreign(foreign[0])
-        finished = self.journal.load()
+        finished = self.journal.load() + self.tasks.count()
         if finished and resumes:
+            self._is_continued = True
             return
         if finished and self.shards.are_committed:
             self.shards.place_manifest()

@@ -43,6 +43,11 @@ class InputCounts:
         self._byte_counts[index] = count.byte_count
         self._digests.put(index, count.digest)
 
+    def include(self, index: int, count: InputCount) -> None:
+        """Add to the counts of an input."""
+        before = self[index]
+        self.put(index, InputCount(before.byte_count + count.byte_count, before.digest + count.digest))
+
     def digest(self, inputs: Sequence[int]) -> Digest:
         """Return the digest of all records of some inputs."""
         return self._digests.sum(inputs)

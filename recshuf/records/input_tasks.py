@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import Stopped
 from recshuf.records.rows import RowCounter
@@ -14,6 +15,32 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from recshuf.interfaces import Fragment, Source
+
+
+class InputPart(NamedTuple):
+    """Consecutive fragments of one input."""
+
+    input_index: int
+    start: int = 0
+    """Number of the first fragment."""
+    stop: int | None = None
+    """Number behind that of the last fragment; None for all."""
+    first_row: int = 0
+    """Number of the first row."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether these are all fragments of the input."""
+        return not self.start and self.stop is None
+
+    def choose(self, fragments: Iterable[Fragment]) -> Iterator[Fragment]:
+        """Yield these of all fragments of the input."""
+        return islice(fragments, self.start, self.stop)
+
+
+def whole_inputs(source: Source) -> list[InputPart]:
+    """Return all inputs of a source."""
+    return [InputPart(index) for index in range(len(source.inputs))]
 
 
 @dataclass(slots=True)
@@ -62,7 +89,7 @@ class InputSchedule:
         Consecutive inputs for one thread each.
     """
 
-    def __init__(self, runs: Iterable[list[int]]) -> None:
+    def __init__(self, runs: Iterable[list[InputPart]]) -> None:
         self._waiting = deque(runs)
         self._tasks: dict[int, InputTask] = {}
         self._open: list[InputTask] = []
@@ -70,7 +97,7 @@ class InputSchedule:
         self._lock = threading.Lock()
         self._stopped = False
 
-    def next_run(self) -> list[int] | None:
+    def next_run(self) -> list[InputPart] | None:
         """Return an unread run; None if there is none."""
         with self._lock:
             self.check()
@@ -81,12 +108,12 @@ class InputSchedule:
         with self._lock:
             return self._open[0] if self._open else None
 
-    def begin(self, index: int, fragments: Iterable[Fragment], *, is_shared: bool) -> InputTask:
-        """Return the task of an input, whose fragments other threads may take if `is_shared`."""
-        task = InputTask([index], iter(fragments))
+    def begin(self, part: InputPart, fragments: Iterator[Fragment], *, is_shared: bool) -> InputTask:
+        """Return the task of a part of an input, whose fragments other threads may take if `is_shared`."""
+        task = InputTask([part.input_index], fragments, RowCounter(part.first_row))
         with self._lock:
             self.check()
-            self._tasks[index] = task
+            self._tasks[part.input_index] = task
             if is_shared:
                 self._open.append(task)
         return task
@@ -123,20 +150,23 @@ class InputSchedule:
             raise Stopped
 
 
-def group_inputs(source: Source, inputs: Sequence[int], most_bytes: int, workers: int) -> Iterator[list[int]]:
-    """Yield runs of consecutive inputs for one thread each; small inputs are grouped.
+def group_inputs(
+    source: Source, parts: Sequence[InputPart], most_bytes: int, workers: int
+) -> Iterator[list[InputPart]]:
+    """Yield runs of consecutive inputs for one thread each; small whole inputs are grouped.
 
     A run of several inputs holds at most `most_bytes`, and at most an eighth of a worker's share, to balance the load.
     """
-    sizes = [source.inputs[index].native_bytes for index in inputs]
+    sizes = [source.inputs[part.input_index].native_bytes if part.is_whole else None for part in parts]
     most = min(most_bytes, sum(size or 0 for size in sizes) // (8 * workers))
-    run: list[int] = []
+    run: list[InputPart] = []
     run_bytes = 0
-    for index, size in zip(inputs, sizes, strict=True):
-        if run and (size is None or run_bytes + size > most or index != run[-1] + 1):
+    for part, size in zip(parts, sizes, strict=True):
+        is_next = bool(run) and part.input_index == run[-1].input_index + 1
+        if run and (size is None or run_bytes + size > most or not is_next):
             yield run
             run, run_bytes = [], 0
-        run.append(index)
+        run.append(part)
         run_bytes += most + 1 if size is None else size
     if run:
         yield run

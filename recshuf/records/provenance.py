@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -137,6 +137,14 @@ class ProvenanceDecoder(Decoder):
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
         """See `Decoder`."""
         return self._inner.observe(batch, input_index, first_row)
+
+    def state(self) -> Any:
+        """See `Decoder`."""
+        return self._inner.state()
+
+    def merge(self, state: Any) -> None:
+        """See `Decoder`."""
+        self._inner.merge(state)
 
     def finish(self) -> pa.Schema:
         """See `Decoder`.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recshuf.engines.local import run_threads
 from recshuf.interfaces import SupportsJoining
 from recshuf.records.batch_groups import BatchGroup, Coalescer, WorkQueue
 from recshuf.records.input_tasks import InputSchedule, InputTask, group_inputs
 from recshuf.records.rows import RowRange, number_batches
-from recshuf.system.threads import run_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.interfaces import Fragment, Source
+    from recshuf.records.input_tasks import InputPart
     from recshuf.records.reading_plan import ReadingPlan
 
     Visit = Callable[[pa.RecordBatch, list[RowRange]], None]
@@ -29,8 +30,8 @@ class InputReader:
 
     Parameters
     ----------
-    inputs
-        Indexes of the inputs to read.
+    parts
+        Inputs to read, or parts of them; at most one of each.
     visit
         Called with every batch.
     on_finished
@@ -41,7 +42,7 @@ class InputReader:
         self,
         source: Source,
         plan: ReadingPlan,
-        inputs: Sequence[int],
+        parts: Sequence[InputPart],
         visit: Visit,
         on_finished: Callable[[Sequence[int]], None] | None = None,
     ) -> None:
@@ -49,7 +50,7 @@ class InputReader:
         self._plan = plan
         self._visit = visit
         self._on_finished = on_finished
-        self._schedule = InputSchedule(group_inputs(source, inputs, plan.block_bytes, plan.workers))
+        self._schedule = InputSchedule(group_inputs(source, parts, plan.block_bytes, plan.workers))
         self._queue = WorkQueue(plan.workers)
 
     def run(self, name: str) -> None:
@@ -65,7 +66,7 @@ class InputReader:
         Exception
             The first error of any thread, after all threads have ended.
         """
-        run_tasks(name, self._plan.workers, [self._work] * self._plan.workers, self._stop)
+        run_threads(name, [self._work] * self._plan.workers, self._plan.workers, self._stop)
 
     def rows_of(self, input_index: int) -> int:
         """Return how many rows of an input have been read so far."""
@@ -87,8 +88,8 @@ class InputReader:
         while (group := self._queue.take()) is not None:
             self._visit_group(group)
 
-    def _read_run(self, run: list[int]) -> None:
-        """Read one input, shared with other threads, or several small ones."""
+    def _read_run(self, run: list[InputPart]) -> None:
+        """Read a part of one input, shared with other threads, or several small whole ones."""
         if len(run) == 1:
             self._read_shared(self._begin(run[0], is_shared=True))
             return
@@ -96,24 +97,25 @@ class InputReader:
             run = run[joined:]
         self._read_in_turn(run)
 
-    def _read_joined(self, run: list[int]) -> int:
+    def _read_joined(self, run: list[InputPart]) -> int:
         """Read small inputs joined, if the source can; return how many."""
         if not isinstance(self._source, SupportsJoining):
             return 0
-        joined = self._source.read_joined(run, self._plan.block_bytes, self._plan.max_record_bytes)
+        inputs = [part.input_index for part in run]
+        joined = self._source.read_joined(inputs, self._plan.block_bytes, self._plan.max_record_bytes)
         if joined is None:
             return 0
-        rows = dict(zip(run, joined.rows, strict=False))
+        rows = dict(zip(inputs, joined.rows, strict=False))
         self._schedule.note_joined(rows)
         ranges = [RowRange(index, 0, count) for index, count in rows.items()]
         self._emit(BatchGroup([InputTask([*rows], iter(()))], [joined.batch], ranges))
         return len(rows)
 
-    def _read_in_turn(self, run: list[int]) -> None:
+    def _read_in_turn(self, run: list[InputPart]) -> None:
         """Read small inputs in turn; batches that fit a block are visited together."""
         coalescer = Coalescer(self._emit, self._plan.block_bytes)
-        for index in run:
-            task = self._begin(index, is_shared=False)
+        for part in run:
+            task = self._begin(part, is_shared=False)
             while (taken := task.take()) is not None:
                 self._read(task, *taken, coalescer)
                 self._release(task)
@@ -130,9 +132,11 @@ class InputReader:
         if self._schedule.close(task):
             self._release(task)
 
-    def _begin(self, index: int, *, is_shared: bool) -> InputTask:
-        fragments = self._source.fragments(index, self._plan.block_bytes, self._plan.max_record_bytes)
-        return self._schedule.begin(index, fragments, is_shared=is_shared)
+    def _begin(self, part: InputPart, *, is_shared: bool) -> InputTask:
+        fragments = self._source.fragments(
+            part.input_index, self._plan.block_bytes, self._plan.max_record_bytes
+        )
+        return self._schedule.begin(part, part.choose(fragments), is_shared=is_shared)
 
     def _read(self, task: InputTask, number: int, fragment: Fragment, coalescer: Coalescer) -> None:
         for row, batch in number_batches(task.counter, number, fragment):

@@ -53,18 +53,23 @@ class RowCounter:
 
     The rows of a fragment are known once those of all earlier fragments are, so a claim waits until these are
     `finish`ed.
+
+    Parameters
+    ----------
+    first_row
+        Number of the first row.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first_row: int = 0) -> None:
         self._turn = 0
-        self._rows = 0
+        self._first_row = self._rows = first_row
         self._changed = threading.Condition()
         self._stopped = False
 
     @property
     def rows(self) -> int:
         """Rows claimed so far."""
-        return self._rows
+        return self._rows - self._first_row
 
     def claim(self, fragment_index: int, count: int) -> int:
         """Wait for a fragment's turn, and return the first row of its next `count` records.

@@ -71,7 +71,10 @@ class Decoding:
         if inner is None or inner.schema is not None or not isinstance(inner, SupportsPrefixInference):
             return self
         # In a sample, records that are left out must be valid, too. A resumed run must agree with finished shards.
+        # A task would see the first record that does not fit when others have written shards.
         if job.quarantine is not None or job.options["head_count"] is not None or job.options["resume"]:
+            return self
+        if job.uses_tasks:
             return self
         ends = accumulate(one.native_bytes or 0 for one in source.inputs)
         large = next((index for index, end in enumerate(ends) if end > _PREFIX_BYTES), None)

@@ -11,21 +11,22 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import deque
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
+from recshuf.engines.local import run_threads
 from recshuf.errors import CheckError, Stopped
+from recshuf.job.plan import count_parts
 from recshuf.records.byte_sizes import count_bytes
 from recshuf.records.digests import Digest, Digests, sum_digests
-from recshuf.records.keys import MAX_PILES
-from recshuf.system.threads import Pool, run_tasks
+from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -186,7 +187,7 @@ def _iterate_single_runs(
         if size <= largest_bytes or count == 1 or not store.key_range.shift:
             yield PileRun(store, piles, begin, count, size)
             continue
-        parts = store.split(piles, min(MAX_PILES, max(2, -(-2 * size // largest_bytes))))
+        parts = store.split(piles, count_parts(size, largest_bytes))
         yield from iterate_runs(parts, first, stop, largest_bytes, joined_bytes, begin)
         yield parts
 
@@ -210,8 +211,8 @@ class GatherTask:
     plan: Plan
     bounds: Sequence[int]
     """First record of each shard in the shuffled order, and the end of the last."""
-    finished: Mapping[int, Digest] = field(default_factory=dict)
-    """Digests of the shards that an earlier run wrote."""
+    finished: Collection[int] = ()
+    """Shards that are not to be written."""
     joined_bytes: int = JOINED_BYTES
     """Consecutive piles are ordered together up to this size."""
 
@@ -235,38 +236,26 @@ class Gather:
         self._shards = shards
         self._decoder = decoder
         self._progress = progress
-        self._written = dict(task.finished)
+        self._finished = task.finished
+        self._written: dict[int, Digest] = {}
         self._stopped = threading.Event()
         self._giants = threading.Lock()
 
-    def run(self) -> None:
-        """Write every shard.
+    def run(self) -> dict[int, Digest]:
+        """Write every shard that is not finished, and return the digest of each.
 
         Raises
         ------
-        CheckError
-            When the shards together were not given the records scattered to the piles.
         Exception
             The first error of any thread, after all threads have ended; open sinks have been aborted.
         """
         counts = self._store.counts
         runs = sum(bool(counts[piles.start : piles.stop].any()) for piles in self._store.runs())
-        tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, runs, self._written)
+        tasks = plan_tasks(len(self._bounds) - 1, self._plan.shard_writers, runs, self._finished)
         with Pool(self._plan.gather_workers, "order") as loaders:
             writes = [partial(self._write_shards, one, loaders) for one in tasks]
-            run_tasks("write", self._plan.shard_writers, writes, self._stopped.set)
-        self._check_written()
-
-    def _check_written(self) -> None:
-        """Compare the digest of all shards with that of all piles, unless only a sample is wanted."""
-        if self._bounds[-1] != self._store.counts.sum():
-            return
-        found = sum_digests(self._written.values())
-        given = self._store.digest(range(self._store.pile_count))
-        if found != given:
-            raise CheckError(
-                f"gather: all shards: {found.compare(given)}; run again, and report this as a fault"
-            )
+            run_threads("write", writes, self._plan.shard_writers, self._stopped.set)
+        return self._written
 
     def _write_shards(self, shards: range, loaders: Pool) -> None:
         chunks = self._order(self._bounds[shards.start : shards.stop + 1], loaders)
@@ -330,6 +319,22 @@ class Gather:
             wait(ahead)
 
 
+def check_written(store: OrderedReader, wanted: int, shards: Iterable[Digest]) -> None:
+    """Compare the digest of all shards with that of all piles, unless only a sample of `wanted` records is written.
+
+    Raises
+    ------
+    CheckError
+        When the shards together were not given the records scattered to the piles.
+    """
+    if wanted != store.counts.sum():
+        return
+    found = sum_digests(shards)
+    given = store.digest(range(store.pile_count))
+    if found != given:
+        raise CheckError(f"gather: all shards: {found.compare(given)}; run again, and report this as a fault")
+
+
 def _find_edges(run: PileRun, bounds: Sequence[int]) -> list[int]:
     """Return the positions in a run, relative to its first record, at which it is cut into chunks."""
     begin, end = max(run.first, bounds[0]), min(run.first + run.count, bounds[-1])
@@ -337,9 +342,7 @@ def _find_edges(run: PileRun, bounds: Sequence[int]) -> list[int]:
     return [position - run.first for position in (begin, *inner, end)]
 
 
-def plan_tasks(
-    shard_count: int, writers: int, run_count: int, finished: Container[int] = frozenset()
-) -> list[range]:
+def plan_tasks(shard_count: int, writers: int, run_count: int, finished: Collection[int] = ()) -> list[range]:
     """Return ranges of consecutive shards, one for each task, of about the same number of records.
 
     There are more tasks than writers, so that writers finish together. But tasks of few pile runs would load them repeatedly.

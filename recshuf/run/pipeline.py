@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import CheckError, ConversionError, MemoryLimitError, SchemaMismatch, UsageError
-from recshuf.job.plan import shard_bounds, sum_known
 from recshuf.job.planner import ORDERING
 from recshuf.job.report import FileReport, PassReport
 from recshuf.piles.epoch_reader import EpochReader
@@ -18,11 +17,11 @@ from recshuf.piles.epochs import EpochOrder
 from recshuf.piles.reader import PileReader
 from recshuf.piles.rekeyed import RekeyedPiles
 from recshuf.piles.stored import StoredPiles
-from recshuf.run.gather import Gather, GatherTask
+from recshuf.run.gather import Gather, GatherTask, check_written
 from recshuf.run.resolve import find_destination, resolve_job, resolve_stored
 from recshuf.run.resume import Earlier, read_checksums
 from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
-from recshuf.run.shards import open_shards, take_over_shards
+from recshuf.run.shards import cut_shards, open_shards, take_over_shards
 from recshuf.run.stored_inputs import adopt_stored, open_stored
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.run.workspace import begin_output, open_workspace
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
     from recshuf.records.input_counts import InputCounts
     from recshuf.run.gather import OrderedReader
     from recshuf.run.resolve import ResolvedJob
+    from recshuf.run.shared_run import SharedRun
+    from recshuf.run.task_passes import TaskPasses
     from recshuf.run.workspace import Workspace
 
 
@@ -76,14 +77,17 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         destination = find_destination(job)
         work = begin_output(job, destination, progress, cleanup)
         earlier = Earlier.of(work.journal.entries) if work else None
+        shared = _find_shared(job)
+        layout = shared.tasks.piles if shared else earlier.piles if earlier else None
         if job.epoch is not None:
             resolved = _resolve_stored(job, destination, progress, cleanup)
         else:
-            resolved = resolve_job(job, destination, progress, earlier.piles if earlier else None)
-        workspace = open_workspace(resolved, work, earlier, cleanup)
+            resolved = resolve_job(job, destination, progress, layout)
+        workspace = open_workspace(resolved, work, earlier, cleanup, Path(shared.piles) if shared else None)
+        tasks = _open_tasks(shared, resolved, workspace, progress, cleanup)
         base_bytes = resident_bytes()
-        counts, scatter_report = _scatter(resolved, workspace, progress)
-        resolved, bounds, gather_report = _gather(resolved, workspace, counts, progress)
+        counts, scatter_report = _scatter(resolved, workspace, tasks, progress)
+        resolved, bounds, gather_report = _gather(resolved, workspace, tasks, counts, progress)
         reports = [scatter_report, gather_report]
         if job.options["verify"]:
             reports.append(_verify(resolved, workspace, progress))
@@ -95,10 +99,34 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         inputs,
         shards,
         [*reports, commit_report],
-        spilled_bytes=workspace.store.spilled_bytes,
+        spilled_bytes=tasks.spilled_bytes if tasks else workspace.store.spilled_bytes,
         seconds=time.perf_counter() - started,
         base_bytes=base_bytes,
     )
+
+
+def _find_shared(job: Job) -> SharedRun | None:
+    """Return the run whose tasks are in the work folder; None if there is none, or the job uses no tasks."""
+    if not job.uses_tasks:
+        return None
+    from recshuf.run.task_passes import find_run  # most runs use no tasks
+
+    return find_run(job)
+
+
+def _open_tasks(
+    shared: SharedRun | None,
+    resolved: ResolvedJob,
+    workspace: Workspace,
+    progress: Progress,
+    cleanup: ExitStack,
+) -> TaskPasses | None:
+    """Return the passes of a job that uses tasks; None for any other."""
+    if not resolved.job.uses_tasks:
+        return None
+    from recshuf.run.task_passes import TaskPasses
+
+    return TaskPasses(shared, resolved, workspace, progress, cleanup)
 
 
 def _resolve_stored(
@@ -114,11 +142,13 @@ def _resolve_stored(
 
 
 def _scatter(
-    resolved: ResolvedJob, workspace: Workspace, progress: Progress
+    resolved: ResolvedJob, workspace: Workspace, tasks: TaskPasses | None, progress: Progress
 ) -> tuple[InputCounts, PassReport]:
     started = time.perf_counter()
     stored = resolved.inputs.stored
-    if stored is None:
+    if tasks is not None:
+        counts = tasks.scatter()
+    elif stored is None:
         counts = scatter_inputs(resolved, workspace, progress)
     else:
         counts = adopt_stored(workspace.store, stored, len(resolved.inputs.source.inputs))
@@ -127,7 +157,11 @@ def _scatter(
 
 
 def _gather(
-    resolved: ResolvedJob, workspace: Workspace, counts: InputCounts, progress: Progress
+    resolved: ResolvedJob,
+    workspace: Workspace,
+    tasks: TaskPasses | None,
+    counts: InputCounts,
+    progress: Progress,
 ) -> tuple[ResolvedJob, list[int], PassReport]:
     """Write all shards. If the schema inferred from a prefix fails, observe all records and write them again.
 
@@ -138,7 +172,7 @@ def _gather(
         the figures of the pass.
     """
     started = time.perf_counter()
-    bounds, byte_count = _cut_shards(resolved, counts)
+    bounds, byte_count = cut_shards(resolved, counts)
     empty = sum(start == stop for start, stop in pairwise(bounds)) if bounds[-1] else 0
     if empty:
         progress.warn(
@@ -146,7 +180,10 @@ def _gather(
         )
     is_written = False
     try:
-        _write_shards(resolved, workspace, bounds, byte_count, progress)
+        if tasks is None:
+            _write_shards(resolved, workspace, bounds, byte_count, progress)
+        else:
+            tasks.gather(bounds, byte_count)
         is_written = True
     except (SchemaMismatch, ConversionError):
         if not resolved.decoding.infers_from_prefix:
@@ -160,30 +197,20 @@ def _gather(
     return resolved, bounds, PassReport("gather", time.perf_counter() - started, bounds[-1], byte_count)
 
 
-def _cut_shards(resolved: ResolvedJob, counts: InputCounts) -> tuple[list[int], int]:
-    """Return the bounds of the shards, independent of the plan, and their approximate bytes."""
-    records, head_count = counts.record_count, resolved.job.options["head_count"]
-    wanted = records if head_count is None else min(records, head_count)
-    file_bytes = sum_known(size.file_bytes for size in resolved.inputs.sizes)
-    if file_bytes is None or not resolved.keeps_size:
-        file_bytes = counts.byte_count
-    bounds = shard_bounds(resolved.output.cut, wanted, file_bytes * wanted // max(1, records))
-    return bounds, counts.byte_count * wanted // max(1, records)
-
-
 def _write_shards(
     resolved: ResolvedJob, workspace: Workspace, bounds: list[int], byte_count: int, progress: Progress
 ) -> None:
     progress.start("gather", bounds[-1], byte_count)
     target = resolved.open_target()
     finished = take_over_shards(resolved, workspace, target, bounds, progress)
-    task = GatherTask(resolved.plan, bounds, finished)
+    task = GatherTask(resolved.plan, bounds, finished.keys())
     try:
         with (
             open_shards(resolved, workspace, target) as shards,
             _open_reader(resolved, workspace) as reader,
         ):
-            Gather(task, reader, shards, resolved.decoder, progress).run()
+            written = Gather(task, reader, shards, resolved.decoder, progress).run()
+            check_written(reader, bounds[-1], [*finished.values(), *written.values()])
     except BrokenPipeError:
         raise  # the reader has closed the pipe, which is no failure
     except OSError as error:

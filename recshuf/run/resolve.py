@@ -21,7 +21,7 @@ from recshuf.formats import (
     suffix_delimiter,
 )
 from recshuf.interfaces import InputFile
-from recshuf.job.plan import Cut, InputSize, Limits, Plan
+from recshuf.job.plan import Cut, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
 from recshuf.output.destination import LocalDestination
 from recshuf.piles.snapshots import StoreFolder
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.interfaces import Decoder, Format, Source, Target, WriteOptions
+    from recshuf.job.input_sizes import InputSizes
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
     from recshuf.output.transaction import Destination
@@ -55,7 +56,7 @@ class ResolvedInputs:
     format: str
     files: list[InputFile]
     source: Source
-    sizes: list[InputSize]
+    sizes: InputSizes
     drop_page_cache: bool
     """Whether the page cache cannot hold all files of the run, so that finished files are dropped from it."""
     stored: StoredPiles | None = None
@@ -287,6 +288,7 @@ def find_limits(job: Job) -> Limits:
         job.options["piles"],
         job.options["spill_compression"],
         reserved_bytes=count_read_bytes(job.memory_bytes, job.workers) if any(map(is_url, job.inputs)) else 0,
+        spills_all=job.uses_tasks,
     )
 
 

@@ -210,6 +210,10 @@ def _pack(digest: Digest) -> list[int]:
 def _compare(what: str, before: object, now: object) -> None:
     if before != now:
         raise UsageError(
-            f"--resume: the {what} was {before} in the unfinished run and is {now}; give it as before, or start anew "
+            f"--resume: the {what} was {_show(before)} in the unfinished run and is {_show(now)}; give it as before, or start anew "
             "without --resume"
         )
+
+
+def _show(value: object) -> object:
+    return "not given" if value is None else value

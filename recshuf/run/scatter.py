@@ -16,6 +16,7 @@ from recshuf.piles.slices import Origin
 from recshuf.records.batch import Records
 from recshuf.records.digests import Digests
 from recshuf.records.input_counts import InputCounts
+from recshuf.records.input_tasks import whole_inputs
 from recshuf.records.keys import draw_keys
 from recshuf.records.provenance import add_provenance
 from recshuf.records.reader import InputReader
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from recshuf.piles.codec import RecordCodec
     from recshuf.records.digests import Digest
     from recshuf.records.input_counts import InputCount
+    from recshuf.records.input_tasks import InputPart
     from recshuf.records.rows import RowRange
 
 
@@ -51,6 +53,8 @@ class ScatterTask:
     """Whether batches in the store have provenance as their last column."""
     stream: tuple[int, ...] = ()
     """First numbers of the spawn keys of all keys; see `draw_keys`."""
+    parts: Sequence[InputPart] | None = None
+    """What to read; at most one part of each input. Default: all inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +110,17 @@ class Scatter:
         self._counts = InputCounts(len(inputs))
         for index, count in task.finished.items():
             self._counts.put(index, count)
-        self._inputs_left = Counter(
-            plan.set_of_input[index] for index in inputs if index not in task.finished
-        )
+        parts = whole_inputs(task.source) if task.parts is None else task.parts
+        self._own_inputs: dict[int, list[int]] = {}
+        """Inputs of each pile set that are read."""
+        for part in parts:
+            if part.input_index not in task.finished:
+                self._own_inputs.setdefault(plan.set_of_input[part.input_index], []).append(part.input_index)
+        self._inputs_left = Counter({set_index: len(own) for set_index, own in self._own_inputs.items()})
         self._lock = threading.Lock()
         """Guards the counts; no other lock is taken under it."""
         must_see = decoder is not None and (decoder.schema is None or callbacks.on_bad is not None)
-        chosen = [index for index in inputs if must_see or index not in task.finished]
+        chosen = [part for part in parts if must_see or part.input_index not in task.finished]
         reading = ReadingPlan(plan.scatter_workers, plan.block_bytes, plan.max_record_bytes)
         self._reading = InputReader(task.source, reading, chosen, self._scatter, self._finish_inputs)
 
@@ -152,7 +160,7 @@ class Scatter:
             self._inputs_left.subtract(ended)
             complete = [set_index for set_index in ended if not self._inputs_left[set_index]]
         for set_index in complete:
-            own = self._plan.inputs_of(set_index)
+            own = self._own_inputs[set_index]
             self._store.complete(set_index, self._counts.digest(own), self._describe(own))
             self._seal_sets()
 

@@ -13,7 +13,9 @@ from recshuf.system.page_cache import drop_file_pages
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from recshuf.interfaces import Decoder
     from recshuf.job.progress import Progress
+    from recshuf.piles.run_piles import RunPiles
     from recshuf.records.input_counts import InputCount, InputCounts
     from recshuf.run.resolve import ResolvedJob
     from recshuf.run.workspace import Workspace
@@ -73,12 +75,34 @@ def _read_inputs(
     callbacks = ScatterCallbacks(
         quarantine.put if quarantine else None, drop_input if inputs.drop_page_cache else None, note_set
     )
+    return scatter_parts(resolved, task, workspace.store, resolved.decoder, progress, callbacks)
+
+
+def scatter_parts(
+    resolved: ResolvedJob,
+    task: ScatterTask,
+    store: RunPiles,
+    decoder: Decoder | None,
+    progress: Progress,
+    callbacks: ScatterCallbacks,
+) -> InputCounts:
+    """Scatter what a task reads, and check that its inputs have not changed.
+
+    Raises
+    ------
+    InputError
+        When an input cannot be read, or has changed.
+    RecshufError
+        When the pass fails.
+    """
+    files = resolved.inputs.files
+    read = files if task.parts is None else [files[part.input_index] for part in task.parts]
     try:
-        counts = Scatter(task, workspace.store, resolved.decoder, progress, callbacks).run()
+        counts = Scatter(task, store, decoder, progress, callbacks).run()
     except InputError:
-        check_unchanged(inputs.files)
+        check_unchanged(read)
         raise
-    check_unchanged(inputs.files)
+    check_unchanged(read)
     if resolved.decoding.converts:
         # Readers and writers use different allocators, and both would keep their memory.
         release_freed()

@@ -184,7 +184,7 @@ def run_scatter(
 
 def choose_pile_count(job: Job, inputs: ResolvedInputs, share: float = 1) -> int:
     """Return the number of piles of a new store that gets about a part of the records."""
-    byte_count = sum_known([size.byte_count for size in inputs.sizes])
+    byte_count = inputs.sizes.byte_count
     expected = None if byte_count is None else int(byte_count * share)
     return job.options["piles"] or count_piles(expected, SPILLED_PILE_BYTES)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, UsageError
 from recshuf.interfaces import SupportsStream
+from recshuf.job.plan import shard_bounds
 from recshuf.output.transaction import FinishedShard
 from recshuf.run.resume import describe_shard
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from recshuf.job.progress import Progress
     from recshuf.output.transaction import ShardKeeper, Transaction
     from recshuf.records.digests import Digest
+    from recshuf.records.input_counts import InputCounts
     from recshuf.run.gather import Shards
     from recshuf.run.resolve import ResolvedJob
     from recshuf.run.workspace import Workspace
@@ -100,3 +102,14 @@ def take_over_shards(
         progress.warn(f"{name}: has changed since it was written; it is written again")
     work.keep_only({names[shard] for shard in finished})
     return finished
+
+
+def cut_shards(resolved: ResolvedJob, counts: InputCounts) -> tuple[list[int], int]:
+    """Return the bounds of the shards, independent of the plan, and their approximate bytes."""
+    records, head_count = counts.record_count, resolved.job.options["head_count"]
+    wanted = records if head_count is None else min(records, head_count)
+    file_bytes = resolved.inputs.sizes.file_bytes
+    if file_bytes is None or not resolved.keeps_size:
+        file_bytes = counts.byte_count
+    bounds = shard_bounds(resolved.output.cut, wanted, file_bytes * wanted // max(1, records))
+    return bounds, counts.byte_count * wanted // max(1, records)

@@ -15,6 +15,7 @@ from recshuf.piles.set_names import SetNames
 from recshuf.piles.snapshots import Snapshot, StoreFolder
 from recshuf.piles.split_piles import SplitPiles
 from recshuf.records.apportioning import apportion
+from recshuf.records.input_tasks import InputPart
 from recshuf.records.reader import InputReader
 from recshuf.records.reading_plan import ReadingPlan
 from recshuf.records.split import Split
@@ -130,7 +131,10 @@ def _count_records(job: Job, inputs: ResolvedInputs, progress: Progress) -> list
     plan = plan_scatter(job, inputs, 1)
     reading = ReadingPlan(plan.scatter_workers, plan.block_bytes, plan.max_record_bytes)
     reader = InputReader(
-        source, reading, unknown, lambda batch, _: progress.advance(batch.num_rows, batch.nbytes)
+        source,
+        reading,
+        [*map(InputPart, unknown)],
+        lambda batch, _: progress.advance(batch.num_rows, batch.nbytes),
     )
     if unknown:
         progress.start("count", plan.record_count, plan.byte_count)

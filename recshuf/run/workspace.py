@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from recshuf.output.transaction import Destination, Transaction
     from recshuf.run.resolve import ResolvedJob
 
+_AGAIN = "continue with the same command and --resume"
+
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
@@ -56,6 +58,8 @@ class Workspace:
     quarantine: Quarantine | None
     """None if bad records are errors."""
     store: RunPiles
+    piles: Path | None
+    """Folder of the pile sets that a later run or tasks may use."""
 
 
 def begin_output(
@@ -75,7 +79,8 @@ def begin_output(
     if destination.is_stream:
         return None
     work = destination.begin()
-    cleanup.push(partial(_leave, work))
+    again = "run this task again" if job.options["engine"] == "tasks" else _AGAIN
+    cleanup.push(partial(_leave, work, again))
     work.enter(progress.warn, resumes=job.options["resume"])
     if job.options["resume"] and work.journal.last("commit") is None:
         _check_incomplete(job, destination, work)
@@ -92,32 +97,43 @@ def _check_incomplete(job: Job, destination: Destination, work: Transaction) -> 
 
 
 def _leave(
-    work: Transaction, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    work: Transaction,
+    again: str,
+    _: type[BaseException] | None,
+    error: BaseException | None,
+    __: TracebackType | None,
 ) -> None:
-    """Leave the work folder at the end of a run."""
+    """Leave the work folder at the end of a run; `again` says how to continue one that failed."""
     try:
-        _remove_or_release(work, error)
+        _remove_or_release(work, again, error)
     except KeyboardInterrupt as interrupt:  # only the first signal raises, and it must not cut this short
-        _remove_or_release(work, error or interrupt)
+        _remove_or_release(work, again, error or interrupt)
         raise
 
 
-def _remove_or_release(work: Transaction, error: BaseException | None) -> None:
+def _remove_or_release(work: Transaction, again: str, error: BaseException | None) -> None:
     # A new run on the same inputs would fail the same way, and data that failed a check may be wrong.
-    is_final = isinstance(error, InputError | ConversionError | UsageError) and not work.journal.entries
-    if error is None or is_final or isinstance(error, CheckError) or not work.journal.is_resumable:
+    is_final = isinstance(error, InputError | ConversionError | UsageError) and not work.is_continued
+    if error is None or is_final or isinstance(error, CheckError) or not work.is_resumable:
         work.remove()
         return
-    error.add_note(
-        f"finished parts are kept in {work.name}: continue with the same command and --resume, or {work.removal}"
-    )
+    error.add_note(f"finished parts are kept in {work.name}: {again}, or {work.removal}")
     work.release()
 
 
 def open_workspace(
-    resolved: ResolvedJob, work: Transaction | None, earlier: Earlier | None, cleanup: ExitStack
+    resolved: ResolvedJob,
+    work: Transaction | None,
+    earlier: Earlier | None,
+    cleanup: ExitStack,
+    piles: Path | None = None,
 ) -> Workspace:
     """Open the resources of a run until `cleanup`, and begin its journal or check it against `earlier`.
+
+    Parameters
+    ----------
+    piles
+        Folder that its tasks use for pile sets. Default: not known yet.
 
     Raises
     ------
@@ -132,7 +148,7 @@ def open_workspace(
     if seed is None:
         seed = earlier.seed if earlier else secrets.randbits(128)
     stream = _open_stream(resolved, cleanup)
-    scratch = open_scratch(resolved, work, earlier)
+    scratch = open_scratch(resolved, work, earlier, piles)
     if work is not None:
         header = describe_job(resolved, seed, scratch.kept if stored is None else None)
         if earlier is None:
@@ -146,7 +162,7 @@ def open_workspace(
     keeps_sets = work is not None and work.keeps_files and not job.reads_stdin and stored is None
     store = make_store(resolved, scratch, keeps_sets=keeps_sets)
     cleanup.callback(store.close)
-    return Workspace(seed, work, earlier, stream, quarantine, store)
+    return Workspace(seed, work, earlier, stream, quarantine, store, scratch.kept)
 
 
 def _open_stream(resolved: ResolvedJob, cleanup: ExitStack) -> BinaryIO | None:
@@ -158,8 +174,10 @@ def _open_stream(resolved: ResolvedJob, cleanup: ExitStack) -> BinaryIO | None:
     return stdout or sys.stdout.buffer
 
 
-def open_scratch(resolved: ResolvedJob, work: Transaction | None, earlier: Earlier | None) -> Scratch:
-    """Return the scratch for spilled piles; a continued run keeps its own.
+def open_scratch(
+    resolved: ResolvedJob, work: Transaction | None, earlier: Earlier | None, piles: Path | None = None
+) -> Scratch:
+    """Return the scratch for spilled piles, in the folder `piles` if tasks use that; a continued run keeps its own.
 
     Raises
     ------
@@ -174,10 +192,15 @@ def open_scratch(resolved: ResolvedJob, work: Transaction | None, earlier: Earli
         return Scratch(parent, needed_bytes=needed)
     if earlier is not None and earlier.header["piles"]:
         return Scratch(parent, kept=Path(earlier.header["piles"]), needed_bytes=needed)
+    shown = work.path.parent if job.temp_dir is None else None
+    return Scratch(parent, shown, piles or choose_piles_folder(job, work.path), needed)
+
+
+def choose_piles_folder(job: Job, work: Path) -> Path:
+    """Return the folder for the pile sets of a new run with this work folder."""
     if job.temp_dir is None:
-        return Scratch(parent, work.path.parent, work.path / "piles", needed)
-    kept = real_path(parent) / f"{PILES_PREFIX}{secrets.token_hex(8)}"
-    return Scratch(parent, kept=kept, needed_bytes=needed)
+        return work / "piles"
+    return real_path(job.temp_dir) / f"{PILES_PREFIX}{secrets.token_hex(8)}"
 
 
 def open_quarantine(
@@ -193,22 +216,28 @@ def open_quarantine(
     path = resolved.job.quarantine
     if path is None:
         return None
+    folder, run = (parent, secrets.token_hex(8)) if work is None else (work.path, work.name)
     destination = resolved.output.destination
     inputs = [file.path for file in resolved.inputs.files if file.path is not None and file.stamp is not None]
     overwrite = resolved.job.options["overwrite"] or resolved.job.options["resume"]
     check_path(path, inputs, destination.local_path if destination else None, overwrite=overwrite)
-    read, names = resolved.job.read, [summary.name for summary in resolved.inputs.source.inputs]
-    quarantine = Quarantine(
-        path,
-        parent if work is None else work.path,
-        names,
-        secrets.token_hex(8) if work is None else work.name,
-        header_lines=0 if load_format(resolved.inputs.format).names.spans_lines else read.header_lines,
-        separator_bytes=len(read.separator),
-    )
+    quarantine = make_quarantine(resolved, path, folder, run)
     cleanup.callback(quarantine.close)
     cleanup.callback(quarantine.withdraw)
     return quarantine
+
+
+def make_quarantine(resolved: ResolvedJob, path: Path, folder: Path, run: str) -> Quarantine:
+    """Return a quarantine of a job; see `Quarantine`."""
+    read, names = resolved.job.read, [summary.name for summary in resolved.inputs.source.inputs]
+    return Quarantine(
+        path,
+        folder,
+        names,
+        run,
+        header_lines=0 if load_format(resolved.inputs.format).names.spans_lines else read.header_lines,
+        separator_bytes=len(read.separator),
+    )
 
 
 def make_store(resolved: ResolvedJob, scratch: Scratch, *, keeps_sets: bool) -> RunPiles:

@@ -46,7 +46,30 @@ def lock_folder(folder: Path, output: str) -> int:
             return lock
 
 
-def _try_lock(folder: Path, output: str) -> int | None:
+def share_folder(folder: Path, output: str) -> int:
+    """Make a private folder if there is none, and return a descriptor that holds its lock with others until it is closed.
+
+    Parameters
+    ----------
+    output
+        Name of its output, for messages.
+
+    Raises
+    ------
+    OutputError
+        When a run holds it alone, it is not a folder, or it belongs to another user.
+    OSError
+        When it cannot be made.
+    """
+    while True:
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        lock = _try_lock(folder, output, fcntl.LOCK_SH)
+        if lock is not None:
+            return lock
+
+
+def _try_lock(folder: Path, output: str, kind: int = fcntl.LOCK_EX) -> int | None:
     """Return a descriptor that holds the lock of a folder; None if the folder was removed."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -57,7 +80,7 @@ def _try_lock(folder: Path, output: str) -> int | None:
             raise
         raise OutputError(f"{folder}: is no folder of an earlier run; remove it first") from error
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
         if not _is_same(lock, folder):
             os.close(lock)
             return None

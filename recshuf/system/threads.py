@@ -5,14 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import TYPE_CHECKING
 
-from recshuf.errors import Interrupted, Stopped
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from recshuf.errors import Interrupted
 
 PATIENCE_SECONDS = 1.0
 _STARTING_SECONDS = 0.001
@@ -53,37 +49,6 @@ class Pool(ThreadPoolExecutor):
         for thread in threading.enumerate():
             if thread.name.startswith(self._prefix):
                 _join(thread, deadline)
-
-
-def run_tasks(name: str, threads: int, tasks: Sequence[Callable[[], None]], stop: Callable[[], None]) -> None:
-    """Run tasks in a pool of threads; the first error, or an interrupt of this thread, stops the others.
-
-    Parameters
-    ----------
-    name, threads
-        See `Pool`.
-    stop
-        Makes running tasks raise `Stopped` soon. Called once if a task failed.
-
-    Raises
-    ------
-    Exception
-        The first error of any task, preferably not `Stopped`, after all threads have ended.
-    """
-    futures: list[Future[None]] = []
-    with Pool(threads, name) as pool:
-        try:
-            futures += (pool.submit(task) for task in tasks)
-            wait(futures, return_when=FIRST_EXCEPTION)
-        finally:
-            if len(futures) < len(tasks) or any(not one.done() or one.exception() for one in futures):
-                stop()
-                for future in futures:
-                    future.cancel()
-    done = [future for future in futures if not future.cancelled()]
-    errors = [error for future in done if (error := future.exception()) is not None]
-    if errors:
-        raise min(errors, key=lambda error: isinstance(error, Stopped))
 
 
 def _is_interrupted(error: BaseException | None) -> bool:

@@ -156,6 +156,11 @@ class PileLoader:
         return int(self._piles.counts.sum())
 
     @property
+    def batch_bytes(self) -> int:
+        """Bytes of the records of a batch, on average, with all columns."""
+        return int(self._piles.byte_counts.sum()) * self._sharding.batch_size // max(1, self.num_records)
+
+    @property
     def schema(self) -> pa.Schema:
         """Columns of record batches."""
         return self._selection.schema

@@ -16,6 +16,7 @@ import os
 import threading
 import weakref
 from functools import cache
+from itertools import islice
 from mmap import mmap
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,11 +27,13 @@ import pyarrow as pa
 from recshuf.train.columns import choose_block
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
 PARCEL_BYTES = 4 << 20
+"""About; batches of records that vary much fill more or less."""
+_SECONDS_TO_END = 10
 
 
 class Label(NamedTuple):
@@ -51,22 +54,26 @@ class Label(NamedTuple):
 
 
 class Parcel:
-    """A file in memory with a stream of batches, written by this process."""
+    """A file in memory with a stream of batches, written by this process.
+
+    Parameters
+    ----------
+    batches
+        Not empty.
+    """
 
     _count = 0
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], first: pa.RecordBatch, limit: int) -> None:
+    def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
         Parcel._count += 1
         self.serial = Parcel._count
         self.descriptor = os.memfd_create("recshuf")
         weakref.finalize(self, os.close, self.descriptor).atexit = False
-        self.count = 1
+        self.count = len(batches)
         path = f"/proc/self/fd/{self.descriptor}"
-        with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, first.schema) as stream:
-            stream.write_batch(first)
-            while sink.tell() < limit and (batch := next(batches, None)) is not None:
+        with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, batches[0].schema) as stream:
+            for batch in batches:
                 stream.write_batch(batch)
-                self.count += 1
         self.size = os.fstat(self.descriptor).st_size
 
     @property
@@ -130,14 +137,16 @@ class SharedBatch:
         return repr(self.values_by_name)
 
 
-def share_batches(batches: Iterable[pa.RecordBatch], output: str) -> Iterator[SharedBatch]:
-    """Yield batches to be sent to another process. The first travels alone, so that it arrives soon."""
-    waiting, limit = iter(batches), 0
-    for first in waiting:
-        parcel = Parcel(waiting, first, limit)
-        limit = PARCEL_BYTES
-        for number in range(parcel.count):
-            yield SharedBatch(parcel, number, output)
+def share_batches(
+    batches: Iterable[pa.RecordBatch], output: str, together: int
+) -> Iterator[list[SharedBatch]]:
+    """Yield batches to be sent to another process, `together` in a list. The first is alone, so that it arrives soon."""
+    waiting = iter(batches)
+    count = 1
+    while chosen := list(islice(waiting, count)):
+        parcel = Parcel(chosen)
+        yield [SharedBatch(parcel, number, output) for number in range(parcel.count)]
+        count = together
 
 
 @cache
@@ -163,12 +172,23 @@ def receive(fields: tuple[Any, ...]) -> dict[str, Any]:
     label = Label(*fields)
     mapped = _mapped.get(label.process)
     if mapped is None or mapped.parcel != label.parcel:
-        mapped = _mapped[label.process] = _Mapped(label)
+        mapped = _mapped[label.process] = _map(label)
         _forget_with_process(label.process)
     batch = mapped.read(label)
     if label.is_last:
         del _mapped[label.process]
     return batch
+
+
+def _map(label: Label) -> _Mapped:
+    try:
+        return _Mapped(label)
+    except FileNotFoundError as error:
+        # Files of a process go a moment before it ends; then PyTorch can tell that its worker is dead.
+        for child in multiprocessing.active_children():
+            if child.pid == label.process:
+                child.join(_SECONDS_TO_END)
+        raise RuntimeError(f"worker process {label.process} has ended, and its batches are lost") from error
 
 
 class _Mapped:

@@ -13,8 +13,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import MemoryLimitError
-from recshuf.job.pile_sizing import LEAST_SHARED_REGIONS, MAX_PLANNED_PILES, MAX_SETS, SHARED_BYTES
-from recshuf.job.plan import INPUT_BYTES, Costs, Cut, InputSize, Limits, Plan, shard_bounds
+from recshuf.job.input_sizes import InputSize, InputSizes
+from recshuf.job.pile_sizing import (
+    LEAST_SHARED_REGIONS,
+    MAX_PLANNED_PILES,
+    MAX_SETS,
+    SHARED_BYTES,
+    assign_sets,
+    choose_set_bytes,
+)
+from recshuf.job.plan import INPUT_BYTES, Costs, Cut, Limits, Plan, shard_bounds, sum_known
 from recshuf.job.planner import SMALLEST_BLOCK, halve_blocks, make_plan, plan_reading
 from recshuf.piles.layout import PileLayout, region_bytes
 from recshuf.records.keys import MAX_PILES
@@ -147,6 +155,29 @@ def test_small_piles_share_regions_that_are_not_split(byte_count: int, limits: L
         assert region_bytes <= SHARED_BYTES
         assert plan.pile_count // plan.region_piles >= LEAST_SHARED_REGIONS
         assert 1.2 * region_bytes <= plan.pile_bytes or not plan.spilled_bytes
+
+
+@given(st.lists(st.integers(0, 10**12), max_size=200), st.integers(1, 10**5), st.integers(1, 64))
+def test_consecutive_inputs_share_a_set_until_it_is_full(byte_counts: list[int], regions: int, most: int):
+    least = choose_set_bytes(sum(byte_counts), regions, most)
+    expected, filled, current = [], 0, 0
+    for byte_count in byte_counts:
+        if filled >= least and current < most - 1:
+            current, filled = current + 1, 0
+        expected.append(current)
+        filled += byte_count
+    assert assign_sets(byte_counts, regions, most) == tuple(expected)
+
+
+@given(sizes)
+def test_columns_hold_the_sizes_of_inputs(inputs: list[InputSize]):
+    columns = InputSizes.of(inputs)
+    assert list(columns) == inputs
+    assert list(columns[1:]) == inputs[1:]
+    totals = columns.record_count, columns.byte_count, columns.file_bytes
+    assert totals == tuple(sum_known(size[field] for size in inputs) for field in range(3))
+    assert columns.byte_counts.tolist() == [size.byte_count or 0 for size in inputs]
+    assert columns.are_exact == all(size.is_exact for size in inputs)
 
 
 def test_what_piles_take_on_disk_does_not_depend_on_their_number():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recshuf.errors import Stopped
 from recshuf.interfaces import Joined
 from recshuf.records.batch import concat_batches
-from recshuf.records.input_tasks import InputTask
+from recshuf.records.input_tasks import InputPart, InputTask, whole_inputs
 from recshuf.records.reader import InputReader
 from recshuf.records.reading_plan import ReadingPlan
 from recshuf.records.rows import RowCounter
@@ -64,7 +64,7 @@ def read(source: FakeSource, workers: int) -> tuple[dict[tuple[int, int], bytes]
         with lock:
             finished.extend((file, sum(1 for index, _ in found if index == file)) for file in files)
 
-    inputs = range(len(source.inputs))
+    inputs = whole_inputs(source)
     InputReader(source, ReadingPlan(workers, 1 << 20, 1 << 20), inputs, visit, finish).run("read")
     return found, finished
 
@@ -81,10 +81,32 @@ def test_every_row_is_visited_once_before_its_input_is_finished(
     assert sorted(finished) == [(file, len(rows)) for file, rows in enumerate(ROWS)]
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_part_of_an_input_has_the_rows_that_it_has_in_the_whole(workers: int, *, counted: bool):
+    source = FakeSource(ROWS, fragment_rows=3, batch_rows=2, counted=counted)
+    found: dict[tuple[int, int], bytes] = {}
+    lock = threading.Lock()
+
+    def visit(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
+        rows_read = [(file, row + i) for file, row, rows in ranges for i in range(rows)]
+        with lock:
+            found.update(zip(rows_read, source.shape.unwrap(batch), strict=True))
+
+    first_rows = [fragment.first_row for fragment in source.fragments(0, 1 << 20, 1 << 20)]
+    for start, stop in ((0, 2), (2, 5), (5, None)):
+        part = InputPart(0, start, stop, first_rows[start])
+        reader = InputReader(source, ReadingPlan(workers, 1 << 20, 1 << 20), [part], visit)
+        before = len(found)
+        reader.run("read")
+        assert reader.rows_of(0) == len(found) - before
+    assert found == {(0, row): record for row, record in enumerate(ROWS[0])}
+
+
 def list_groups(source: FakeSource, workers: int, block_bytes: int = 1 << 20) -> list[Group]:
     """Return what is visited together."""
     groups: list[Group] = []
-    inputs = range(len(source.inputs))
+    inputs = whole_inputs(source)
 
     def visit(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
         groups.append((batch, ranges))
@@ -169,7 +191,7 @@ def test_batches_of_one_fragment_are_visited_by_others_than_who_reads_it(
     def visit(_: pa.RecordBatch, __: list[RowRange]) -> None:
         long.visitors.add(threading.get_ident())
 
-    InputReader(source, ReadingPlan(workers, 1 << 14, 1 << 20), [0], visit).run("read")
+    InputReader(source, ReadingPlan(workers, 1 << 14, 1 << 20), whole_inputs(source), visit).run("read")
     assert len(long.visitors) > 1
 
 
@@ -182,7 +204,7 @@ def test_an_error_in_a_visit_ends_the_reading(workers: int):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        InputReader(source, ReadingPlan(workers, 1 << 20, 1 << 20), [0], visit).run("read")
+        InputReader(source, ReadingPlan(workers, 1 << 20, 1 << 20), whole_inputs(source), visit).run("read")
 
 
 # Row numbers

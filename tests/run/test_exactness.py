@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+import recshuf.engines.local
 import recshuf.run.gather
-import recshuf.system.threads
 from recshuf.audit.order.battery import LIMIT
 from recshuf.piles.reader import PileReader
 from recshuf.piles.scratch import Scratch
@@ -60,7 +60,7 @@ def draw_orders(n: int, seeds: Sequence[int], folder: Path) -> NDArray[np.int64]
     threaded = len(seeds) // THREADED_SHARE
     orders = [draw_order(source, seed, scratch) for seed in seeds[:threaded]]
     with pytest.MonkeyPatch.context() as patch:
-        for module in (recshuf.system.threads, recshuf.run.gather):
+        for module in (recshuf.engines.local, recshuf.run.gather):
             patch.setattr(module, "Pool", InlineExecutor)
         orders += [draw_order(source, seed, scratch) for seed in seeds[threaded:]]
     scratch.close()

@@ -15,8 +15,8 @@ import recshuf.run.scatter
 from recshuf.errors import CheckError, InputError
 from recshuf.piles.reader import PileReader
 from recshuf.piles.scratch import Scratch
+from recshuf.records.input_tasks import group_inputs, whole_inputs
 from recshuf.records.keys import draw_keys
-from recshuf.records.reader import group_inputs
 from recshuf.run.gather import PileRun, iterate_runs, plan_tasks
 from tests.support.fake_format import (
     FakeFragment,
@@ -264,7 +264,9 @@ def test_equal_keys_of_small_inputs_that_are_read_together_are_ordered_too(
     rows = number_rows(*(k % 5 for k in range(150)), 90)
     source = FakeSource(rows, fragment_rows=2, batch_rows=1)
     together = [
-        piece for run in group_inputs(source, range(151), 1 << 20, WAYS[way].workers) for piece in run[1:]
+        piece
+        for run in group_inputs(source, whole_inputs(source), 1 << 20, WAYS[way].workers)
+        for piece in run[1:]
     ]
     assert len(together) > 50
     assert join(shuffle_rows(source, 5, WAYS[way], shards=3)) == sort_rows(rows, 5, draw)

@@ -193,7 +193,7 @@ def test_a_continued_run_gives_the_same_bytes(
         patch.setattr(FileJournal, "note", note_and_die)
         with pytest.raises(KeyboardInterrupt):
             recshuf.shuffle(inputs, tmp_path / "out", provenance=True, **options)
-    with pytest.raises(UsageError, match="provenance=True was True in the unfinished run and is None"):
+    with pytest.raises(UsageError, match="provenance=True was True in the unfinished run and is not given"):
         recshuf.shuffle(inputs, tmp_path / "out", resume=True, **options)
     recshuf.shuffle(inputs, tmp_path / "out", provenance=True, resume=True, **options)
     assert digest_tree(tmp_path / "out") == digest_tree(tmp_path / "whole")

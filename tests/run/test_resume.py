@@ -280,7 +280,7 @@ def test_without_the_option_nothing_is_touched(tmp_path: Path):
         ({"shards": 4}, "shards was 3"),
         ({"shards": None, "shard_records": 9}, "shard"),
         ({"to": "jsonl"}, "to was text"),
-        ({"head_count": 9}, "head_count was None"),
+        ({"head_count": 9}, "head_count was not given"),
         ({"compression": "gzip"}, "compression"),
         ({"separator": ";"}, "separator"),
     ],

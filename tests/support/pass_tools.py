@@ -18,7 +18,7 @@ from recshuf.piles.reader import PileReader
 from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.scratch import Scratch
 from recshuf.records.keys import draw_keys
-from recshuf.run.gather import Gather, GatherTask
+from recshuf.run.gather import Gather, GatherTask, check_written
 from recshuf.run.scatter import Scatter, ScatterTask
 from tests.support.fake_format import FakeTarget, read_shard
 
@@ -116,7 +116,9 @@ def write_shards(
     """Run pass 2."""
     plan, progress = make_plan(source, knobs), SilentProgress()
     task = GatherTask(plan, bounds, joined_bytes=knobs.joined_bytes)
-    Gather(task, PileReader(store), ShardsBy(open_sink), decoder, progress).run()
+    reader = PileReader(store)
+    written = Gather(task, reader, ShardsBy(open_sink), decoder, progress).run()
+    check_written(reader, bounds[-1], written.values())
 
 
 def cut_evenly(count: int, shards: int) -> list[int]:

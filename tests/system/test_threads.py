@@ -1,4 +1,4 @@
-"""A pool is left only when none of its threads is at work any more; an error in one stops the others."""
+"""A pool is left only when none of its threads is at work any more."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import recshuf.system.threads as threads
-from recshuf.errors import Interrupted, Stopped
-from recshuf.system.threads import Pool, run_tasks
+from recshuf.errors import Interrupted
+from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,48 +37,6 @@ def test_a_thread_in_whose_start_a_signal_came_is_waited_for(monkeypatch: pytest
     leaving.set()
     pool.shutdown()
     assert ended.is_set()
-
-
-def test_the_first_error_stops_the_other_tasks_and_is_raised_after_they_have_ended():
-    stopped, ended = threading.Event(), threading.Event()
-
-    def work() -> None:
-        assert stopped.wait(60)
-        ended.set()
-        raise Stopped
-
-    def fail() -> None:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        run_tasks("work", 2, [work, fail, work], stopped.set)
-    assert ended.is_set()
-
-
-def test_tasks_that_succeed_are_not_stopped():
-    done: list[int] = []
-    stops: list[None] = []
-    run_tasks("work", 2, [lambda: done.append(1)] * 5, lambda: stops.append(None))
-    assert done == [1] * 5
-    assert not stops
-
-
-@pytest.mark.parametrize("begun", [0, 1])
-def test_an_interrupt_while_tasks_are_begun_stops_those_that_run(monkeypatch: pytest.MonkeyPatch, begun: int):
-    stopped = threading.Event()
-    submitted: list[object] = []
-    submit = Pool.submit
-
-    def interrupt(pool: Pool, *task: object) -> object:
-        submitted.append(task)
-        if len(submitted) > begun:
-            raise KeyboardInterrupt
-        return submit(pool, *task)
-
-    monkeypatch.setattr(Pool, "submit", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        run_tasks("work", 2, [lambda: stopped.wait(60)] * 2, stopped.set)
-    assert stopped.is_set()
 
 
 def leave(pool: Pool, work: Callable[[], None], error: BaseException) -> None:

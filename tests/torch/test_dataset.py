@@ -77,6 +77,19 @@ def test_the_order_is_the_same_for_any_number_of_workers(
     assert ids_of(loader) == expected
 
 
+@pytest.mark.parametrize("together", [1, 2, 7, 1000])
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("first", [0, 1, 50])
+def test_batches_that_travel_together_keep_their_order(
+    store: Path, monkeypatch: pytest.MonkeyPatch, together: int, workers: int, first: int
+) -> None:
+    bytes_of_batch = PileLoader(store, 16).batch_bytes
+    monkeypatch.setattr("recshuf.torch.PARCEL_BYTES", together * bytes_of_batch)
+    loader = PileDataLoader(PileDataset(store, 16, drop_last=False), num_workers=workers)
+    loader.seek(2, first)
+    assert ids_of(loader) == expect(store, epoch=2, drop_last=False)[first:]
+
+
 @pytest.mark.parametrize("persistent_workers", [False, True])
 def test_workers_follow_the_epoch(store: Path, persistent_workers: bool) -> None:
     dataset = PileDataset(store, 16)

@@ -57,14 +57,20 @@ def duration(seconds: float) -> str:
     return (f"{hours} h " if hours else "") + f"{minutes} min {rest} s"
 
 
+def _describe_pile(plan: Plan) -> str:
+    parts = plan.count_parts()
+    if parts > 1:
+        return f"split into {parts:,} when it is gathered"
+    return f"at most {format_size(min(plan.pile_bytes, plan.byte_count or plan.pile_bytes))}"
+
+
 def plan_lines(plan: Plan) -> Iterator[str]:
     """Yield the lines of a plan, a name and a figure each."""
     streams = plan.byte_count is None
-    kept = min(plan.pile_bytes, plan.byte_count or plan.pile_bytes)
     figures = {
         "records": _or_unknown(plan.record_count, "{:,}" if plan.record_count_is_exact else "about {:,}"),
         "record bytes": "unknown" if streams else format_size(plan.byte_count or 0),
-        "piles": f"{plan.pile_count:,}, each at most {format_size(kept)}",
+        "piles": f"{plan.pile_count:,}, each {_describe_pile(plan)}",
         "pile sets": f"{plan.set_count:,}",
         "workers": f"{plan.scatter_workers} to scatter, {plan.gather_workers} to gather",
         "peak memory": f"{format_size(plan.peak_memory_bytes)}, beside interpreter and libraries",

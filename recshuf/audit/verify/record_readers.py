@@ -19,6 +19,7 @@ from recshuf.errors import InputError, UsageError
 from recshuf.formats import detect_format
 from recshuf.job.plan import Limits, sum_known
 from recshuf.job.planner import halve_blocks, plan_reading
+from recshuf.records.input_tasks import whole_inputs
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.records.reader import InputReader
 from recshuf.records.rows import split_ranges
@@ -134,7 +135,7 @@ class RecordReader:
                 self._progress.advance(part.num_rows, int(part.nbytes))
 
         release_freed()  # what matching, statistics or another reading left behind
-        InputReader(source, self._plan, range(len(source.inputs)), visit_parts).run("verify")
+        InputReader(source, self._plan, whole_inputs(source), visit_parts).run("verify")
         release_freed()
 
 

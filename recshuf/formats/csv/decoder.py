@@ -6,7 +6,7 @@ import re
 import threading
 from functools import cache, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -121,6 +121,17 @@ class CsvDecoder(Decoder):
             place=f"record {record}",
             remedy="correct it, or set bad records aside with --on-bad-record quarantine:FILE",
         )
+
+    def state(self) -> Any:
+        """See `Decoder`."""
+        with self._lock:
+            return [column.pack() for column in self._columns]
+
+    def merge(self, state: Any) -> None:
+        """See `Decoder`."""
+        with self._lock:
+            for column, packed in zip(self._columns, state, strict=True):
+                column.merge(packed)
 
     def table_bytes(self, record_count: int, native_bytes: int) -> int:
         """See `Decoder`. A value takes its type's width and a bit, or an offset and its text, which counts always."""

@@ -15,7 +15,7 @@ or too small, and spellings that pyarrow takes for numbers and other readers do 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +30,10 @@ _CHAINS = (
     (pa.timestamp("s", "UTC"), pa.timestamp("ns", "UTC")),
     (pa.time32("s"),),
 )
+_KINDS = {
+    str(kind): kind
+    for kind in (pa.null(), pa.string(), pa.binary(), *(kind for chain in _CHAINS for kind in chain))
+}
 _NANOSECONDS = (pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
 _EXACT = 2.0**53  # doubles hold every whole number up to it
 _WHOLE = r"^\s*[+-]?\d+\s*$"
@@ -70,6 +74,18 @@ class ColumnType:
             self._is_plain = _are_plain(values, texts, marks)
         if self._fits_nanoseconds and pa.types.is_temporal(values.type):
             self._fits_nanoseconds = _fits_nanoseconds(values)
+
+    def pack(self) -> list[Any]:
+        """Return what has been observed as JSON values."""
+        return [str(self._kind), self._fits_nanoseconds, self._fits_double, self._is_plain]
+
+    def merge(self, packed: list[Any]) -> None:
+        """Take into account what another column type has observed, as `pack` says."""
+        kind, fits_nanoseconds, fits_double, is_plain = packed
+        self._kind = _join(self._kind, _KINDS[kind])
+        self._fits_nanoseconds &= fits_nanoseconds
+        self._fits_double &= fits_double
+        self._is_plain &= is_plain
 
     @property
     def kind(self) -> pa.DataType:

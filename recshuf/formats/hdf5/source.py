@@ -90,6 +90,10 @@ class Hdf5Source(Source):
             stop = min(start + rows, inventory.row_count)
             yield RowRange(reader, start, stop, block_bytes, max_record_bytes)
 
+    def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 # all inputs are alike
+        """See `Source`."""
+        return True
+
     def reading_bytes(self, block_bytes: int) -> int:
         """Return the memory of a fragment, of the chunks kept between reads, and of the chunk being inflated."""
         return max(_reading_bytes(each, block_bytes) for each in self._inventories)

@@ -98,10 +98,15 @@ class LineSource(Source):
             lines.compression != "none",
             self._cutter.long_record_hint,
         )
-        if lines.file and lines.compression == "none" and len(self.options.separator) == 1:
+        if self.skips_fragments(input_index):
             return self._ranges(lines, block_bytes, limit)
         window_bytes = max(max_record_bytes, lines.window_bytes, _MIN_WINDOW_BYTES)
         return self._blocks(lines, block_bytes, limit, window_bytes)
+
+    def skips_fragments(self, input_index: int) -> bool:
+        """See `Source`; compressed lines are read from the start, and so are those with long separators."""
+        lines = self._lines[input_index]
+        return bool(lines.file) and lines.compression == "none" and len(self.options.separator) == 1
 
     def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
         """See `SupportsJoining`."""

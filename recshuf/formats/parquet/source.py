@@ -91,6 +91,10 @@ class ParquetSource(Source):
                 columns.append(pa.scalar(None, field.type) if column is None else column)
         return Projection(self._census.footers[input_index], self.schema, columns)
 
+    def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 # all inputs are alike
+        """See `Source`."""
+        return True
+
     def reading_bytes(self, block_bytes: int) -> int:
         """Return the memory of a batch and its decoding, a footer, and the pages of the largest row group."""
         return 5 * block_bytes // 2 + self._open_bytes

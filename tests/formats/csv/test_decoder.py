@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from recshuf.errors import InputError
 from recshuf.formats.csv import FORMAT
-from recshuf.interfaces import ReadOptions
+from recshuf.interfaces import InputFile, ReadOptions
 from tests.support.format_tools import place_batches
 from tests.support.line_tools import give, same_folder
 
@@ -42,6 +43,19 @@ def test_types_do_not_depend_on_cuts(tmp_path: Path, values: list[str]) -> None:
     whole = decode(tmp_path, values)
     assert decode(tmp_path, values, block_bytes=1).equals(whole) or "nan" in values
     assert decode(tmp_path, values, block_bytes=1).schema == whole.schema
+
+
+@same_folder
+@given(st.lists(st.sampled_from(VALUES), min_size=1, max_size=8))
+def test_types_of_several_decoders_merge_to_those_of_one(tmp_path: Path, values: list[str]) -> None:
+    whole = decode(tmp_path, values)
+    source = FORMAT.open_source([InputFile("in.csv", tmp_path / "in.csv")], ReadOptions(delimiter=b","))
+    merged = source.decoder()
+    for placed in place_batches(source, 1):
+        one = source.decoder()
+        one.observe(*placed)
+        merged.merge(json.loads(json.dumps(one.state())))
+    assert merged.finish() == whole.schema
 
 
 @same_folder

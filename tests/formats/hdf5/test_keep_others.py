@@ -243,7 +243,9 @@ def test_resume_compares_the_option(tmp_path: Path) -> None:
         file["x"] = np.arange(ROWS)
     given = [tmp_path / "in.h5"]
     run_and_die(2, given, tmp_path / "out", keep_others=True)
-    with pytest.raises(UsageError, match="the keep_others=True was True in the unfinished run and is None"):
+    with pytest.raises(
+        UsageError, match="the keep_others=True was True in the unfinished run and is not given"
+    ):
         run(given, tmp_path / "out", resume=True)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from recshuf.formats.jsonl.decoding.line_checks import BadRecord, as_lines, cut_
 from recshuf.formats.jsonl.decoding.messages import LineMessages
 from recshuf.formats.jsonl.decoding.numbers import check_floats
 from recshuf.formats.jsonl.decoding.observers import BadLineFilter, Observer, PrefixObserver, StrictObserver
-from recshuf.formats.jsonl.decoding.shapes import Position, Rows
+from recshuf.formats.jsonl.decoding.shapes import Conflict, Position, Rows, Shape
 from recshuf.interfaces import BadRecords, Decoder
 
 if TYPE_CHECKING:
@@ -95,6 +95,20 @@ class JsonDecoder(Decoder):
             return None
         found = sorted(errors)
         return BadRecords(np.array(found) - first_row, [errors[row].reason for row in found])
+
+    def state(self) -> Any:
+        """See `Decoder`."""
+        return self._types.state()
+
+    def merge(self, state: Any) -> None:
+        """See `Decoder`."""
+        try:
+            self._types.merge(state)
+        except Conflict as conflict:
+            raise self._messages.conflict_error(conflict) from conflict
+        except BadRecord as error:
+            last = Shape.unpack(state).last_appearance()
+            raise self._messages.record_error(error, last) from error
 
     def finish(self) -> pa.Schema:
         """Return the schema: fields in the order of their first appearance, of type null if never filled.

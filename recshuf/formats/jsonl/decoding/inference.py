@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -55,6 +55,12 @@ class GivenTypes:
                 raise
             raise explain_misfit(lines, self.parser, error) from error
         check_floats(columns, lines, as_given=True)
+
+    def state(self) -> None:
+        """Return nothing: the schema is given."""
+
+    def merge(self, state: Any) -> None:
+        """Do nothing: the schema is given."""
 
     def find_error(self, lines: pa.Array) -> BadRecord | None:
         """Return the error of lines; None if they fit."""
@@ -107,6 +113,24 @@ class InferredTypes:
                 row = find_inexact_integer(column)
                 if row is not None:
                     self._note_inexact(column.path, rows.position(row))
+
+    def state(self) -> list[Any] | None:
+        """Return the types so far, as JSON values; None before the first line."""
+        with self._lock:
+            return self._root.pack() if self._root else None
+
+    def merge(self, state: list[Any] | None) -> None:
+        """Widen the types to hold those of a `state`.
+
+        Raises
+        ------
+        BadRecord
+            When there are too many fields.
+        Conflict
+            When types conflict.
+        """
+        if state is not None:
+            self._add(Shape.unpack(state))
 
     def find_error(self, lines: pa.Array) -> BadRecord | None:
         """Return the error of lines by themselves, ignoring the types so far; None if they are good."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -95,6 +95,25 @@ class Shape:
         """Return the fields of an object in the order of their first appearance."""
         ordered = sorted(self.fields.items(), key=lambda item: item[1].first)
         return [pa.field(name, shape.to_type()) for name, shape in ordered]
+
+    def pack(self) -> list[Any]:
+        """Return the shape as JSON values."""
+        element = None if self.element is None else self.element.pack()
+        fields = {name: shape.pack() for name, shape in self.fields.items()}
+        return [self.kind, self.first, self.seen, self.inexact, fields, element]
+
+    @classmethod
+    def unpack(cls, packed: list[Any]) -> Shape:
+        """Return the shape that `pack` was given."""
+        kind, (position, index), seen, inexact, fields, element = packed
+        return cls(
+            kind,
+            Appearance(Position(*position), index),
+            seen and Position(*seen),
+            inexact and Position(*inexact),
+            {name: cls.unpack(one) for name, one in fields.items()},
+            None if element is None else cls.unpack(element),
+        )
 
     def last_appearance(self) -> Position:
         """Return the latest first appearance of this field and all nested ones."""

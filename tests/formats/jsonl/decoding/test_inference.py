@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from recshuf.errors import InputError
 from recshuf.formats.jsonl.decoding import inference
 from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
 from tests.support.json_decoding import batch_of, decode, decode_with, failure, observe_spans
+from tests.support.json_records import ANY_RECORDS, RECORDS_OF_ONE_TYPE
 
 
 @pytest.mark.parametrize(
@@ -130,3 +134,51 @@ def test_no_records_make_an_empty_schema() -> None:
     assert decoder.finish() == pa.schema([])
     assert decoder.decode(batch_of([])).num_rows == 0
     assert decode([b"{}", b"{}"]).num_rows == 2
+
+
+# Several decoders, each of some records
+
+
+@settings(max_examples=200)
+@given(RECORDS_OF_ONE_TYPE | ANY_RECORDS, st.data())
+def test_decoders_of_some_records_merge_to_the_one_of_all(
+    records: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    lines = [json.dumps(record).encode() for record in records]
+    edges = sorted({0, len(lines), *data.draw(st.sets(st.integers(0, len(lines)), max_size=3))})
+    spans = data.draw(st.permutations([*pairwise(edges)]))
+    merged = JsonDecoder(["in.jsonl"], None, 0)
+    try:
+        whole = decode(lines)
+    except InputError:
+        with pytest.raises(InputError):
+            merge_all(merged, lines, spans)
+        return
+    merge_all(merged, lines, spans)
+    assert merged.finish() == whole.schema
+    assert decode_with(merged, lines).equals(whole)
+
+
+def merge_all(merged: JsonDecoder, lines: list[bytes], spans: list[tuple[int, int]]) -> None:
+    """Let a decoder observe each span, and merge what they say as JSON."""
+    for span in spans:
+        one = JsonDecoder(["in.jsonl"], None, 0)
+        observe_spans(one, lines, [span])
+        merged.merge(json.loads(json.dumps(one.state())))
+
+
+def test_a_conflict_of_merged_types_names_both_places() -> None:
+    one, other = (JsonDecoder(["one", "two"], None, 0) for _ in range(2))
+    one.observe(batch_of([b'{"a":"x"}']), 1, 6)
+    other.observe(batch_of([b"{}", b"{}", b'{"a":2}']), 0, 0)
+    with pytest.raises(InputError, match=r"two: line 7, field 'a': .* in line 3 of one"):
+        other.merge(one.state())
+
+
+def test_decoders_that_together_have_too_many_fields_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inference, "MAX_FIELDS", 4)
+    one, other = (JsonDecoder(["one"], None, 0) for _ in range(2))
+    one.observe(batch_of([b'{"a":1,"b":1}']), 0, 0)
+    other.observe(batch_of([b'{"c":1,"d":1}']), 0, 1)
+    with pytest.raises(InputError, match="one: line 2: brings the number of different fields above 4"):
+        one.merge(other.state())

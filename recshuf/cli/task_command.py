@@ -1,0 +1,80 @@
+"""The task command, which runs one task of a saved plan."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from recshuf.cli.progress import choose_progress
+from recshuf.errors import MissingInputError, UsageError
+
+_STAGES = ("count", "scatter", "gather", "commit")
+_HELP = """
+Run one task of a plan, on any machine that shares the folders of inputs and output.
+
+PLAN is what `recshuf INPUT... -o OUTPUT --plan --report PLAN --engine tasks` wrote. WHAT is the number of a task, or the
+name of a stage, whose numbers are then printed: count, scatter, gather, commit. The tasks of a stage run in any order and
+at the same time, those of the next one when all are done. A task may run twice, also at the same time. The last task puts
+the output in place.
+
+\b
+Example:
+  recshuf data/ -o out/ --plan --report plan.json --engine tasks
+  for stage in count scatter gather commit; do
+    recshuf task plan.json $stage | xargs -r -n 1 -P 16 recshuf task plan.json || break
+  done
+"""
+
+
+def make_task_command() -> click.Command:
+    """Return the task command."""
+    return click.Command(
+        "task",
+        {"help_option_names": ["-h", "--help"], "max_content_width": 110},
+        callback=_run_task,
+        params=[
+            click.Argument(["plan"], metavar="PLAN"),
+            click.Argument(["what"], metavar="WHAT"),
+            click.Option(["-q", "--quiet"], is_flag=True, help="Print errors only."),
+            click.Option(["-v", "--verbose"], is_flag=True, help="Print tracebacks of errors."),
+        ],
+        help=_HELP,
+    )
+
+
+def _run_task(plan: str, what: str, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
+    run = _read_run(plan)
+    from recshuf import api
+
+    if what in _STAGES:
+        for number in api.list_tasks(run, what):
+            click.echo(number)
+        return
+    if not (what.isascii() and what.isdecimal()):
+        raise UsageError(f"{what}: is no number of a task and no stage; stages are {', '.join(_STAGES)}")
+    done = api.run_task(run, int(what), progress=choose_progress(quiet))
+    if quiet:
+        return
+    from recshuf.audit.reports.terminal import say
+
+    written = (
+        "" if done is None else f"; {done.records_written:,} records in {run['output']}, seed {done.seed}"
+    )
+    say(f"task {what}: done{written}")
+
+
+def _read_run(plan: str) -> dict[str, Any]:
+    """Return the run in the file of a plan."""
+    try:
+        values = json.loads(Path(plan).read_bytes())
+    except OSError as error:
+        raise MissingInputError.of_system(error, plan) from error
+    except ValueError as error:
+        raise UsageError(f"{plan}: is no plan; make it with --plan --report {plan} --engine tasks") from error
+    if not isinstance(values, dict) or "run" not in values:
+        raise UsageError(f"{plan}: has no tasks; make it with --plan --report {plan} --engine tasks")
+    run: dict[str, Any] = values["run"]
+    return run

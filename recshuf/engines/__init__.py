@@ -1,0 +1,1 @@
+"""Engines: what runs independent tasks, here or elsewhere."""

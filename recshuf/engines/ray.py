@@ -1,0 +1,134 @@
+"""A Ray cluster whose machines share the folders of inputs and output. Only tasks and results go through Ray."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from recshuf.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Sequence
+
+    Task = TypeVar("Task")
+    Result = TypeVar("Result")
+
+_ANSWER_SECONDS = 10
+MOST_RETRIES = 20
+"""How often a task runs again because its process or machine has died."""
+
+
+class RayEngine:
+    """An `Engine` that runs tasks on a Ray cluster.
+
+    Parameters
+    ----------
+    address
+        Address of the cluster. Default: that to which this process is connected, else as `ray.init` finds it, else a
+        new one on this machine.
+    cores
+        Cores that each task takes.
+
+    Raises
+    ------
+    UsageError
+        When Ray is not installed, or no cluster is at the address.
+    """
+
+    def __init__(self, address: str | None, cores: int) -> None:
+        self._ray = _import_ray()
+        self._cores = cores
+        self._is_connected_here = not self._ray.is_initialized()
+        if self._is_connected_here:
+            with _keeping_signals():
+                self._connect(address)
+
+    def _connect(self, address: str | None) -> None:
+        try:
+            _check_port(address or "")
+            self._ray.init(address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
+        except (OSError, RuntimeError, ValueError, AssertionError) as error:
+            place = f"--ray-address {address}" if address else "--engine ray"
+            raise UsageError(f"{place}: no Ray cluster can be used: {str(error).splitlines()[0]}") from error
+
+    def run(
+        self,
+        function: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        workers: int,  # noqa: ARG002 # the cluster knows its cores
+    ) -> Generator[Result, None, None]:
+        """See `Engine`.
+
+        Raises
+        ------
+        EngineError
+            When Ray fails, or processes have died too often.
+        """
+        remote = self._ray.remote(function).options(
+            num_cpus=self._cores, max_retries=MOST_RETRIES, scheduling_strategy="SPREAD"
+        )
+        waiting = [remote.remote(task) for task in tasks]
+        try:
+            while waiting:
+                (done, *_), waiting = self._ray.wait(waiting)
+                yield self._get(done)
+        finally:
+            for one in waiting:
+                self._ray.cancel(one, force=True)
+
+    def _get(self, done: Any) -> Any:
+        errors = self._ray.exceptions
+        try:
+            return self._ray.get(done)
+        except errors.RayTaskError as error:
+            cause: BaseException = error.cause
+            raise cause from None
+        except errors.RayError as error:
+            reason = str(error).splitlines()[0]
+            raise EngineError(f"--engine ray: {reason}; give --resume to continue") from error
+
+    def close(self) -> None:
+        """Disconnect from the cluster, if this has connected to it. Idempotent."""
+        if self._is_connected_here:
+            self._is_connected_here = False
+            self._ray.shutdown()
+
+
+def _check_port(address: str) -> None:
+    """Check that something answers at ``host:port``; Ray would wait for minutes.
+
+    Raises
+    ------
+    OSError
+        When nothing does.
+    """
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError("--engine ray: Ray is not installed; install recshuf[ray]") from error
+    return ray
+
+
+@contextmanager
+def _keeping_signals() -> Iterator[None]:
+    """Restore the handlers of signals, in whose place Ray puts its own that end the process at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)

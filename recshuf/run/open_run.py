@@ -1,0 +1,104 @@
+"""A run that several machines work on, as a task sees it: its folders, and its job, resolved here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recshuf.errors import OutputError, UsageError
+from recshuf.job.progress import SilentProgress
+from recshuf.output.task_folder import TaskFolder
+from recshuf.piles.codec import choose_codec
+from recshuf.piles.layout import StorePlan
+from recshuf.piles.run_piles import RunPiles
+from recshuf.piles.scratch import Scratch
+from recshuf.run.resolve import find_destination, resolve_job
+from recshuf.run.resume import Earlier, describe_job
+from recshuf.run.shared_run import SharedRun, find_work, fit_plan
+from recshuf.run.tasks import RUN
+
+if TYPE_CHECKING:
+    from recshuf.run.resolve import ResolvedJob
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """A run whose job this process has resolved."""
+
+    run: SharedRun
+    tasks: TaskFolder
+    resolved: ResolvedJob
+
+    @property
+    def seed(self) -> int:
+        """Seed of the order."""
+        return self.resolved.job.options["seed"] or 0
+
+    def open_piles(self, prefix: str = "set", expected: float | None = None) -> RunPiles:
+        """Return a store for the sets of all tasks, or for a set with a name of its own.
+
+        Parameters
+        ----------
+        prefix
+            Beginning of the name of a new set.
+        expected
+            Number of records to expect in it, if known.
+        """
+        plan, piles = self.resolved.plan, Path(self.run.piles)
+        store_plan = StorePlan(
+            plan.pile_count,
+            (expected,),
+            resident_bytes=0,
+            output_count=plan.output_count,
+            region_piles=plan.region_piles,
+            compression=plan.spill_compression,
+            keeps_sets=True,
+            set_prefix=prefix,
+            syncs_sets=True,
+        )
+        scratch = Scratch(piles, kept=piles, needed_bytes=plan.spilled_bytes)
+        return RunPiles(store_plan, choose_codec(self.resolved.pile_schema), scratch)
+
+
+def begin_run(run: SharedRun, resolved: ResolvedJob, seed: int) -> None:
+    """Write a run and its job to its task folder, which exists, or compare them with those that are there.
+
+    Raises
+    ------
+    UsageError, InputError
+        When the folder is that of another run, or this machine has other inputs or versions.
+    """
+    work = find_work(resolved.job)
+    header = describe_job(resolved, seed, None)
+    found = work.tasks.place(RUN, {"run": run.to_json(), "job": header})
+    if found["run"]["id"] != run.id:
+        raise UsageError(f"{work.path}: holds tasks of another plan; finish them, or delete that folder")
+    Earlier(found["job"], [], {}).check(header)
+
+
+@lru_cache(maxsize=1)
+def open_run(folder: str, run_id: str) -> OpenRun:
+    """Return a run from its task folder.
+
+    Raises
+    ------
+    OutputError
+        When the folder is gone, or that of another run.
+    """
+    tasks = TaskFolder(Path(folder))
+    found = tasks.read(RUN)
+    if found is None or found["run"]["id"] != run_id:
+        raise OutputError(f"{folder}: the run of this task has ended")
+    run = SharedRun.from_json(found["run"])
+    resolved = resolve_shared(run)
+    opened = OpenRun(run, tasks, resolved)
+    begin_run(run, resolved, opened.seed)
+    return opened
+
+
+def resolve_shared(run: SharedRun) -> ResolvedJob:
+    """Return the job of a run, resolved for its tasks."""
+    job = run.make_job()
+    return fit_plan(resolve_job(job, find_destination(job), SilentProgress(), run.tasks.piles), run.tasks)

@@ -1,0 +1,125 @@
+"""A run whose tasks are commands: its plan as a file, and what runs a task of it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from recshuf.errors import PileError, UsageError
+from recshuf.records.input_counts import InputCounts
+from recshuf.run.gather_task import adopt_set
+from recshuf.run.open_run import OpenRun, begin_run, resolve_shared
+from recshuf.run.pipeline import run_job
+from recshuf.run.resolve import find_destination, resolve_job
+from recshuf.run.shared_run import SharedRun, find_work
+from recshuf.run.task_work import do_work
+from recshuf.run.tasks import name_result, read_results
+from recshuf.system.locks import share_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recshuf.job.job import Job
+    from recshuf.job.plan import Plan
+    from recshuf.job.progress import Progress
+    from recshuf.job.report import ShuffleReport
+    from recshuf.output.work_folder import WorkFolder
+
+STAGES = ("count", "scatter", "gather", "commit")
+
+
+def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
+    """Return the plan of a job that uses tasks, and its run as JSON values.
+
+    Raises
+    ------
+    RecshufError
+        When the job cannot be run.
+    """
+    destination = find_destination(job)
+    if destination is not None:
+        destination.check(overwrite=job.options["overwrite"])
+    resolved = resolve_job(job, destination, progress)
+    seed = job.options["seed"]
+    run = SharedRun.of(resolved, secrets.randbits(128) if seed is None else seed)
+    return replace(resolved.plan, set_of_input=run.tasks.piles.set_of_input), run.to_json()
+
+
+def list_stage(values: dict[str, Any], stage: str) -> range:
+    """Return the numbers of the tasks of a stage, one of `STAGES`; none of them needs another.
+
+    Raises
+    ------
+    UsageError
+        When these are no values of `save_plan`.
+    """
+    tasks = SharedRun.from_json(values).tasks
+    last = range(tasks.commit, tasks.commit + 1)
+    return dict(zip(STAGES, (range(tasks.scatter.start), tasks.scatter, tasks.gather, last), strict=True))[
+        stage
+    ]
+
+
+def run_saved(values: dict[str, Any], number: int, progress: Progress) -> ShuffleReport | None:
+    """Run a task. The last one puts the output in place, and returns the report of the run; others return None.
+
+    Raises
+    ------
+    UsageError
+        When tasks that it needs are missing, or there is no such task.
+    RecshufError
+        When it fails.
+    """
+    run = SharedRun.from_json(values)
+    last = run.tasks.commit
+    if number not in range(last + 1):
+        raise UsageError(f"there is no task {number}; the plan has tasks 0 to {last}")
+    job = run.make_job()
+    if number == last:
+        return _commit(run, job, progress)
+    with _share(job) as work:
+        resolved = resolve_shared(run)
+        opened = OpenRun(run, work.tasks, resolved)
+        begin_run(run, resolved, opened.seed)
+        if not _is_done(opened, number):
+            do_work(opened, number)
+    return None
+
+
+def _is_done(opened: OpenRun, number: int) -> bool:
+    """Tell whether a task has a result, which is deleted if its pile set is missing or damaged."""
+    result = opened.tasks.read(name_result(number))
+    if result is None or number not in opened.run.tasks.scatter:
+        return result is not None
+    with closing(opened.open_piles()) as store:
+        try:
+            adopt_set(store, 0, result, InputCounts(len(opened.resolved.inputs.files)))
+        except PileError:
+            opened.tasks.remove(name_result(number))
+            return False
+    return True
+
+
+@contextmanager
+def _share(job: Job) -> Iterator[WorkFolder]:
+    """Give the work folder of a job, made if needed, which other tasks use too and no run removes meanwhile."""
+    work, destination = find_work(job), find_destination(job)
+    if destination is not None:
+        destination.check(overwrite=job.options["overwrite"])
+    work.path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = share_folder(work.path, str(job.output))
+    try:
+        work.tasks.path.mkdir(exist_ok=True)
+        yield work
+    finally:
+        os.close(descriptor)
+
+
+def _commit(run: SharedRun, job: Job, progress: Progress) -> ShuffleReport:
+    work = find_work(job)
+    if work.tasks.path.exists():
+        read_results(work.tasks, range(run.tasks.commit))
+    return run_job(replace(job, options=job.options | {"resume": True}), progress)

@@ -1,0 +1,164 @@
+"""A run as several machines know it: JSON values from which each of them resolves the same job."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recshuf.errors import UsageError
+from recshuf.formats.stored import pack, unpack
+from recshuf.job.job import make_job
+from recshuf.job.task_plan import TaskPlan, divide, find_large_inputs
+from recshuf.output.destination import LocalDestination
+from recshuf.output.work_folder import WorkFolder
+from recshuf.run.resolve import find_destination
+from recshuf.run.workspace import choose_piles_folder
+
+if TYPE_CHECKING:
+    from recshuf.job.job import Job
+    from recshuf.run.resolve import ResolvedJob
+
+_FORMAT = 1
+_OF_THIS_PROCESS = ("stdin", "stdout", "resume", "ray_address")
+"""Options that tasks do not need."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRun:
+    """What all tasks of a run have in common."""
+
+    id: str
+    """Tells it from other runs with the same output."""
+    inputs: tuple[str, ...]
+    output: str
+    options: str
+    """Of `make_job`, as JSON."""
+    folder: str
+    """Folder that relative paths start from."""
+    piles: str
+    """Folder of the pile sets."""
+    tasks: TaskPlan
+
+    @classmethod
+    def of(cls, resolved: ResolvedJob, seed: int, piles: Path | None = None) -> SharedRun:
+        """Return the run of a job.
+
+        Parameters
+        ----------
+        piles
+            Folder of the pile sets. Default: as the job says.
+        """
+        job = resolved.job
+        work = find_work(job).path
+        return cls(
+            secrets.token_hex(8),
+            job.inputs,
+            job.output or "",
+            _pack_options(job, seed),
+            str(Path.cwd()),
+            str(piles or choose_piles_folder(job, work)),
+            _divide(resolved),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the run as JSON values."""
+        return {
+            "format": _FORMAT,
+            "id": self.id,
+            "inputs": self.inputs,
+            "output": self.output,
+            "options": json.loads(self.options),
+            "folder": self.folder,
+            "piles": self.piles,
+            "tasks": self.tasks.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> SharedRun:
+        """Return the run that `to_json` returned.
+
+        Raises
+        ------
+        UsageError
+            When another version of recshuf has written it.
+        """
+        if values["format"] != _FORMAT:
+            raise UsageError("the plan is of another version of recshuf; make it again")
+        return cls(
+            values["id"],
+            tuple(values["inputs"]),
+            values["output"],
+            json.dumps(values["options"]),
+            values["folder"],
+            values["piles"],
+            TaskPlan.from_json(values["tasks"]),
+        )
+
+    def make_job(self) -> Job:
+        """Return the job, and make this process use the folder that its paths start from.
+
+        Raises
+        ------
+        UsageError
+            When that folder does not exist here.
+        """
+        if not all(map(os.path.isabs, (*self.inputs, self.output))):
+            try:
+                os.chdir(self.folder)
+            except OSError as error:
+                raise UsageError(
+                    f"{self.folder}: {error.strerror}; run tasks where this folder is shared, or give absolute paths"
+                ) from error
+        options = {name: unpack(value, ()) for name, value in json.loads(self.options).items()}
+        return make_job(self.inputs, self.output, options)  # type: ignore[arg-type] # they are its own
+
+
+def find_work(job: Job) -> WorkFolder:
+    """Return the work folder of a job that uses tasks.
+
+    Raises
+    ------
+    UsageError
+        When the output is a stream.
+    """
+    destination = find_destination(job)
+    if not isinstance(destination, LocalDestination) or destination.is_stream:
+        raise UsageError("--engine: other processes cannot write a stream; give a file or directory with -o")
+    return WorkFolder(destination)
+
+
+def _pack_options(job: Job, seed: int) -> str:
+    """Return the options of a job as JSON; those that depend on the machine are fixed."""
+    given = {name: value for name, value in job.options.items() if name not in _OF_THIS_PROCESS}
+    parsed = {
+        "seed": seed,
+        "engine": "tasks",
+        "memory": job.memory_bytes,
+        "workers": job.workers,
+        "datasets": job.read.datasets,
+        "columns": job.read.columns,
+        "schema": job.read.schema,
+        "temp_dir": None if job.temp_dir is None else str(job.temp_dir),
+    }
+    return json.dumps({name: pack(value) for name, value in (given | parsed).items()})
+
+
+def _divide(resolved: ResolvedJob) -> TaskPlan:
+    """Return the tasks of a job; large inputs that can be read in parts are."""
+    plan, source = resolved.plan, resolved.inputs.source
+    byte_counts = resolved.inputs.sizes.byte_counts.tolist()
+    fragments = {
+        index: [one.record_count for one in source.fragments(index, plan.block_bytes, plan.max_record_bytes)]
+        for index in find_large_inputs(plan, byte_counts)
+        if source.skips_fragments(index)
+    }
+    return divide(plan, byte_counts, fragments)
+
+
+def fit_plan(resolved: ResolvedJob, tasks: TaskPlan) -> ResolvedJob:
+    """Return a job that cuts inputs into fragments as the tasks of its run do."""
+    return replace(resolved, plan=replace(resolved.plan, block_bytes=tasks.block_bytes))

@@ -1,0 +1,164 @@
+"""The two passes of a run whose tasks an engine runs."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recshuf.engines.registry import open_engine
+from recshuf.errors import OutputError, PileError
+from recshuf.output.work_folder import WorkFolder
+from recshuf.piles.reader import PileReader
+from recshuf.records.digests import Digest
+from recshuf.records.input_counts import InputCounts
+from recshuf.run.gather import check_written
+from recshuf.run.gather_task import adopt_set, merge_states
+from recshuf.run.open_run import begin_run
+from recshuf.run.shared_run import SharedRun, find_work
+from recshuf.run.tasks import RUN, Task, name_result, run_task
+from recshuf.system.atomic import sync
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from contextlib import ExitStack
+
+    from recshuf.engines.engine import Engine
+    from recshuf.job.job import Job
+    from recshuf.job.progress import Progress
+    from recshuf.run.resolve import ResolvedJob
+    from recshuf.run.workspace import Workspace
+
+
+def find_run(job: Job) -> SharedRun | None:
+    """Return the run whose tasks are in the work folder of a job that uses tasks; None if there is none.
+
+    Raises
+    ------
+    UsageError
+        When the output is a stream.
+    """
+    found = find_work(job).tasks.read(RUN)
+    return None if found is None else SharedRun.from_json(found["run"])
+
+
+class TaskPasses:
+    """Has tasks done, and puts together what they leave.
+
+    Parameters
+    ----------
+    run
+        The run to continue; None for a new one.
+    cleanup
+        Closes the engine.
+    """
+
+    def __init__(
+        self,
+        run: SharedRun | None,
+        resolved: ResolvedJob,
+        workspace: Workspace,
+        progress: Progress,
+        cleanup: ExitStack,
+    ) -> None:
+        work = workspace.work
+        if not isinstance(work, WorkFolder):
+            raise RuntimeError("tasks need a folder that other processes see")
+        self._resolved = resolved
+        self._workspace = workspace
+        self._work = work
+        self._progress = progress
+        self._cleanup = cleanup
+        self.spilled_bytes = 0
+        """Bytes of records in pile sets, after compression."""
+        work.tasks.path.mkdir(exist_ok=True)
+        self._run = run or SharedRun.of(resolved, workspace.seed, workspace.piles)
+        begin_run(self._run, resolved, workspace.seed)
+
+    @cached_property
+    def _engine(self) -> Engine:
+        job = self._resolved.job
+        engine = open_engine(job.options["engine"], job.options["ray_address"], job.workers)
+        self._cleanup.callback(engine.close)
+        return engine
+
+    def scatter(self) -> InputCounts:
+        """Have all pile sets written, and adopt them; return the counts of each input.
+
+        Raises
+        ------
+        RecshufError
+            When a task fails.
+        """
+        tasks, plan = self._run.tasks, self._resolved.plan
+        self._progress.start("scatter", plan.record_count, plan.byte_count)
+        self._finish(range(len(tasks.counted)))
+        results = self._finish(tasks.scatter)
+        counts = InputCounts(len(self._resolved.inputs.files))
+        for number in tasks.scatter:
+            try:
+                adopt_set(self._workspace.store, number - tasks.scatter.start, results[number], counts)
+            except PileError as error:
+                self._progress.warn(f"{error}; it is written again")
+                self._work.tasks.remove(name_result(number))
+                results |= self._finish([number])
+                adopt_set(self._workspace.store, number - tasks.scatter.start, results[number], counts)
+        ordered = [results[number] for number in tasks.scatter]
+        merge_states(self._resolved.decoder, ordered)
+        self.spilled_bytes = sum(result["spilled_bytes"] for result in ordered)
+        self._take_bad(ordered)
+        return counts
+
+    def _take_bad(self, results: Iterable[dict[str, Any]]) -> None:
+        """Take over the bad records of tasks, which are in the order of the inputs."""
+        for result in results:
+            if result["bad"] is not None and self._workspace.quarantine is not None:
+                self._workspace.quarantine.take(Path(result["bad"]["file"]), result["bad"]["counts"])
+
+    def gather(self, bounds: list[int], byte_count: int) -> None:
+        """Have all shards written, and put them into the work folder.
+
+        Raises
+        ------
+        RecshufError
+            When a task fails, or the shards do not hold the records of the piles.
+        """
+        self._progress.start("gather", bounds[-1], byte_count)
+        results = self._finish(self._run.tasks.gather)
+        entries = [entry | {"folder": one["folder"]} for one in results.values() for entry in one["shards"]]
+        check_written(
+            PileReader(self._workspace.store), bounds[-1], [Digest(*entry["digest"]) for entry in entries]
+        )
+        if not self._work.shards.are_committed:
+            for entry in entries:
+                self._move(entry)
+            sync(self._work.shards.folder)
+
+    def _move(self, entry: dict[str, Any]) -> None:
+        """Move a shard to the folder of all shards, unless an earlier run has, and note it."""
+        shards = self._work.shards
+        written = self._work.tasks.path / entry.pop("folder") / entry["name"]
+        target = shards.folder / entry["name"]
+        if written.exists():
+            written.rename(target)
+        if not target.exists() or target.stat().st_size != entry["bytes"]:
+            raise OutputError(f"{written}: is missing or damaged; delete {self._work.path} to start anew")
+        if shards.destination.is_directory:
+            self._work.journal.note(entry)
+
+    def _finish(self, numbers: Iterable[int]) -> dict[int, dict[str, Any]]:
+        """Have those tasks run that have no result, and return the results of all by number."""
+        folder = self._work.tasks
+        found = {number: folder.read(name_result(number)) for number in numbers}
+        missing = [
+            Task(str(folder.path.absolute()), self._run.id, number)
+            for number, result in found.items()
+            if result is None
+        ]
+        if missing:
+            with closing(self._engine.run(run_task, missing, self._resolved.job.workers)) as results:
+                for result in results:
+                    found[result["task"]] = result
+                    self._progress.advance(result.get("records", 0), result.get("bytes", 0))
+        return found

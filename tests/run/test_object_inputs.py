@@ -11,6 +11,7 @@ import pytest
 import recshuf
 from recshuf.errors import InputError, MissingInputError, UsageError
 from recshuf.formats.compression import OUTPUT_SUFFIXES
+from recshuf.run import pipeline
 from recshuf.storage import requests
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.object_outputs import shuffle, shuffle_locally, write_lines
@@ -18,6 +19,7 @@ from tests.support.object_outputs import shuffle, shuffle_locally, write_lines
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.conftest import Run
     from tests.support.object_server import Bucket
 
 
@@ -100,6 +102,50 @@ def test_the_plan_reads_the_inputs(tmp_path: Path, bucket: Bucket):
         recshuf.plan(given, f"{tmp_path}/out/") for given in (tmp_path / "in", f"{bucket.url}/in")
     )
     assert remote.record_count == local.record_count == 500
+
+
+def test_tasks_read_a_bucket(tmp_path: Path, bucket: Bucket, run: Run):
+    make_inputs(tmp_path / "in", "jsonl", (300, 200))
+    upload(bucket, tmp_path / "in")
+    expected = shuffle_locally(f"{bucket.url}/in/", tmp_path / "local")
+    (tmp_path / "tasks").mkdir()
+    given = [f"{bucket.url}/in/", "-o", f"{tmp_path}/tasks/out/", "--seed", "5", "--shards", "4"]
+    plan = tmp_path / "plan.json"
+    assert run(*given, "--engine", "tasks", "--plan", "--report", plan).returncode == 0
+    for stage in ("count", "scatter", "gather", "commit"):
+        for number in run("task", plan, stage).stdout.split():
+            assert run("task", plan, number.decode()).returncode == 0
+    found = {path.name: path.read_bytes() for path in (tmp_path / "tasks" / "out").iterdir()}
+    assert found == {
+        name.removeprefix("data/out/"): content for name, content in expected.items() if "shard" in name
+    }
+
+
+def test_a_failed_run_is_resumed_unless_an_object_has_changed(
+    tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+):
+    make_inputs(tmp_path / "in", "jsonl", (300, 200))
+    upload(bucket, tmp_path / "in")
+    expected = shuffle_locally(f"{bucket.url}/in/", tmp_path / "local")
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pipeline, "_commit", fail)
+        (tmp_path / "out").mkdir()
+        with pytest.raises(RuntimeError):
+            shuffle(f"{bucket.url}/in/", f"{tmp_path}/out/out/")
+    content = bucket.read("in/input0.jsonl")
+    bucket.put("in/input0.jsonl", content[::-1])
+    with pytest.raises(
+        InputError, match=r"input0.jsonl: has changed since the unfinished run: it was replaced"
+    ):
+        shuffle(f"{bucket.url}/in/", f"{tmp_path}/out/out/", resume=True)
+    bucket.put("in/input0.jsonl", content)
+    shuffle(f"{bucket.url}/in/", f"{tmp_path}/out/out/", resume=True)
+    for name, shard in expected.items():
+        assert (tmp_path / "out" / name.removeprefix("data/")).read_bytes() == shard
 
 
 def test_requests_are_reported(tmp_path: Path, bucket: Bucket):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from recshuf.interfaces import BadRecords, Decoder, Source
+    from recshuf.interfaces import BadRecords, Source
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
     from recshuf.piles.codec import RecordCodec
@@ -88,6 +88,19 @@ class Piles(Protocol):
         ...
 
 
+class Observer(Protocol):
+    """Sees the records that are scattered; see `Decoder`."""
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """Table schema, if it is known before all records have been seen."""
+        ...
+
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
+        """Look at the records of a batch, in any order of batches and in many threads."""
+        ...
+
+
 class Scatter:
     """Reads all inputs of a source into a pile store."""
 
@@ -95,14 +108,14 @@ class Scatter:
         self,
         task: ScatterTask,
         store: Piles,
-        decoder: Decoder | None,
+        observer: Observer | None,
         progress: Progress,
         callbacks: ScatterCallbacks = ScatterCallbacks(),
     ) -> None:
         self._task = task
         self._plan = plan = task.plan
         self._store = store
-        self._decoder = decoder
+        self._observer = observer
         self._progress = progress
         self._callbacks = callbacks
         inputs = range(len(task.source.inputs))
@@ -119,7 +132,7 @@ class Scatter:
         self._inputs_left = Counter({set_index: len(own) for set_index, own in self._own_inputs.items()})
         self._lock = threading.Lock()
         """Guards the counts; no other lock is taken under it."""
-        must_see = decoder is not None and (decoder.schema is None or callbacks.on_bad is not None)
+        must_see = observer is not None and (observer.schema is None or callbacks.on_bad is not None)
         chosen = [part for part in parts if must_see or part.input_index not in task.finished]
         reading = ReadingPlan(plan.scatter_workers, plan.block_bytes, plan.max_record_bytes)
         self._reading = InputReader(task.source, reading, chosen, self._scatter, self._finish_inputs)
@@ -200,7 +213,7 @@ class Scatter:
     def _observe(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> NDArray[np.int64]:
         """Return the ascending positions of records not to add: bad ones, and those of finished inputs."""
         finished = self._task.finished
-        if self._decoder is None and not finished:
+        if self._observer is None and not finished:
             return np.zeros(0, np.int64)
         found, start = [], 0
         for part, input_index, first_row in split_ranges(batch, ranges):
@@ -210,14 +223,14 @@ class Scatter:
         return np.concatenate(found)
 
     def _judge(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> NDArray[np.int64]:
-        """Let the decoder observe records, and return the positions of bad ones."""
+        """Let records be observed, and return the positions of bad ones."""
         bad = None
-        if self._decoder is not None and batch.num_rows:
-            bad = self._decoder.observe(batch, input_index, first_row)
+        if self._observer is not None and batch.num_rows:
+            bad = self._observer.observe(batch, input_index, first_row)
         if bad is None:
             return np.zeros(0, np.int64)
         if self._callbacks.on_bad is None:
-            raise RuntimeError("a decoder returned bad records unasked")
+            raise RuntimeError("an observer returned bad records unasked")
         self._callbacks.on_bad(input_index, first_row, bad, batch)
         with self._lock:
             self._bad_counts[input_index] += len(bad.index)

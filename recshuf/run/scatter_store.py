@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import ConversionError, InputError, OutputExistsError
 from recshuf.formats.stored import TableForm, pack_source
-from recshuf.interfaces import Decoder
 from recshuf.job.pile_sizing import SPILLED_PILE_BYTES, count_piles
 from recshuf.job.plan import Costs, Cut, sum_known
 from recshuf.job.planner import make_plan
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.interfaces import BadRecords, Source
+    from recshuf.interfaces import BadRecords, Decoder, Source
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
@@ -225,8 +224,8 @@ def describe_sets(
     return tuple(entries)
 
 
-class FormObserver(Decoder):
-    """Lets a decoder observe all records, until one shows that they have no table form."""
+class FormObserver:
+    """An `Observer`: a decoder sees all records, until one shows that they have no table form."""
 
     def __init__(self, inner: Decoder | None, problem: str = "") -> None:
         self._inner = inner
@@ -235,7 +234,7 @@ class FormObserver(Decoder):
 
     @property
     def schema(self) -> pa.Schema | None:
-        """See `Decoder`."""
+        """See `Observer`."""
         return self._inner.schema if self._inner else None
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
@@ -248,14 +247,6 @@ class FormObserver(Decoder):
             with self._lock:
                 self._problems[input_index, first_row] = str(error)
             return None
-
-    def finish(self) -> pa.Schema:
-        """See `Decoder`."""
-        raise NotImplementedError
-
-    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """See `Decoder`."""
-        raise NotImplementedError
 
     def finish_form(self) -> TableForm:
         """Return the table form of all records."""

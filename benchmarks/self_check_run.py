@@ -9,7 +9,7 @@ import numpy as np
 
 from recshuf.cli.main import run
 from recshuf.output import shard_sync
-from recshuf.piles import footer, reader, slices
+from recshuf.piles.sets import footer, reader, slices
 from recshuf.records.digests import Digest, Digests
 from recshuf.run import resume
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import recshuf
-from recshuf.piles.upkeep import drop_store
+from recshuf.piles.store.upkeep import drop_store
 from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from recshuf.job.progress import Progress
     from recshuf.job.report import ScatterReport, ShuffleReport
     from recshuf.loader import PileLoader
-    from recshuf.piles.set_writer import PileWriter
+    from recshuf.piles.store.set_writer import PileWriter
     from recshuf.run.pile_store import PileStore
     from recshuf.train.mixing import MixLoader
 
@@ -87,7 +87,7 @@ _HOMES = {
     "MixLoader": "recshuf.train.mixing",
     "PileLoader": "recshuf.loader",
     "PileStore": "recshuf.run.pile_store",
-    "PileWriter": "recshuf.piles.set_writer",
+    "PileWriter": "recshuf.piles.store.set_writer",
     "Plan": "recshuf.job.plan",
     "Progress": "recshuf.job.progress",
     "shuffle": "recshuf.api",

@@ -299,7 +299,7 @@ def compact(
     OutputError
         When it cannot be written, or another process removes records meanwhile.
     """
-    from recshuf.piles.compaction import compact_store
+    from recshuf.piles.store.compaction import compact_store
     from recshuf.run.pile_store import PileStore
 
     if sets not in range(1, MAX_PILES + 1):

@@ -226,7 +226,7 @@ def store_group() -> None:
 def _info(store: Path, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
     """Print what STORE holds."""
     from recshuf.audit.reports.text import one_line
-    from recshuf.piles.upkeep import describe_store
+    from recshuf.piles.store.upkeep import describe_store
     from recshuf.system.units import format_size
 
     found = describe_store(store)
@@ -259,7 +259,7 @@ def _info(store: Path, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - 
 @_verbose
 def _verify(store: Path, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - as above
     """Read all of STORE, and check it against its checksums and digests."""
-    from recshuf.piles.upkeep import describe_store, verify_store
+    from recshuf.piles.store.upkeep import describe_store, verify_store
 
     progress = choose_progress(quiet)
     found = describe_store(store)
@@ -277,7 +277,7 @@ def _verify(store: Path, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - 
 @_verbose
 def _drop(store: Path, verbose: bool) -> None:  # noqa: ARG001 - as above
     """Delete STORE, unless a process reads or writes it."""
-    from recshuf.piles.upkeep import drop_store
+    from recshuf.piles.store.upkeep import drop_store
 
     drop_store(store)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recshuf.errors import CheckError
-from recshuf.piles.packed import PackedRecords
+from recshuf.piles.encoding.packed import PackedRecords
 from recshuf.records.batch import concat_records
 from recshuf.records.digests import Digest, digest_records
 from recshuf.records.keys import sort_by_key
@@ -13,8 +13,8 @@ from recshuf.records.keys import sort_by_key
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from recshuf.piles.encoding.slices import Origin, Slice
     from recshuf.piles.run_piles import RunPiles
-    from recshuf.piles.slices import Origin, Slice
     from recshuf.records.batch import Records
 
 

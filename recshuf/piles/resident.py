@@ -12,7 +12,7 @@ from recshuf.records.keys import find_piles, sort_by_pile
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from recshuf.piles.slices import Origin
+    from recshuf.piles.encoding.slices import Origin
     from recshuf.records.batch import Records
     from recshuf.records.keys import KeyRange
 

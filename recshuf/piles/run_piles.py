@@ -24,10 +24,10 @@ from recshuf.records.digests import Digests
 from recshuf.records.keys import KeyRange
 
 if TYPE_CHECKING:
-    from recshuf.piles.codec import RecordCodec
-    from recshuf.piles.footer import SetDescription
-    from recshuf.piles.scratch import Scratch
-    from recshuf.piles.slices import Origin
+    from recshuf.piles.encoding.codec import RecordCodec
+    from recshuf.piles.encoding.slices import Origin
+    from recshuf.piles.sets.footer import SetDescription
+    from recshuf.piles.sets.scratch import Scratch
     from recshuf.records.batch import Records
     from recshuf.records.digests import Digest
 

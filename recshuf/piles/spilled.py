@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.errors import PileError
+from recshuf.piles.encoding.slices import PREFIX_BYTES
 from recshuf.piles.layout import region_bytes
-from recshuf.piles.pile_set import GrowingPileSet, PileSet
-from recshuf.piles.regions import EXTENT_BYTES, RegionLayout
-from recshuf.piles.slices import PREFIX_BYTES
+from recshuf.piles.sets.pile_set import GrowingPileSet, PileSet
+from recshuf.piles.sets.regions import EXTENT_BYTES, RegionLayout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from recshuf.piles.codec import RecordCodec
-    from recshuf.piles.footer import Footer, SetDescription
+    from recshuf.piles.encoding.codec import RecordCodec
+    from recshuf.piles.encoding.slices import Slice
     from recshuf.piles.layout import StorePlan
     from recshuf.piles.resident import GroupedBatch
-    from recshuf.piles.scratch import Scratch
-    from recshuf.piles.slices import Slice
+    from recshuf.piles.sets.footer import Footer, SetDescription
+    from recshuf.piles.sets.scratch import Scratch
     from recshuf.records.batch import Records
     from recshuf.records.digests import Digests
 

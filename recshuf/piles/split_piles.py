@@ -16,9 +16,9 @@ from recshuf.records.provenance import find_ranges
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recshuf.piles.footer import SetDescription
+    from recshuf.piles.encoding.slices import Origin
     from recshuf.piles.run_piles import RunPiles
-    from recshuf.piles.slices import Origin
+    from recshuf.piles.sets.footer import SetDescription
     from recshuf.records.batch import Records
     from recshuf.records.digests import Digest
     from recshuf.records.split import Split

@@ -16,8 +16,8 @@ import xxhash
 
 from recshuf.errors import InputError, UsageError
 from recshuf.job.options import describe_options
-from recshuf.piles.snapshots import STORE_VERSION, StoreFolder
-from recshuf.piles.upkeep import drop_store
+from recshuf.piles.store.snapshots import STORE_VERSION, StoreFolder
+from recshuf.piles.store.upkeep import drop_store
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.run.resolve import list_inputs
 from recshuf.run.scatter_store import scatter_store

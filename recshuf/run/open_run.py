@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from recshuf.errors import OutputError, UsageError
 from recshuf.job.progress import SilentProgress
 from recshuf.output.task_folder import TaskFolder
-from recshuf.piles.codec import choose_codec
+from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
-from recshuf.piles.scratch import Scratch
+from recshuf.piles.sets.scratch import Scratch
 from recshuf.run.resolve import find_destination, resolve_job
 from recshuf.run.resume import Earlier, describe_job
 from recshuf.run.shared_run import SharedRun, find_work, fit_plan

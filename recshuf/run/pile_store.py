@@ -15,10 +15,10 @@ from recshuf.formats.stored import StoredSource, read_table_schema
 from recshuf.job.job import make_job
 from recshuf.job.options import ScatterOptions, refuse_unknown
 from recshuf.job.progress import SilentProgress
-from recshuf.piles.set_names import SetNames
-from recshuf.piles.set_writer import PileWriter
-from recshuf.piles.snapshots import StoreFolder
-from recshuf.piles.stored import StoredPiles
+from recshuf.piles.store.set_names import SetNames
+from recshuf.piles.store.set_writer import PileWriter
+from recshuf.piles.store.snapshots import StoreFolder
+from recshuf.piles.store.stored import StoredPiles
 from recshuf.records.keys import stream_of
 from recshuf.records.provenance import extend_schema
 from recshuf.run.resolve import list_inputs, resolve_inputs
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.job.options import Options
     from recshuf.job.progress import Progress
-    from recshuf.piles.snapshots import SetEntry, Snapshot
+    from recshuf.piles.store.snapshots import SetEntry, Snapshot
 
 
 class PileStore:
@@ -239,7 +239,7 @@ def _fit_job(job: Job, snapshot: Snapshot) -> Job:
 def find_expired(sets: Sequence[SetEntry], limits: dict[str, float]) -> set[str]:
     """Return the names of the sets that leave a window.
 
-    >>> from recshuf.piles.snapshots import SetEntry
+    >>> from recshuf.piles.store.snapshots import SetEntry
     >>> sets = [SetEntry("a", 5, 50, 0, "", 1.0), SetEntry("b", 5, 50, 0, "", 2.0), SetEntry("c", 5, 50, 0)]
     >>> sorted(find_expired(sets, {"records": 9})), sorted(find_expired(sets, {"before": 2.0}))
     (['a', 'c'], ['a', 'c'])

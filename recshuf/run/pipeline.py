@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from recshuf.errors import CheckError, ConversionError, MemoryLimitError, SchemaMismatch, UsageError
 from recshuf.job.planner import ORDERING
 from recshuf.job.report import FileReport, PassReport
-from recshuf.piles.epoch_reader import EpochReader
-from recshuf.piles.epochs import EpochOrder
+from recshuf.piles.order.epoch_reader import EpochReader
+from recshuf.piles.order.epochs import EpochOrder
+from recshuf.piles.order.rekeyed import RekeyedPiles
 from recshuf.piles.reader import PileReader
-from recshuf.piles.rekeyed import RekeyedPiles
-from recshuf.piles.stored import StoredPiles
+from recshuf.piles.store.stored import StoredPiles
 from recshuf.run.gather import Gather, GatherTask, check_written
 from recshuf.run.resolve import find_destination, resolve_job, resolve_stored
 from recshuf.run.resume import Earlier, read_checksums
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from recshuf.job.progress import Progress
     from recshuf.job.report import ShuffleReport
     from recshuf.output.transaction import Destination
-    from recshuf.piles.groups import CheckedRegions
+    from recshuf.piles.order.groups import CheckedRegions
     from recshuf.records.input_counts import InputCounts
     from recshuf.run.gather import OrderedReader
     from recshuf.run.resolve import ResolvedJob

@@ -24,7 +24,7 @@ from recshuf.interfaces import InputFile
 from recshuf.job.plan import Cut, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
 from recshuf.output.destination import LocalDestination
-from recshuf.piles.snapshots import StoreFolder
+from recshuf.piles.store.snapshots import StoreFolder
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.compatibility import check_options, check_sides, check_streams
 from recshuf.run.decoding import Decoding
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from recshuf.job.progress import Progress
     from recshuf.output.transaction import Destination
     from recshuf.piles.layout import PileLayout
-    from recshuf.piles.stored import StoredPiles
+    from recshuf.piles.store.stored import StoredPiles
 
 _COPIES = 3  # of the records, in files: inputs, piles and output
 

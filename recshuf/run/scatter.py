@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from recshuf.errors import CheckError
-from recshuf.piles.footer import SetDescription, SetSource
-from recshuf.piles.slices import Origin
+from recshuf.piles.encoding.slices import Origin
+from recshuf.piles.sets.footer import SetDescription, SetSource
 from recshuf.records.batch import Records
 from recshuf.records.digests import Digests
 from recshuf.records.input_counts import InputCounts
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import BadRecords, Source
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
-    from recshuf.piles.codec import RecordCodec
+    from recshuf.piles.encoding.codec import RecordCodec
     from recshuf.records.digests import Digest
     from recshuf.records.input_counts import InputCount
     from recshuf.records.input_tasks import InputPart

@@ -14,13 +14,13 @@ from recshuf.job.pile_sizing import SPILLED_PILE_BYTES, count_piles
 from recshuf.job.plan import Costs, Cut, sum_known
 from recshuf.job.planner import make_plan
 from recshuf.job.report import FileReport, ScatterReport
-from recshuf.piles.codec import choose_codec
+from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
-from recshuf.piles.scratch import Scratch
-from recshuf.piles.set_names import SetNames
-from recshuf.piles.snapshots import SET_MODE, SET_SUFFIX, SetEntry, Snapshot, StoreFolder
+from recshuf.piles.sets.scratch import Scratch
 from recshuf.piles.spilled import name_set
+from recshuf.piles.store.set_names import SetNames
+from recshuf.piles.store.snapshots import SET_MODE, SET_SUFFIX, SetEntry, Snapshot, StoreFolder
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.resolve import find_limits, list_inputs, resolve_inputs
 from recshuf.run.scatter import Piles, Scatter, ScatterCallbacks, ScatterTask

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from recshuf.errors import CheckError, OutputError, OutputExistsError, UsageError
-from recshuf.piles.set_names import SetNames
-from recshuf.piles.snapshots import Snapshot, StoreFolder
 from recshuf.piles.split_piles import SplitPiles
+from recshuf.piles.store.set_names import SetNames
+from recshuf.piles.store.snapshots import Snapshot, StoreFolder
 from recshuf.records.apportioning import apportion
 from recshuf.records.input_tasks import InputPart
 from recshuf.records.reader import InputReader

@@ -8,14 +8,14 @@ from recshuf.formats.stored import StoredSource
 from recshuf.interfaces import InputFile, InputSummary
 from recshuf.job.planner import take_census
 from recshuf.piles.layout import PileLayout
-from recshuf.piles.snapshots import SET_SUFFIX
+from recshuf.piles.store.snapshots import SET_SUFFIX
 from recshuf.records.input_counts import InputCount, InputCounts
 from recshuf.records.provenance import PROVENANCE_BYTES
 from recshuf.run.resolve import ResolvedInputs
 
 if TYPE_CHECKING:
     from recshuf.piles.run_piles import RunPiles
-    from recshuf.piles.stored import StoredPiles
+    from recshuf.piles.store.stored import StoredPiles
 
 
 def open_stored(piles: StoredPiles) -> tuple[ResolvedInputs, PileLayout]:

@@ -22,11 +22,11 @@ from recshuf.formats import load_format
 from recshuf.job.plan import sum_known
 from recshuf.output.quarantine import Quarantine, check_path
 from recshuf.output.work_folder import PILES_PREFIX
-from recshuf.piles.codec import choose_codec
+from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
-from recshuf.piles.scratch import Scratch
-from recshuf.piles.snapshots import SETS_FOLDER
+from recshuf.piles.sets.scratch import Scratch
+from recshuf.piles.store.snapshots import SETS_FOLDER
 from recshuf.run.resume import Earlier, describe_job
 from recshuf.system.paths import choose_temp_dir, free_bytes, real_path
 from recshuf.system.units import format_size

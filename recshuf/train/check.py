@@ -12,8 +12,8 @@ from recshuf.audit.order.battery import Score
 from recshuf.audit.order.check import combine_reports, score_matching
 from recshuf.audit.order.matching import Matching
 from recshuf.errors import CheckError, UsageError
-from recshuf.piles.epochs import EpochOrder
-from recshuf.piles.groups import Groups
+from recshuf.piles.order.epochs import EpochOrder
+from recshuf.piles.order.groups import Groups
 from recshuf.records.provenance import FILE_SHIFT
 from recshuf.train.ids import ID
 from recshuf.train.loader import PileLoader
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from recshuf.audit.order.check import CheckReport
     from recshuf.job.progress import Progress
-    from recshuf.piles.stored import StoredPiles
+    from recshuf.piles.store.stored import StoredPiles
 
 _BATCH = 4096
 _SIMULATIONS = 64

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import UsageError
-from recshuf.piles.epochs import EpochOrder, check_number
-from recshuf.piles.groups import Groups
-from recshuf.piles.rekeyed import RekeyedPiles
+from recshuf.piles.order.epochs import EpochOrder, check_number
+from recshuf.piles.order.groups import Groups
+from recshuf.piles.order.rekeyed import RekeyedPiles
 from recshuf.records.keys import MAX_PILES
 from recshuf.records.provenance import find_origins
 from recshuf.train.columns import choose_block, iterate_rows
@@ -33,7 +33,7 @@ from recshuf.train.transforms import TransformedBlock, append_seeds
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
-    from recshuf.piles.groups import Regions
+    from recshuf.piles.order.groups import Regions
     from recshuf.train.columns import Block
     from recshuf.train.transforms import Transform
 

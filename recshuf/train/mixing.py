@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.random import Philox, SeedSequence
 
 from recshuf.errors import UsageError
-from recshuf.piles.epochs import MAX_EPOCH, check_number
+from recshuf.piles.order.epochs import MAX_EPOCH, check_number
 from recshuf.records.apportioning import apportion, count_before
 from recshuf.records.batch import concat_batches, take_rows
 from recshuf.records.keys import ORDER_VERSION, sort_by_key

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, UsageError
-from recshuf.piles.epochs import check_number
-from recshuf.piles.groups import Groups
+from recshuf.piles.order.epochs import check_number
+from recshuf.piles.order.groups import Groups
 from recshuf.records.arrow_views import has_offsets, is_contiguous_list, view_bytes, view_offsets
 from recshuf.train.columns import choose_block
 from recshuf.train.prefetch import compute_ahead
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.piles.epochs import EpochOrder
-    from recshuf.piles.stored import StoredPiles
+    from recshuf.piles.order.epochs import EpochOrder
+    from recshuf.piles.store.stored import StoredPiles
     from recshuf.train.schedule import Sharding
     from recshuf.train.state import LoaderState
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
-from recshuf.piles.epochs import MAX_EPOCH, check_number
+from recshuf.piles.order.epochs import MAX_EPOCH, check_number
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.train.schedule import MOST_STEPS
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.formats.stored import StoredSource
 from recshuf.interfaces import InputSummary
-from recshuf.piles.stored import StoredPiles
+from recshuf.piles.store.stored import StoredPiles
 
 if TYPE_CHECKING:
     from recshuf.interfaces import Decoder

@@ -13,7 +13,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import PileError, UsageError
-from recshuf.piles.stored import StoredPiles
+from recshuf.piles.store.stored import StoredPiles
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recshuf.piles.codec import FlatCodec, RecordCodec, choose_codec
+from recshuf.piles.encoding.codec import FlatCodec, RecordCodec, choose_codec
 from recshuf.records.batch import Records, concat_records, take_rows
 from tests.support.record_batches import FLAT, OTHER, make_batch
 

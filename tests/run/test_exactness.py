@@ -18,7 +18,7 @@ import recshuf.engines.local
 import recshuf.run.gather
 from recshuf.audit.order.battery import LIMIT
 from recshuf.piles.reader import PileReader
-from recshuf.piles.scratch import Scratch
+from recshuf.piles.sets.scratch import Scratch
 from recshuf.records.keys import draw_keys, sort_by_key
 from recshuf.run.gather import PileRun, iterate_runs
 from tests.support.fake_format import MAGIC, TRAILER, FakeSource, FakeTarget, make_fixed_shape

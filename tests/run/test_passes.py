@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import recshuf.run.scatter
 from recshuf.errors import CheckError, InputError
 from recshuf.piles.reader import PileReader
-from recshuf.piles.scratch import Scratch
+from recshuf.piles.sets.scratch import Scratch
 from recshuf.records.input_tasks import group_inputs, whole_inputs
 from recshuf.records.keys import draw_keys
 from recshuf.run.gather import PileRun, iterate_runs, plan_tasks

@@ -19,7 +19,7 @@ from recshuf.output.journal import FileJournal, read_journal
 from recshuf.output.manifest import manifest_path
 from recshuf.output.shard_files import ShardFiles
 from recshuf.output.work_folder import WorkFolder
-from recshuf.piles.pile_set import GrowingPileSet
+from recshuf.piles.sets.pile_set import GrowingPileSet
 from tests.support.killed_runs import Killed, kill_after, run, run_and_die
 from tests.support.numbered_files import FORMATS, make_inputs
 

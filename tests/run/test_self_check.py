@@ -21,9 +21,9 @@ from recshuf.errors import CheckError
 from recshuf.formats.hdf5.writing.sink import Hdf5Sink
 from recshuf.formats.lines.sink import LineSink
 from recshuf.formats.parquet.writing.sink import ParquetSink
-from recshuf.piles.pile_set import GrowingPileSet, PileSet
 from recshuf.piles.reader import PileReader
 from recshuf.piles.resident import ResidentPiles
+from recshuf.piles.sets.pile_set import GrowingPileSet, PileSet
 from recshuf.records.batch import Records
 from recshuf.records.digests import (
     Digest,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from recshuf.piles.slices import Slice
+    from recshuf.piles.encoding.slices import Slice
 
 SINKS = {"text": LineSink, "jsonl": LineSink, "csv": LineSink, "parquet": ParquetSink, "hdf5": Hdf5Sink}
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.errors import InputError, OutputError, UsageError
-from recshuf.piles.pile_set import GrowingPileSet
+from recshuf.piles.sets.pile_set import GrowingPileSet
 from recshuf.run import task_passes
 from recshuf.run.tasks import Task, run_task
 from tests.support.conversion_data import PAIRS, WRITERS, choose_columns, choose_schema

@@ -12,11 +12,11 @@ import numpy as np
 
 from recshuf.job.plan import Plan
 from recshuf.job.progress import SilentProgress
-from recshuf.piles.codec import choose_codec
+from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.reader import PileReader
 from recshuf.piles.run_piles import RunPiles
-from recshuf.piles.scratch import Scratch
+from recshuf.piles.sets.scratch import Scratch
 from recshuf.records.keys import draw_keys
 from recshuf.run.gather import Gather, GatherTask, check_written
 from recshuf.run.scatter import Scatter, ScatterTask

@@ -11,7 +11,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import CheckError, UsageError
-from recshuf.piles.epochs import EpochOrder
+from recshuf.piles.order.epochs import EpochOrder
 from recshuf.train import check
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 import pytest
 
 from recshuf.errors import UsageError
-from recshuf.piles.epochs import MAX_EPOCH
+from recshuf.piles.order.epochs import MAX_EPOCH
 from recshuf.records.keys import MAX_SEED
 from recshuf.train.schedule import MOST_STEPS
 from recshuf.train.state import LoaderState

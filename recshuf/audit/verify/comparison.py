@@ -15,7 +15,7 @@ from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import UsageError
 from recshuf.job.report import FileReport
 from recshuf.output.manifest import Manifest
-from recshuf.piles.scratch import Scratch
+from recshuf.piles.sets.scratch import Scratch
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.storage.listing import check_unchanged
 from recshuf.storage.urls import is_url

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.audit.verify.memory_budget import divide_memory
-from recshuf.piles.codec import choose_codec
+from recshuf.piles.encoding.codec import choose_codec
+from recshuf.piles.encoding.slices import Origin
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.reader import PileReader
 from recshuf.piles.run_piles import RunPiles
-from recshuf.piles.slices import Origin
 from recshuf.records.arrow_views import view_bytes
 from recshuf.records.batch import Records
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.piles.scratch import Scratch
+    from recshuf.piles.sets.scratch import Scratch
 
 INPUTS, OUTPUT = 0, 1
 """Indices of the two record sets."""

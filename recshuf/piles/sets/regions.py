@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.piles.slices import ALIGNMENT
+from recshuf.piles.encoding.slices import ALIGNMENT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

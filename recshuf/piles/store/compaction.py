@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.errors import OutputError
-from recshuf.piles.codec import choose_codec
-from recshuf.piles.footer import SetDescription, SetSource
+from recshuf.piles.encoding.codec import choose_codec
+from recshuf.piles.encoding.slices import Origin
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
-from recshuf.piles.scratch import Scratch
-from recshuf.piles.set_names import SetNames
-from recshuf.piles.slices import Origin
-from recshuf.piles.snapshots import SET_MODE, SET_SUFFIX, SetEntry, Snapshot, StoreFolder
+from recshuf.piles.sets.footer import SetDescription, SetSource
+from recshuf.piles.sets.scratch import Scratch
 from recshuf.piles.spilled import name_set
-from recshuf.piles.stored import StoredPiles
+from recshuf.piles.store.set_names import SetNames
+from recshuf.piles.store.snapshots import SET_MODE, SET_SUFFIX, SetEntry, Snapshot, StoreFolder
+from recshuf.piles.store.stored import StoredPiles
 from recshuf.records.digests import Digest, digest_records
 from recshuf.records.input_counts import InputCount
 from recshuf.records.provenance import find_origins

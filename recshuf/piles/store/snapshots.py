@@ -24,7 +24,7 @@ import pyarrow as pa
 import xxhash
 
 from recshuf.errors import OutputError, PileError, UsageError
-from recshuf.piles.footer import TRAILER_BYTES, format_checksum
+from recshuf.piles.sets.footer import TRAILER_BYTES, format_checksum
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.system.atomic import sync
 from recshuf.system.locks import try_exclusive, try_shared, unlink_unless_locked

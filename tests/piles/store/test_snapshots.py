@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from recshuf.errors import OutputError, UsageError
-from recshuf.piles.snapshots import SetEntry, Snapshot, StoreFolder
+from recshuf.piles.store.snapshots import SetEntry, Snapshot, StoreFolder
 from recshuf.system.locks import try_exclusive
 
 if TYPE_CHECKING:

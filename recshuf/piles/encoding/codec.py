@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.piles.planes import LENGTH_BYTES, PlaneCutter, PlaneReader, count_nodes, plain_type
+from recshuf.piles.encoding.planes import LENGTH_BYTES, PlaneCutter, PlaneReader, count_nodes, plain_type
 from recshuf.records.arrow_views import view_offsets
 from recshuf.records.batch import Records, empty_rows
 from recshuf.records.byte_sizes import count_bytes, count_bytes_before
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.piles.planes import Order
+    from recshuf.piles.encoding.planes import Order
 
 MAX_RECORD_BYTES = 2 ** (8 * LENGTH_BYTES) - 1
 

@@ -16,8 +16,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import OutputError, UsageError
-from recshuf.piles.snapshots import StoreFolder
-from recshuf.piles.stored import StoredPiles
+from recshuf.piles.store.snapshots import StoreFolder
+from recshuf.piles.store.stored import StoredPiles
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from recshuf.errors import DiskFullError, OutputError
-from recshuf.piles import rekeyed
-from recshuf.piles.epochs import EpochOrder
-from recshuf.piles.rekeyed import RekeyedPiles
+from recshuf.piles.order import rekeyed
+from recshuf.piles.order.epochs import EpochOrder
+from recshuf.piles.order.rekeyed import RekeyedPiles
 from recshuf.train.loader import PileLoader
 from tests.support.epoch_oracle import Rules, flatten, group_records
 from tests.support.fake_piles import FakePiles

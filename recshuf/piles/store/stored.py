@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recshuf.errors import PileError
-from recshuf.piles.codec import choose_codec
-from recshuf.piles.packed import PackedRecords
-from recshuf.piles.pile_set import PileSet
-from recshuf.piles.scratch import Scratch
-from recshuf.piles.snapshots import SET_SUFFIX, StoreFolder
+from recshuf.piles.encoding.codec import choose_codec
+from recshuf.piles.encoding.packed import PackedRecords
+from recshuf.piles.sets.pile_set import PileSet
+from recshuf.piles.sets.scratch import Scratch
+from recshuf.piles.store.snapshots import SET_SUFFIX, StoreFolder
 from recshuf.records.digests import Digest
 from recshuf.records.provenance import PROVENANCE
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from recshuf.piles.codec import RecordCodec
-    from recshuf.piles.footer import Footer, SetDescription
-    from recshuf.piles.slices import Slice
-    from recshuf.piles.snapshots import SetEntry, Snapshot
+    from recshuf.piles.encoding.codec import RecordCodec
+    from recshuf.piles.encoding.slices import Slice
+    from recshuf.piles.sets.footer import Footer, SetDescription
+    from recshuf.piles.store.snapshots import SetEntry, Snapshot
     from recshuf.records.batch import Records
 
 

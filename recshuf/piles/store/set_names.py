@@ -9,14 +9,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, UsageError
-from recshuf.piles.snapshots import find_writer
+from recshuf.piles.store.snapshots import find_writer
 from recshuf.system.locks import try_exclusive
 from recshuf.system.paths import write_error
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.piles.snapshots import StoreFolder
+    from recshuf.piles.store.snapshots import StoreFolder
 
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from recshuf.piles.epochs import EpochOrder
-    from recshuf.piles.packed import PackedRecords
+    from recshuf.piles.encoding.packed import PackedRecords
+    from recshuf.piles.order.epochs import EpochOrder
     from recshuf.records.batch import Records
     from recshuf.records.digests import Digest
 

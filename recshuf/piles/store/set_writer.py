@@ -12,16 +12,23 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import UsageError
-from recshuf.piles.codec import choose_codec
-from recshuf.piles.footer import SetDescription, SetSource
+from recshuf.piles.encoding.codec import choose_codec
+from recshuf.piles.encoding.planes import plain_type
+from recshuf.piles.encoding.slices import Origin
 from recshuf.piles.layout import StorePlan
-from recshuf.piles.planes import plain_type
 from recshuf.piles.run_piles import RunPiles
-from recshuf.piles.scratch import Scratch
-from recshuf.piles.set_names import SetNames
-from recshuf.piles.slices import Origin
-from recshuf.piles.snapshots import SET_MODE, SET_SUFFIX, SetEntry, Snapshot, StoreFolder, describe_drift
+from recshuf.piles.sets.footer import SetDescription, SetSource
+from recshuf.piles.sets.scratch import Scratch
 from recshuf.piles.spilled import name_set
+from recshuf.piles.store.set_names import SetNames
+from recshuf.piles.store.snapshots import (
+    SET_MODE,
+    SET_SUFFIX,
+    SetEntry,
+    Snapshot,
+    StoreFolder,
+    describe_drift,
+)
 from recshuf.records.batch import Records, concat_batches
 from recshuf.records.byte_sizes import count_bytes
 from recshuf.records.digests import Digest, digest_records

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recshuf.piles.groups import Groups
+from recshuf.piles.order.groups import Groups
 from recshuf.records.digests import Digest, sum_digests
 from recshuf.records.keys import KeyRange
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from recshuf.piles.epochs import EpochOrder
-    from recshuf.piles.groups import CheckedRegions
+    from recshuf.piles.order.epochs import EpochOrder
+    from recshuf.piles.order.groups import CheckedRegions
     from recshuf.records.batch import Records
 
 

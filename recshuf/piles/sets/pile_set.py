@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.errors import CheckError, PileError
-from recshuf.piles.footer import TRAILER_BYTES, Footer, SetDescription, find_footer, parse_footer
-from recshuf.piles.regions import RegionSpace, WrittenRegions
-from recshuf.piles.slices import PREFIX_BYTES, SliceFormat, damaged
+from recshuf.piles.encoding.slices import PREFIX_BYTES, SliceFormat, damaged
+from recshuf.piles.sets.footer import TRAILER_BYTES, Footer, SetDescription, find_footer, parse_footer
+from recshuf.piles.sets.regions import RegionSpace, WrittenRegions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from recshuf.piles.scratch import Scratch
-    from recshuf.piles.slices import Origin, Slice
+    from recshuf.piles.encoding.slices import Origin, Slice
+    from recshuf.piles.sets.scratch import Scratch
     from recshuf.records.digests import Digests
 
 _SHORT_BYTES = 32 << 10

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.errors import PileError
-from recshuf.piles.planes import Order
+from recshuf.piles.encoding.planes import Order
 from recshuf.records.digests import digest_records
 from recshuf.records.provenance import FILE_SHIFT, shift_sources
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from recshuf.piles.codec import RecordCodec
-    from recshuf.piles.slices import Slice
+    from recshuf.piles.encoding.codec import RecordCodec
+    from recshuf.piles.encoding.slices import Slice
     from recshuf.records.batch import Records
     from recshuf.records.digests import Digest
 

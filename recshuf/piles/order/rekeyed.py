@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.errors import DiskFullError
-from recshuf.piles.codec import choose_codec
+from recshuf.piles.encoding.codec import choose_codec
+from recshuf.piles.encoding.slices import Origin
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.reader import PileReader
 from recshuf.piles.run_piles import RunPiles
-from recshuf.piles.scratch import Scratch
-from recshuf.piles.slices import Origin
+from recshuf.piles.sets.scratch import Scratch
 from recshuf.records.batch import Records
 from recshuf.records.digests import sum_digests
 from recshuf.records.keys import find_piles
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.piles.epochs import EpochOrder
-    from recshuf.piles.groups import CheckedRegions
-    from recshuf.piles.packed import PackedRecords
-    from recshuf.piles.stored import StoredPiles
+    from recshuf.piles.encoding.packed import PackedRecords
+    from recshuf.piles.order.epochs import EpochOrder
+    from recshuf.piles.order.groups import CheckedRegions
+    from recshuf.piles.store.stored import StoredPiles
     from recshuf.records.digests import Digest
 
 _READ_BYTES = 32 << 20

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError
-from recshuf.piles.snapshots import StoreFolder
-from recshuf.piles.stored import StoredPiles
+from recshuf.piles.store.snapshots import StoreFolder
+from recshuf.piles.store.stored import StoredPiles
 from recshuf.records.byte_sizes import count_bytes
 from recshuf.system.paths import write_error
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
-from recshuf.piles.epochs import MAX_EPOCH, RESHUFFLES, EpochOrder
+from recshuf.piles.order.epochs import MAX_EPOCH, RESHUFFLES, EpochOrder
 from recshuf.records.keys import MAX_SEED, stream_of
 from tests.support import epoch_oracle as oracle
 from tests.support.epoch_oracle import Rules
@@ -21,7 +21,7 @@ from tests.support.order_statistics import permutation_chi_square
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "epochs" / "streams.json"
+GOLDEN = Path(__file__).parents[2] / "golden" / "epochs" / "streams.json"
 GOLDEN_SEEDS = [1388133382904612954, 4627950276179092012, 10020039580868067905]
 NAMES = ["b", "part-00000.set", "ü", "\udcff"]
 SEEDS = st.integers(0, MAX_SEED)

@@ -1,0 +1,1 @@
+"""Records as the bytes of slices, and back."""

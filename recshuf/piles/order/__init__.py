@@ -1,0 +1,1 @@
+"""The order of epochs over a kept store."""

@@ -1,0 +1,1 @@
+"""Pile sets: files of regions that describe themselves."""

@@ -1,0 +1,1 @@
+"""Kept stores: snapshots, sets that programs write, and their upkeep."""

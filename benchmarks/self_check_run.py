@@ -9,7 +9,9 @@ import numpy as np
 
 from recshuf.cli.main import run
 from recshuf.output import shard_sync
-from recshuf.piles.sets import footer, reader, slices
+from recshuf.piles import reader
+from recshuf.piles.encoding import slices
+from recshuf.piles.sets import footer
 from recshuf.records.digests import Digest, Digests
 from recshuf.run import resume
 

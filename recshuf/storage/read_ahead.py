@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, MissingInputError
 from recshuf.storage.requests import CHANGED, REMEDY, ChangedObject, MissingObject
+from recshuf.system.threads import TransientPool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -76,13 +77,13 @@ class SegmentCache:
         self._most_bytes = most_bytes
         self._held_bytes = 0
         self._order: OrderedDict[Segment, SegmentedObject] = OrderedDict()
-        self._pool = ThreadPoolExecutor(max(8, min(32, 4 * workers)), "recshuf-ranges")
+        self._pool = TransientPool(max(8, min(32, 4 * workers)), "ranges")
         self.lock = threading.RLock()
         """Guards the cache and its objects."""
 
     def add(self, owner: SegmentedObject, begin: int, end: int) -> Segment:
         """Return a new segment, whose request waits for its turn; call with `lock` held."""
-        segment = Segment(begin, end, self._pool.submit(owner.fetch, begin, end), end - begin)
+        segment = Segment(begin, end, self._pool.submit(partial(owner.fetch, begin, end)), end - begin)
         self._order[segment] = owner
         self._held_bytes += segment.size
         while self._held_bytes > self._most_bytes and len(self._order) > 1:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
+from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import Interrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PATIENCE_SECONDS = 1.0
 _STARTING_SECONDS = 0.001
@@ -49,6 +54,54 @@ class Pool(ThreadPoolExecutor):
         for thread in threading.enumerate():
             if thread.name.startswith(self._prefix):
                 _join(thread, deadline)
+
+
+class TransientPool:
+    """A pool whose threads end as soon as nothing waits, so that nobody must shut it down.
+
+    Parameters
+    ----------
+    threads
+        Most threads at a time.
+    name
+        Part of their names.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._threads = threads
+        self._name = f"recshuf-{name}"
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._active = 0
+        self._lock = threading.Lock()
+
+    def submit(self, function: Callable[[], Any]) -> Future[Any]:
+        """Have a function called, in the order of calls of this method."""
+        future: Future[Any] = Future()
+        with self._lock:
+            self._waiting.append((future, function))
+            is_new = self._active < self._threads
+            self._active += is_new
+        if is_new:
+            threading.Thread(target=self._work, name=self._name).start()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._active -= 1
+                    return
+                future, function = self._waiting.popleft()
+            _call(future, function)
+            del future, function
+
+
+def _call(future: Future[Any], function: Callable[[], Any]) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(function())
+        except BaseException as error:  # raised again by `Future.result`
+            future.set_exception(error)
 
 
 def _is_interrupted(error: BaseException | None) -> bool:

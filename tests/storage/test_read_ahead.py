@@ -105,7 +105,8 @@ def test_what_follows_is_fetched_before_it_is_read():
     store = MemoryStore()
     content, _ = open_object(store)
     read(content, 0, PART_BYTES)
-    content._cache._pool.shutdown()
+    for segment in content._segments:
+        segment.content.result(60)
     assert sorted(store.ranges) == [(at, at + PART_BYTES) for at in (0, PART_BYTES, 2 * PART_BYTES)]
 
 

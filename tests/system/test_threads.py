@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 import recshuf.system.threads as threads
 from recshuf.errors import Interrupted
-from recshuf.system.threads import Pool
+from recshuf.system.threads import Pool, TransientPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,3 +85,34 @@ def test_a_run_that_fails_waits_for_its_threads(error: BaseException):
     with pytest.raises(type(error)):
         leave(Pool(1, "work"), work, error)
     assert ended.is_set()
+
+
+def test_threads_of_a_transient_pool_end_when_nothing_waits():
+    pool = TransientPool(3, "transient")
+    barrier = threading.Barrier(4)
+    futures = [pool.submit(partial(barrier.wait, 60)) for _ in range(3)]
+    barrier.wait(60)  # three run at once
+    futures += [pool.submit(partial(divmod, 7, number)) for number in range(50)]
+    assert [future.result(60) for future in futures[4:]] == [divmod(7, number) for number in range(1, 50)]
+    with pytest.raises(ZeroDivisionError):
+        futures[3].result(60)
+    for thread in threading.enumerate():
+        if thread.name == "recshuf-transient":
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+def test_a_transient_pool_keeps_to_its_number_of_threads():
+    pool, lock, at_work, most = TransientPool(2, "few"), threading.Lock(), set[int](), []
+
+    def note() -> None:
+        with lock:
+            at_work.add(threading.get_ident())
+            most.append(len(at_work))
+        assert sum(range(10_000)) > 0
+        with lock:
+            at_work.remove(threading.get_ident())
+
+    for future in [pool.submit(note) for _ in range(200)]:
+        future.result(60)
+    assert max(most) <= 2

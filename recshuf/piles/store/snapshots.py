@@ -218,8 +218,13 @@ class StoreFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             self.check_free()
             self.sets.mkdir(exist_ok=True)
-            while (found := self.find()) is None:
-                self._put(first, max(self._numbers(), default=0) + 1)
+            while True:
+                # Listed first, as in `commit`: else this would replace what another process puts in place meanwhile.
+                number = max(self._numbers(), default=0) + 1
+                found = self.find()
+                if found is not None:
+                    break
+                self._put(first, number)
         except OSError as error:
             raise write_error(error, str(self.path), self.path.parent) from error
         return found

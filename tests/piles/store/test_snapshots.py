@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+import recshuf
 from recshuf.errors import OutputError, UsageError
 from recshuf.piles.store.snapshots import SetEntry, Snapshot, StoreFolder
 from recshuf.system.locks import try_exclusive
@@ -139,3 +140,26 @@ def test_what_is_no_store_is_named(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="not empty"):
         StoreFolder(tmp_path / "other").create(Snapshot.new(1, 1))
     assert (tmp_path / "other" / "file").read_text() == "x"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_store_that_others_make_and_fill_meanwhile_is_not_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    store, find = tmp_path / "store", StoreFolder.find
+    names = iter([f"faster-{number}" for number in range(count)])
+
+    def find_and_wait(self: StoreFolder) -> Snapshot | None:
+        found = find(self)
+        if found is None:
+            monkeypatch.setattr(StoreFolder, "find", find)
+            for name in names:
+                with recshuf.PileWriter(store, name, seed=5) as writer:
+                    writer.write({"name": [name]})
+        return found
+
+    monkeypatch.setattr(StoreFolder, "find", find_and_wait)
+    with recshuf.PileWriter(store, "slower", seed=5) as writer:
+        writer.write({"name": ["slower"]})
+    found = [name for batch in recshuf.PileLoader(store, 1) for name in batch["name"]]
+    assert sorted(found) == sorted([*(f"faster-{number}" for number in range(count)), "slower"])

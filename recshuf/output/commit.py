@@ -12,15 +12,18 @@ from recshuf.system.paths import write_error
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from recshuf.output.journal import FileJournal
     from recshuf.output.manifest import Manifest
-    from recshuf.output.work_folder import WorkFolder
+    from recshuf.output.shard_files import ShardFiles
 
 
-def commit(work: WorkFolder, manifest: Manifest | None) -> None:
+def commit(shards: ShardFiles, journal: FileJournal, old: Path, manifest: Manifest | None) -> None:
     """Put all synced shards in place, unless an earlier run has done so, and then the manifest beside them.
 
     Parameters
     ----------
+    old
+        Where a folder is moved that cannot be exchanged.
     manifest
         None if the output is a file.
 
@@ -29,36 +32,35 @@ def commit(work: WorkFolder, manifest: Manifest | None) -> None:
     OutputError
         When that fails. The output is then as it was, or whole; ``--resume`` completes it.
     """
-    shards = work.shards
     try:
         if manifest is not None:
             replace(manifest, folder=shards.folder).write()
         if not shards.are_committed:
-            _place(work)
+            _place(shards, journal, old)
         shards.place_manifest()
         sync(shards.target.parent)
     except OSError as error:
-        raise write_error(error, str(shards.destination.path), shards.target.parent) from error
+        raise write_error(error, str(shards.output), shards.target.parent) from error
 
 
-def _place(work: WorkFolder) -> None:
+def _place(shards: ShardFiles, journal: FileJournal, old: Path) -> None:
     """Rename what was written to the output."""
-    written, target = work.shards.written, work.shards.target
-    replaces_folder = work.shards.destination.is_directory and target.exists()
+    written, target = shards.written, shards.target
+    replaces_folder = shards.output.is_directory and target.exists()
     if replaces_folder:
         copy_access(target, written)
     sync(written)
-    _note_inode(work, written)
+    _note_inode(journal, written)
     if replaces_folder:
-        _replace_folder(written, target, work.path / "old")
+        _replace_folder(written, target, old)
     else:
         written.rename(target)
 
 
-def _note_inode(work: WorkFolder, path: Path) -> None:
+def _note_inode(journal: FileJournal, path: Path) -> None:
     """Journal the inode that the output will have."""
     found = path.stat()
-    work.journal.append({"commit": [found.st_dev, found.st_ino]})
+    journal.append({"commit": [found.st_dev, found.st_ino]})
 
 
 def _replace_folder(folder: Path, target: Path, old: Path) -> None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import MissingFolderError, OutputError, OutputExistsError
 from recshuf.output.manifest import Manifest, manifest_path
+from recshuf.output.output_path import OutputPath
 from recshuf.output.transaction import Destination
 from recshuf.output.work_folder import WorkFolder
-from recshuf.system.paths import real_path, shorten_name, write_error
+from recshuf.system.paths import real_path, write_error
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -31,6 +32,11 @@ class LocalDestination(Destination):
         return cls(path, is_directory=wants_shards or output.endswith("/") or path.is_dir())
 
     @property
+    def place(self) -> OutputPath:
+        """Where it lies."""
+        return OutputPath(self.path, self.is_directory)
+
+    @property
     def name(self) -> str:
         """The path as it was given."""
         return str(self.path)
@@ -44,12 +50,6 @@ class LocalDestination(Destination):
     def is_stream(self) -> bool:
         """Tell whether the path is a device or a pipe, which is written to and never replaced."""
         return self.path.exists() and not self.path.is_file() and not self.path.is_dir()
-
-    @property
-    def work_folder(self) -> Path:
-        """The work folder, beside the output."""
-        path = real_path(self.path)
-        return path.parent / f".{shorten_name(path.name)}.recshuf"
 
     def open_stream(self) -> BinaryIO:
         """Open a device or a pipe for writing.
@@ -92,10 +92,11 @@ class LocalDestination(Destination):
 
     def begin(self) -> WorkFolder:
         """Return a work folder beside it."""
-        return WorkFolder(self)
+        return WorkFolder(self.place)
 
     def _find_remains(self) -> str | None:
-        return str(self.work_folder) if self.work_folder.exists() else None
+        folder = self.place.work_folder
+        return str(folder) if folder.exists() else None
 
     def _list_names(self) -> set[str]:
         """Return the names in the directory; none if it does not exist."""

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from recshuf.output.checksum import find_checksum
 from recshuf.output.manifest import manifest_path
-from recshuf.system.paths import is_sole_file, real_path
+from recshuf.system.paths import is_sole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from recshuf.output.destination import LocalDestination
     from recshuf.output.journal import Entry, Journal
+    from recshuf.output.output_path import OutputPath
 
 
 class ShardFiles:
@@ -28,10 +28,10 @@ class ShardFiles:
         Journal of the run, which shows whether an earlier run committed them.
     """
 
-    def __init__(self, folder: Path, destination: LocalDestination, journal: Journal) -> None:
+    def __init__(self, folder: Path, output: OutputPath, journal: Journal) -> None:
         self.folder = folder
-        self.destination = destination
-        self.target = real_path(destination.path)
+        self.output = output
+        self.target = output.target
         """The output, with links resolved."""
         self._journal = journal
 
@@ -46,7 +46,7 @@ class ShardFiles:
 
     def path_of(self, shard: int, suffix: str) -> Path:
         """Return the path to write shard number `shard` to."""
-        is_directory = self.destination.is_directory
+        is_directory = self.output.is_directory
         return self.folder / (f"shard-{shard:05d}{suffix}" if is_directory else self.target.name)
 
     def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
@@ -54,7 +54,7 @@ class ShardFiles:
         return {entry["name"] for entry in entries if self._is_unchanged(entry)}
 
     def _is_unchanged(self, entry: Entry) -> bool:
-        path = self.written / entry["name"] if self.destination.is_directory else self.written
+        path = self.written / entry["name"] if self.output.is_directory else self.written
         return is_sole_file(path) and find_checksum(path) == entry["xxh3"]
 
     @property
@@ -62,7 +62,7 @@ class ShardFiles:
         """The file or folder that holds the written shards."""
         if self.are_committed:
             return self.target
-        return self.folder if self.destination.is_directory else self.folder / self.target.name
+        return self.folder if self.output.is_directory else self.folder / self.target.name
 
     def keep_only(self, names: set[str]) -> None:
         """Delete all shards but those with these names, unless they are committed."""
@@ -85,6 +85,6 @@ class ShardFiles:
 
     def list_files(self) -> list[tuple[str, int]]:
         """Return name and size of each shard, in their order."""
-        folder = self.written if self.destination.is_directory else self.folder
+        folder = self.written if self.output.is_directory else self.folder
         names = sorted(os.listdir(folder), key=lambda name: (len(name), name))  # noqa: PTH208 - names are wanted
         return [(name, (folder / name).stat().st_size) for name in names]

@@ -162,11 +162,6 @@ class Transaction(ABC):
 
     @property
     @abstractmethod
-    def destination(self) -> Destination:
-        """What it writes."""
-
-    @property
-    @abstractmethod
     def path(self) -> Path:
         """Local folder of the files of the run."""
 

@@ -29,9 +29,9 @@ from recshuf.system.paths import is_sole_file, write_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from recshuf.output.destination import LocalDestination
     from recshuf.output.journal import Entry
     from recshuf.output.manifest import Manifest
+    from recshuf.output.output_path import OutputPath
     from recshuf.output.transaction import FinishedShard
 
 _OWN_FILES = ("journal.jsonl", "shards.recshuf.json")
@@ -41,23 +41,19 @@ PILES_PREFIX = "recshuf-piles-"
 
 
 class WorkFolder(Transaction):
-    """The work folder of one destination, locked from `enter` to `release` or `remove`."""
+    """The work folder of one output, locked from `enter` to `release` or `remove`."""
 
     keeps_files = True
 
-    def __init__(self, destination: LocalDestination) -> None:
-        self._path = destination.work_folder
+    def __init__(self, output: OutputPath) -> None:
+        self._output = output
+        self._path = output.work_folder
         self.journal: FileJournal = FileJournal(self.path / "journal.jsonl")
-        self.shards = ShardFiles(self.path / "shards", destination, self.journal)
+        self.shards = ShardFiles(self.path / "shards", output, self.journal)
         self.tasks = TaskFolder(self.path / TASK_FOLDER)
         self._is_continued = False
         self._made_parents: list[Path] = []
         self._lock: int | None = None
-
-    @property
-    def destination(self) -> LocalDestination:
-        """What it writes."""
-        return self.shards.destination
 
     @property
     def path(self) -> Path:
@@ -101,9 +97,7 @@ class WorkFolder(Transaction):
     def open_keeper(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
         """Return what syncs finished shards."""
         # An output file gets no journal entry, because the run ends with it.
-        return ShardSyncer(
-            on_kept if self.destination.is_directory else None, drop_page_cache=drop_page_cache
-        )
+        return ShardSyncer(on_kept if self._output.is_directory else None, drop_page_cache=drop_page_cache)
 
     def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
         """Return the names of those shards in the journal that are as they were written."""
@@ -119,7 +113,7 @@ class WorkFolder(Transaction):
 
     def commit(self, manifest: Manifest | None) -> None:
         """Rename the shards into place, and then the manifest."""
-        commit(self, manifest)
+        commit(self.shards, self.journal, self.path / "old", manifest)
 
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
         """Make the folder or take over an existing one, and lock it.
@@ -139,7 +133,7 @@ class WorkFolder(Transaction):
         """
         try:
             self._make_parents()
-            self._lock = lock_folder(self.path, self.destination.name)
+            self._lock = lock_folder(self.path, str(self._output))
             self._take_over(warn, resumes=resumes)
             self._make_shard_folder()
         except OSError as error:
@@ -169,8 +163,8 @@ class WorkFolder(Transaction):
         elif finished:
             self.journal.clear()
             raise OutputError(
-                f"{self.destination.name}: an unfinished run left {self.path}, finished parts: {finished}; give --resume to "
-                "continue it, or delete that folder to start anew"
+                f"{self._output}: an unfinished run left {self.path}, finished parts: {finished}; give --resume to continue "
+                "it, or delete that folder to start anew"
             )
         elif names:
             warn(f"{self.path}: removed; it was left by a run that died before any part was finished")

@@ -276,10 +276,11 @@ def _commit(
     """Put the shards in place, and return them."""
     started = time.perf_counter()
     work, quarantine = workspace.work, workspace.quarantine
+    destination = resolved.output.destination
     if quarantine is not None:
         quarantine.finish()
     sizes = [stop - start for start, stop in pairwise(bounds)]
-    if work is None:
+    if work is None or destination is None:
         shards = [FileReport(resolved.output.name, sizes[0], None)]
     else:
         checksums = read_checksums(work.journal)
@@ -288,7 +289,7 @@ def _commit(
             FileReport(name, records, size, checksum=checksums.get(name)) for (name, size), records in files
         ]
         manifest = None
-        if work.destination.is_directory:
+        if destination.is_directory:
             manifest = make_manifest(resolved, workspace.seed, inputs, shards)
         work.commit(manifest)
     if quarantine is not None:

@@ -14,12 +14,12 @@ from recshuf.formats.stored import pack, unpack
 from recshuf.job.job import make_job
 from recshuf.job.task_plan import TaskPlan, divide, find_large_inputs
 from recshuf.output.destination import LocalDestination
-from recshuf.output.work_folder import WorkFolder
 from recshuf.run.resolve import find_destination
 from recshuf.run.workspace import choose_piles_folder
 
 if TYPE_CHECKING:
     from recshuf.job.job import Job
+    from recshuf.output.work_folder import WorkFolder
     from recshuf.run.resolve import ResolvedJob
 
 _FORMAT = 1
@@ -128,7 +128,7 @@ def find_work(job: Job) -> WorkFolder:
     destination = find_destination(job)
     if not isinstance(destination, LocalDestination) or destination.is_stream:
         raise UsageError("--engine: other processes cannot write a stream; give a file or directory with -o")
-    return WorkFolder(destination)
+    return destination.begin()
 
 
 def _pack_options(job: Job, seed: int) -> str:

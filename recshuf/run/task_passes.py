@@ -144,7 +144,7 @@ class TaskPasses:
             written.rename(target)
         if not target.exists() or target.stat().st_size != entry["bytes"]:
             raise OutputError(f"{written}: is missing or damaged; delete {self._work.path} to start anew")
-        if shards.destination.is_directory:
+        if shards.output.is_directory:
             self._work.journal.note(entry)
 
     def _finish(self, numbers: Iterable[int]) -> dict[int, dict[str, Any]]:

@@ -12,7 +12,6 @@ import pytest
 
 import recshuf.output.commit as commit_module
 from recshuf.errors import OutputError
-from recshuf.output.commit import commit
 from recshuf.output.destination import LocalDestination
 from recshuf.output.manifest import Manifest, manifest_path
 from tests.support.output_tools import (
@@ -37,7 +36,7 @@ def test_a_new_directory_gets_shards_and_manifest(tmp_path: Path):
     work = stage(LocalDestination(tmp_path / "a" / "b" / "out", is_directory=True))
     assert os.listdir(tmp_path) == ["a"]
     assert not (tmp_path / "a" / "b" / "out").exists()
-    commit(work, manifest_of(work))
+    work.commit(manifest_of(work))
     work.remove()
     work.remove()
     found = read_tree(tmp_path)
@@ -49,7 +48,7 @@ def test_a_file_is_put_in_place(tmp_path: Path):
     (tmp_path / "out.txt").write_text("old")
     work = stage(LocalDestination(tmp_path / "out.txt", is_directory=False))
     assert (tmp_path / "out.txt").read_text() == "old"
-    commit(work, None)
+    work.commit(None)
     work.remove()
     assert read_tree(tmp_path) == {"out.txt": "new"}
 
@@ -58,7 +57,7 @@ def test_a_link_keeps_pointing_to_the_file_it_names(tmp_path: Path):
     (tmp_path / "real.txt").write_text("old")
     (tmp_path / "link.txt").symlink_to("real.txt")
     work = stage(LocalDestination(tmp_path / "link.txt", is_directory=False))
-    commit(work, None)
+    work.commit(None)
     work.remove()
     assert (tmp_path / "link.txt").is_symlink()
     assert (tmp_path / "real.txt").read_text() == "new"
@@ -72,7 +71,7 @@ def test_the_files_of_an_earlier_run_are_replaced_all(
         monkeypatch.setattr(commit_module, "exchange", refuse_exchange)
     write_run(tmp_path / "out", "shard-00000.txt", "shard-00007.parquet")
     work = stage(LocalDestination(tmp_path / "out", is_directory=True))
-    commit(work, manifest_of(work))
+    work.commit(manifest_of(work))
     work.remove()
     assert read_tree(tmp_path / "out") == {"shard-00000.txt": "new", "shard-00001.txt": "new"}
     assert sorted(os.listdir(tmp_path)) == ["out", "out.recshuf.json"]
@@ -82,7 +81,7 @@ def test_an_existing_directory_keeps_its_permissions(tmp_path: Path):
     write_run(tmp_path / "out", "a.txt")
     (tmp_path / "out").chmod(0o751)
     work = stage(LocalDestination(tmp_path / "out", is_directory=True))
-    commit(work, manifest_of(work))
+    work.commit(manifest_of(work))
     work.remove()
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o751
 
@@ -90,7 +89,7 @@ def test_an_existing_directory_keeps_its_permissions(tmp_path: Path):
 def test_an_empty_directory_is_filled(tmp_path: Path):
     (tmp_path / "out").mkdir()
     work = stage(LocalDestination(tmp_path / "out", is_directory=True))
-    commit(work, manifest_of(work))
+    work.commit(manifest_of(work))
     work.remove()
     assert len(os.listdir(tmp_path / "out")) == 2
 
@@ -99,7 +98,7 @@ def test_an_empty_directory_is_filled(tmp_path: Path):
 def test_a_run_that_died_after_its_commit_leaves_only_rubbish(tmp_path: Path, is_directory: bool):
     destination = LocalDestination(tmp_path / "out", is_directory=is_directory)
     work = leave_finished(destination)
-    commit(work, manifest_of(work))
+    work.commit(manifest_of(work))
     after = read_tree(tmp_path / "out") if is_directory else (tmp_path / "out").read_text()
     again = open_work(destination, resumes=True)
     assert again.shards.are_committed
@@ -161,7 +160,7 @@ def lay_out(folder: Path) -> dict[str, str]:
 def check_completed(folder: Path) -> None:
     """Let the commit be completed by a later run."""
     work = open_work(LocalDestination(folder / "out", is_directory=True), resumes=True)
-    commit(work, manifest_of(work))
+    work.commit(manifest_of(work))
     work.remove()
     assert read_tree(folder / "out") == NEW
     assert sorted(os.listdir(folder)) == ["out", "out.recshuf.json"]
@@ -190,7 +189,7 @@ def test_a_commit_that_fails_leaves_a_whole_folder_and_is_completed(
     with pytest.MonkeyPatch.context() as patch:
         strike_at(patch, step, strike, late=late, can_exchange=can_exchange)
         with pytest.raises(error):
-            commit(work, manifest_of(work))
+            work.commit(manifest_of(work))
     if (can_exchange, step, late) != (False, 0, True):  # the old folder has just been moved
         assert read_tree(tmp_path / "out") in (before, NEW)
     work.release()
@@ -207,7 +206,7 @@ def test_a_commit_that_died_is_completed(tmp_path: Path, can_exchange: bool, ste
     if not child:
         work = open_work(destination, resumes=True)
         strike_at(pytest.MonkeyPatch(), step, lambda: os._exit(7), late=late, can_exchange=can_exchange)
-        commit(work, manifest_of(work))
+        work.commit(manifest_of(work))
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     assert read_tree(tmp_path / "out") in (before, NEW, *([{}] if not can_exchange else []))
@@ -220,7 +219,7 @@ def die_before_the_manifest(destination: LocalDestination) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(work.shards), "place_manifest", lambda _: interrupt())
         with pytest.raises(KeyboardInterrupt):
-            commit(work, manifest_of(work))
+            work.commit(manifest_of(work))
 
 
 def test_a_folder_whose_manifest_is_still_to_come_is_told(tmp_path: Path):
@@ -260,7 +259,7 @@ def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path, name: str):
     work = stage(LocalDestination(out, is_directory=True))
     try:
         LocalDestination(out, is_directory=True).check(overwrite=True)
-        commit(work, manifest_of(work))
+        work.commit(manifest_of(work))
     except OutputError:
         pass
     finally:
@@ -270,6 +269,6 @@ def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path, name: str):
 
 def test_long_names_are_fine(tmp_path: Path):
     work = stage(LocalDestination(tmp_path / ("n" * 255), is_directory=False))
-    commit(work, None)
+    work.commit(None)
     work.remove()
     assert os.listdir(tmp_path) == ["n" * 255]

@@ -8,13 +8,13 @@ import pytest
 
 from recshuf.job.report import FileReport
 from recshuf.output.manifest import Manifest
-from recshuf.output.work_folder import WorkFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from recshuf.output.destination import LocalDestination
+    from recshuf.output.work_folder import WorkFolder
 
 
 def write_run(folder: Path, *names: str, content: str = "old") -> None:
@@ -37,7 +37,7 @@ def open_work(destination: LocalDestination, *, resumes: bool = False) -> WorkFo
 def enter_work(
     destination: LocalDestination, warn: Callable[[str], None], *, resumes: bool = False
 ) -> WorkFolder:
-    work = WorkFolder(destination)
+    work = destination.begin()
     work.enter(warn, resumes=resumes)
     return work
 
@@ -61,7 +61,7 @@ def leave_finished(destination: LocalDestination) -> WorkFolder:
 
 def manifest_of(work: WorkFolder) -> Manifest | None:
     """Return the manifest of the shards in a work folder, if they are to be a directory."""
-    if not work.shards.destination.is_directory:
+    if not work.shards.output.is_directory:
         return None
     shards = (FileReport(name, 0, size) for name, size in work.shards.list_files())
     return Manifest(work.shards.folder, "text", (), tuple(shards))

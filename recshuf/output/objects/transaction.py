@@ -55,11 +55,6 @@ class UploadTransaction(Transaction):
         self._has_begun = False
 
     @property
-    def destination(self) -> ObjectDestination:
-        """What it writes."""
-        return self._destination
-
-    @property
     def path(self) -> Path:
         """Local folder of shards that are written or uploaded."""
         if self._folder is None:

@@ -1,0 +1,34 @@
+"""Where an output lies on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recshuf.system.paths import real_path, shorten_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPath:
+    """The path of a directory of shards, or of one file."""
+
+    path: Path
+    is_directory: bool
+
+    def __str__(self) -> str:
+        """Return the path as it was given."""
+        return str(self.path)
+
+    @property
+    def target(self) -> Path:
+        """The output, with links resolved."""
+        return real_path(self.path)
+
+    @property
+    def work_folder(self) -> Path:
+        """The work folder, beside the output."""
+        target = self.target
+        return target.parent / f".{shorten_name(target.name)}.recshuf"

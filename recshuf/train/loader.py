@@ -23,7 +23,7 @@ from recshuf.records.provenance import find_origins
 from recshuf.train.columns import choose_block, iterate_rows
 from recshuf.train.cutting import Cutter
 from recshuf.train.packing import DocumentSource, PackedLoader
-from recshuf.train.prefetch import compute_ahead
+from recshuf.train.prefetch import close_at_exit, compute_ahead
 from recshuf.train.schedule import Schedule, Sharding
 from recshuf.train.selection import Selection
 from recshuf.train.state import LoaderState
@@ -279,7 +279,7 @@ class PileLoader:
 
     def read(self, first_step: int, output: str, transform: Transform | None = None) -> Generator[Any]:
         """Return an iterator over the batches of the epoch from a step on, in any form. The position stays."""
-        return self._run(self._open(self._order), first_step, output, transform)
+        return close_at_exit(self._run(self._open(self._order), first_step, output, transform))
 
     def _start(self) -> tuple[Generator[Any], _Position]:
         """Return the batches of a new iteration, and its position."""

@@ -24,6 +24,7 @@ from recshuf.records.batch import concat_batches, take_rows
 from recshuf.records.keys import ORDER_VERSION, sort_by_key
 from recshuf.train.columns import choose_block
 from recshuf.train.loader import PileLoader
+from recshuf.train.prefetch import close_at_exit
 from recshuf.train.schedule import Sharding
 from recshuf.train.state import STATE_VERSION, find_position
 
@@ -182,7 +183,7 @@ class MixLoader:
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the batches of the epoch, once from where `load_state_dict` or `seek` went."""
         self._step, self._next_step = self._next_step, 0
-        return self._run(self._epoch, self._step)
+        return close_at_exit(self._run(self._epoch, self._step))
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch."""

@@ -22,7 +22,7 @@ from recshuf.piles.order.epochs import check_number
 from recshuf.piles.order.groups import Groups
 from recshuf.records.arrow_views import has_offsets, is_contiguous_list, view_bytes, view_offsets
 from recshuf.train.columns import choose_block
-from recshuf.train.prefetch import compute_ahead
+from recshuf.train.prefetch import close_at_exit, compute_ahead
 from recshuf.train.selection import Selection
 from recshuf.train.stores import restore_decoder
 
@@ -238,7 +238,7 @@ class PackedLoader:
         first = dict.fromkeys(self._lanes, LanePosition(self._start.epoch, 0, 0))
         self._step, self._positions = self._resumed or (0, first)
         self._resumed = None
-        return self._run(dict(self._positions))
+        return close_at_exit(self._run(dict(self._positions)))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position as JSON: the state of a `PileLoader`, and the position of each lane of this rank."""
@@ -294,7 +294,7 @@ class PackedLoader:
         described = replace(self._start, step=step).to_dict()
         return described | {"tokens": self._tokens, "column": self._column}
 
-    def _run(self, positions: dict[int, LanePosition]) -> Iterator[Any]:
+    def _run(self, positions: dict[int, LanePosition]) -> Generator[Any]:
         lanes, source = self._sharding.lanes, self._source
         with ExitStack() as stack:
             streams = {}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections import deque
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 from recshuf.errors import UsageError
 from recshuf.system.threads import Pool
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
+
+_unfinished: WeakSet[Generator[Any]] = WeakSet()
 
 
 def compute_ahead(function: Callable[[Item], Value], items: Iterable[Item], ahead: int) -> Generator[Value]:
@@ -48,3 +53,16 @@ def compute_ahead(function: Callable[[Item], Value], items: Iterable[Item], ahea
         finally:
             for future in computed:
                 future.cancel()
+
+
+def close_at_exit(values: Generator[Value]) -> Generator[Value]:
+    """Return a generator, which is closed before the interpreter takes modules apart, so that it can still clean up."""
+    _unfinished.add(values)
+    return values
+
+
+@atexit.register
+def _close_unfinished() -> None:
+    for values in list(_unfinished):
+        with suppress(ValueError):  # another thread is in it
+            values.close()

@@ -51,6 +51,8 @@ CORES = (1, 2, 4, 8, 16)
 SAMPLES_PER_SECOND = 200
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAUSE = 0.02
+_ENDED = "Z"
+"""State of a thread that has ended: the first one then has the times of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,8 @@ def watch_threads(process: subprocess.Popen[bytes]) -> Iterator[tuple[str, float
                 fields = (path / "stat").read_text().rpartition(")")[2].split()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            yield path.name, (int(fields[11]) + int(fields[12])) / _TICK
+            if fields[0] != _ENDED:
+                yield path.name, (int(fields[11]) + int(fields[12])) / _TICK
         time.sleep(_PAUSE)
 
 

@@ -238,7 +238,7 @@ def _info(store: Path, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - 
         "store": f"{found['store']}, snapshot {found['snapshot']}",
         "seed": found["seed"],
         "records": f"{found['records']:,}, {format_size(found['bytes'])}",
-        "on disk": format_size(found["file_bytes"]),
+        "on disk": format_size(found["disk_bytes"]),
         "sets": f"{len(found['sets']):,}",
         "piles": f"{found['piles']:,}",
         "format": found["format"],

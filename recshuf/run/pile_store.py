@@ -7,6 +7,7 @@ import time as clock
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -167,7 +168,7 @@ class StoreUpdate:
         records: int | None = None,
         bytes: int | None = None,  # noqa: A002
     ) -> None:
-        """Remove the oldest slices, those without a time first. A slice leaves as a whole.
+        """Remove the oldest slices, those without a time first. A slice leaves as a whole: all that has the same time.
 
         Parameters
         ----------
@@ -184,7 +185,13 @@ class StoreUpdate:
         self._limits |= {name: limit for name, limit in given.items() if limit is not None}
 
     def commit(self) -> Snapshot:
-        """Put the new snapshot in place, and return it."""
+        """Put the new snapshot in place, and return it.
+
+        Raises
+        ------
+        UsageError
+            When the limits would remove what is appended.
+        """
         if not self._entries and not self._limits:
             return self._snapshot
         return self._folder.commit(self._change)
@@ -192,7 +199,12 @@ class StoreUpdate:
     def _change(self, newest: Snapshot) -> Snapshot:
         if self._entries and self._schema is not None:
             newest = newest.add(tuple(self._entries), self._schema)
-        return newest.drop(find_expired(newest.sets, self._limits))
+        expired = find_expired(newest.sets, self._limits)
+        if any(one.name in expired for one in self._entries):
+            raise UsageError(
+                f"{self._folder.path}: the limits of the window would remove what is appended; raise them"
+            )
+        return newest.drop(expired)
 
     def _append_records(self, data: Any, name: str) -> tuple[Sequence[SetEntry], pa.Schema]:
         writer = PileWriter(self._folder.path, name)
@@ -237,7 +249,7 @@ def _fit_job(job: Job, snapshot: Snapshot) -> Job:
 
 
 def find_expired(sets: Sequence[SetEntry], limits: dict[str, float]) -> set[str]:
-    """Return the names of the sets that leave a window.
+    """Return the names of the sets that leave a window. Sets of one time leave together.
 
     >>> from recshuf.piles.store.snapshots import SetEntry
     >>> sets = [SetEntry("a", 5, 50, 0, "", 1.0), SetEntry("b", 5, 50, 0, "", 2.0), SetEntry("c", 5, 50, 0)]
@@ -248,12 +260,16 @@ def find_expired(sets: Sequence[SetEntry], limits: dict[str, float]) -> set[str]
     newest_first = sorted(
         sets, key=lambda one: (oldest if one.time is None else one.time, one.name), reverse=True
     )
-    expired, records, byte_count = set(), 0, 0
-    for one in newest_first:
-        records, byte_count = records + one.records, byte_count + one.byte_count
-        is_old = (oldest if one.time is None else one.time) < limits.get("before", oldest)
+    expired: set[str] = set()
+    records, byte_count = 0, 0
+    for _, same_time in groupby(newest_first, lambda one: one.name if one.time is None else one.time):
+        members = list(same_time)
+        records += sum(one.records for one in members)
+        byte_count += sum(one.byte_count for one in members)
+        time = oldest if members[0].time is None else members[0].time
+        is_old = time < limits.get("before", oldest)
         if is_old or records > limits.get("records", records) or byte_count > limits.get("bytes", byte_count):
-            expired.add(one.name)
+            expired.update(one.name for one in members)
     return expired
 
 

@@ -28,6 +28,15 @@ def store(given: Path) -> Path:
     return given.parent / "store"
 
 
+def test_info_tells_the_space_on_disk(tmp_path: Path, call: Run):
+    """A writer reserves space for regions that it may not fill."""
+    with recshuf.PileWriter(tmp_path / "store", "a") as writer:
+        writer.write([{"id": 1}])
+    found = json.loads(call("store", "info", tmp_path / "store", "--json").stdout)
+    blocks = sum(file.stat().st_blocks for file in (tmp_path / "store" / "sets").iterdir())
+    assert found["disk_bytes"] == 512 * blocks
+
+
 def test_scatter_and_gather_write_what_the_shuffle_writes(given: Path, tmp_path: Path, call: Run):
     done = call("scatter", given, "-o", tmp_path / "new", "--seed", "5", "--report", "-")
     assert done.returncode == 0

@@ -136,6 +136,24 @@ def test_the_order_is_random_after_many_appends_and_evictions(tmp_path: Path, ep
     assert report.is_uniform, report
 
 
+def test_sets_of_one_time_leave_together(store: Path, tmp_path: Path) -> None:
+    for day in range(4):
+        recshuf.window(store, write_day(tmp_path, day), time=day // 2)
+    with recshuf.PileStore(store).update() as update:
+        update.expire(records=350)
+    assert recshuf.PileStore(store).num_records == 200
+
+
+@pytest.mark.parametrize("limit", [{"keep_records": 99}, {"keep_bytes": 1}, {"expire_before": 2}])
+def test_limits_that_would_remove_what_is_appended_change_nothing(
+    store: Path, tmp_path: Path, limit: dict
+) -> None:
+    before = sorted(path.name for path in store.rglob("*"))
+    with pytest.raises(UsageError, match="would remove what is appended"):
+        recshuf.window(store, write_day(tmp_path, 1), time=1, **limit)
+    assert sorted(path.name for path in store.rglob("*")) == before
+
+
 def test_an_exception_changes_nothing(store: Path, tmp_path: Path) -> None:
     before = sorted(path.name for path in store.rglob("*"))
     with pytest.raises(ZeroDivisionError), recshuf.PileStore(store).update() as update:  # noqa: PT012

@@ -285,7 +285,7 @@ def _to_table(data: Any, schema: pa.Schema | None) -> pa.Table:
             return _fit(pa.table({name: _to_array(values) for name, values in data.items()}), schema)
         if isinstance(data, Sequence) and all(isinstance(record, Mapping) for record in data):
             return _fit(_to_records(data), schema)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"the records are no table: {error}; {_TAKEN}") from error
     raise UsageError(f"{type(data).__name__} is not taken; {_TAKEN}")
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError
-from recshuf.piles.store.snapshots import StoreFolder
+from recshuf.piles.store.snapshots import SET_SUFFIX, StoreFolder
 from recshuf.piles.store.stored import StoredPiles
 from recshuf.records.byte_sizes import count_bytes
 from recshuf.system.paths import write_error
@@ -17,6 +17,9 @@ from recshuf.system.paths import write_error
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+_BLOCK_BYTES = 512
+"""Unit of `st_blocks`."""
 
 
 def describe_store(path: Path) -> dict[str, Any]:
@@ -41,6 +44,7 @@ def describe_store(path: Path) -> dict[str, Any]:
             "records": info.record_count,
             "bytes": info.byte_count,
             "file_bytes": sum(one.file_bytes for one in info.sets),
+            "disk_bytes": _count_disk_bytes(piles),
             "piles": info.pile_count,
             "columns": {} if info.schema is None else {one.name: str(one.type) for one in piles.schema},
             "sources": list(piles.sources),
@@ -51,6 +55,12 @@ def describe_store(path: Path) -> dict[str, Any]:
         }
     finally:
         piles.close()
+
+
+def _count_disk_bytes(piles: StoredPiles) -> int:
+    """Return what the sets take on disk: less than their sizes where regions were reserved and not filled."""
+    folder = StoreFolder(piles.path).sets
+    return sum((folder / (name + SET_SUFFIX)).stat().st_blocks for name in piles.names) * _BLOCK_BYTES
 
 
 def verify_store(path: Path, advance: Callable[[int, int], None]) -> int:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from recshuf.audit.verify.mismatches import Mismatch
     from recshuf.audit.verify.record_readers import Comparison, RecordReader
     from recshuf.audit.verify.record_sets import RecordSet
-    from recshuf.interfaces import InputFile
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
 
@@ -89,7 +88,7 @@ class VerifyReport:
         return {"equal": self.is_equal} | asdict(self)
 
 
-def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = None) -> VerifyReport:
+def verify_job(job: Job, progress: Progress, given: RecordSet | None = None) -> VerifyReport:
     """Compare the records of a job's output with those of its inputs, in whatever order and shards.
 
     Every file is read once, and once more if records differ. JSONL inputs of a conversion without a schema are read
@@ -97,8 +96,8 @@ def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = Non
 
     Parameters
     ----------
-    files
-        The job's inputs, if they are listed already.
+    given
+        The job's inputs, if they are open already.
 
     Raises
     ------
@@ -111,7 +110,7 @@ def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = Non
     if job.output is None or not job.inputs or "-" in (*job.inputs, job.output):
         raise UsageError("verify reads its files more than once; name files as inputs and output, and no -")
     manifest = read_manifest(job, job.output)
-    comparison = open_comparison(job, job.output, manifest, progress, files)
+    comparison = open_comparison(job, job.output, manifest, progress, given)
     given, made = comparison.inputs.record_set, comparison.output.record_set if comparison.output else None
     differences = manifest.compare_files() if manifest else []
     if manifest and made:

@@ -128,20 +128,19 @@ class PileLoader:
         output: str = "numpy",
         transform: Transform | None = None,
     ) -> None:
-        check_number("mix", mix, MAX_PILES, least=1)
-        check_number("prefetch", prefetch, _MOST_AHEAD)
+        self._mix = check_number("mix", mix, MAX_PILES, least=1)
+        self._prefetch = check_number("prefetch", prefetch, _MOST_AHEAD)
         self._sharding = Sharding(batch_size, rank, world_size, lanes, drop_last)
         self._piles, is_mine = open_piles(store)
         if is_mine:
             self._close_at_the_end()
         piles = self._piles
         self._order = EpochOrder(piles.seed if seed is None else seed, epoch, reshuffle, piles.seed)
-        self._mix, self._prefetch, self._output = mix, prefetch, output
-        self._transform = transform
+        self._output, self._transform = output, transform
         choose_block(output)
         self._columns = columns
         self._selection = Selection(restore_decoder(piles), columns)
-        self._position = _Position(epoch, 0)
+        self._position = _Position(self._order.epoch, 0)
         self._next_step = 0
         self._opened: _Epoch | None = None
 
@@ -197,8 +196,8 @@ class PileLoader:
             When the epoch does not have so many batches.
         """
         order = replace(self._order, epoch=epoch)
-        check_number("step", step, self._open(order).schedule.steps)
-        self._order, self._position, self._next_step = order, _Position(epoch, step), step
+        step = check_number("step", step, self._open(order).schedule.steps)
+        self._order, self._position, self._next_step = order, _Position(order.epoch, step), step
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position as JSON of less than 300 bytes, the same on every rank.

@@ -137,7 +137,7 @@ class MixLoader:
         output: str = "numpy",
     ) -> None:
         _check_weights(weights)
-        check_number("epoch", epoch, MAX_EPOCH)
+        epoch = check_number("epoch", epoch, MAX_EPOCH)
         self._sharding = Sharding(batch_size, rank, world_size)
         choose_block(output)
         self._output, self._columns = output, columns
@@ -192,8 +192,7 @@ class MixLoader:
 
     def seek(self, epoch: int, step: int) -> None:
         """Choose the epoch of the next iteration, and how many of its global batches to skip. Nothing is read."""
-        check_number("epoch", epoch, MAX_EPOCH)
-        check_number("step", step, self._steps)
+        epoch, step = check_number("epoch", epoch, MAX_EPOCH), check_number("step", step, self._steps)
         self._epoch, self._step, self._next_step = epoch, step, step
 
     def state_dict(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import InputFile, Stamp
     from recshuf.storage.requests import Requests
     from recshuf.storage.settings import StorageOptions
-    from recshuf.storage.stores import Store
+    from recshuf.storage.store import Store
     from recshuf.storage.urls import Url
 
 _MEMORY_PART = 4

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from recshuf.interfaces import Stamp
-    from recshuf.storage.stores import Store
+    from recshuf.storage.store import Store
 
 Range = tuple[int, int]
 """Bytes ``begin:end``."""

@@ -7,7 +7,7 @@ import weakref
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -301,7 +301,7 @@ class PileLoader:
                 regions = stack.enter_context(regions.fill(Path(tempfile.gettempdir()), _MORE_SPACE))
             groups = Groups(regions, epoch.order, self._mix)
             load = partial(self._load, groups, make_block, transform is not None)
-            bundles = groups.bundle(wanted, _BUNDLE_BYTES)
+            bundles = pairwise(chain(groups.bundle(wanted, _BUNDLE_BYTES), [[]]))
             loaded = stack.enter_context(closing(compute_ahead(load, bundles, self._prefetch)))
             cutter = Cutter(chain.from_iterable(loaded), make_block)
             for phase, step in phases:
@@ -312,11 +312,12 @@ class PileLoader:
         groups: Groups,
         make_block: Callable[[pa.RecordBatch], Block],
         needs_seeds: bool,
-        bundle: list[int],
+        bundles: tuple[list[int], list[int]],
     ) -> list[tuple[Block, int]]:
-        """Return for each of some groups a block that holds it, and where it begins there."""
+        """Return for each group of the first bundle a block that holds it, and where it begins there."""
+        bundle, following = bundles
         # Arrow's default pool keeps 30 MB more of what is freed.
-        records = groups.load(bundle, pa.system_memory_pool())
+        records = groups.load(bundle, pa.system_memory_pool(), following)
         table = self._selection.make_table(records.batch)
         if needs_seeds:
             table = append_seeds(table, groups.order.draw_seeds(find_origins(records.batch)))

@@ -347,6 +347,16 @@ def test_a_store_without_records_yields_nothing() -> None:
         assert (len(loader), list(loader)) == (0, [])
 
 
+@pytest.mark.parametrize("mix", [1, 3])
+def test_the_system_is_told_what_is_read_next(monkeypatch: pytest.MonkeyPatch, mix: int) -> None:
+    monkeypatch.setattr(loaders, "_BUNDLE_BYTES", 400)
+    store = FakePiles({"a": [400]}, 40)
+    for _ in PileLoader(store, 8, mix=mix):
+        pass
+    assert len(store.loads) > 4
+    assert store.expected == [*store.loads[1:], []]
+
+
 def test_what_is_loaded_ahead_is_limited() -> None:
     store = FakePiles({"a": [400]}, 40)
     batches = iter(PileLoader(store, 1, prefetch=2))

@@ -7,18 +7,16 @@ import os
 import time
 import zlib
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError, UsageError
+from recshuf.storage.buckets import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from recshuf.storage.settings import StorageOptions
 
-MOST_PARTS = 10_000
-MOST_PART_BYTES = 5 << 30
 CONNECTIONS = 16
 _ATTEMPTS = 8
 """Of each request, with a growing pause between them; the last pauses are 20 s."""
@@ -44,56 +42,8 @@ _FORBIDDEN = ("AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatc
 _BUSY = ("SlowDown", "ServiceUnavailable", "503", "Throttling", "RequestLimitExceeded")
 
 
-class Conflict(Exception):  # noqa: N818 - no failure of its own
-    """An object is not as a conditional request demands. Never reaches the user."""
-
-
-class MissingUpload(Exception):  # noqa: N818 - no failure of its own
-    """An upload was completed or aborted. Never reaches the user."""
-
-
-class StoredObject(NamedTuple):
-    """An object in a listing."""
-
-    key: str
-    byte_count: int
-    etag: str
-
-
-class OpenUpload(NamedTuple):
-    """An upload in a listing."""
-
-    key: str
-    upload_id: str
-    begun: str
-    """Time of its begin, in words."""
-
-
-class Part(NamedTuple):
-    """A part of an upload."""
-
-    etag: str
-    checksum: str
-    """CRC-32 in base64; empty if unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """What must be at a key when it is written."""
-
-    etag: str | None = None
-    """ETag of the object there; None for no object."""
-
-    @property
-    def arguments(self) -> dict[str, str]:
-        """Arguments of boto3."""
-        return {"IfNoneMatch": "*"} if self.etag is None else {"IfMatch": self.etag}
-
-
 class S3Bucket:
-    """A bucket, and the number of requests that succeeded, each with its retries. Many threads may use it.
-
-    Every method raises an `OutputError` that names the object when a request fails for good.
+    """A bucket of S3; a `Bucket`.
 
     Raises
     ------
@@ -106,19 +56,12 @@ class S3Bucket:
         self.requests = 0
         self.retries = 0
         self.part_sizes: list[int] = []
-        """Bytes of each part that was sent."""
         self._client = make_client(make_session(options.options), options.endpoint_url)
 
     def put(self, key: str, body: bytes, match: Match) -> str:
-        """Write an object, and return its ETag; one that has these bytes already is left as it is.
-
-        Raises
-        ------
-        Conflict
-            When `match` does not hold.
-        """
+        """See `Bucket`."""
         try:
-            reply = self._call_again("put_object", key, Body=body, **match.arguments)
+            reply = self._call_again("put_object", key, Body=body, **_condition(match))
         except Conflict:
             # The reply to an earlier attempt may have been lost.
             found = self.read(key)
@@ -128,7 +71,7 @@ class S3Bucket:
         return str(reply["ETag"])
 
     def read(self, key: str) -> tuple[bytes, str] | None:
-        """Return content and ETag of an object; None if there is none."""
+        """See `Bucket`."""
         with self._explaining(key):
             try:
                 reply = self._request("get_object", Key=key)
@@ -137,12 +80,12 @@ class S3Bucket:
                 return None
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield the objects whose keys begin with a prefix, in the order of keys."""
+        """See `Bucket`."""
         for one in self._list_pages("list_objects_v2", "Contents", prefix):
             yield StoredObject(one["Key"], one["Size"], one["ETag"])
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects, if they exist."""
+        """See `Bucket`."""
         for start in range(0, len(keys), _DELETED_AT_ONCE):
             some = keys[start : start + _DELETED_AT_ONCE]
             with self._explaining(some[0]):
@@ -154,19 +97,19 @@ class S3Bucket:
                 )
 
     def delete_if(self, key: str, etag: str) -> None:
-        """Delete an object unless it has another ETag."""
+        """See `Bucket`."""
         with suppress(Conflict):
             self._call("delete_object", key, IfMatch=etag)
 
     def begin_upload(self, key: str, token: str) -> str:
-        """Return the identifier of a new upload; the object gets the token once it is completed."""
+        """See `Bucket`."""
         reply = self._call(
             "create_multipart_upload", key, Metadata={_TOKEN_KEY: token}, ChecksumAlgorithm="CRC32"
         )
         return str(reply["UploadId"])
 
     def send_part(self, key: str, upload_id: str, number: int, body: bytes) -> Part:
-        """Upload a part; the first has number 1. The store compares it with its checksum."""
+        """See `Bucket`."""
         checksum = base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
         reply = self._call(
             "upload_part", key, UploadId=upload_id, PartNumber=number, Body=body, ChecksumCRC32=checksum
@@ -175,26 +118,12 @@ class S3Bucket:
         return Part(str(reply["ETag"]), checksum)
 
     def list_parts(self, key: str, upload_id: str) -> dict[int, tuple[str, int]]:
-        """Return ETag and size of each part of an open upload, by its number.
-
-        Raises
-        ------
-        MissingUpload
-            When it is not open.
-        """
+        """See `Bucket`."""
         pages = self._list_pages("list_parts", "Parts", key, Key=key, UploadId=upload_id)
         return {one["PartNumber"]: (one["ETag"], one["Size"]) for one in pages}
 
     def complete_upload(self, key: str, upload_id: str, parts: Sequence[Part], match: Match) -> None:
-        """Make an object of an upload.
-
-        Raises
-        ------
-        Conflict
-            When `match` does not hold.
-        MissingUpload
-            When it is not open.
-        """
+        """See `Bucket`."""
         numbered = [
             {"PartNumber": number, "ETag": part.etag, "ChecksumCRC32": part.checksum}
             for number, part in enumerate(parts, 1)
@@ -204,21 +133,21 @@ class S3Bucket:
             key,
             UploadId=upload_id,
             MultipartUpload={"Parts": numbered},
-            **match.arguments,
+            **_condition(match),
         )
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        """Abort an upload, if it is open."""
+        """See `Bucket`."""
         with suppress(MissingUpload):
             self._call("abort_multipart_upload", key, UploadId=upload_id)
 
     def list_uploads(self, prefix: str) -> Iterator[OpenUpload]:
-        """Yield the open uploads of keys that begin with a prefix."""
+        """See `Bucket`."""
         for one in self._list_pages("list_multipart_uploads", "Uploads", prefix):
             yield OpenUpload(one["Key"], one["UploadId"], f"{one['Initiated']:%Y-%m-%d %H:%M:%S %Z}")
 
     def find_token(self, key: str) -> str | None:
-        """Return the token of an object; None if it has none, or there is no object."""
+        """See `Bucket`."""
         with self._explaining(key):
             try:
                 found = self._request("head_object", Key=key)
@@ -293,6 +222,11 @@ class S3Bucket:
 
 class _Race(Conflict):
     """Another request wrote the object at the same moment."""
+
+
+def _condition(match: Match) -> dict[str, str]:
+    """Return arguments of boto3."""
+    return {"IfNoneMatch": "*"} if match.etag is None else {"IfMatch": match.etag}
 
 
 def _code_of(error: Any) -> str:

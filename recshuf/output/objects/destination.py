@@ -15,9 +15,10 @@ from recshuf.output.objects.keys import OutputKeys
 from recshuf.output.objects.transaction import UploadTransaction
 from recshuf.output.objects.uploader import PART_BYTES, PART_THREADS, count_slots
 from recshuf.output.transaction import Destination
-from recshuf.storage.s3 import S3Bucket
+from recshuf.storage.buckets import open_bucket
 
 if TYPE_CHECKING:
+    from recshuf.storage.buckets import Bucket
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
 
@@ -73,9 +74,9 @@ class ObjectDestination(Destination):
         """What `check` found."""
 
     @cached_property
-    def bucket(self) -> S3Bucket:
+    def bucket(self) -> Bucket:
         """The bucket."""
-        return S3Bucket(self._url.bucket, self._options)
+        return open_bucket(self._url, self._options)
 
     def _has_objects_below(self) -> bool:
         return any(True for _ in self.bucket.list(f"{self._url.key}/"))

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError
 from recshuf.output.journal import Journal, format_entry, is_header, parse_entry
-from recshuf.storage.s3 import Conflict, Match
+from recshuf.storage.buckets import Conflict, Match
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from recshuf.output.journal import Entry
-    from recshuf.storage.s3 import S3Bucket
+    from recshuf.storage.buckets import Bucket
 
 _READERS = 8
 
@@ -36,7 +36,7 @@ class ObjectJournal(Journal):
         URL of the prefix, for messages.
     """
 
-    def __init__(self, bucket: S3Bucket, prefix: str, shown: str) -> None:
+    def __init__(self, bucket: Bucket, prefix: str, shown: str) -> None:
         super().__init__()
         self._bucket = bucket
         self._prefix = prefix

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from recshuf.errors import OutputError, UsageError
 from recshuf.output.objects.journal import ObjectJournal
 from recshuf.output.objects.keys import OutputKeys
-from recshuf.storage.s3 import S3Bucket
+from recshuf.storage.buckets import open_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from recshuf.output.journal import Entry
-    from recshuf.storage.s3 import OpenUpload
+    from recshuf.storage.buckets import OpenUpload
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
 
@@ -36,7 +36,7 @@ class Remains:
         if not url.key.strip("/"):
             raise UsageError(f"{url}: is a whole bucket; give the prefix or the object that was the output")
         self._url = url
-        self._bucket = S3Bucket(url.bucket, options)
+        self._bucket = open_bucket(url, options)
         whole = replace(url, key=url.key.rstrip("/"))
         self._keys = [OutputKeys(whole, is_directory=is_directory) for is_directory in (False, True)]
         prefix = self._keys[0].journal

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, Stopped
-from recshuf.storage.s3 import MOST_PART_BYTES, MOST_PARTS, MissingUpload
+from recshuf.storage.buckets import MOST_PART_BYTES, MOST_PARTS, MissingUpload
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recshuf.output.transaction import FinishedShard
-    from recshuf.storage.s3 import Part, S3Bucket
+    from recshuf.storage.buckets import Bucket, Part
 
 PART_BYTES = 8 << 20
 PART_THREADS = 4
@@ -52,7 +52,7 @@ def choose_part_bytes(shard_bytes: int, least: int = PART_BYTES) -> int:
 class UploadTarget:
     """Where shards are uploaded to."""
 
-    bucket: S3Bucket
+    bucket: Bucket
     key_of: Callable[[str], str]
     """Returns the key of a shard by its name."""
     token: str

@@ -165,7 +165,7 @@ class MixLoader:
             [one["store"], one["snapshot"], one["seed"], count]
             for one, count in zip(states, self._counts, strict=True)
         ]
-        digest = xxhash.xxh3_128_hexdigest(json.dumps(stores))
+        digest = xxhash.xxh3_128_hexdigest(json.dumps(stores).encode())
         self._start = MixState(batch, digest, states[0]["seed"], epoch, reshuffle, mix, step=0)
         self._epoch, self._step, self._next_step = epoch, 0, 0
 

@@ -137,6 +137,11 @@ class SegmentedObject:
             raise MissingInputError(self._name, f"{CHANGED}: it is gone", remedy=REMEDY) from error
 
     @property
+    def ahead_bytes(self) -> int:
+        """Most bytes that `expect` fetches at once."""
+        return self._cache.reader_bytes
+
+    @property
     def is_bound(self) -> bool:
         """Whether every read checks that the object has not changed."""
         return self._store.is_bound and bool(self.stamp.etag)

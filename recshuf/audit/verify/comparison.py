@@ -13,11 +13,12 @@ from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Found, Search, Tally
 from recshuf.audit.verify.record_readers import open_comparison
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import UsageError
-from recshuf.job.report import FileReport
+from recshuf.job.report import DownloadReport, FileReport
 from recshuf.output.manifest import Manifest
 from recshuf.piles.sets.scratch import Scratch
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.storage.listing import check_unchanged
+from recshuf.storage.objects import list_requests
 from recshuf.storage.urls import is_url
 from recshuf.system.paths import choose_temp_dir, real_path
 
@@ -73,6 +74,8 @@ class VerifyReport:
     inputs: tuple[FileReport, ...]
     shards: tuple[FileReport, ...]
     seconds: float
+    downloads: DownloadReport | None = None
+    """Requests to object stores; None if no file is there."""
 
     @property
     def is_equal(self) -> bool:
@@ -129,7 +132,8 @@ def verify_job(job: Job, progress: Progress, given: RecordSet | None = None) -> 
     if found.missing and not manifest:
         differences += _suggest_folder(job.output)
         differences += _suggest_provenance(made, job) if found.missing == sum(before.records) else []
-    check_unchanged(file for reader in comparison.readers for file in reader.record_set.files)
+    files = [file for reader in comparison.readers for file in reader.record_set.files]
+    check_unchanged(files)
     return VerifyReport(
         format=given.format,
         to=made.format if made else given.format,
@@ -144,6 +148,7 @@ def verify_job(job: Job, progress: Progress, given: RecordSet | None = None) -> 
         inputs=_report_files(given, before),
         shards=_report_files(made, after) if made else (),
         seconds=time.perf_counter() - started,
+        downloads=DownloadReport.of(list_requests(files)),
     )
 
 

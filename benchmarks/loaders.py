@@ -2,7 +2,8 @@
 
     python -m benchmarks.loaders [FOLDER] [--rows 400000] [--rounds 3] [--data text]... [--loader NAME]...
 
-makes missing data in FOLDER. Loaders run one by one, each in a process of its own, in rounds; figures are medians over
+makes missing data in FOLDER. With --disk 100MB, the reads of PileLoader and of Arrow IPC wait as on a disk that gives so
+many bytes a second: a simulation, since page caches are warm. Loaders run one by one, each in a process of its own, in rounds; figures are medians over
 one epoch of batches of 256 records, after a first batch of another iteration, page cache warm, with the start of worker
 processes. `pip install -e '.[torch,bench-loaders]'` installs the rivals; those that are not installed are left out,
 aloud.
@@ -10,6 +11,7 @@ aloud.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -33,10 +35,12 @@ from benchmarks.loading import (
     lit_data,
     mosaicml,
     piles,
+    slow_disk,
     tar_files,
 )
 from benchmarks.loading.rows import KINDS, make_table
 from benchmarks.markdown import format_table
+from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -70,6 +74,8 @@ WRITERS: dict[str, Callable[[Path, list[pa.Table]], None]] = {
 }
 """Write the rows to a folder of this name."""
 
+_ON_DISK = {"PileLoader, NumPy": piles.load("numpy"), "Arrow IPC in order": slow_disk.load_ordered}
+"""Loaders that a simulated disk can slow down."""
 _RECORDS = "PileLoader, records()"
 _IN_PROCESS = "PileDataset, 0 workers"
 
@@ -110,18 +116,20 @@ def count_rows(batch: Any) -> int:
     return len(batch["id"]) if hasattr(batch["id"], "__len__") else 1
 
 
-def run(name: str, folder: Path) -> dict[str, float]:
+def run(name: str, folder: Path, disk: int | None) -> dict[str, float]:
     """Load one epoch in this process; return its rows and seconds."""
     loader = LOADERS[name]
+    load = loader.load if disk is None else _ON_DISK[name]
     if loader.module:
         importlib.import_module(loader.module)
-    first = iter(loader.load(folder / loader.folder))
+    first = iter(load(folder / loader.folder))
     next(first)  # imports, and what is made on first use
     del first
-    rows, cpu, start = 0, read_cpu(), time.perf_counter()
-    for batch in loader.load(folder / loader.folder):
-        rows += count_rows(batch)
-    wall = time.perf_counter() - start
+    with slow_disk.slow_reads(disk) if disk else contextlib.nullcontext():
+        rows, cpu, start = 0, read_cpu(), time.perf_counter()
+        for batch in load(folder / loader.folder):
+            rows += count_rows(batch)
+        wall = time.perf_counter() - start
     return {"rows": rows, "wall": rows / wall, "cpu": rows / (read_cpu() - cpu)}
 
 
@@ -131,9 +139,10 @@ def read_cpu() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def measure(name: str, folder: Path, rows: int) -> dict[str, float]:
+def measure(name: str, folder: Path, rows: int, disk: int | None) -> dict[str, float]:
     """Return the figures of one epoch in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.loaders", str(folder), "--run", name]
+    command += [] if disk is None else ["--disk", str(disk)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     if found["rows"] != rows:
@@ -162,22 +171,29 @@ def format_figures(figures: dict[str, dict[str, float]]) -> str:
 @click.option("--rounds", default=3, show_default=True, help="Epochs of each loader.")
 @click.option("--data", "kinds", type=click.Choice(KINDS), multiple=True, help="Default: all.")
 @click.option("--loader", "names", type=click.Choice(list(LOADERS)), multiple=True, help="Default: all.")
+@click.option("--disk", type=parse_size, help="Bytes a second of a simulated disk. Default: none.")
 @click.option("--run", "one", hidden=True)
 def main(
-    folder: Path, rows: int, rounds: int, kinds: tuple[str, ...], names: tuple[str, ...], one: str | None
+    folder: Path,
+    rows: int,
+    rounds: int,
+    kinds: tuple[str, ...],
+    names: tuple[str, ...],
+    disk: int | None,
+    one: str | None,
 ) -> None:
     """Run the loaders in rounds, and print a table for each kind of data."""
     if one is not None:
-        click.echo(json.dumps(run(one, folder)))
+        click.echo(json.dumps(run(one, folder, disk)))
         return
-    chosen = [name for name in names or LOADERS if has_module(name)]
+    chosen = [name for name in names or LOADERS if has_module(name)] if disk is None else list(_ON_DISK)
     for kind in kinds or KINDS:
         count = rows if kind == "text" else rows // 4
         data = folder / f"{kind}-{count}"
         make_data(data, kind, count, chosen)
         found: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}
         for _, name in product(range(rounds), chosen):
-            found[name].append(measure(name, data, count))
+            found[name].append(measure(name, data, count, disk))
         medians = {
             name: {figure: median(one[figure] for one in rounds_) for figure in ("cpu", "wall")}
             for name, rounds_ in found.items()

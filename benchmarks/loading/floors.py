@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_FILE = "rows.arrow"
+
+def name_file(folder: Path) -> Path:
+    """Return the path of the Arrow file."""
+    return folder / "rows.arrow"
 
 
 def write(folder: Path, tables: list[pa.Table]) -> None:
     """Write the rows as one Arrow file."""
     folder.mkdir(parents=True, exist_ok=True)
-    with pa.OSFile(str(folder / _FILE), "wb") as sink, pa.ipc.new_file(sink, tables[0].schema) as stream:
+    with pa.OSFile(str(name_file(folder)), "wb") as sink, pa.ipc.new_file(sink, tables[0].schema) as stream:
         for table in tables:
             stream.write_table(table, max_chunksize=8192)
 
@@ -38,10 +41,10 @@ def write_parquet(folder: Path, tables: list[pa.Table]) -> None:
 
 def load_ordered(folder: Path) -> Iterator[Any]:
     """Yield batches of the Arrow file in order."""
-    with pa.memory_map(str(folder / _FILE)) as source:
+    with pa.memory_map(str(name_file(folder))) as source:
         file = pa.ipc.open_file(source)
         for number in range(file.num_record_batches):
-            yield from _cut(file.get_batch(number))
+            yield from cut(file.get_batch(number))
 
 
 def load_parquet(folder: Path) -> Iterator[Any]:
@@ -49,12 +52,12 @@ def load_parquet(folder: Path) -> Iterator[Any]:
     import pyarrow.dataset as ds
 
     for records in ds.dataset(folder).to_batches(batch_size=8192):
-        yield from _cut(records)
+        yield from cut(records)
 
 
 def load_index(folder: Path) -> Iterator[Any]:
     """Yield batches of rows held in memory, by a random index."""
-    with pa.memory_map(str(folder / _FILE)) as source:
+    with pa.memory_map(str(name_file(folder))) as source:
         table = pa.ipc.open_file(source).read_all()
     columns = [column.combine_chunks() for column in table.columns]
     index: NDArray[Any] = np.random.default_rng(SEED).permutation(table.num_rows)
@@ -63,6 +66,7 @@ def load_index(folder: Path) -> Iterator[Any]:
         yield view_batch(records.take(pa.array(index[start : start + BATCH])))
 
 
-def _cut(records: pa.RecordBatch) -> Iterator[Any]:
+def cut(records: pa.RecordBatch) -> Iterator[Any]:
+    """Yield the batches of a record batch."""
     for start in range(0, records.num_rows, BATCH):
         yield view_batch(records.slice(start, BATCH))

@@ -17,6 +17,8 @@ from recshuf.formats.compression import (
     split_suffix,
 )
 from recshuf.storage.local import open_input
+from recshuf.storage.objects import look_ahead
+from recshuf.storage.read_ahead import UNIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 FORMAT_NAMES = ("jsonl", "csv", "text", "parquet", "hdf5")
 _SAME_BYTES = ({"jsonl", "text"}, {"csv", "text"})  # their files may have each other's suffixes
 _BY_CONTENT = ("parquet", "hdf5", "jsonl", "text")
+_UNSURE = (None, "jsonl")
+"""What a name says of files that must be looked into; `.jsonl` may hold other JSON."""
 _HEAD_BYTES = 64 << 10
 _GLANCE_BYTES = 4 << 10
 _BLOCK_BYTES = 1 << 20
@@ -127,11 +131,11 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
         When two inputs differ, or one is not recognised.
     """
     first: tuple[str, str] | None = None
-    for file in inputs:
-        name = name_by_listing(file)
-        if name == "jsonl":
-            _check_document(file)
-        name = name or name_by_content(file)
+    listed = [name_by_listing(file) for file in inputs]
+    unsure = [file for file, name in zip(inputs, listed, strict=True) if name in _UNSURE]
+    ahead = look_ahead(unsure, head_bytes=UNIT_BYTES)
+    for file, by_name in zip(inputs, listed, strict=True):
+        name = _name_within(next(ahead), by_name) if by_name in _UNSURE else by_name
         if first is not None and name != first[1]:
             raise InputError(
                 file.name,
@@ -142,6 +146,14 @@ def detect_format(inputs: Sequence[InputFile]) -> str:
     if first is None:
         raise UsageError("no input is given")
     return first[1]
+
+
+def _name_within(file: InputFile, by_name: str | None) -> str:
+    """Return the format of a file, which is looked into."""
+    if by_name is None:
+        return name_by_content(file)
+    _check_document(file)
+    return by_name
 
 
 def _check_document(file: InputFile) -> None:

@@ -41,7 +41,7 @@ def pack_source(source: Source, format_name: str, options: ReadOptions, table: T
         "options": pack(replace(found, schema=table.schema, memory_bytes=None, drop_page_cache=False)),
         "layout": pack(source.layout),
         "problem": table.problem,
-    }
+    } | ({"repeated": dict(source.repeated)} if source.repeated else {})
 
 
 def read_table_schema(origin: dict[str, Any]) -> pa.Schema | None:
@@ -127,6 +127,7 @@ class StoredSource(Source):
             self.layout = unpack(origin["layout"], kept)
             self.options = unpack(origin["options"], kept)
             self._problem = origin["problem"]
+            self.repeated = origin.get("repeated", {})
 
     @property
     def _format(self) -> Format:

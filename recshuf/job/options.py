@@ -202,6 +202,8 @@ class GatherOptions(TypedDict, total=False):
     head_count: int | None
     nan_as_null: bool
     provenance: bool
+    verify: bool
+    """Compare the output with the records of the store before it is put in place."""
     overwrite: bool
     resume: bool
 

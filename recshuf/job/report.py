@@ -155,6 +155,8 @@ class ScatterReport:
     inputs: tuple[FileReport, ...]
     parts: tuple[ScatterReport, ...] = ()
     """Those of the stores of a split. `path` is then their folder, `store` and `snapshot` those of the first."""
+    downloads: DownloadReport | None = None
+    """Requests to object stores; None if no input is there. Of the parts of a split, each has those of all."""
 
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON values."""

@@ -19,7 +19,7 @@ from recshuf.run.gather import Gather, GatherTask
 from recshuf.run.resume import describe_shard
 from recshuf.run.shards import cut_shards
 from recshuf.run.shared_run import find_work
-from recshuf.run.tasks import read_results
+from recshuf.run.task_results import read_results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ from recshuf.piles.sets.scratch import Scratch
 from recshuf.run.resolve import find_destination, resolve_job
 from recshuf.run.resume import Earlier, describe_job
 from recshuf.run.shared_run import SharedRun, find_work, fit_plan
-from recshuf.run.tasks import RUN
+from recshuf.run.task_results import RUN
 
 if TYPE_CHECKING:
     from recshuf.run.resolve import ResolvedJob

@@ -22,7 +22,7 @@ from recshuf.run.resolve import find_destination, resolve_job, resolve_stored
 from recshuf.run.resume import Earlier, read_checksums
 from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
 from recshuf.run.shards import cut_shards, open_shards, take_over_shards
-from recshuf.run.stored_inputs import adopt_stored, open_stored
+from recshuf.run.stored_inputs import PileSource, adopt_stored, open_stored
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.run.workspace import begin_output, open_workspace
 from recshuf.system.memory import resident_bytes
@@ -251,8 +251,9 @@ def _open_regions(stored: StoredPiles, order: EpochOrder, job: Job) -> AbstractC
 
 
 def _verify(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> PassReport:
-    """Compare the shards in the work folder with the inputs."""
+    """Compare the shards in the work folder with the inputs, or with the store."""
     from recshuf.audit.verify.comparison import verify_job
+    from recshuf.audit.verify.record_sets import RecordSet, open_record_set, options_of_inputs
 
     started = time.perf_counter()
     written = None if workspace.work is None else workspace.work.written
@@ -261,7 +262,14 @@ def _verify(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> 
     job = resolved.job
     options = job.options | {"format": resolved.inputs.format, "to": resolved.output.format, "resume": False}
     read_again = replace(job, output=str(written), options=options)
-    found = verify_job(read_again, progress, resolved.inputs.files)
+    inputs = resolved.inputs
+    if inputs.stored is None:
+        given = open_record_set(
+            "inputs", inputs.files, inputs.format, options_of_inputs(job.read, inputs.format)
+        )
+    else:
+        given = RecordSet("store", inputs.format, PileSource(inputs.source, inputs.stored), inputs.files)
+    found = verify_job(read_again, progress, given)
     if not found.is_equal:
         parts = [f"{found.missing:,} records missing, {found.extra:,} extra", *found.differences]
         examples = [*found.missing_places, *found.extra_places]

@@ -15,8 +15,8 @@ from recshuf.run.open_run import OpenRun, begin_run, resolve_shared
 from recshuf.run.pipeline import run_job
 from recshuf.run.resolve import find_destination, resolve_job
 from recshuf.run.shared_run import SharedRun, find_work
+from recshuf.run.task_results import name_result, read_results
 from recshuf.run.task_work import do_work
-from recshuf.run.tasks import name_result, read_results
 from recshuf.system.locks import share_folder
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from recshuf.formats.stored import TableForm, pack_source
 from recshuf.job.pile_sizing import SPILLED_PILE_BYTES, count_piles
 from recshuf.job.plan import Costs, Cut, sum_known
 from recshuf.job.planner import make_plan
-from recshuf.job.report import FileReport, ScatterReport
+from recshuf.job.report import DownloadReport, FileReport, ScatterReport
 from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
@@ -25,6 +25,7 @@ from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.resolve import find_limits, list_inputs, resolve_inputs
 from recshuf.run.scatter import Piles, Scatter, ScatterCallbacks, ScatterTask
 from recshuf.storage.listing import check_unchanged
+from recshuf.storage.objects import list_requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -108,6 +109,7 @@ def describe_scatter(path: Path, snapshot: Snapshot, made: ScatteredSets, second
         tuple(
             FileReport(one.name, count, one.file_bytes) for one, count in zip(summaries, records, strict=True)
         ),
+        downloads=DownloadReport.of(list_requests(made.inputs.files)),
     )
 
 

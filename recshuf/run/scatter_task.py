@@ -12,7 +12,7 @@ from recshuf.job.progress import SilentProgress
 from recshuf.piles.spilled import name_set
 from recshuf.run.scatter import ScatterCallbacks, ScatterTask
 from recshuf.run.scatter_pass import scatter_parts
-from recshuf.run.tasks import read_results
+from recshuf.run.task_results import read_results
 from recshuf.run.workspace import make_quarantine
 
 if TYPE_CHECKING:

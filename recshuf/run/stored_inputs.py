@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from recshuf.formats.stored import StoredSource
-from recshuf.interfaces import InputFile, InputSummary
+from recshuf.interfaces import Fragment, InputFile, InputSummary, Source
 from recshuf.job.planner import take_census
 from recshuf.piles.layout import PileLayout
 from recshuf.piles.store.snapshots import SET_SUFFIX
@@ -14,6 +16,11 @@ from recshuf.records.provenance import PROVENANCE_BYTES
 from recshuf.run.resolve import ResolvedInputs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from recshuf.interfaces import Decoder, FieldAdder
     from recshuf.piles.run_piles import RunPiles
     from recshuf.piles.store.stored import StoredPiles
 
@@ -60,3 +67,57 @@ def adopt_stored(store: RunPiles, piles: StoredPiles, count: int) -> InputCounts
         for index, one in description.counts.items():
             counts.put(base + index, one)
     return counts
+
+
+class PileSource(Source):
+    """The records of a store as a single input, read from its piles.
+
+    Parameters
+    ----------
+    stored
+        The sources of the store.
+    """
+
+    def __init__(self, stored: Source, piles: StoredPiles) -> None:
+        self._stored = stored
+        self._piles = piles
+        self.schema, self.layout = stored.schema, stored.layout
+        self.options, self.repeated = stored.options, stored.repeated
+        count, size = piles.record_count, int(piles.byte_counts.sum())
+        self.inputs = (InputSummary(str(piles.path), None, count, True, size),)
+
+    def fragments(self, _input_index: int, block_bytes: int, _max_record_bytes: int) -> Iterator[Fragment]:
+        """Yield the regions of the store."""
+        for set_index, pile in np.argwhere(self._piles.counts).tolist():
+            yield _Region(self._piles, (set_index, pile), block_bytes)
+
+    def reading_bytes(self, _: int) -> int:
+        """Return the memory of the largest region and of what it is read from."""
+        return 2 * int(self._piles.byte_counts.max(initial=0))
+
+    def decoder(self) -> Decoder:
+        """See `Source`."""
+        return self._stored.decoder()
+
+    def field_adder(self, names: Sequence[str]) -> FieldAdder | None:
+        """See `Source`."""
+        return self._stored.field_adder(names)
+
+
+class _Region(Fragment):
+    """The records of a region, set and pile, without provenance."""
+
+    def __init__(self, piles: StoredPiles, region: tuple[int, int], block_bytes: int) -> None:
+        self.record_count = int(piles.counts[region])
+        self._piles = piles
+        self._region = region
+        self._block_bytes = block_bytes
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """See `Fragment`."""
+        records = self._piles.load([self._region])
+        if records is not None:
+            batch = records.batch.select(range(records.batch.num_columns - 1))
+            rows = max(1, self._block_bytes * batch.num_rows // max(1, int(batch.nbytes)))
+            for start in range(0, batch.num_rows, rows):
+                yield batch.slice(start, rows)

@@ -17,7 +17,8 @@ from recshuf.run.gather import check_written
 from recshuf.run.gather_task import adopt_set, merge_states
 from recshuf.run.open_run import begin_run
 from recshuf.run.shared_run import SharedRun, find_work
-from recshuf.run.tasks import RUN, Task, name_result, run_task
+from recshuf.run.task_results import RUN, name_result
+from recshuf.run.tasks import Task, run_task
 from recshuf.system.atomic import sync
 
 if TYPE_CHECKING:

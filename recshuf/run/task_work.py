@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.run.gather_task import gather_shards
 from recshuf.run.scatter_task import count_part, scatter_set
-from recshuf.run.tasks import name_result
+from recshuf.run.task_results import name_result
 
 if TYPE_CHECKING:
     from recshuf.run.open_run import OpenRun

@@ -5,12 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recshuf.engines.finished import describe_missing
-from recshuf.errors import UsageError
 from recshuf.output.task_folder import TaskFolder
-
-RUN = "run"
-"""Name of the file of the run in its task folder."""
+from recshuf.run.task_results import name_result
 
 
 class Task(NamedTuple):
@@ -24,30 +20,6 @@ class Task(NamedTuple):
     def __str__(self) -> str:
         """Return its name in messages."""
         return f"task {self.number}"
-
-
-def name_result(number: int) -> str:
-    """Return the name of the result of a task in its folder.
-
-    >>> name_result(3)
-    'task-000003'
-    """
-    return f"task-{number:06d}"
-
-
-def read_results(tasks: TaskFolder, numbers: range) -> dict[int, Any]:
-    """Return the results of some tasks, by number.
-
-    Raises
-    ------
-    UsageError
-        When one is missing.
-    """
-    found = {number: tasks.read(name_result(number)) for number in numbers}
-    missing = [f"task {number}" for number, result in found.items() if result is None]
-    if missing:
-        raise UsageError(f"{describe_missing(missing)}: not done; run recshuf task with these numbers first")
-    return found
 
 
 def run_task(task: Task) -> dict[str, Any]:

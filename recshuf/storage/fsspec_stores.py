@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import Stamp
 from recshuf.storage.requests import ChangedObject, MissingObject, Requests, ShortBody
-from recshuf.storage.stores import Entry
+from recshuf.storage.store import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+from collections import deque
 from typing import TYPE_CHECKING
 
 from recshuf.storage.read_ahead import WORKER_BYTES, SegmentCache, SegmentedObject
 from recshuf.storage.stores import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import BinaryIO
 
     from _typeshed import WriteableBuffer
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
     from recshuf.interfaces import InputFile, Stamp
     from recshuf.storage.requests import Requests
     from recshuf.storage.settings import StorageOptions
-    from recshuf.storage.stores import Store
+    from recshuf.storage.store import Store
     from recshuf.storage.urls import Url
 
 _MEMORY_PART = 4
+_MOST_AHEAD = 64
 
 
 def count_read_bytes(memory_bytes: int, workers: int) -> int:
@@ -70,6 +72,11 @@ class ObjectFile:
         self._content = content
         self.requests = requests
         """Requests to its store, also those for other objects."""
+
+    @property
+    def ahead_bytes(self) -> int:
+        """Most bytes that `Handle.expect` fetches at once."""
+        return self._content.ahead_bytes
 
     def open(self) -> ObjectHandle:
         """See `Opener`."""
@@ -155,6 +162,43 @@ class ObjectStream(io.RawIOBase):
         count = self.handle.readinto_at(self._place, memoryview(buffer))
         self._place += count
         return count
+
+
+def look_ahead(
+    files: Iterable[InputFile], *, head_bytes: int = 0, tail_bytes: int = 0
+) -> Iterator[InputFile]:
+    """Yield inputs in turn, while the first and last bytes of the next objects are fetched."""
+    waiting: deque[tuple[InputFile, ObjectHandle | None]] = deque()
+    for file in files:
+        waiting.append((file, _fetch_ends(file, head_bytes, tail_bytes)))
+        if len(waiting) > _count_ahead(file, head_bytes + tail_bytes):
+            yield from _release(waiting)
+    while waiting:
+        yield from _release(waiting)
+
+
+def _fetch_ends(file: InputFile, head_bytes: int, tail_bytes: int) -> ObjectHandle | None:
+    if not isinstance(file.opener, ObjectFile):
+        return None
+    handle = file.opener.open()
+    size = handle.stamp.size
+    ends = [(0, min(head_bytes, size)), (max(0, size - tail_bytes), size)]
+    handle.expect([(begin, end) for begin, end in ends if begin < end])
+    return handle
+
+
+def _count_ahead(file: InputFile, byte_count: int) -> int:
+    """Return how many objects to be ahead of an input."""
+    if not isinstance(file.opener, ObjectFile):
+        return 0
+    return min(_MOST_AHEAD, file.opener.ahead_bytes // (2 * byte_count))
+
+
+def _release(waiting: deque[tuple[InputFile, ObjectHandle | None]]) -> Iterator[InputFile]:
+    file, handle = waiting.popleft()
+    yield file
+    if handle is not None:
+        handle.close()
 
 
 def list_requests(files: Iterable[InputFile]) -> list[Requests]:

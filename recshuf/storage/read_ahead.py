@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from recshuf.interfaces import Stamp
-    from recshuf.storage.stores import Store
+    from recshuf.storage.store import Store
 
 Range = tuple[int, int]
 """Bytes ``begin:end``."""
@@ -135,6 +135,11 @@ class SegmentedObject:
             raise InputError(self._name, CHANGED, remedy=REMEDY) from error
         except MissingObject as error:
             raise MissingInputError(self._name, f"{CHANGED}: it is gone", remedy=REMEDY) from error
+
+    @property
+    def ahead_bytes(self) -> int:
+        """Most bytes that `expect` fetches at once."""
+        return self._cache.reader_bytes
 
     @property
     def is_bound(self) -> bool:

@@ -1,14 +1,15 @@
-"""Stores that inputs are read from: what is at a key, what is below a prefix, and bytes of an object."""
+"""Stores of obstore, and the choice of the store of a URL."""
 
 from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import Stamp
 from recshuf.storage.requests import ChangedObject, MissingObject, Requests, ShortBody
+from recshuf.storage.store import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from recshuf.storage.settings import StorageOptions
+    from recshuf.storage.store import Store
     from recshuf.storage.urls import Url
 
 T = TypeVar("T")
@@ -24,44 +26,6 @@ _TIMEOUTS = {"connect_timeout": "20s", "timeout": "180s"}
 _PAGE_KEYS = 1000
 _ENDPOINTS = {"gs": "base_url", "az": "endpoint"}
 """Option of obstore for the URL of the server."""
-
-
-class Entry(NamedTuple):
-    """An object in a listing."""
-
-    key: str
-    stamp: Stamp
-
-
-class Store(Protocol):
-    """A bucket, or all of a scheme. Many threads may use it.
-
-    Every method raises an `InputError` that names the object when a request fails for good.
-    """
-
-    requests: Requests
-    is_bound: bool
-    """Whether `get` compares ETags."""
-
-    def find(self, key: str) -> Stamp | None:
-        """Return the stamp of an object; None if there is none."""
-        ...
-
-    def list(self, prefix: str) -> list[Entry]:
-        """Return all objects below a prefix, which is empty or ends with a slash."""
-        ...
-
-    def get(self, key: str, begin: int, end: int, stamp: Stamp) -> ReadableBuffer:
-        """Return bytes ``begin:end`` of an object.
-
-        Raises
-        ------
-        ChangedObject
-            When it has another stamp, as far as the store can tell.
-        MissingObject
-            When it is gone.
-        """
-        ...
 
 
 class ObstoreStore:

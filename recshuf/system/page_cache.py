@@ -1,4 +1,4 @@
-"""Page cache: dropping pages, and writing them to the device."""
+"""Page cache: reading pages ahead, dropping them, and writing them to the device."""
 
 from __future__ import annotations
 
@@ -32,6 +32,12 @@ def drop_pages(descriptor: int, offset: int = 0, size: int = 0) -> None:
     """
     with suppress(OSError):
         os.posix_fadvise(descriptor, offset, size, os.POSIX_FADV_DONTNEED)
+
+
+def read_ahead(descriptor: int, offset: int, size: int) -> None:
+    """Begin to read bytes ``offset:offset + size`` of a file into the page cache. Failures are ignored."""
+    with suppress(OSError):
+        os.posix_fadvise(descriptor, offset, size, os.POSIX_FADV_WILLNEED)
 
 
 def drop_file_pages(path: Path) -> None:

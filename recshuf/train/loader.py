@@ -7,7 +7,7 @@ import weakref
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -128,20 +128,19 @@ class PileLoader:
         output: str = "numpy",
         transform: Transform | None = None,
     ) -> None:
-        check_number("mix", mix, MAX_PILES, least=1)
-        check_number("prefetch", prefetch, _MOST_AHEAD)
+        self._mix = check_number("mix", mix, MAX_PILES, least=1)
+        self._prefetch = check_number("prefetch", prefetch, _MOST_AHEAD)
         self._sharding = Sharding(batch_size, rank, world_size, lanes, drop_last)
         self._piles, is_mine = open_piles(store)
         if is_mine:
             self._close_at_the_end()
         piles = self._piles
         self._order = EpochOrder(piles.seed if seed is None else seed, epoch, reshuffle, piles.seed)
-        self._mix, self._prefetch, self._output = mix, prefetch, output
-        self._transform = transform
+        self._output, self._transform = output, transform
         choose_block(output)
         self._columns = columns
         self._selection = Selection(restore_decoder(piles), columns)
-        self._position = _Position(epoch, 0)
+        self._position = _Position(self._order.epoch, 0)
         self._next_step = 0
         self._opened: _Epoch | None = None
 
@@ -197,8 +196,8 @@ class PileLoader:
             When the epoch does not have so many batches.
         """
         order = replace(self._order, epoch=epoch)
-        check_number("step", step, self._open(order).schedule.steps)
-        self._order, self._position, self._next_step = order, _Position(epoch, step), step
+        step = check_number("step", step, self._open(order).schedule.steps)
+        self._order, self._position, self._next_step = order, _Position(order.epoch, step), step
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position as JSON of less than 300 bytes, the same on every rank.
@@ -302,7 +301,7 @@ class PileLoader:
                 regions = stack.enter_context(regions.fill(Path(tempfile.gettempdir()), _MORE_SPACE))
             groups = Groups(regions, epoch.order, self._mix)
             load = partial(self._load, groups, make_block, transform is not None)
-            bundles = groups.bundle(wanted, _BUNDLE_BYTES)
+            bundles = pairwise(chain(groups.bundle(wanted, _BUNDLE_BYTES), [[]]))
             loaded = stack.enter_context(closing(compute_ahead(load, bundles, self._prefetch)))
             cutter = Cutter(chain.from_iterable(loaded), make_block)
             for phase, step in phases:
@@ -313,11 +312,12 @@ class PileLoader:
         groups: Groups,
         make_block: Callable[[pa.RecordBatch], Block],
         needs_seeds: bool,
-        bundle: list[int],
+        bundles: tuple[list[int], list[int]],
     ) -> list[tuple[Block, int]]:
-        """Return for each of some groups a block that holds it, and where it begins there."""
+        """Return for each group of the first bundle a block that holds it, and where it begins there."""
+        bundle, following = bundles
         # Arrow's default pool keeps 30 MB more of what is freed.
-        records = groups.load(bundle, pa.system_memory_pool())
+        records = groups.load(bundle, pa.system_memory_pool(), following)
         table = self._selection.make_table(records.batch)
         if needs_seeds:
             table = append_seeds(table, groups.order.draw_seeds(find_origins(records.batch)))

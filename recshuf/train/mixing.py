@@ -9,12 +9,14 @@ own epochs, one after the other: mixed epoch e begins where e times that number 
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 from numpy.random import Philox, SeedSequence
 
 from recshuf.errors import UsageError
@@ -45,8 +47,8 @@ class MixState:
 
     batch: int
     """Records of a global batch."""
-    stores: list[list[Any]]
-    """Of each store its id, its snapshot, its seed, and the records that it gives to an epoch."""
+    stores: str
+    """Hash of the id, the snapshot and the seed of each store, and of the records that it gives to an epoch."""
     seed: int
     epoch: int
     reshuffle: str
@@ -137,7 +139,7 @@ class MixLoader:
         output: str = "numpy",
     ) -> None:
         _check_weights(weights)
-        check_number("epoch", epoch, MAX_EPOCH)
+        epoch = check_number("epoch", epoch, MAX_EPOCH)
         self._sharding = Sharding(batch_size, rank, world_size)
         choose_block(output)
         self._output, self._columns = output, columns
@@ -163,7 +165,8 @@ class MixLoader:
             [one["store"], one["snapshot"], one["seed"], count]
             for one, count in zip(states, self._counts, strict=True)
         ]
-        self._start = MixState(batch, stores, states[0]["seed"], epoch, reshuffle, mix, step=0)
+        digest = xxhash.xxh3_128_hexdigest(json.dumps(stores).encode())
+        self._start = MixState(batch, digest, states[0]["seed"], epoch, reshuffle, mix, step=0)
         self._epoch, self._step, self._next_step = epoch, 0, 0
 
     @property
@@ -192,12 +195,14 @@ class MixLoader:
 
     def seek(self, epoch: int, step: int) -> None:
         """Choose the epoch of the next iteration, and how many of its global batches to skip. Nothing is read."""
-        check_number("epoch", epoch, MAX_EPOCH)
-        check_number("step", step, self._steps)
+        epoch, step = check_number("epoch", epoch, MAX_EPOCH), check_number("step", step, self._steps)
         self._epoch, self._step, self._next_step = epoch, step, step
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position as JSON, the same on every rank; it fits any number of ranks with the same global batch."""
+        """Return the position as JSON of less than 300 bytes, the same on every rank.
+
+        It fits any number of ranks with the same global batch.
+        """
         return asdict(self._start) | {"epoch": self._epoch, "step": self._step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

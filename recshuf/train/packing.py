@@ -215,7 +215,7 @@ class PackedLoader:
         tokens: int,
         column: str,
     ) -> None:
-        check_number("tokens", tokens, _MOST_TOKENS, least=1)
+        tokens = check_number("tokens", tokens, _MOST_TOKENS, least=1)
         if source.order.reshuffle == "exact":
             raise UsageError(
                 "packed: give another reshuffle than 'exact', which writes all records for each epoch"

@@ -165,10 +165,9 @@ class Sharding:
     drop_last: bool = True
 
     def __post_init__(self) -> None:
-        check_number("batch_size", self.batch_size, MOST_STEPS, least=1)
-        check_number("world_size", self.world_size, MOST_STEPS, least=1)
-        check_number("rank", self.rank, self.world_size - 1)
-        check_number("lanes", self.lanes, MOST_STEPS, least=1)
+        for name in ("batch_size", "world_size", "lanes"):
+            object.__setattr__(self, name, check_number(name, getattr(self, name), MOST_STEPS, least=1))
+        object.__setattr__(self, "rank", check_number("rank", self.rank, self.world_size - 1))
         if self.lanes > 1 and self.lanes % self.world_size:
             raise UsageError(
                 f"lanes={self.lanes} with world_size={self.world_size}: give lanes that world_size divides, or lanes=1"

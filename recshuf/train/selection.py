@@ -32,6 +32,8 @@ class Selection:
     """
 
     def __init__(self, decoder: Decoder, columns: Sequence[str] | None) -> None:
+        if isinstance(columns, str):
+            raise UsageError(f"columns={columns!r}: give a list of names")
         known = decoder.finish().names
         self._decoder = decoder
         self._names = known if columns is None else list(columns)

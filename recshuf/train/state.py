@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,6 @@ from recshuf.records.keys import ORDER_VERSION
 from recshuf.train.schedule import MOST_STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from _typeshed import DataclassInstance
 
 STATE_VERSION = 1
@@ -55,7 +54,7 @@ class LoaderState:
         return find_position(self, state)
 
 
-def find_position(mine: DataclassInstance, state: Mapping[str, Any]) -> tuple[int, int]:
+def find_position(mine: DataclassInstance, state: Any) -> tuple[int, int]:
     """Return epoch and step of another state, which must be of the batches of mine.
 
     Raises
@@ -64,7 +63,7 @@ def find_position(mine: DataclassInstance, state: Mapping[str, Any]) -> tuple[in
         When it lacks a field, or one differs; names the field and both values.
     """
     for field in fields(mine):
-        if field.name not in state:
+        if not isinstance(state, Mapping) or field.name not in state:
             raise UsageError(
                 f"load_state_dict: no {field.name!r} in the state; give what state_dict returned"
             )
@@ -74,6 +73,4 @@ def find_position(mine: DataclassInstance, state: Mapping[str, Any]) -> tuple[in
             raise UsageError(
                 f"load_state_dict: {field.name!r} is {theirs!r} in the state and {here!r} here; {remedy}"
             )
-    check_number("epoch", state["epoch"], MAX_EPOCH)
-    check_number("step", state["step"], MOST_STEPS)
-    return state["epoch"], state["step"]
+    return check_number("epoch", state["epoch"], MAX_EPOCH), check_number("step", state["step"], MOST_STEPS)

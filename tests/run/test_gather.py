@@ -14,13 +14,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf.errors import ConversionError, InputError
+from recshuf.errors import CheckError, ConversionError, InputError
 from recshuf.output.manifest import MANIFEST_SUFFIX
+from recshuf.run import pipeline
 from tests.support.golden_inputs import make_inputs
 from tests.support.output_trees import list_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from recshuf.job.progress import Progress
+    from recshuf.job.report import PassReport
+    from recshuf.run.resolve import ResolvedJob
+    from recshuf.run.workspace import Workspace
 
 READING = ("columns", "datasets", "delimiter", "format", "header", "schema", "separator", "zero_terminated")
 """Options that a scatter takes, and a gather does not."""
@@ -105,7 +111,7 @@ def test_gather_writes_the_bytes_of_the_shuffle(
     with enter(tmp_path, inputs, given) as source:
         recshuf.shuffle(source, f"a/{output}", seed=7, **({"memory": "300MB"} | options))
         recshuf.scatter(source, "store", seed=7, **reading, **packing)
-        recshuf.gather("store", f"b/{output}", **writing)
+        recshuf.gather("store", f"b/{output}", verify=True, **writing)
         expected = list_output("a", output)
         assert expected
         assert list_output("b", output) == expected
@@ -165,3 +171,34 @@ def test_a_scatter_that_is_killed_leaves_no_store_and_can_be_repeated(tmp_path: 
         assert sorted(os.listdir(other)) == ["sets", "snapshot-000001.json"]
         # A run that dies after its commit may leave its lock file.
         assert {*os.listdir(other / "sets")} <= {"scatter-00000.piles", "scatter.lock"}
+
+
+@pytest.mark.parametrize("options", [{"epoch": 1}, {"epoch": 2, "reshuffle": "exact"}, {"head_count": 10}])
+def test_what_is_gathered_is_compared_with_the_store(tmp_path: Path, options: dict[str, Any]) -> None:
+    make_lines(tmp_path / "in.txt")
+    recshuf.scatter(tmp_path / "in.txt", tmp_path / "store", seed=1, piles=4)
+    (tmp_path / "in.txt").unlink()
+    report = recshuf.gather(tmp_path / "store", tmp_path / "out/", shards=2, verify=True, **options)
+    assert [one.name for one in report.passes] == ["scatter", "gather", "verify", "commit"]
+
+
+def test_a_shard_that_differs_from_the_store_is_not_put_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_lines(tmp_path / "in.txt")
+    recshuf.scatter(tmp_path / "in.txt", tmp_path / "store", seed=1, piles=4)
+    verify = pipeline._verify
+
+    def damage(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> PassReport:
+        (path,) = tmp_path.rglob("shard-00001.txt")
+        path.write_bytes(path.read_bytes().replace(b"17\n", b"71\n", 1))
+        return verify(resolved, workspace, progress)
+
+    monkeypatch.setattr(pipeline, "_verify", damage)
+    with pytest.raises(CheckError, match="1 records missing, 1 extra"):
+        recshuf.gather(tmp_path / "store", tmp_path / "out/", shards=2, verify=True)
+    assert not (tmp_path / "out").exists()
+
+
+def make_lines(path: Path) -> None:
+    path.write_text("".join(f"{row}\n" for row in range(1000)))

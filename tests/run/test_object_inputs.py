@@ -174,6 +174,18 @@ def test_requests_are_reported(tmp_path: Path, s3_bucket: Bucket):
     assert shuffle(tmp_path / "out.txt", tmp_path / "again.txt", shards=None).downloads is None
 
 
+def test_requests_of_scatter_and_verify_are_reported(tmp_path: Path, bucket: Bucket):
+    source = write_lines(tmp_path / "in.txt")
+    bucket.put("in.txt", source.read_bytes())
+    scattered = recshuf.scatter(f"{bucket.url}/in.txt", tmp_path / "store")
+    compared = recshuf.verify(source, f"{bucket.url}/in.txt")
+    for report in (scattered, compared):
+        assert report.downloads is not None
+        assert report.downloads.byte_count == source.stat().st_size
+    assert recshuf.scatter(source, tmp_path / "other").downloads is None
+    assert recshuf.verify(source, source).downloads is None
+
+
 # What is read back
 
 

@@ -60,6 +60,8 @@ class FakePiles:
     snapshot: int = 1
     loads: list[list[tuple[int, int]]] = field(default_factory=list)
     """The regions of every load."""
+    expected: list[list[tuple[int, int]]] = field(default_factory=list)
+    """Those that were expected next."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -112,6 +114,9 @@ class FakePiles:
             keys.append(records.keys[rows])
             batches.append(take_rows(records.batch, rows))
         return FakePacked(Records(np.concatenate(keys), pa.concat_batches(batches)))
+
+    def expect(self, regions: Sequence[tuple[int, int]]) -> None:
+        self.expected.append(list(regions))
 
     def load(self, regions: Sequence[tuple[int, int]]) -> Records:
         return self.pack(regions).records

@@ -230,6 +230,9 @@ def test_states_of_other_batches_are_refused(field: str, other: Any) -> None:
         ({"prefetch": -1}, "prefetch=-1: give"),
         ({"output": "jax"}, "output='jax': give one of 'numpy', "),
         ({"columns": []}, "columns=.*: name at least one"),
+        ({"columns": "id"}, "columns='id': give a list"),
+        ({"epoch": 1.0}, "epoch=1.0: give an integer"),
+        ({"lanes": True}, "lanes=True: give an integer"),
         ({"columns": ["nothing"]}, "columns: no column 'nothing' in the store; it has 'id'$"),
         ({"columns": ["id", "id"]}, "columns: 'id' is named twice"),
     ],
@@ -237,6 +240,17 @@ def test_states_of_other_batches_are_refused(field: str, other: Any) -> None:
 def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=f"^{message}"):
         PileLoader(small_store(), 8, **arguments)
+
+
+def test_numbers_may_be_of_numpy() -> None:
+    numbers = {"seed": 3, "epoch": 1, "rank": 1, "world_size": 2, "lanes": 2, "mix": 2, "prefetch": 2}
+    arrays = {name: np.int64(number) for name, number in numbers.items()}
+    loader = PileLoader(small_store(), 8, columns=["_id"], **numbers)
+    other = PileLoader(small_store(), np.int64(8), columns=["_id"], **arrays)
+    loader.seek(2, 3)
+    other.seek(np.int64(2), np.int64(3))
+    assert json.dumps(other.state_dict()) == json.dumps(loader.state_dict())
+    assert ids_of(other) == ids_of(loader)
 
 
 def live_threads() -> list[threading.Thread]:
@@ -331,6 +345,16 @@ def test_a_store_without_records_yields_nothing() -> None:
     for drop_last in (True, False):
         loader = PileLoader(FakePiles({"a": [0]}, 4), 2, drop_last=drop_last)
         assert (len(loader), list(loader)) == (0, [])
+
+
+@pytest.mark.parametrize("mix", [1, 3])
+def test_the_system_is_told_what_is_read_next(monkeypatch: pytest.MonkeyPatch, mix: int) -> None:
+    monkeypatch.setattr(loaders, "_BUNDLE_BYTES", 400)
+    store = FakePiles({"a": [400]}, 40)
+    for _ in PileLoader(store, 8, mix=mix):
+        pass
+    assert len(store.loads) > 4
+    assert store.expected == [*store.loads[1:], []]
 
 
 def test_what_is_loaded_ahead_is_limited() -> None:

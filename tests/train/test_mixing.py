@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.errors import UsageError
+from recshuf.piles.order.epochs import MAX_EPOCH
+from recshuf.records.keys import MAX_SEED
 from recshuf.train.loader import PileLoader
 from recshuf.train.mixing import MixLoader
 from tests.support.fake_piles import FakePiles
@@ -133,6 +135,12 @@ def test_a_state_of_another_mix_is_refused(field: str, change: dict[str, Any]) -
         make_mix([9, 20], given_.weights, given_.size, seed=given_.seed, mix=given_.mix).load_state_dict(
             state
         )
+
+
+def test_the_state_of_many_stores_is_short() -> None:
+    mix = make_mix([9] * 50, [1] * 50, 4, seed=MAX_SEED)
+    mix.seek(MAX_EPOCH, len(mix))
+    assert len(json.dumps(mix.state_dict())) < 300
 
 
 def test_bad_mixes_are_named() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,12 @@ def test_a_missing_field_is_named(field: str) -> None:
     state = STATE.to_dict()
     del state[field]
     with pytest.raises(UsageError, match=f"no '{field}' in the state"):
+        STATE.find_position(state)
+
+
+@pytest.mark.parametrize("state", [None, "state", []])
+def test_what_is_no_state_is_refused(state: Any) -> None:
+    with pytest.raises(UsageError, match="give what state_dict returned"):
         STATE.find_position(state)
 
 

@@ -86,6 +86,27 @@ def test_other_processes_get_the_same_batches(store: Path, method: str) -> None:
     assert sum(1 for _ in running) == len(loader) - 1
 
 
+def test_the_system_reads_ahead_what_is_read_next(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loaders, "_BUNDLE_BYTES", 0)
+    loader = PileLoader(store, 4)
+    ahead, found = [], []
+    advise, read = os.posix_fadvise, os.preadv
+
+    def note_advice(descriptor: int, offset: int, size: int, advice: int) -> None:
+        ahead.append((offset, size, advice))
+        advise(descriptor, offset, size, advice)
+
+    def note_read(descriptor: int, buffers: Any, offset: int) -> int:
+        found.append((offset, len(buffers[0]), os.POSIX_FADV_WILLNEED))
+        return read(descriptor, buffers, offset)
+
+    monkeypatch.setattr(os, "posix_fadvise", note_advice)
+    monkeypatch.setattr(os, "preadv", note_read)
+    assert len(ids_of(loader)) == 124
+    assert len(found) == 7
+    assert ahead == found[1:]
+
+
 def test_an_iterator_taken_over_a_fork_is_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loaders, "_BUNDLE_BYTES", 0)
     running = iter(PileLoader(store, 1))

@@ -13,11 +13,12 @@ from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Found, Search, Tally
 from recshuf.audit.verify.record_readers import open_comparison
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import UsageError
-from recshuf.job.report import FileReport
+from recshuf.job.report import DownloadReport, FileReport
 from recshuf.output.manifest import Manifest
 from recshuf.piles.sets.scratch import Scratch
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.storage.listing import check_unchanged
+from recshuf.storage.objects import list_requests
 from recshuf.storage.urls import is_url
 from recshuf.system.paths import choose_temp_dir, real_path
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from recshuf.audit.verify.mismatches import Mismatch
     from recshuf.audit.verify.record_readers import Comparison, RecordReader
     from recshuf.audit.verify.record_sets import RecordSet
-    from recshuf.interfaces import InputFile
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
 
@@ -74,6 +74,8 @@ class VerifyReport:
     inputs: tuple[FileReport, ...]
     shards: tuple[FileReport, ...]
     seconds: float
+    downloads: DownloadReport | None = None
+    """Requests to object stores; None if no file is there."""
 
     @property
     def is_equal(self) -> bool:
@@ -89,7 +91,7 @@ class VerifyReport:
         return {"equal": self.is_equal} | asdict(self)
 
 
-def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = None) -> VerifyReport:
+def verify_job(job: Job, progress: Progress, given: RecordSet | None = None) -> VerifyReport:
     """Compare the records of a job's output with those of its inputs, in whatever order and shards.
 
     Every file is read once, and once more if records differ. JSONL inputs of a conversion without a schema are read
@@ -97,8 +99,8 @@ def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = Non
 
     Parameters
     ----------
-    files
-        The job's inputs, if they are listed already.
+    given
+        The job's inputs, if they are open already.
 
     Raises
     ------
@@ -111,7 +113,7 @@ def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = Non
     if job.output is None or not job.inputs or "-" in (*job.inputs, job.output):
         raise UsageError("verify reads its files more than once; name files as inputs and output, and no -")
     manifest = read_manifest(job, job.output)
-    comparison = open_comparison(job, job.output, manifest, progress, files)
+    comparison = open_comparison(job, job.output, manifest, progress, given)
     given, made = comparison.inputs.record_set, comparison.output.record_set if comparison.output else None
     differences = manifest.compare_files() if manifest else []
     if manifest and made:
@@ -130,7 +132,8 @@ def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = Non
     if found.missing and not manifest:
         differences += _suggest_folder(job.output)
         differences += _suggest_provenance(made, job) if found.missing == sum(before.records) else []
-    check_unchanged(file for reader in comparison.readers for file in reader.record_set.files)
+    files = [file for reader in comparison.readers for file in reader.record_set.files]
+    check_unchanged(files)
     return VerifyReport(
         format=given.format,
         to=made.format if made else given.format,
@@ -145,6 +148,7 @@ def verify_job(job: Job, progress: Progress, files: list[InputFile] | None = Non
         inputs=_report_files(given, before),
         shards=_report_files(made, after) if made else (),
         seconds=time.perf_counter() - started,
+        downloads=DownloadReport.of(list_requests(files)),
     )
 
 

@@ -197,7 +197,7 @@ def open_comparison(
     output: str,
     manifest: Manifest | None,
     progress: Progress,
-    files: list[InputFile] | None = None,
+    given: RecordSet | None = None,
     *,
     as_tables: bool = False,
 ) -> Comparison:
@@ -205,8 +205,8 @@ def open_comparison(
 
     Parameters
     ----------
-    files
-        The job's inputs, if they are listed already.
+    given
+        The job's inputs, if they are open already.
     as_tables
         Whether to decode both sets to tables even if they have one format.
 
@@ -216,14 +216,8 @@ def open_comparison(
         When a file cannot be opened, or there are no inputs.
     """
     stores = Stores(job.storage, job.memory_bytes, job.workers)
-    if files is None:
-        listed = list_files(job.inputs, job.options["format"], stores, progress)
-        files = leave_out_output(listed, job.inputs, output)
-    if not files:
-        raise InputError(job.inputs[0], "holds no file beside those of the output")
-    given_format = job.options["format"] or detect_format(files)
-    key = HashKey()
-    given = open_record_set("inputs", files, given_format, options_of_inputs(job.read, given_format))
+    given = given or _open_inputs(job, output, stores, progress)
+    given_format, key = given.format, HashKey()
     files = _list_output(output, manifest, job.options["to"], stores, progress)
     made_format = job.options["to"] or (manifest.to if manifest else None) or detect_format(files)
     decodes = as_tables or made_format != given_format
@@ -241,8 +235,19 @@ def open_comparison(
     read = options_of_output(found or job.read, given_format, made_format, schema)
     made = open_record_set("output", files, made_format, read)
     made.added = added
+    if (given.source.options or job.read).datasets:
+        made.order = tuple(given.source.schema.names)  # the datasets of a file have no order
     made.decoder = made.source.decoder() if decodes else None
     return Comparison(inputs, RecordReader(made, key, job, progress))
+
+
+def _open_inputs(job: Job, output: str, stores: Stores, progress: Progress) -> RecordSet:
+    listed = list_files(job.inputs, job.options["format"], stores, progress)
+    files = leave_out_output(listed, job.inputs, output)
+    if not files:
+        raise InputError(job.inputs[0], "holds no file beside those of the output")
+    name = job.options["format"] or detect_format(files)
+    return open_record_set("inputs", files, name, options_of_inputs(job.read, name))
 
 
 def _add_fields(schema: pa.Schema | None, added: tuple[str, ...]) -> pa.Schema | None:

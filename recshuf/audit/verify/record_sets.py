@@ -48,6 +48,8 @@ class RecordSet:
     """Decodes native batches to tables. None: records are compared in their native form."""
     added: tuple[str, ...] = ()
     """Columns that only this set has by design; they are not compared."""
+    order: tuple[str, ...] = ()
+    """Columns that are compared first, in this order."""
     nan_as_null: bool = False
     """Whether tables are compared with NaN and infinities as nulls."""
 
@@ -66,9 +68,9 @@ class RecordSet:
     ) -> NDArray[np.uint64]:
         """Return the hash of each record of a native batch, shape ``(n, 2)``."""
         if self.decoder is None:
-            return hash_rows(self._drop_added(batch), key)
+            return hash_rows(self._choose(batch), key)
         table = self.decode(batch, input_index, first_row)
-        return hash_rows(self._drop_added(table), key, is_converted=True, nan_as_null=self.nan_as_null)
+        return hash_rows(self._choose(table), key, is_converted=True, nan_as_null=self.nan_as_null)
 
     def seems_to_have(self, names: tuple[str, str], max_record_bytes: int) -> bool:
         """Tell whether the first native record has fields of these names that could be removed."""
@@ -81,19 +83,24 @@ class RecordSet:
                 return not adder.remove_fields(first).equals(first)
         return False
 
-    def _drop_added(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not self.added:
+    def _choose(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns that are compared."""
+        if not self.added and not self.order:
             return batch
         adder = self.source.field_adder(self.added) if self.decoder is None else None
         if adder is not None:
             return adder.remove_fields(batch)
-        return batch.select(
-            [index for index, name in enumerate(batch.schema.names) if name not in self.added]
-        )
+        return batch.select(self._find_compared(batch.schema.names))
 
     def list_compared(self, schema: pa.Schema) -> pa.Schema:
-        """Return a schema without the `added` columns."""
-        return pa.schema([field for field in schema if field.name not in self.added], schema.metadata)
+        """Return a schema with the columns that are compared."""
+        fields = [schema.field(index) for index in self._find_compared(schema.names)]
+        return pa.schema(fields, schema.metadata)
+
+    def _find_compared(self, names: list[str]) -> list[int]:
+        places = {name: place for place, name in enumerate(self.order)}
+        compared = [index for index, name in enumerate(names) if name not in self.added]
+        return sorted(compared, key=lambda index: places.get(names[index], len(places)))
 
     def decode(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> pa.RecordBatch:
         """Return a native batch as a table.

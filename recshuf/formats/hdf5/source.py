@@ -31,6 +31,8 @@ from recshuf.formats.hdf5.reading.rows import RowRange, RowReader
 from recshuf.formats.hdf5.tables.decoder import TableDecoder
 from recshuf.formats.hdf5.writing.template import ImageCopier
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source
+from recshuf.storage.objects import look_ahead
+from recshuf.storage.read_ahead import UNIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,7 +72,8 @@ class Hdf5Source(Source):
         if options.keeps_others:
             self.options = options = choose_others(given[0], options) if options.others is None else options
             self.repeated = _hash_repeated(given, options)
-        rest = [take_inventory(each, options.datasets) for each in given[1:]]
+        ahead = look_ahead(given[1:], head_bytes=UNIT_BYTES, tail_bytes=UNIT_BYTES)
+        rest = [take_inventory(each, options.datasets) for each in ahead]
         first, self.layout = _open_first(given[0], options, sum(each.row_count for each in rest))
         for other in rest:
             _check_same(first, other)

@@ -25,6 +25,8 @@ from recshuf.formats.lines.foreign import FOREIGN_HEAD_BYTES, check_head, check_
 from recshuf.formats.lines.sample import Rate, Sampler
 from recshuf.interfaces import InputSummary
 from recshuf.storage.local import open_input
+from recshuf.storage.objects import look_ahead
+from recshuf.storage.read_ahead import UNIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,14 +87,17 @@ class Census:
             As `look_at` does.
         """
         step = max(1, -(-len(given) // _MOST_SAMPLES))
-        found = {index: self.look_at(given[index]) for index in range(0, len(given), step)}
+        sampled = look_ahead(given[::step], head_bytes=UNIT_BYTES)
+        found = {index * step: self.look_at(file) for index, file in enumerate(sampled)}
         alike: dict[str, list[InputSummary]] = {}
         for one in found.values():
             if one.file is not None:
                 alike.setdefault(one.compression, []).append(one.summary)
         rates = {name: rate for name, files in alike.items() if (rate := Rate.of(files)) is not None}
+        others = look_ahead((file for index, file in enumerate(given) if index % step), head_bytes=UNIT_BYTES)
         return [
-            found[index] if index in found else self.look_at(file, rates) for index, file in enumerate(given)
+            found[index] if index in found else self.look_at(next(others), rates)
+            for index in range(len(given))
         ]
 
     def look_at(self, given: InputFile, rates: Mapping[str, Rate] = MappingProxyType({})) -> LineInput:

@@ -55,7 +55,7 @@ class ParquetFormat(Format):
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         """See `Format`: native batches are tables."""
-        from recshuf.formats.parquet.source import IdentityDecoder
+        from recshuf.formats.parquet.decoder import IdentityDecoder
 
         return IdentityDecoder(stored.schema)
 

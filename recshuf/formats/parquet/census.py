@@ -24,6 +24,8 @@ from recshuf.formats.parquet.writing.layout import (
 )
 from recshuf.interfaces import InputSummary
 from recshuf.records.field_paths import dotted, split_path
+from recshuf.storage.objects import look_ahead
+from recshuf.storage.read_ahead import UNIT_BYTES
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
@@ -136,7 +138,7 @@ class ParquetCensus:
         self._union = SchemaUnion(widens=self._widens)
         self._storage: dict[str, tuple[LeafStorage, ...]] = {}
         self._categories: dict[str, CategoryOrder] = {}
-        for file in inputs:
+        for file in look_ahead(inputs, tail_bytes=UNIT_BYTES):
             self._read(file)
 
     def _choose_int96_unit(self) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from recshuf.formats.parquet.census import ParquetCensus
+from recshuf.formats.parquet.decoder import IdentityDecoder
 from recshuf.formats.parquet.reading.fragment import Limits, ParquetFragment
 from recshuf.formats.parquet.reading.groups import Opener, join_groups, list_groups
 from recshuf.formats.parquet.reading.joined import read_files
@@ -102,26 +103,3 @@ class ParquetSource(Source):
     def decoder(self) -> Decoder:
         """Return the identity decoder: native batches are tables."""
         return IdentityDecoder(self.schema)
-
-
-class IdentityDecoder(Decoder):
-    """Decoder of batches in table form, which returns them unchanged."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Schema of native form and table form alike."""
-        return self._schema
-
-    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
-        """Do nothing: the schema is known."""
-
-    def finish(self) -> pa.Schema:
-        """Return the schema."""
-        return self._schema
-
-    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch itself."""
-        return batch

@@ -17,8 +17,9 @@ splitmix64. It is one to one, so no two records of an epoch have the same seed.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -57,8 +58,8 @@ class EpochOrder:
     store_seed: int
 
     def __post_init__(self) -> None:
-        check_number("seed", self.seed, MAX_SEED)
-        check_number("epoch", self.epoch, MAX_EPOCH)
+        object.__setattr__(self, "seed", check_number("seed", self.seed, MAX_SEED))
+        object.__setattr__(self, "epoch", check_number("epoch", self.epoch, MAX_EPOCH))
         if self.reshuffle not in RESHUFFLES:
             raise UsageError(f"reshuffle={self.reshuffle!r}: give one of {', '.join(map(repr, RESHUFFLES))}")
 
@@ -128,13 +129,18 @@ def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return words ^ words >> np.uint64(31)
 
 
-def check_number(name: str, value: object, most: int, least: int = 0) -> None:
-    """Check that an argument is an integer in a range.
+def check_number(name: str, value: Any, most: int, least: int = 0) -> int:
+    """Return an argument that is an integer in a range, also one of NumPy or a tensor, as a number of Python.
 
     Raises
     ------
     UsageError
         When it is not; names the argument and the range.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+    try:
+        number = least - 1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = least - 1
+    if not least <= number <= most:
         raise UsageError(f"{name}={value!r}: give an integer from {least:,} to {most:,}")
+    return number

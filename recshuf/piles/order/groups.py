@@ -32,6 +32,10 @@ class Regions(Protocol):
         """Return the records of regions (set, pile), with their provenance as the last column; None if there are none."""
         ...
 
+    def expect(self, regions: Sequence[tuple[int, int]]) -> None:
+        """Note that regions will be packed next."""
+        ...
+
 
 class CheckedRegions(Regions, Protocol):
     """Regions whose digests are known."""
@@ -63,20 +67,25 @@ class Groups:
         self.byte_counts: NDArray[np.int64] = np.add.reduceat(sizes, np.arange(0, pile_count, mix))
         """Bytes of the records of each group, about, shape ``(G,)``."""
 
-    def load(self, groups: Sequence[int], pool: pa.MemoryPool | None = None) -> Records:
+    def load(
+        self, groups: Sequence[int], pool: pa.MemoryPool | None = None, following: Sequence[int] = ()
+    ) -> Records:
         """Return the records of groups that are not empty, in the order of the epoch, group by group.
 
         Parameters
         ----------
         pool
             Where Arrow allocates them. Default: its default pool.
+        following
+            Groups that will be loaded next. The disk reads them while these are ordered.
 
         Raises
         ------
         PileError
             When they are not those that were written.
         """
-        packed = self._regions.pack([region for group in groups for region in self.find_regions(group)])
+        packed = self._regions.pack(self._list_regions(groups))
+        self._regions.expect(self._list_regions(following))
         if packed is None:
             raise RuntimeError(f"groups {groups} are empty")
         parts, begin = [], 0
@@ -99,6 +108,9 @@ class Groups:
             held_bytes += own
         if held:
             yield held
+
+    def _list_regions(self, groups: Sequence[int]) -> list[tuple[int, int]]:
+        return [region for group in groups for region in self.find_regions(group)]
 
     def find_regions(self, group: int) -> list[tuple[int, int]]:
         """Return the regions of a group that have records, by set and pile."""

@@ -60,6 +60,9 @@ class RekeyedPiles:
         """Raise an error: the piles are not written yet."""
         raise RuntimeError(f"piles {regions} are loaded outside of `fill`")
 
+    def expect(self, regions: Sequence[tuple[int, int]]) -> None:
+        """Do nothing: the piles are not written yet."""
+
     @contextmanager
     def fill(self, folder: Path, remedy: str) -> Iterator[CheckedRegions]:
         """Write the piles to a temporary file, and give them; the file goes with the context.
@@ -136,6 +139,9 @@ class _FilledPiles:
     def pack(self, regions: Sequence[tuple[int, int]]) -> PackedRecords | None:
         """Return the records of piles, one pile after the other."""
         return self._reader.pack(range(pile, pile + 1) for _, pile in regions)
+
+    def expect(self, regions: Sequence[tuple[int, int]]) -> None:
+        """Do nothing: the piles have just been written."""
 
     def digest(self, regions: Sequence[tuple[int, int]]) -> Digest:
         """Return the digest of the records that were written to some piles."""

@@ -21,6 +21,7 @@ from recshuf.errors import CheckError, PileError
 from recshuf.piles.encoding.slices import PREFIX_BYTES, SliceFormat, damaged
 from recshuf.piles.sets.footer import TRAILER_BYTES, Footer, SetDescription, find_footer, parse_footer
 from recshuf.piles.sets.regions import RegionSpace, WrittenRegions
+from recshuf.system.page_cache import read_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -123,6 +124,11 @@ class PileSet:
         for start, used in self._regions.parts(region):
             content = _read_fully(self._descriptor, start, used, self._path)
             yield from self._format.parse(content, self._path, region)
+
+    def expect(self, region: int) -> None:
+        """Let the system read a region ahead."""
+        for start, used in self._regions.parts(region):
+            read_ahead(self._descriptor, start, used)
 
     def close(self) -> None:
         """Close the file; an unnamed file is then deleted. Idempotent."""

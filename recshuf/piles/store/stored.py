@@ -164,6 +164,11 @@ class StoredPiles:
             return None
         return PackedRecords(self._codec, pieces, self.digest(regions), str(self.path))
 
+    def expect(self, regions: Sequence[tuple[int, int]]) -> None:
+        """Let the system read regions ahead."""
+        for set_index, pile in regions:
+            self._sets[set_index].expect(pile)
+
     def digest(self, regions: Sequence[tuple[int, int]]) -> Digest:
         """Return the digest of the records that were written to some regions."""
         sets, piles = zip(*regions, strict=True) if regions else ((), ())

@@ -164,6 +164,22 @@ def compare_conversion(folder: Path, values: pa.Array, suffix: str) -> None:
         assert recshuf.verify(folder / "out.h5", folder / "back.parquet").is_equal
 
 
+def test_datasets_of_hdf5_are_compared_by_name(tmp_path: Path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["b"], file["a"], file["c"] = np.arange(50), np.arange(50.0), np.arange(3)
+    recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.h5", seed=1, datasets="b,a", verify=True)
+    assert recshuf.verify(tmp_path / "in.h5", tmp_path / "out.h5", datasets="b,a")
+    with h5py.File(tmp_path / "out.h5", "a") as file:
+        file["b"][7] += 1
+    found = recshuf.verify(tmp_path / "in.h5", tmp_path / "out.h5", datasets="b,a")
+    assert (found.missing, found.extra) == (1, 1)
+    with h5py.File(tmp_path / "out.h5", "a") as file:
+        del file["b"]
+    assert "'b' is in the inputs only" in str(
+        recshuf.verify(tmp_path / "in.h5", tmp_path / "out.h5", datasets="b,a")
+    )
+
+
 def test_hdf5_types_are_equal_after_a_conversion(tmp_path: Path):
     colour = h5py.enum_dtype({"red": 0, "green": 5}, basetype="i2")
     with h5py.File(tmp_path / "in.h5", "w") as file:

@@ -22,6 +22,7 @@ if str(PROJECT) not in sys.path:
 
 pytest.register_assert_rewrite("tests.support")
 
+from tests.support.gcs_buckets import GcsTestBucket, serve_gcs  # noqa: E402
 from tests.support.object_server import CREDENTIALS, Bucket, FaultProxy, ObjectServer  # noqa: E402
 
 if TYPE_CHECKING:
@@ -91,7 +92,13 @@ def object_server() -> Iterator[ObjectServer]:
 
 
 @pytest.fixture
-def bucket(object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+def bucket(s3_bucket: Bucket) -> Bucket:
+    """Return a new bucket of S3; modules that test other stores, too, have a fixture of this name."""
+    return s3_bucket
+
+
+@pytest.fixture
+def s3_bucket(object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """Return a new bucket; the environment has its endpoint, which is a proxy, and credentials."""
     import boto3
 
@@ -104,6 +111,29 @@ def bucket(object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iter
     client.create_bucket(Bucket=name)
     yield Bucket(name, proxy, client)
     client.close()
+    proxy.close()
+
+
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[ObjectServer]:
+    """Return an emulator of Google Cloud Storage."""
+    server = ObjectServer(serve_gcs)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def gcs_bucket(gcs_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcsTestBucket]:
+    """Return a new bucket; the environment has its endpoint, which is a proxy."""
+    import requests
+
+    proxy = FaultProxy(gcs_server.port)
+    monkeypatch.setenv("GOOGLE_BASE_URL", proxy.url)
+    monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
+    with requests.Session() as session:
+        bucket = GcsTestBucket(f"test-{uuid.uuid4()}", proxy, session, gcs_server.url)
+        bucket.make()
+        yield bucket
     proxy.close()
 
 

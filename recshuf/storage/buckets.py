@@ -6,25 +6,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from recshuf.errors import UsageError
+from recshuf.storage.requests import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
 
-WRITTEN_SCHEMES = ("s3",)
+WRITTEN_SCHEMES = ("s3", "gs")
 """Schemes of buckets that `open_bucket` opens."""
 MOST_PARTS = 10_000
 MOST_PART_BYTES = 5 << 30
 
 
-class Conflict(Exception):  # noqa: N818 - no failure of its own
-    """An object is not as a conditional request demands. Never reaches the user."""
+class Conflict(Finding):
+    """An object is not as a conditional request demands."""
 
 
-class MissingUpload(Exception):  # noqa: N818 - no failure of its own
-    """An upload was completed or aborted. Never reaches the user."""
+class MissingUpload(Finding):
+    """An upload was completed or aborted."""
 
 
 class StoredObject(NamedTuple):
@@ -49,7 +50,7 @@ class Part(NamedTuple):
 
     etag: str
     checksum: str
-    """CRC-32 in base64; empty if unknown."""
+    """What the store compares, in base64; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +58,29 @@ class Match:
     """What must be at a key when it is written."""
 
     etag: str | None = None
-    """ETag of the object there; None for no object."""
+    """What the store calls the version of the object there: its ETag or generation. None for no object."""
 
 
 class Bucket(Protocol):
-    """A bucket, and the number of requests that succeeded, each with its retries. Many threads may use it.
+    """A bucket, and the number of requests to it. Many threads may use it.
 
     Every method raises an `OutputError` that names the object when a request fails for good.
     """
 
-    requests: int
-    retries: int
     part_sizes: list[int]
     """Bytes of each part that was sent."""
+    sends_in_order: bool
+    """Whether the parts of an upload must come one after the other."""
+
+    @property
+    def requests(self) -> int:
+        """Number of requests that were made, with `retries`."""
+        ...
+
+    @property
+    def retries(self) -> int:
+        """Number of requests that were made again."""
+        ...
 
     def put(self, key: str, body: bytes, match: Match) -> str:
         """Write an object, and return its ETag; one that has these bytes already is left as it is.
@@ -101,8 +112,19 @@ class Bucket(Protocol):
         """Return the token of an object; None if it has none, or there is no object."""
         ...
 
-    def begin_upload(self, key: str, token: str) -> str:
-        """Return the identifier of a new upload; the object gets the token once it is completed."""
+    def begin_upload(self, key: str, token: str, match: Match) -> str:
+        """Return the identifier of a new upload; the object gets the token once it is completed.
+
+        Parameters
+        ----------
+        match
+            What is to hold at the end. Stores that compare it in `complete_upload` may leave it out here.
+
+        Raises
+        ------
+        Conflict
+            When `match` does not hold now.
+        """
         ...
 
     def send_part(self, key: str, upload_id: str, number: int, body: bytes) -> Part:
@@ -115,8 +137,8 @@ class Bucket(Protocol):
         """
         ...
 
-    def list_parts(self, key: str, upload_id: str) -> dict[int, tuple[str, int]]:
-        """Return ETag and size of each part of an open upload, by its number.
+    def is_whole(self, key: str, upload_id: str, parts: Sequence[Part], byte_count: int) -> bool:
+        """Tell whether an open upload has exactly these parts, of so many bytes in all.
 
         Raises
         ------
@@ -126,7 +148,7 @@ class Bucket(Protocol):
         ...
 
     def complete_upload(self, key: str, upload_id: str, parts: Sequence[Part], match: Match) -> None:
-        """Make an object of an upload.
+        """Make an object of an upload, which was begun with the same `match`.
 
         Raises
         ------
@@ -141,13 +163,24 @@ class Bucket(Protocol):
         """Abort an upload, if it is open."""
         ...
 
-    def list_uploads(self, prefix: str) -> Iterator[OpenUpload]:
-        """Yield the open uploads of keys that begin with a prefix."""
+    def find_uploads(self, prefix: str, known: Iterable[OpenUpload]) -> Iterator[OpenUpload]:
+        """Yield the open uploads of keys that begin with a prefix.
+
+        Parameters
+        ----------
+        known
+            Uploads that were begun. A store that cannot list uploads looks for these.
+        """
         ...
 
 
-def open_bucket(url: Url, options: StorageOptions) -> Bucket:
+def open_bucket(url: Url, options: StorageOptions, scratch: str) -> Bucket:
     """Return the bucket of a URL.
+
+    Parameters
+    ----------
+    scratch
+        Prefix of objects that a store needs for open uploads.
 
     Raises
     ------
@@ -158,4 +191,8 @@ def open_bucket(url: Url, options: StorageOptions) -> Bucket:
         from recshuf.storage.s3 import S3Bucket
 
         return S3Bucket(url.bucket, options)
-    raise UsageError(f"{url}: is only read; write to {WRITTEN_SCHEMES[0]}:// or a local folder")
+    if url.scheme == "gs":
+        from recshuf.storage.gcs import GcsBucket
+
+        return GcsBucket(url.bucket, options, scratch)
+    raise UsageError(f"{url}: is no place for outputs")

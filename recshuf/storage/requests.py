@@ -32,12 +32,16 @@ CHANGED = "changed while it was read"
 REMEDY = "run again when nobody writes to it"
 
 
-class ChangedObject(Exception):  # noqa: N818 - no failure of its own
-    """An object has another ETag than it had. Never reaches the user."""
+class Finding(Exception):  # noqa: N818 - no failure of its own
+    """What an answer says about an object, so that no other attempt is made. Never reaches the user."""
 
 
-class MissingObject(Exception):  # noqa: N818 - no failure of its own
-    """There is no object at a key. Never reaches the user."""
+class ChangedObject(Finding):
+    """An object has another ETag than it had."""
+
+
+class MissingObject(Finding):
+    """There is no object at a key."""
 
 
 class ShortBody(Exception):  # noqa: N818 - no failure of its own
@@ -110,8 +114,8 @@ class Requests:
         ------
         InputError
             When it fails for good.
-        ChangedObject, MissingObject
-            As `request` raises them.
+        Finding
+            As `request` raises it.
         """
         for attempt in range(ATTEMPTS):
             with self._lock:
@@ -119,7 +123,7 @@ class Requests:
                 self.retries += attempt > 0
             try:
                 return request()
-            except (InputError, ChangedObject, MissingObject):
+            except (InputError, Finding):
                 raise
             except Exception as error:
                 failure = Failure.of(error)

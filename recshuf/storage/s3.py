@@ -13,7 +13,7 @@ from recshuf.errors import OutputError, UsageError
 from recshuf.storage.buckets import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from recshuf.storage.settings import StorageOptions
 
@@ -50,6 +50,8 @@ class S3Bucket:
     UsageError
         When boto3 is not installed or takes no such option.
     """
+
+    sends_in_order = False
 
     def __init__(self, bucket: str, options: StorageOptions) -> None:
         self.bucket = bucket
@@ -101,7 +103,7 @@ class S3Bucket:
         with suppress(Conflict):
             self._call("delete_object", key, IfMatch=etag)
 
-    def begin_upload(self, key: str, token: str) -> str:
+    def begin_upload(self, key: str, token: str, match: Match) -> str:  # noqa: ARG002 - of the end
         """See `Bucket`."""
         reply = self._call(
             "create_multipart_upload", key, Metadata={_TOKEN_KEY: token}, ChecksumAlgorithm="CRC32"
@@ -117,10 +119,12 @@ class S3Bucket:
         self.part_sizes.append(len(body))
         return Part(str(reply["ETag"]), checksum)
 
-    def list_parts(self, key: str, upload_id: str) -> dict[int, tuple[str, int]]:
+    def is_whole(self, key: str, upload_id: str, parts: Sequence[Part], byte_count: int) -> bool:
         """See `Bucket`."""
-        pages = self._list_pages("list_parts", "Parts", key, Key=key, UploadId=upload_id)
-        return {one["PartNumber"]: (one["ETag"], one["Size"]) for one in pages}
+        pages = list(self._list_pages("list_parts", "Parts", key, Key=key, UploadId=upload_id))
+        found = {one["PartNumber"]: one["ETag"] for one in pages}
+        named = {number: part.etag for number, part in enumerate(parts, 1)}
+        return found == named and sum(one["Size"] for one in pages) == byte_count
 
     def complete_upload(self, key: str, upload_id: str, parts: Sequence[Part], match: Match) -> None:
         """See `Bucket`."""
@@ -141,7 +145,7 @@ class S3Bucket:
         with suppress(MissingUpload):
             self._call("abort_multipart_upload", key, UploadId=upload_id)
 
-    def list_uploads(self, prefix: str) -> Iterator[OpenUpload]:
+    def find_uploads(self, prefix: str, known: Iterable[OpenUpload]) -> Iterator[OpenUpload]:  # noqa: ARG002 - lists
         """See `Bucket`."""
         for one in self._list_pages("list_multipart_uploads", "Uploads", prefix):
             yield OpenUpload(one["Key"], one["UploadId"], f"{one['Initiated']:%Y-%m-%d %H:%M:%S %Z}")

@@ -16,14 +16,21 @@ from recshuf.errors import AlreadyCompleteError, InputError, OutputError, Output
 from recshuf.output.objects import uploader
 from recshuf.run.resolve import ResolvedJob
 from tests.support.numbered_files import FORMATS, make_inputs
-from tests.support.object_outputs import SHARDS, check_whole, shuffle, shuffle_locally, write_lines
+from tests.support.object_outputs import SHARDS, STORES, check_whole, shuffle, shuffle_locally, write_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import Run
-    from tests.support.object_server import Bucket
+    from tests.support.object_outputs import AnyBucket
+
+
+@pytest.fixture(params=STORES)
+def bucket(request: pytest.FixtureRequest) -> AnyBucket:
+    """Return a new bucket of each store."""
+    found: AnyBucket = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +43,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_the_objects_are_those_of_a_local_run(tmp_path: Path, bucket: Bucket, scratch: Path, name: str):
+def test_the_objects_are_those_of_a_local_run(tmp_path: Path, bucket: AnyBucket, scratch: Path, name: str):
     inputs = make_inputs(tmp_path / "in", name, (300, 200, 0, 250))
     expected = shuffle_locally(inputs, tmp_path / "local")
     report = shuffle(inputs, f"{bucket.url}/data/out/")
@@ -47,7 +54,7 @@ def test_the_objects_are_those_of_a_local_run(tmp_path: Path, bucket: Bucket, sc
 
 
 @pytest.mark.parametrize(("name", "to"), [("jsonl", "parquet"), ("parquet", "jsonl"), ("csv", "jsonl")])
-def test_conversions_are_those_of_a_local_run(tmp_path: Path, bucket: Bucket, name: str, to: str):
+def test_conversions_are_those_of_a_local_run(tmp_path: Path, bucket: AnyBucket, name: str, to: str):
     inputs = make_inputs(tmp_path / "in", name, (300, 200))
     expected = shuffle_locally(inputs, tmp_path / "local", to=to)
     shuffle(inputs, f"{bucket.url}/data/out/", to=to)
@@ -55,7 +62,7 @@ def test_conversions_are_those_of_a_local_run(tmp_path: Path, bucket: Bucket, na
 
 
 def test_an_inferred_schema_that_fails_is_replaced(
-    tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("recshuf.run.decoding._PREFIX_BYTES", 1 << 10)
     inputs = [tmp_path / f"in{number}.jsonl" for number in range(2)]
@@ -73,7 +80,7 @@ def test_an_inferred_schema_that_fails_is_replaced(
 
 
 @pytest.mark.parametrize("name", ["out.txt", "a/b/out.txt.zst"])
-def test_one_object_is_that_of_a_local_run(tmp_path: Path, bucket: Bucket, name: str):
+def test_one_object_is_that_of_a_local_run(tmp_path: Path, bucket: AnyBucket, name: str):
     source = write_lines(tmp_path / "in.txt")
     local = tmp_path / os.path.basename(name)  # noqa: PTH119 - a key
     shuffle(source, local, shards=None)
@@ -81,16 +88,16 @@ def test_one_object_is_that_of_a_local_run(tmp_path: Path, bucket: Bucket, name:
     check_whole(bucket, {name: local.read_bytes()})
 
 
-def test_large_shards_go_in_parts(tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
+def test_large_shards_go_in_parts(tmp_path: Path, bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(uploader, "PART_BYTES", 5 << 20)
     (tmp_path / "in.txt").write_bytes(b"".join(b"%0998d\n" % number for number in range(25_000)))
     expected = shuffle_locally(tmp_path / "in.txt", tmp_path / "local", shards=2)
     shuffle(tmp_path / "in.txt", f"{bucket.url}/data/out/", shards=2)
     check_whole(bucket, expected)
-    assert bucket.proxy.count("PUT .*partNumber=3") == 2
+    assert bucket.proxy.count(bucket.requests["part"]) >= 2 * 3
 
 
-def test_empty_shards_are_objects(tmp_path: Path, bucket: Bucket):
+def test_empty_shards_are_objects(tmp_path: Path, bucket: AnyBucket):
     source = write_lines(tmp_path / "in.txt", 2)
     expected = shuffle_locally(source, tmp_path / "local")
     shuffle(source, f"{bucket.url}/data/out/")
@@ -98,14 +105,14 @@ def test_empty_shards_are_objects(tmp_path: Path, bucket: Bucket):
     assert sorted(map(len, expected.values()))[:2] == [0, 0]
 
 
-def test_a_prefix_with_objects_is_a_directory(tmp_path: Path, bucket: Bucket):
+def test_a_prefix_with_objects_is_a_directory(tmp_path: Path, bucket: AnyBucket):
     source = write_lines(tmp_path / "in.txt")
     shuffle(source, f"{bucket.url}/data/out/")
     shuffle(source, f"{bucket.url}/data/out", shards=None, overwrite=True)
     assert bucket.list_keys() == ["data/out.recshuf.json", "data/out/shard-00000.txt"]
 
 
-def test_a_store_is_gathered_into_a_bucket(tmp_path: Path, bucket: Bucket):
+def test_a_store_is_gathered_into_a_bucket(tmp_path: Path, bucket: AnyBucket):
     source = write_lines(tmp_path / "in.txt")
     expected = shuffle_locally(source, tmp_path / "local")
     recshuf.scatter(source, tmp_path / "store", seed=5)
@@ -116,7 +123,7 @@ def test_a_store_is_gathered_into_a_bucket(tmp_path: Path, bucket: Bucket):
     }
 
 
-def test_bad_lines_are_set_aside(tmp_path: Path, bucket: Bucket):
+def test_bad_lines_are_set_aside(tmp_path: Path, bucket: AnyBucket):
     (tmp_path / "in.jsonl").write_text('{"a": 1}\nbad\n{"a": 2}\n')
     options: dict[str, Any] = {"to": "parquet", "shards": 1}
     shuffle(
@@ -128,27 +135,25 @@ def test_bad_lines_are_set_aside(tmp_path: Path, bucket: Bucket):
 # Visibility
 
 
-def list_visible(bucket: Bucket) -> set[str]:
+def list_visible(bucket: AnyBucket) -> set[str]:
     """Return what a reader sees who looks for data."""
     return {key for key in bucket.list_keys() if "/." not in key}
 
 
-def watch(bucket: Bucket) -> list[tuple[str, set[str]]]:
+def watch(bucket: AnyBucket) -> list[tuple[str, set[str]]]:
     """Note before each request what is visible."""
     seen: list[tuple[str, set[str]]] = []
     bucket.proxy.call("", lambda: seen.append((bucket.proxy.requests[-1], list_visible(bucket))), times=10**6)
     return seen
 
 
-def test_nothing_is_visible_before_the_commit_and_the_manifest_comes_last(tmp_path: Path, bucket: Bucket):
+def test_nothing_is_visible_before_the_commit_and_the_manifest_comes_last(tmp_path: Path, bucket: AnyBucket):
     source = write_lines(tmp_path / "in.txt")
     expected = shuffle_locally(source, tmp_path / "local")
     seen = watch(bucket)
     shuffle(source, f"{bucket.url}/data/out/")
-    is_claim = [bool(re.match(r"PUT .*/00002\.run", request)) for request, _ in seen]
-    is_manifest = [
-        request.endswith("/data/out.recshuf.json") and request.startswith("PUT") for request, _ in seen
-    ]
+    is_claim = [bool(re.match(bucket.requests["claim"], request)) for request, _ in seen]
+    is_manifest = [bool(re.match(bucket.requests["manifest"], request)) for request, _ in seen]
     assert is_claim.count(True) == is_manifest.count(True) == 1
     assert all(not visible for _, visible in seen[: is_claim.index(True) + 1])
     shards = {key for key in expected if "shard" in key}
@@ -156,14 +161,15 @@ def test_nothing_is_visible_before_the_commit_and_the_manifest_comes_last(tmp_pa
     assert seen[-1][1] == set(expected)
 
 
-def test_an_old_set_stays_until_the_commit(tmp_path: Path, bucket: Bucket):
+def test_an_old_set_stays_until_the_commit(tmp_path: Path, bucket: AnyBucket):
     source = write_lines(tmp_path / "in.txt")
     shuffle(source, f"{bucket.url}/data/out/", seed=1)
     before = bucket.read_all()
     bucket.proxy.clear()
     found: list[dict[str, bytes]] = []
     bucket.proxy.call(
-        r"PUT .*/00002\.run", lambda: found.append({key: bucket.read(key) for key in list_visible(bucket)})
+        bucket.requests["claim"],
+        lambda: found.append({key: bucket.read(key) for key in list_visible(bucket)}),
     )
     shuffle(source, f"{bucket.url}/data/out/", overwrite=True)
     assert found == [before]
@@ -172,7 +178,7 @@ def test_an_old_set_stays_until_the_commit(tmp_path: Path, bucket: Bucket):
 # What is there already
 
 
-def test_an_old_set_is_replaced_as_a_whole(tmp_path: Path, bucket: Bucket):
+def test_an_old_set_is_replaced_as_a_whole(tmp_path: Path, bucket: AnyBucket):
     source = write_lines(tmp_path / "in.txt")
     shuffle(source, f"{bucket.url}/data/out/", shards=9)
     bucket.put("data/out2/other", b"")
@@ -182,7 +188,7 @@ def test_an_old_set_is_replaced_as_a_whole(tmp_path: Path, bucket: Bucket):
     check_whole(bucket, expected | {"data/out2/other": b"", "data/outer": b""})
 
 
-def test_what_exists_is_not_replaced_unasked(tmp_path: Path, bucket: Bucket):
+def test_what_exists_is_not_replaced_unasked(tmp_path: Path, bucket: AnyBucket):
     source = write_lines(tmp_path / "in.txt")
     bucket.put("data/one.txt", b"precious")
     bucket.put("data/out/precious", b"precious")
@@ -202,17 +208,17 @@ def test_what_exists_is_not_replaced_unasked(tmp_path: Path, bucket: Bucket):
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("late", ["shard-00002.txt", "../out.recshuf.json"])
 def test_what_somebody_else_writes_meanwhile_is_not_replaced(
-    tmp_path: Path, bucket: Bucket, overwrite: bool, late: str
+    tmp_path: Path, bucket: AnyBucket, overwrite: bool, late: str
 ):
     source = write_lines(tmp_path / "in.txt")
     key = os.path.normpath(f"data/out/{late}")
-    bucket.proxy.call(r"PUT .*/00002\.run", lambda: bucket.put(key, b"precious"))
+    bucket.proxy.call(bucket.requests["claim"], lambda: bucket.put(key, b"precious"))
     with pytest.raises(
         OutputError, match=f"{re.escape(key)}: was written by another program during this run"
     ):
         shuffle(source, f"{bucket.url}/data/out/", overwrite=overwrite)
     assert bucket.read(key) == b"precious"
-    bucket.client.delete_object(Bucket=bucket.name, Key=key)
+    bucket.delete(key)
     with pytest.raises(AlreadyCompleteError, match="complete; the commit"):
         shuffle(source, f"{bucket.url}/data/out/", overwrite=overwrite, resume=True)
     check_whole(bucket, shuffle_locally(source, tmp_path / "local"))
@@ -221,17 +227,8 @@ def test_what_somebody_else_writes_meanwhile_is_not_replaced(
 # Faults
 
 
-REQUESTS = {
-    "journal": r"PUT .*\.entry",
-    "run": r"PUT .*\.run",
-    "begin": "POST .*uploads",
-    "part": "PUT .*partNumber",
-    "complete": "POST .*uploadId",
-    "manifest": r"PUT .*/out\.recshuf\.json",
-    "list": "GET .*list-type",
-    "delete": "POST .*delete",
-}
-FAULTS: dict[str, Callable[[Bucket, str], None]] = {
+REQUESTS = ("journal", "run", "begin", "part", "complete", "manifest", "list", "delete")
+FAULTS: dict[str, Callable[[AnyBucket, str], None]] = {
     "busy": lambda bucket, request: bucket.proxy.answer(request, 503, "SlowDown"),
     "reset": lambda bucket, request: bucket.proxy.reset(request),
     "lost": lambda bucket, request: bucket.proxy.lose_reply(request),
@@ -240,24 +237,27 @@ FAULTS: dict[str, Callable[[Bucket, str], None]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("request_name", REQUESTS)
-def test_faults_of_the_store_are_overcome(tmp_path: Path, bucket: Bucket, request_name: str, fault: str):
+def test_faults_of_the_store_are_overcome(tmp_path: Path, bucket: AnyBucket, request_name: str, fault: str):
     source = write_lines(tmp_path / "in.txt")
-    FAULTS[fault](bucket, REQUESTS[request_name])
+    FAULTS[fault](bucket, bucket.requests[request_name])
     shuffle(source, f"{bucket.url}/data/out/")
     found = bucket.read_all()
     assert found == shuffle_locally(source, tmp_path / "local")
-    # An upload whose begin was answered to nobody is aborted, too.
-    assert bucket.list_uploads() == []
+    # An upload whose begin was answered to nobody is aborted, too, if the store lists uploads.
+    assert len(bucket.list_uploads()) == (
+        bucket.url.startswith("gs") and (request_name, fault) == ("begin", "lost")
+    )
 
 
 @pytest.mark.parametrize("request_name", [name for name in REQUESTS if name not in ("delete", "list")])
 def test_a_run_that_fails_leaves_nothing_or_what_resume_completes(
-    tmp_path: Path, bucket: Bucket, scratch: Path, request_name: str
+    tmp_path: Path, bucket: AnyBucket, scratch: Path, request_name: str
 ):
     source = write_lines(tmp_path / "in.txt")
-    request = REQUESTS[request_name]
-    bucket.proxy.answer(request, 400, "ExpiredToken", times=10**6)
-    with pytest.raises(OutputError, match="the credentials have expired") as caught:
+    request = bucket.requests[request_name]
+    status, code, said = bucket.refusal
+    bucket.proxy.answer(request, status, code, times=10**6)
+    with pytest.raises(OutputError, match=said) as caught:
         shuffle(source, f"{bucket.url}/data/out/")
     assert os.listdir(scratch) == []
     has_parts = any("resume=True" in note for note in getattr(caught.value, "__notes__", ()))
@@ -272,14 +272,14 @@ def test_a_run_that_fails_leaves_nothing_or_what_resume_completes(
     check_whole(bucket, shuffle_locally(source, tmp_path / "local"))
 
 
-def test_a_store_that_ignores_conditions_is_refused(tmp_path: Path, bucket: Bucket):
+def test_a_store_that_ignores_conditions_is_refused(tmp_path: Path, bucket: AnyBucket):
     bucket.proxy.ignore_conditions("(PUT|POST) ")
     with pytest.raises(OutputError, match="the store ignores If-None-Match"):
         shuffle(write_lines(tmp_path / "in.txt"), f"{bucket.url}/data/out/")
     check_whole(bucket, {})
 
 
-def test_an_input_that_fails_leaves_nothing(tmp_path: Path, bucket: Bucket, scratch: Path):
+def test_an_input_that_fails_leaves_nothing(tmp_path: Path, bucket: AnyBucket, scratch: Path):
     (tmp_path / "in.jsonl").write_text('{"a": 1}\n' * 5000 + "bad\n")
     with pytest.raises(InputError):
         shuffle(tmp_path / "in.jsonl", f"{bucket.url}/data/out/", to="parquet", schema={"a": "int64"})
@@ -289,7 +289,7 @@ def test_an_input_that_fails_leaves_nothing(tmp_path: Path, bucket: Bucket, scra
 # Usage
 
 
-def test_what_is_not_possible_is_refused(tmp_path: Path, bucket: Bucket):
+def test_what_is_not_possible_is_refused(tmp_path: Path, bucket: AnyBucket):
     source = write_lines(tmp_path / "in.txt")
     cases: list[tuple[str, dict[str, Any], str]] = [
         ("s3://b/out/", {"verify": True}, "verify=True: s3://b/out/ cannot be read before the commit"),
@@ -300,9 +300,8 @@ def test_what_is_not_possible_is_refused(tmp_path: Path, bucket: Bucket):
         ),
         ("s3://b", {}, "is a whole bucket; give a prefix in it"),
         ("s3://b/", {}, "is a whole bucket; give a prefix in it"),
-        ("gs://b/out/", {}, "is not written to; write to a local folder, and copy it with gcloud"),
         ("az://b/out/", {}, "is not written to; write to a local folder, and copy it with azcopy"),
-        ("https://b/out", {}, "is only read; write to s3:// or a local folder"),
+        ("https://b/out", {}, "is only read; write to s3://, gs:// or a local folder"),
     ]
     for output, options, said in cases:
         with pytest.raises(UsageError, match=re.escape(said)):
@@ -310,7 +309,7 @@ def test_what_is_not_possible_is_refused(tmp_path: Path, bucket: Bucket):
     assert bucket.proxy.requests == []
 
 
-def test_a_page_about_an_output_that_is_not_read_is_refused(tmp_path: Path, bucket: Bucket, call: Run):
+def test_a_page_about_an_output_that_is_not_read_is_refused(tmp_path: Path, bucket: AnyBucket, call: Run):
     source = write_lines(tmp_path / "in.txt")
     done = call(source, "-o", f"{bucket.url}/out/", "--html", tmp_path / "page.html")
     assert done.returncode == 2
@@ -322,17 +321,17 @@ def test_a_local_run_imports_no_library_of_object_stores(tmp_path: Path):
     source = write_lines(tmp_path / "in.txt")
     script = (
         f"import sys, recshuf; recshuf.shuffle({str(source)!r}, {str(tmp_path / 'out.txt')!r})\n"
-        "assert not {'boto3', 'botocore', 'obstore', 'fsspec'} & set(sys.modules)"
+        "assert not {'boto3', 'botocore', 'obstore', 'fsspec', 'google.auth', 'requests'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_the_report_has_the_requests_to_the_store(
-    tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(uploader, "PART_BYTES", 5 << 20)
     (tmp_path / "in.txt").write_bytes(b"".join(b"%099999d\n" % number for number in range(205)))
-    bucket.proxy.answer("PUT .*partNumber", 503, "SlowDown", times=2)
+    bucket.proxy.answer(bucket.requests["part"], 503, "SlowDown", times=2)
     report = shuffle(tmp_path / "in.txt", f"{bucket.url}/out.txt", shards=None)
     found = report.uploads
     assert found
@@ -346,7 +345,7 @@ def test_the_report_has_the_requests_to_the_store(
 
 
 @pytest.mark.slow
-def test_a_thousand_shards_are_those_of_a_local_run(tmp_path: Path, bucket: Bucket):
+def test_a_thousand_shards_are_those_of_a_local_run(tmp_path: Path, bucket: AnyBucket):
     """More objects than a page of a listing or a request to delete can hold."""
     source = write_lines(tmp_path / "in.txt", 20_000)
     expected = shuffle_locally(source, tmp_path / "local", shards=1001)
@@ -356,7 +355,7 @@ def test_a_thousand_shards_are_those_of_a_local_run(tmp_path: Path, bucket: Buck
     assert bucket.list_keys() == ["data/out.recshuf.json", "data/out/shard-00000.txt"]
 
 
-def test_the_plan_says_how_much_disk_is_needed(tmp_path: Path, bucket: Bucket):
+def test_the_plan_says_how_much_disk_is_needed(tmp_path: Path, bucket: AnyBucket):
     source = write_lines(tmp_path / "in.txt", 200_000)
     whole = recshuf.plan(source, tmp_path / "out/", shards=1000)
     plan = recshuf.plan(source, f"{bucket.url}/out/", shards=1000)
@@ -364,10 +363,11 @@ def test_the_plan_says_how_much_disk_is_needed(tmp_path: Path, bucket: Bucket):
     assert bucket.list_keys() == []
 
 
-def test_an_error_is_one_line(tmp_path: Path, bucket: Bucket, run: Run):
+def test_an_error_is_one_line(tmp_path: Path, bucket: AnyBucket, run: Run):
     source = write_lines(tmp_path / "in.txt")
-    bucket.proxy.answer("PUT .*partNumber", 403, "AccessDenied", times=100)
+    status, code, said = bucket.refusal
+    bucket.proxy.answer(bucket.requests["part"], status, code, times=100)
     done = run(source, "-o", f"{bucket.url}/data/out/", "--shards", "4")
     assert done.returncode == 1
     assert done.stderr.decode().count("\n") == 1
-    assert b"access is denied (AccessDenied); check the credentials" in done.stderr
+    assert re.search(said, done.stderr.decode())

@@ -93,10 +93,10 @@ def test_what_is_wrong_is_said_in_a_line(bucket: Bucket, store: S3Bucket, status
         lambda: store.put("k", b"", Match()),
         lambda: store.read("k"),
         lambda: list(store.list("k")),
-        lambda: store.begin_upload("k", "token"),
+        lambda: store.begin_upload("k", "token", Match()),
         lambda: store.send_part("k", "id", 1, b""),
         lambda: store.abort_upload("k", "id"),
-        lambda: list(store.list_uploads("k")),
+        lambda: list(store.find_uploads("k", [])),
         lambda: store.delete(["k"]),
     ]
     for call in calls:
@@ -134,24 +134,26 @@ def test_options_reach_the_store_and_others_are_refused(bucket: Bucket, monkeypa
 
 
 def test_an_upload_is_seen_when_it_is_completed(bucket: Bucket, store: S3Bucket):
-    upload = store.begin_upload("a", "token")
+    upload = store.begin_upload("a", "token", Match())
     parts = [store.send_part("a", upload, 1, bytes(5 << 20)), store.send_part("a", upload, 2, b"end")]
-    assert store.list_parts("a", upload) == {1: (parts[0].etag, 5 << 20), 2: (parts[1].etag, 3)}
-    assert [one[:2] for one in store.list_uploads("")] == [("a", upload)]
+    assert store.is_whole("a", upload, parts, (5 << 20) + 3)
+    assert not store.is_whole("a", upload, parts, (5 << 20) + 4)
+    assert not store.is_whole("a", upload, parts[:1], 5 << 20)
+    assert [one[:2] for one in store.find_uploads("", [])] == [("a", upload)]
     assert bucket.list_keys() == []
     assert store.find_token("a") is None
     store.complete_upload("a", upload, parts, Match())
     assert bucket.read("a") == bytes(5 << 20) + b"end"
     assert store.find_token("a") == "token"
-    assert list(store.list_uploads("")) == []
+    assert list(store.find_uploads("", [])) == []
     with pytest.raises(MissingUpload):
-        store.list_parts("a", upload)
+        store.is_whole("a", upload, parts, 0)
     store.abort_upload("a", upload)
     assert bucket.list_keys() == ["a"]
 
 
 def test_an_upload_does_not_replace_an_object(bucket: Bucket, store: S3Bucket):
-    upload = store.begin_upload("a", "token")
+    upload = store.begin_upload("a", "token", Match())
     parts = [store.send_part("a", upload, 1, b"mine")]
     bucket.put("a", b"theirs")
     with pytest.raises(Conflict):
@@ -160,7 +162,7 @@ def test_an_upload_does_not_replace_an_object(bucket: Bucket, store: S3Bucket):
 
 
 def test_an_aborted_upload_is_missing(bucket: Bucket, store: S3Bucket):
-    upload = store.begin_upload("a", "token")
+    upload = store.begin_upload("a", "token", Match())
     part = store.send_part("a", upload, 1, b"x")
     store.abort_upload("a", upload)
     store.abort_upload("a", upload)

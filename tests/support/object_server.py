@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -24,6 +24,17 @@ CREDENTIALS = {
     "AWS_EC2_METADATA_DISABLED": "true",
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+}
+S3_REQUESTS = {
+    "journal": r"PUT .*\.entry",
+    "run": r"PUT .*\.run",
+    "claim": r"PUT .*/00002\.run",
+    "begin": "POST .*uploads",
+    "part": "PUT .*partNumber",
+    "complete": "POST .*uploadId",
+    "manifest": r"PUT .*/out\.recshuf\.json",
+    "list": "GET .*list-type",
+    "delete": "POST .*delete",
 }
 _ATTEMPTS = 3
 _SECONDS = 60
@@ -37,14 +48,22 @@ def find_port() -> int:
 
 
 class ObjectServer:
-    """moto's server, until `close`."""
+    """A server in a child, until `close`.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    command
+        Returns the command that serves a port. Default: moto's server, which speaks the protocol of S3.
+    """
+
+    def __init__(self, command: Callable[[int], Sequence[str]] | None = None) -> None:
         for _ in range(_ATTEMPTS):
             self.port = find_port()
-            command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
             self._child = subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | CREDENTIALS
+                (command or _serve_s3)(self.port),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=os.environ | CREDENTIALS,
             )
             if self._wait():
                 return
@@ -71,6 +90,10 @@ class ObjectServer:
         self._child.wait()
 
 
+def _serve_s3(port: int) -> Sequence[str]:
+    return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+
+
 class Bucket(NamedTuple):
     """A bucket of one test, behind a proxy."""
 
@@ -78,6 +101,11 @@ class Bucket(NamedTuple):
     proxy: FaultProxy
     client: Any
     """Client of boto3, without the proxy."""
+    lists_uploads: bool = True
+    refusal: tuple[int, str, str] = (400, "ExpiredToken", "the credentials have expired")
+    """Status and code of an answer that is final, and the message."""
+    requests: Mapping[str, str] = S3_REQUESTS
+    """Patterns of requests by what they are for."""
 
     @property
     def url(self) -> str:
@@ -98,6 +126,28 @@ class Bucket(NamedTuple):
     def put(self, key: str, body: bytes) -> None:
         self.client.put_object(Bucket=self.name, Key=key, Body=body)
 
+    def delete(self, key: str) -> None:
+        self.client.delete_object(Bucket=self.name, Key=key)
+
+    def begin_upload(self, key: str) -> None:
+        self.client.create_multipart_upload(Bucket=self.name, Key=key)
+
+    def abort_one(self) -> None:
+        """Abort an open upload."""
+        name = self._find_upload()
+        self.client.abort_multipart_upload(**name)
+        # moto answers 500
+        request = f"(POST|PUT) .*{re.escape(name['Key'])}.*uploadId={re.escape(name['UploadId'])}"
+        self.proxy.answer(request, 404, "NoSuchUpload", times=10**6)
+
+    def damage_one(self) -> None:
+        """Replace a part of an open upload."""
+        self.client.upload_part(**self._find_upload(), PartNumber=1, Body=b"other")
+
+    def _find_upload(self) -> dict[str, str]:
+        upload = self.client.list_multipart_uploads(Bucket=self.name)["Uploads"][0]
+        return {"Bucket": self.name, "Key": upload["Key"], "UploadId": upload["UploadId"]}
+
     def read_all(self, prefix: str = "") -> dict[str, bytes]:
         return {key: self.read(key) for key in self.list_keys(prefix)}
 
@@ -106,7 +156,7 @@ class Fault(NamedTuple):
     """What happens to some requests."""
 
     request: str
-    """Pattern of method and path with query, such as ``PUT .*partNumber=2``."""
+    """Pattern of method, path with query, and ``Content-Range`` if there is one, such as ``PUT .*partNumber=2``."""
     strike: Callable[[ProxiedRequest], bool]
     """Called with each such request; True if that has answered it."""
     left: list[int]
@@ -118,7 +168,7 @@ class FaultProxy:
 
     def __init__(self, port: int) -> None:
         self.requests: list[str] = []
-        """Method and path of every request."""
+        """Method, path and ``Content-Range`` of every request."""
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
         proxy = self
@@ -212,7 +262,8 @@ class ProxiedRequest(BaseHTTPRequestHandler):
     target_port: int
 
     def _handle(self) -> None:
-        fault = self.proxy.find(f"{self.command} {self.path}")
+        span = self.headers.get("Content-Range")
+        fault = self.proxy.find(f"{self.command} {self.path}{f' {span}' if span else ''}")
         if fault is None or not fault.strike(self):
             self.forward()
 
@@ -259,8 +310,9 @@ class ProxiedRequest(BaseHTTPRequestHandler):
             if name not in ("Transfer-Encoding", "Expect", *left_out)
         }
         headers["Content-Length"] = str(len(body))
+        path = re.sub("&ifGenerationMatch=[0-9]+", "", self.path) if "If-Match" in left_out else self.path
         with closing(http.client.HTTPConnection("127.0.0.1", self.target_port, timeout=_SECONDS)) as onward:
-            onward.request(self.command, self.path, body, headers)
+            onward.request(self.command, path, body, headers)
             reply = onward.getresponse()
             content = reply.read()
         if loses_reply:

@@ -15,15 +15,15 @@ from recshuf.output.objects.keys import OutputKeys
 from recshuf.output.objects.transaction import UploadTransaction
 from recshuf.output.objects.uploader import PART_BYTES, PART_THREADS, count_slots
 from recshuf.output.transaction import Destination
-from recshuf.storage.buckets import open_bucket
+from recshuf.storage.buckets import WRITTEN_SCHEMES, open_bucket
 
 if TYPE_CHECKING:
     from recshuf.storage.buckets import Bucket
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
 
+_REMEDY = "is only read; write to s3://, gs:// or a local folder"
 _REMEDIES = {
-    "gs": "is not written to; write to a local folder, and copy it with gcloud storage cp",
     "az": "is not written to; write to a local folder, and copy it with azcopy",
 }
 
@@ -33,12 +33,12 @@ class FoundOutput:
     """What is at a destination before a run."""
 
     etags: dict[str, str] = field(default_factory=dict)
-    """ETags of the objects that the run replaces or deletes, by their keys."""
+    """ETags or generations of the objects that the run replaces or deletes, by their keys."""
     manifest_etag: str | None = None
 
 
 class ObjectDestination(Destination):
-    """A prefix for shards, or one object, in a bucket of S3.
+    """A prefix for shards, or one object, in a bucket.
 
     Parameters
     ----------
@@ -57,13 +57,11 @@ class ObjectDestination(Destination):
         temp_dir: Path | None = None,
         memory_bytes: int = 1 << 30,
     ) -> None:
-        if url.scheme != "s3":
-            raise UsageError(
-                f"{url}: {_REMEDIES.get(url.scheme, 'is only read; write to s3:// or a local folder')}"
-            )
+        if url.scheme not in WRITTEN_SCHEMES:
+            raise UsageError(f"{url}: {_REMEDIES.get(url.scheme, _REMEDY)}")
         if not url.key.strip("/"):
             raise UsageError(
-                f"{url}: is a whole bucket; give a prefix in it, such as s3://{url.bucket}/shuffled/"
+                f"{url}: is a whole bucket; give a prefix in it, such as {url.scheme}://{url.bucket}/shuffled/"
             )
         self._url, self._options = url, options
         self.temp_dir = temp_dir
@@ -76,7 +74,7 @@ class ObjectDestination(Destination):
     @cached_property
     def bucket(self) -> Bucket:
         """The bucket."""
-        return open_bucket(self._url, self._options)
+        return open_bucket(self._url, self._options, OutputKeys(self._url, is_directory=False).journal)
 
     def _has_objects_below(self) -> bool:
         return any(True for _ in self.bucket.list(f"{self._url.key}/"))

@@ -2,6 +2,7 @@
 
     00001.run                    the first run: its token, and where it runs
     00001-000000-1f6e03b2.entry  its entries, the header first, with the begin of its token
+    1f0c...d2.tail               what a store keeps of an open upload, if it needs that
     00002.run                    the run that continued it, or the commit of the first one
 
 No object is replaced. A run commits only if it makes the object of the next number, and everything it wrote is there
@@ -15,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError
 from recshuf.output.journal import Journal, format_entry, is_header, parse_entry
-from recshuf.storage.buckets import Conflict, Match
+from recshuf.storage.buckets import Conflict, Match, OpenUpload
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from recshuf.output.journal import Entry
     from recshuf.storage.buckets import Bucket
 
@@ -71,6 +74,14 @@ class ObjectJournal(Journal):
         with self._lock:
             return {name: self._known[name] for name in sorted(self._known)}
 
+    def list_uploads(self, key_of: Callable[[str], str]) -> list[OpenUpload]:
+        """Return the uploads in the entries, also completed and aborted ones, with the keys of their shards."""
+        return [
+            OpenUpload(key_of(entry["name"]), entry["upload"], "")
+            for entry in self.named_entries.values()
+            if "upload" in entry
+        ]
+
     def is_deleted(self, name: str) -> bool:
         """Tell whether the object of an entry was missing when the journal was loaded."""
         return name not in self._listed
@@ -82,7 +93,7 @@ class ObjectJournal(Journal):
 
     def load(self) -> int:
         """Read the entries of earlier runs, and return the number of finished tasks."""
-        names = self._list_names()
+        names = [name for name in self._list_names() if name.endswith((".run", ".entry"))]
         with Pool(_READERS, "journal") as pool:
             found = dict(zip(names, pool.map(self._read, names), strict=True))
         self._runs = {_number_of(name): entry or {} for name, entry in found.items() if name.endswith(".run")}

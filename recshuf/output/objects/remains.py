@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import OutputError, UsageError
 from recshuf.output.objects.journal import ObjectJournal
 from recshuf.output.objects.keys import OutputKeys
-from recshuf.storage.buckets import open_bucket
+from recshuf.storage.buckets import WRITTEN_SCHEMES, open_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,31 +31,38 @@ class Remains:
     """
 
     def __init__(self, url: Url, options: StorageOptions) -> None:
-        if url.scheme != "s3":
-            raise UsageError(f"{url}: only outputs in s3:// leave open uploads; give the URL of one")
+        if url.scheme not in WRITTEN_SCHEMES:
+            raise UsageError(f"{url}: no output is written there; give the URL of one")
         if not url.key.strip("/"):
             raise UsageError(f"{url}: is a whole bucket; give the prefix or the object that was the output")
         self._url = url
-        self._bucket = open_bucket(url, options)
         whole = replace(url, key=url.key.rstrip("/"))
         self._keys = [OutputKeys(whole, is_directory=is_directory) for is_directory in (False, True)]
         prefix = self._keys[0].journal
+        self._bucket = open_bucket(url, options, prefix)
         self._journal = ObjectJournal(self._bucket, prefix, self._keys[0].show(prefix))
         self._uploads: list[OpenUpload] = []
 
     def find(self) -> bool:
         """Look for them; return whether there are any."""
         self._journal.load()
-        found = self._bucket.list_uploads(self._keys[0].prefix)
+        known = self._journal.list_uploads(self._find_key)
+        found = self._bucket.find_uploads(self._keys[0].prefix, known)
         self._uploads = [one for one in found if any(keys.is_shard(one.key) for keys in self._keys)]
         return bool(self._uploads) or self._journal.has_remains
+
+    def _find_key(self, name: str) -> str:
+        """Return the key of a shard, or of the one object, by its name in the journal."""
+        one, many = self._keys
+        return (one if name == one.name else many).of_shard(name)
 
     def describe(self) -> Iterator[str]:
         """Yield a line for each run and each open upload."""
         for run in self._journal.runs:
             yield f"{self._keys[0].show(self._keys[0].journal)}: {_describe_run(run)}"
         for one in self._uploads:
-            yield f"{self._keys[0].show(one.key)}: open upload, begun {one.begun}"
+            begun = f", begun {one.begun}" if one.begun else ""
+            yield f"{self._keys[0].show(one.key)}: open upload{begun}"
 
     def remove(self) -> None:
         """Abort the uploads, and delete the journal. A run that still writes them fails.

@@ -148,8 +148,11 @@ class UploadTransaction(Transaction):
         drop_page_cache: bool,  # noqa: ARG002 - files are deleted
     ) -> ShardUploader:
         """Return what uploads finished shards."""
-        target = UploadTarget(self._bucket, self._keys.of_shard, self._token)
+        target = UploadTarget(self._bucket, self._keys.of_shard, self._match, self._token)
         return ShardUploader(target, on_kept, self._destination.part_threads)
+
+    def _match(self, key: str) -> Match:
+        return Match(self._destination.found.etags.get(key))
 
     def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
         """Return the names of those shards whose upload is open and whole."""
@@ -164,12 +167,10 @@ class UploadTransaction(Transaction):
     def _is_whole(self, entry: Entry) -> bool:
         key = self._keys.of_shard(entry["name"])
         try:
-            found = self._bucket.list_parts(key, entry["upload"])
+            parts = [Part(*part) for part in entry["parts"]]
+            return self._bucket.is_whole(key, entry["upload"], parts, int(entry["bytes"]))
         except MissingUpload:
             return self._bucket.find_token(key) == str(entry["token"])
-        named = {number: etag for number, (etag, _) in enumerate(entry["parts"], 1)}
-        has_parts = {number: etag for number, (etag, _) in found.items()} == named
-        return has_parts and sum(size for _, size in found.values()) == int(entry["bytes"])
 
     def keep_only(self, names: set[str]) -> None:  # noqa: ARG002 - others are written again
         """Delete local files; other shards get new entries, and their old uploads are aborted at the end."""
@@ -178,9 +179,11 @@ class UploadTransaction(Transaction):
 
     def _abort_all(self) -> None:
         """Abort all open uploads of shards."""
-        found = [one for one in self._bucket.list_uploads(self._keys.prefix) if self._keys.is_shard(one.key)]
+        known = self.journal.list_uploads(self._keys.of_shard)
+        found = self._bucket.find_uploads(self._keys.prefix, known)
         with Pool(_REQUESTERS, "abort") as pool:
-            list(pool.map(lambda one: self._bucket.abort_upload(one.key, one.upload_id), found))
+            uploads = (one for one in found if self._keys.is_shard(one.key))
+            list(pool.map(lambda one: self._bucket.abort_upload(one.key, one.upload_id), uploads))
 
     def _find_shards(self) -> dict[str, tuple[str, Entry]]:
         """Return name and content of the last journal entry of each shard, by the name of the shard."""

@@ -9,15 +9,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, Stopped
-from recshuf.storage.buckets import MOST_PART_BYTES, MOST_PARTS, MissingUpload
+from recshuf.storage.buckets import MOST_PART_BYTES, MOST_PARTS, Conflict, MissingUpload
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
     from pathlib import Path
 
     from recshuf.output.transaction import FinishedShard
-    from recshuf.storage.buckets import Bucket, Part
+    from recshuf.storage.buckets import Bucket, Match, Part
 
 PART_BYTES = 8 << 20
 PART_THREADS = 4
@@ -55,6 +56,8 @@ class UploadTarget:
     bucket: Bucket
     key_of: Callable[[str], str]
     """Returns the key of a shard by its name."""
+    match_of: Callable[[str], Match]
+    """Returns what must be at a key before the commit."""
     token: str
     """What the objects of this run have in their metadata."""
 
@@ -135,7 +138,7 @@ class ShardUploader:
     def _upload(self, shard: FinishedShard, size: int) -> None:
         """Upload a shard and note it; on an error nothing of it stays in the store."""
         bucket, key = self._target.bucket, self._target.key_of(shard.path.name)
-        upload_id = bucket.begin_upload(key, self._target.token)
+        upload_id = self._begin(key)
         try:
             parts = self._send(shard.path, size, partial(bucket.send_part, key, upload_id))
             place = {"upload": upload_id, "token": self._target.token, "parts": parts}
@@ -148,6 +151,15 @@ class ShardUploader:
             with suppress(OutputError):  # a later run aborts it
                 bucket.abort_upload(key, upload_id)
             raise
+
+    def _begin(self, key: str) -> str:
+        target = self._target
+        try:
+            return target.bucket.begin_upload(key, target.token, target.match_of(key))
+        except Conflict as error:
+            raise OutputError(
+                f"{error}: was written by another program during this run; remove it"
+            ) from error
 
     def _send(self, path: Path, size: int, send: Callable[[int, bytes], Part]) -> list[Part]:
         part_bytes = choose_part_bytes(size, PART_BYTES)
@@ -163,8 +175,12 @@ class ShardUploader:
                 return send(number, file.read(part_bytes))
 
         starts = range(0, max(1, size), part_bytes)
-        futures = [self._parts.submit(send_part, number, start) for number, start in enumerate(starts, 1)]
+        futures: list[Future[Part]] = []
         try:
+            for number, start in enumerate(starts, 1):
+                futures.append(self._parts.submit(send_part, number, start))
+                if self._target.bucket.sends_in_order:
+                    futures[-1].result()
             return [future.result() for future in futures]
         finally:
             for future in futures:

@@ -12,7 +12,7 @@ from recshuf.output.objects import uploader
 from recshuf.output.objects.uploader import ShardUploader, UploadTarget, choose_part_bytes, count_slots
 from recshuf.output.transaction import FinishedShard
 from recshuf.records.digests import Digest
-from recshuf.storage.buckets import MOST_PART_BYTES, MOST_PARTS
+from recshuf.storage.buckets import MOST_PART_BYTES, MOST_PARTS, Match
 from recshuf.storage.s3 import S3Bucket
 from recshuf.storage.settings import StorageOptions
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 def make_uploader(bucket: Bucket, kept: list[FinishedShard], part_threads: int = 4) -> ShardUploader:
-    target = UploadTarget(S3Bucket(bucket.name, StorageOptions()), "out/{}".format, "token")
+    target = UploadTarget(
+        S3Bucket(bucket.name, StorageOptions()), "out/{}".format, lambda _: Match(), "token"
+    )
     return ShardUploader(target, kept.append, part_threads)
 
 
@@ -114,7 +116,9 @@ def test_a_shard_that_cannot_be_noted_leaves_no_upload(bucket: Bucket, tmp_path:
     def refuse(_: FinishedShard) -> None:
         raise OutputError("no")
 
-    target = UploadTarget(S3Bucket(bucket.name, StorageOptions()), "out/{}".format, "token")
+    target = UploadTarget(
+        S3Bucket(bucket.name, StorageOptions()), "out/{}".format, lambda _: Match(), "token"
+    )
     made = ShardUploader(target, refuse)
     made.add(make_shard(tmp_path, 0))
     with pytest.raises(OutputError, match="no"):

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, OutputExistsError, UsageError
 from recshuf.job.report import UploadReport
-from recshuf.output.manifest import Manifest
 from recshuf.output.objects.keys import OutputKeys
+from recshuf.output.objects.place import OutputPlace
 from recshuf.output.objects.transaction import UploadTransaction
 from recshuf.output.objects.uploader import PART_BYTES, PART_THREADS, count_slots
 from recshuf.output.transaction import Destination
 from recshuf.storage.buckets import WRITTEN_SCHEMES, open_bucket
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from recshuf.storage.buckets import Bucket
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
@@ -26,15 +26,6 @@ _REMEDY = "is only read; write to s3://, gs:// or a local folder"
 _REMEDIES = {
     "az": "is not written to; write to a local folder, and copy it with azcopy",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class FoundOutput:
-    """What is at a destination before a run."""
-
-    etags: dict[str, str] = field(default_factory=dict)
-    """ETags or generations of the objects that the run replaces or deletes, by their keys."""
-    manifest_etag: str | None = None
 
 
 class ObjectDestination(Destination):
@@ -68,8 +59,11 @@ class ObjectDestination(Destination):
         self.part_threads = max(1, min(PART_THREADS, memory_bytes // 4 // PART_BYTES))
         self.is_directory = wants_shards or url.key.endswith("/") or self._has_objects_below()
         self.keys = OutputKeys(url, self.is_directory)
-        self.found = FoundOutput()
-        """What `check` found."""
+
+    @cached_property
+    def place(self) -> OutputPlace:
+        """What is there."""
+        return OutputPlace(self.bucket, self.keys, self.name)
 
     @cached_property
     def bucket(self) -> Bucket:
@@ -112,58 +106,24 @@ class ObjectDestination(Destination):
 
     def begin(self) -> UploadTransaction:
         """Return a transaction of uploads."""
-        return UploadTransaction(self)
+        return UploadTransaction(self.place, self.temp_dir, self.part_threads)
 
     def check(self, *, overwrite: bool) -> None:
         """Refuse an output that must not be written."""
-        self.found = self._find()
+        found = self.place.look()
         if self.is_directory:
-            names = {key.removeprefix(self.keys.prefix) for key in self.found.etags}
+            names = {key.removeprefix(self.keys.prefix) for key in found.etags}
             self._check_set(names, overwrite=overwrite)
-        elif self.found.etags and not overwrite:
+        elif found.etags and not overwrite:
             raise OutputExistsError(f"{self.name}: exists already; give --overwrite to replace it")
 
-    def check_unchanged(self) -> None:
-        """Refuse to commit if another program has changed what `check` found.
-
-        Raises
-        ------
-        OutputError
-            Names an object.
-        """
-        now, before = self._find(), self.found
-        if now != before:
-            changed = [key for key, _ in sorted(now.etags.items() ^ before.etags.items())]
-            raise OutputError(
-                f"{self.keys.show(changed[0] if changed else self.keys.manifest)}: was written or deleted by another "
-                f"program during this run; remove what this run leaves with recshuf clean {self.name}"
-            )
-
-    def _find(self) -> FoundOutput:
-        objects = list(self.bucket.list(self.keys.prefix))
-        # An object with the name of the prefix stands for an empty folder.
-        etags = {one.key: one.etag for one in objects if (one.key == self.keys.prefix) != self.is_directory}
-        manifest = self._read_manifest()
-        return FoundOutput(etags, None if manifest is None else manifest[1])
-
     def _manifest_names(self) -> set[str]:
-        manifest = self._read_manifest()
+        manifest = self.place.read_manifest()
         return {shard.name for shard in manifest[0].shards} if manifest else set()
 
     def _find_remains(self) -> str | None:
         found = next(self.bucket.list(self.keys.journal), None)
         return None if found is None else self.keys.show(self.keys.journal)
-
-    def _read_manifest(self) -> tuple[Manifest, str] | None:
-        """Return the manifest of an earlier run and its ETag; None if there is none."""
-        found = self.bucket.read(self.keys.manifest) if self.is_directory else None
-        if found is None:
-            return None
-        try:
-            return Manifest.parse(Path(self.name), found[0].decode("utf-8-sig")), found[1]
-        except ValueError as error:
-            shown = self.keys.show(self.keys.manifest)
-            raise OutputError(f"{shown}: is not a manifest of recshuf; choose another output") from error
 
     def is_complete(self) -> bool:
         """Tell whether the output exists; a set of shards only if its manifest fits the sizes of its shards."""
@@ -171,7 +131,7 @@ class ObjectDestination(Destination):
         if not self.is_directory:
             return self.keys.prefix in sizes
         try:
-            manifest = self._read_manifest()
+            manifest = self.place.read_manifest()
         except OutputError:
             return False
         return manifest is not None and all(

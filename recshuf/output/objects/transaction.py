@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from recshuf.output.journal import Entry
     from recshuf.output.manifest import Manifest
-    from recshuf.output.objects.destination import ObjectDestination
+    from recshuf.output.objects.place import OutputPlace
     from recshuf.output.transaction import FinishedShard
 
 _REQUESTERS = 8
@@ -38,15 +38,23 @@ SCRATCH_PREFIX = "recshuf-output-"
 
 
 class UploadTransaction(Transaction):
-    """The uploads of one destination, from `enter` to `release` or `remove`."""
+    """The uploads of one output, from `enter` to `release` or `remove`.
+
+    Parameters
+    ----------
+    temp_dir
+        Folder of shards that are written or uploaded. None for the default folder.
+    part_threads
+        Number of parts that are uploaded at once.
+    """
 
     keeps_files = False
     written = None
     is_committed = False  # `enter` completes the commit of an earlier run
 
-    def __init__(self, destination: ObjectDestination) -> None:
-        self._destination = destination
-        self._bucket, self._keys = destination.bucket, destination.keys
+    def __init__(self, place: OutputPlace, temp_dir: Path | None, part_threads: int) -> None:
+        self._place, self._temp_dir, self._part_threads = place, temp_dir, part_threads
+        self._bucket, self._keys = place.bucket, place.keys
         self.journal: ObjectJournal = ObjectJournal(self._bucket, self._keys.journal, self.name)
         self._token = secrets.token_hex(16)
         self._warn: Callable[[str], None] = print
@@ -69,7 +77,7 @@ class UploadTransaction(Transaction):
     @property
     def removal(self) -> str:
         """How a user deletes what it keeps."""
-        return f"remove them with recshuf clean {self._destination.name}"
+        return f"remove them with recshuf clean {self._place.name}"
 
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
         """Make the local folder, and begin the journal or take it over."""
@@ -82,10 +90,10 @@ class UploadTransaction(Transaction):
             raise
 
     def _make_folder(self) -> None:
-        parent = choose_temp_dir(self._destination.temp_dir)
+        parent = choose_temp_dir(self._temp_dir)
         self._folder = parent.absolute() / f"{SCRATCH_PREFIX}{self._token}"
         try:
-            self._lock = lock_folder(self._folder, self._destination.name)
+            self._lock = lock_folder(self._folder, self._place.name)
         except OSError as error:
             raise write_error(error, str(parent), parent) from error
 
@@ -94,9 +102,9 @@ class UploadTransaction(Transaction):
         if self.journal.has_remains and not resumes:
             self.journal.clear()
             raise OutputError(
-                f"{self._destination.name}: another run is writing it, or an unfinished run left {self.name}, finished "
+                f"{self._place.name}: another run is writing it, or an unfinished run left {self.name}, finished "
                 f"shards: {finished}; give --resume to continue it, or remove it with recshuf clean "
-                f"{self._destination.name}"
+                f"{self._place.name}"
             )
         self.journal.begin(
             {"run": self._token, "host": platform.node(), "pid": os.getpid(), "scratch": str(self._folder)}
@@ -111,7 +119,7 @@ class UploadTransaction(Transaction):
             self.remove()
             self.journal.clear()
             raise AlreadyCompleteError(
-                f"{self._destination.name}: complete; the commit that an unfinished run had begun was completed"
+                f"{self._place.name}: complete; the commit that an unfinished run had begun was completed"
             )
 
     def _try_to_complete(self, claim: Entry) -> bool:
@@ -133,7 +141,7 @@ class UploadTransaction(Transaction):
                 continue
             with suppress(OSError):
                 if folder != self._folder and folder.is_dir() and is_own(folder.lstat()):
-                    lock = lock_folder(folder, self._destination.name)
+                    lock = lock_folder(folder, self._place.name)
                     shutil.rmtree(folder, ignore_errors=True)
                     os.close(lock)
 
@@ -149,10 +157,10 @@ class UploadTransaction(Transaction):
     ) -> ShardUploader:
         """Return what uploads finished shards."""
         target = UploadTarget(self._bucket, self._keys.of_shard, self._match, self._token)
-        return ShardUploader(target, on_kept, self._destination.part_threads)
+        return ShardUploader(target, on_kept, self._part_threads)
 
     def _match(self, key: str) -> Match:
-        return Match(self._destination.found.etags.get(key))
+        return Match(self._place.before.etags.get(key))
 
     def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
         """Return the names of those shards whose upload is open and whole."""
@@ -202,8 +210,8 @@ class UploadTransaction(Transaction):
         """Complete all uploads, and then write the manifest."""
         earlier = self.journal.last("commit")
         if earlier is None:
-            self._destination.check_unchanged()
-        found = self._destination.found
+            self._place.check_unchanged()
+        found = self._place.before
         claim = {
             "shards": {self._keys.of_shard(name): entry for name, (entry, _) in self._find_shards().items()},
             "manifest": None if manifest is None else manifest.render(),
@@ -264,7 +272,7 @@ class UploadTransaction(Transaction):
         try:
             self.clean()
         except OutputError as error:
-            self._warn(f"{error}; what is left of this run goes with recshuf clean {self._destination.name}")
+            self._warn(f"{error}; what is left of this run goes with recshuf clean {self._place.name}")
 
     def clean(self) -> None:
         """Abort all open uploads of this output, and delete its journal, unless another run has taken over."""

@@ -110,7 +110,7 @@ def make_gather_command() -> SiblingCommand:
         click.Option(["--epoch"], type=int, default=0, metavar="N", help="Write the order of this epoch. Default: 0."),
         click.Option(
             ["--reshuffle"], default="rotate", metavar="NAME",
-            help="How later epochs differ: rotate, piles or none; see docs/training.md. Default: rotate.",
+            help="How later epochs differ: rotate, piles, exact or none; see docs/training.md. Default: rotate.",
         ),
         click.Option(["--mix"], type=int, default=1, metavar="N", help="Piles that later epochs mix. Default: 1."),
     ]  # fmt: skip

@@ -22,6 +22,13 @@ if str(PROJECT) not in sys.path:
 
 pytest.register_assert_rewrite("tests.support")
 
+from tests.support.azure_buckets import (  # noqa: E402
+    ACCOUNT,
+    ACCOUNT_KEY,
+    AzureTestBucket,
+    find_azurite,
+    serve_azure,
+)
 from tests.support.gcs_buckets import GcsTestBucket, serve_gcs  # noqa: E402
 from tests.support.object_server import CREDENTIALS, Bucket, FaultProxy, ObjectServer  # noqa: E402
 
@@ -134,6 +141,32 @@ def gcs_bucket(gcs_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Ite
         bucket = GcsTestBucket(f"test-{uuid.uuid4()}", proxy, session, gcs_server.url)
         bucket.make()
         yield bucket
+    proxy.close()
+
+
+@pytest.fixture(scope="session")
+def azure_server() -> Iterator[ObjectServer]:
+    """Return an emulator of Azure Blob Storage."""
+    if find_azurite() is None:
+        pytest.skip("no azurite-blob on PATH, and RECSHUF_AZURITE does not name it (npm install azurite)")
+    server = ObjectServer(serve_azure)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def azure_bucket(azure_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureTestBucket]:
+    """Return a new container; the environment has its endpoint, which is a proxy, and the key."""
+    from azure.storage.blob import ContainerClient
+
+    proxy = FaultProxy(azure_server.port)
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"{proxy.url}/{ACCOUNT}")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", ACCOUNT)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", ACCOUNT_KEY)
+    name, credential = f"test-{uuid.uuid4()}", {"account_name": ACCOUNT, "account_key": ACCOUNT_KEY}
+    with ContainerClient(f"{azure_server.url}/{ACCOUNT}", name, credential=credential) as client:
+        client.create_container()
+        yield AzureTestBucket(name, proxy, client)
     proxy.close()
 
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
 
-WRITTEN_SCHEMES = ("s3", "gs")
+WRITTEN_SCHEMES = ("s3", "gs", "az")
 """Schemes of buckets that `open_bucket` opens."""
 MOST_PARTS = 10_000
-MOST_PART_BYTES = 5 << 30
+MOST_PART_BYTES = 4000 << 20
 
 
 class Conflict(Finding):
@@ -160,7 +160,7 @@ class Bucket(Protocol):
         ...
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        """Abort an upload, if it is open."""
+        """Abort an upload, if it is open. Stores that cannot let it expire."""
         ...
 
     def find_uploads(self, prefix: str, known: Iterable[OpenUpload]) -> Iterator[OpenUpload]:
@@ -169,7 +169,7 @@ class Bucket(Protocol):
         Parameters
         ----------
         known
-            Uploads that were begun. A store that cannot list uploads looks for these.
+            Uploads that were begun. A store that cannot list uploads looks for these; one that cannot abort them yields none.
         """
         ...
 
@@ -195,4 +195,8 @@ def open_bucket(url: Url, options: StorageOptions, scratch: str) -> Bucket:
         from recshuf.storage.gcs import GcsBucket
 
         return GcsBucket(url.bucket, options, scratch)
+    if url.scheme == "az":
+        from recshuf.storage.azure import AzureBucket
+
+        return AzureBucket(url.bucket, options)
     raise UsageError(f"{url}: is no place for outputs")

@@ -16,9 +16,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from recshuf.errors import InputError, OutputError, UsageError
+from recshuf.errors import OutputError, UsageError
 from recshuf.storage.buckets import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
-from recshuf.storage.requests import Requests, ShortBody
+from recshuf.storage.requests import Answer, Requests, ShortBody
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
@@ -44,14 +44,6 @@ _ENDED = (404, 410, 499)
 """Answers about a session that was completed or aborted."""
 _OPTIONS = ("base_url", "service_account", "skip_signature")
 """Storage options, without the prefix ``google_``; each is an environment variable, too, as for reading."""
-
-
-class _Answer(Exception):  # noqa: N818 - no failure of its own
-    """An answer that is an error. Never reaches the user."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
 
 
 class GcsBucket:
@@ -243,18 +235,15 @@ class GcsBucket:
         try:
             reply = self._session.request(method, url, timeout=_SECONDS, allow_redirects=False, **given)
         except GoogleAuthError as error:
-            raise _Answer(401, str(error)) from error
-        if not reply.ok and reply.status_code not in accepted:
-            raise _Answer(reply.status_code, _find_message(reply))
-        return reply
+            raise Answer(401, str(error)) from error
+        if reply.ok or reply.status_code in accepted:
+            return reply
+        if reply.status_code == 404:
+            raise OutputError(f"gs://{self.bucket}: there is no such bucket; create it first")
+        raise Answer(reply.status_code, _find_message(reply))
 
     def _call(self, key: str, request: Callable[[], T]) -> T:
-        try:
-            return self._requests.call(self._name(key), request)
-        except InputError as error:
-            if isinstance(error.__cause__, _Answer) and error.__cause__.status == 404:
-                raise OutputError(f"gs://{self.bucket}: there is no such bucket; create it first") from error
-            raise OutputError(str(error)) from error
+        return self._requests.call_for_output(self._name(key), request)
 
     @property
     def _objects(self) -> str:

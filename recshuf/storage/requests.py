@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from recshuf.errors import ForbiddenInputError, InputError, MissingInputError
+from recshuf.errors import ForbiddenInputError, InputError, MissingInputError, OutputError, RecshufError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +44,21 @@ class MissingObject(Finding):
     """There is no object at a key."""
 
 
+class Answer(Exception):  # noqa: N818 - becomes an error of a user
+    """An answer that is an error. Never reaches the user.
+
+    Parameters
+    ----------
+    code
+        What the store calls the error; empty if it does not say.
+    """
+
+    def __init__(self, status: int, text: str, code: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.code = code
+
+
 class ShortBody(Exception):  # noqa: N818 - no failure of its own
     """A reply has fewer bytes than were asked for. Never reaches the user."""
 
@@ -61,8 +76,10 @@ class Failure:
         """Return the failure behind an error."""
         text = str(error).partition("\n\nDebug source")[0]
         status, code = _STATUS.search(text), _CODE.search(str(error))
-        known = getattr(error, "status", None)
-        return cls(int(status[1]) if status else known, code[1] if code else "", " ".join(text.split()))
+        known, named = getattr(error, "status", None), getattr(error, "code", "")
+        return cls(
+            int(status[1]) if status else known, code[1] if code else str(named), " ".join(text.split())
+        )
 
     @property
     def may_pass(self) -> bool:
@@ -123,7 +140,7 @@ class Requests:
                 self.retries += attempt > 0
             try:
                 return request()
-            except (InputError, Finding):
+            except (RecshufError, Finding):
                 raise
             except Exception as error:
                 failure = Failure.of(error)
@@ -131,6 +148,13 @@ class Requests:
                     raise failure.explain(name) from error
             _wait(FIRST_PAUSE_SECONDS * 2**attempt * (0.5 + random.random()))  # noqa: S311 - no secret
         raise RuntimeError("unreachable")
+
+    def call_for_output(self, name: str, request: Callable[[], T]) -> T:
+        """Do what `call` does, and raise an `OutputError` in place of an `InputError`."""
+        try:
+            return self.call(name, request)
+        except InputError as error:
+            raise OutputError(str(error)) from error
 
     def note_read(self, size: int) -> None:
         """Count the bytes of a reply."""

@@ -139,7 +139,10 @@ def _stamp_of(meta: Mapping[str, Any]) -> Stamp:
         1970, 1, 1, tzinfo=UTC
     )
     modified_ns = (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
-    return Stamp(meta["size"], modified_ns, etag=meta["e_tag"] or "")
+    etag = meta["e_tag"] or ""
+    # Listings of Azure leave out the quotes, without which it refuses a condition.
+    is_bare = etag and not etag.endswith('"')
+    return Stamp(meta["size"], modified_ns, etag=f'"{etag}"' if is_bare else etag)
 
 
 def _open_store(url: Url, options: StorageOptions) -> Any:

@@ -150,6 +150,8 @@ def test_a_failed_run_is_resumed_unless_an_object_has_changed(
         InputError, match=r"input0.jsonl: has changed since the unfinished run: it was replaced"
     ):
         shuffle(f"{bucket.url}/in/", f"{tmp_path}/out/out/", resume=True)
+    if bucket.url.startswith("az"):  # the same content has another ETag
+        return
     bucket.put("in/input0.jsonl", content)
     shuffle(f"{bucket.url}/in/", f"{tmp_path}/out/out/", resume=True)
     for name, shard in expected.items():
@@ -282,7 +284,9 @@ def test_an_object_that_changes_is_an_error(tmp_path: Path, large: AnyBucket, nu
 def test_an_object_that_vanishes_is_an_error(tmp_path: Path, large: AnyBucket):
     seen = iter(range(1000))
     large.proxy.call(GETS, lambda: next(seen) == 2 and large.delete("in.txt"), times=1000)
-    with pytest.raises(MissingInputError, match=r"in.txt: changed while it was read: it is gone; run again"):
+    # Azure compares ETags first.
+    error, said = (InputError, "") if large.url.startswith("az") else (MissingInputError, ": it is gone")
+    with pytest.raises(error, match=f"in.txt: changed while it was read{said}; run again"):
         read(large, tmp_path)
 
 
@@ -359,7 +363,7 @@ def test_local_runs_import_no_library_for_stores(tmp_path: Path):
     source = write_lines(tmp_path / "in.txt")
     script = (
         "import sys, recshuf; recshuf.shuffle(sys.argv[1], sys.argv[2]); "
-        "print(sorted({'obstore', 'boto3', 'botocore', 'fsspec', 'google.auth', 'requests'} & set(sys.modules)))"
+        "print(sorted({'obstore', 'boto3', 'botocore', 'fsspec', 'google.auth', 'requests', 'azure.core'} & set(sys.modules)))"
     )
     result = subprocess.run(
         [sys.executable, "-c", script, source, tmp_path / "out.txt"],

@@ -121,8 +121,8 @@ def test_an_unfinished_run_is_an_error_with_both_remedies(bucket: AnyBucket, sou
     leave_shards(bucket, source, 2)
     before = bucket.read_all()
     said = (
-        r"an unfinished run left [gs][3s]://.*/data/\.out\.recshuf/, finished shards: 2; give resume=True to continue it, or "
-        r"remove it with recshuf clean [gs][3s]://"
+        r"an unfinished run left .*/data/\.out\.recshuf/, finished shards: 2; give resume=True to continue it, or "
+        r"remove it with recshuf clean "
     )
     with pytest.raises(OutputError, match=said) as caught:
         shuffle(source, f"{bucket.url}/data/out/")
@@ -296,13 +296,13 @@ def test_clean_lists_and_removes_what_is_left(
     before = bucket.read_all()
     listed = call("clean", f"{bucket.url}/data/out")
     assert listed.returncode == 0
-    assert listed.stdout.count(b": open upload") == 2
+    assert listed.stdout.count(b": open upload") == (0 if bucket.url.startswith("az") else 2)
     assert b"/data/.out.recshuf/: run on " in listed.stdout
     assert b"nothing was removed; give --yes" in listed.stdout
     assert bucket.read_all() == before
     assert call("clean", f"{bucket.url}/data/out/", "--yes").stdout.endswith(b"\nremoved\n")
     assert bucket.read_all() == {"data/other": b""}
-    assert bucket.list_uploads() == ["data/out/of-others"]
+    assert bucket.list_uploads() == ([] if bucket.url.startswith("az") else ["data/out/of-others"])
     assert (
         call("clean", f"{bucket.url}/data/out/").stdout
         == f"{bucket.url}/data/out/: no run left anything\n".encode()
@@ -334,7 +334,7 @@ def test_clean_removes_a_commit_that_nobody_can_complete(bucket: AnyBucket, sour
     check_whole(bucket, {"out.txt": b"precious"})
 
 
-@pytest.mark.parametrize("url", ["data/out/", "az://b/out/", "s3://b", "ftp://b/c"])
+@pytest.mark.parametrize("url", ["data/out/", "http://b/out/", "s3://b", "ftp://b/c"])
 def test_clean_takes_outputs_in_s3(url: str, call: Run):
     refused = call("clean", url)
     assert refused.returncode == 2

@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from tests.support.azure_buckets import AzureTestBucket
     from tests.support.gcs_buckets import GcsTestBucket
     from tests.support.object_server import Bucket
 
-    AnyBucket = Bucket | GcsTestBucket
+    AnyBucket = Bucket | GcsTestBucket | AzureTestBucket
 
-STORES = ("s3_bucket", "gcs_bucket")
+STORES = ("s3_bucket", "gcs_bucket", "azure_bucket")
 """Fixtures that return a bucket of each store that outputs go to."""
 SEED = 5
 SHARDS = 4

@@ -307,7 +307,7 @@ class ProxiedRequest(BaseHTTPRequestHandler):
         headers = {
             name: value
             for name, value in self.headers.items()
-            if name not in ("Transfer-Encoding", "Expect", *left_out)
+            if name.title() not in ("Content-Length", "Transfer-Encoding", "Expect", *left_out)
         }
         headers["Content-Length"] = str(len(body))
         path = re.sub("&ifGenerationMatch=[0-9]+", "", self.path) if "If-Match" in left_out else self.path

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
 
-_REMEDY = "is only read; write to s3://, gs:// or a local folder"
-_REMEDIES = {
-    "az": "is not written to; write to a local folder, and copy it with azcopy",
-}
-
 
 class ObjectDestination(Destination):
     """A prefix for shards, or one object, in a bucket.
@@ -49,7 +44,7 @@ class ObjectDestination(Destination):
         memory_bytes: int = 1 << 30,
     ) -> None:
         if url.scheme not in WRITTEN_SCHEMES:
-            raise UsageError(f"{url}: {_REMEDIES.get(url.scheme, _REMEDY)}")
+            raise UsageError(f"{url}: is only read; write to s3://, gs://, az:// or a local folder")
         if not url.key.strip("/"):
             raise UsageError(
                 f"{url}: is a whole bucket; give a prefix in it, such as {url.scheme}://{url.bucket}/shuffled/"

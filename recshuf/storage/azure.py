@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import OutputError, UsageError
-from recshuf.storage.buckets import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
+from recshuf.storage.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
 from recshuf.storage.requests import Answer, MissingObject, Requests
 from recshuf.system.threads import Pool
 

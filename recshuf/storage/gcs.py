@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from recshuf.errors import OutputError, UsageError
-from recshuf.storage.buckets import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
+from recshuf.storage.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
 from recshuf.storage.requests import Answer, Requests, ShortBody
 from recshuf.system.threads import Pool
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError, UsageError
-from recshuf.storage.buckets import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
+from recshuf.storage.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

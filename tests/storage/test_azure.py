@@ -9,7 +9,7 @@ import pytest
 from recshuf.errors import OutputError, UsageError
 from recshuf.storage import requests
 from recshuf.storage.azure import AzureBucket
-from recshuf.storage.buckets import Conflict, Match, MissingUpload
+from recshuf.storage.bucket import Conflict, Match, MissingUpload
 from recshuf.storage.settings import StorageOptions
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from recshuf.errors import OutputError, UsageError
 from recshuf.storage import requests
-from recshuf.storage.buckets import Conflict, Match, MissingUpload, OpenUpload
+from recshuf.storage.bucket import Conflict, Match, MissingUpload, OpenUpload
 from recshuf.storage.gcs import GcsBucket
 from recshuf.storage.settings import StorageOptions
 

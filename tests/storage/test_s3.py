@@ -8,7 +8,7 @@ import pytest
 
 from recshuf.errors import OutputError, UsageError
 from recshuf.storage import s3
-from recshuf.storage.buckets import Conflict, Match, MissingUpload
+from recshuf.storage.bucket import Conflict, Match, MissingUpload
 from recshuf.storage.s3 import S3Bucket
 from recshuf.storage.settings import StorageOptions
 

@@ -18,7 +18,7 @@ from recshuf.storage.buckets import WRITTEN_SCHEMES, open_bucket
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.storage.buckets import Bucket
+    from recshuf.storage.bucket import Bucket
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
 

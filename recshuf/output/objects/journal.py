@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError
 from recshuf.output.journal import Journal, format_entry, is_header, parse_entry
-from recshuf.storage.buckets import Conflict, Match, OpenUpload
+from recshuf.storage.bucket import Conflict, Match, OpenUpload
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recshuf.output.journal import Entry
-    from recshuf.storage.buckets import Bucket
+    from recshuf.storage.bucket import Bucket
 
 _READERS = 8
 

@@ -11,7 +11,7 @@ from recshuf.output.manifest import Manifest
 
 if TYPE_CHECKING:
     from recshuf.output.objects.keys import OutputKeys
-    from recshuf.storage.buckets import Bucket
+    from recshuf.storage.bucket import Bucket
 
 
 @dataclass(frozen=True, slots=True)

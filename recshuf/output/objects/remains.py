@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from recshuf.output.journal import Entry
-    from recshuf.storage.buckets import OpenUpload
+    from recshuf.storage.bucket import OpenUpload
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
 

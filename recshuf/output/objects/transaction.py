@@ -19,7 +19,7 @@ from recshuf.errors import AlreadyCompleteError, OutputError
 from recshuf.output.objects.journal import ObjectJournal
 from recshuf.output.objects.uploader import ShardUploader, UploadTarget
 from recshuf.output.transaction import Transaction
-from recshuf.storage.buckets import Conflict, Match, MissingUpload, Part
+from recshuf.storage.bucket import Conflict, Match, MissingUpload, Part
 from recshuf.system.locks import is_own, lock_folder
 from recshuf.system.paths import choose_temp_dir, write_error
 from recshuf.system.threads import Pool

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, Stopped
-from recshuf.storage.buckets import MOST_PART_BYTES, MOST_PARTS, Conflict, MissingUpload
+from recshuf.storage.bucket import MOST_PART_BYTES, MOST_PARTS, Conflict, MissingUpload
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recshuf.output.transaction import FinishedShard
-    from recshuf.storage.buckets import Bucket, Match, Part
+    from recshuf.storage.bucket import Bucket, Match, Part
 
 PART_BYTES = 8 << 20
 PART_THREADS = 4

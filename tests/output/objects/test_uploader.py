@@ -12,7 +12,7 @@ from recshuf.output.objects import uploader
 from recshuf.output.objects.uploader import ShardUploader, UploadTarget, choose_part_bytes, count_slots
 from recshuf.output.transaction import FinishedShard
 from recshuf.records.digests import Digest
-from recshuf.storage.buckets import MOST_PART_BYTES, MOST_PARTS, Match
+from recshuf.storage.bucket import MOST_PART_BYTES, MOST_PARTS, Match
 from recshuf.storage.s3 import S3Bucket
 from recshuf.storage.settings import StorageOptions
 

@@ -1,0 +1,169 @@
+"""Buckets that outputs are written to: conditional writes, and uploads that nobody sees before they are completed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from recshuf.storage.requests import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+MOST_PARTS = 10_000
+MOST_PART_BYTES = 4000 << 20
+
+
+class Conflict(Finding):
+    """An object is not as a conditional request demands."""
+
+
+class MissingUpload(Finding):
+    """An upload was completed or aborted."""
+
+
+class StoredObject(NamedTuple):
+    """An object in a listing."""
+
+    key: str
+    byte_count: int
+    etag: str
+
+
+class OpenUpload(NamedTuple):
+    """An upload in a listing."""
+
+    key: str
+    upload_id: str
+    begun: str
+    """Time of its begin, in words."""
+
+
+class Part(NamedTuple):
+    """A part of an upload."""
+
+    etag: str
+    checksum: str
+    """What the store compares, in base64; empty if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What must be at a key when it is written."""
+
+    etag: str | None = None
+    """What the store calls the version of the object there: its ETag or generation. None for no object."""
+
+
+class Bucket(Protocol):
+    """A bucket, and the number of requests to it. Many threads may use it.
+
+    Every method raises an `OutputError` that names the object when a request fails for good.
+    """
+
+    part_sizes: list[int]
+    """Bytes of each part that was sent."""
+    sends_in_order: bool
+    """Whether the parts of an upload must come one after the other."""
+
+    @property
+    def requests(self) -> int:
+        """Number of requests that were made, with `retries`."""
+        ...
+
+    @property
+    def retries(self) -> int:
+        """Number of requests that were made again."""
+        ...
+
+    def put(self, key: str, body: bytes, match: Match) -> str:
+        """Write an object, and return its ETag; one that has these bytes already is left as it is.
+
+        Raises
+        ------
+        Conflict
+            When `match` does not hold.
+        """
+        ...
+
+    def read(self, key: str) -> tuple[bytes, str] | None:
+        """Return content and ETag of an object; None if there is none."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """Yield the objects whose keys begin with a prefix, in the order of keys."""
+        ...
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects, if they exist."""
+        ...
+
+    def delete_if(self, key: str, etag: str) -> None:
+        """Delete an object unless it has another ETag."""
+        ...
+
+    def find_token(self, key: str) -> str | None:
+        """Return the token of an object; None if it has none, or there is no object."""
+        ...
+
+    def begin_upload(self, key: str, token: str, match: Match) -> str:
+        """Return the identifier of a new upload; the object gets the token once it is completed.
+
+        Parameters
+        ----------
+        match
+            What is to hold at the end. Stores that compare it in `complete_upload` may leave it out here.
+
+        Raises
+        ------
+        Conflict
+            When `match` does not hold now.
+        """
+        ...
+
+    def send_part(self, key: str, upload_id: str, number: int, body: bytes) -> Part:
+        """Upload a part; the first has number 1. The store compares it with its checksum.
+
+        Raises
+        ------
+        MissingUpload
+            When it is not open.
+        """
+        ...
+
+    def is_whole(self, key: str, upload_id: str, parts: Sequence[Part], byte_count: int) -> bool:
+        """Tell whether an open upload has exactly these parts, of so many bytes in all.
+
+        Raises
+        ------
+        MissingUpload
+            When it is not open.
+        """
+        ...
+
+    def complete_upload(self, key: str, upload_id: str, parts: Sequence[Part], match: Match) -> None:
+        """Make an object of an upload, which was begun with the same `match`.
+
+        Raises
+        ------
+        Conflict
+            When `match` does not hold.
+        MissingUpload
+            When it is not open.
+        """
+        ...
+
+    def abort_upload(self, key: str, upload_id: str) -> None:
+        """Abort an upload, if it is open. Stores that cannot let it expire."""
+        ...
+
+    def find_uploads(self, prefix: str, known: Iterable[OpenUpload]) -> Iterator[OpenUpload]:
+        """Yield the open uploads of keys that begin with a prefix.
+
+        Parameters
+        ----------
+        known
+            Uploads that were begun. A store that cannot list uploads looks for these; one that cannot abort them yields none.
+        """
+        ...

@@ -76,10 +76,8 @@ class Failure:
         """Return the failure behind an error."""
         text = str(error).partition("\n\nDebug source")[0]
         status, code = _STATUS.search(text), _CODE.search(str(error))
-        known, named = getattr(error, "status", None), getattr(error, "code", "")
-        return cls(
-            int(status[1]) if status else known, code[1] if code else str(named), " ".join(text.split())
-        )
+        known, named = getattr(error, "status", None), error.code if isinstance(error, Answer) else ""
+        return cls(int(status[1]) if status else known, code[1] if code else named, " ".join(text.split()))
 
     @property
     def may_pass(self) -> bool:

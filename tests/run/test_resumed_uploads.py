@@ -335,7 +335,7 @@ def test_clean_removes_a_commit_that_nobody_can_complete(bucket: AnyBucket, sour
 
 
 @pytest.mark.parametrize("url", ["data/out/", "http://b/out/", "s3://b", "ftp://b/c"])
-def test_clean_takes_outputs_in_s3(url: str, call: Run):
+def test_clean_takes_outputs_in_buckets(url: str, call: Run):
     refused = call("clean", url)
     assert refused.returncode == 2
     assert url.encode() in refused.stderr

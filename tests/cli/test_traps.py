@@ -82,7 +82,7 @@ def test_a_url_in_place_of_a_local_path_is_named_as_such(call: Run, lines: Path,
 
 
 @pytest.mark.parametrize(
-    "url", ["https://host/a.jsonl", "hf://datasets/a", "gs://b/a", "file:///a.txt", "ftp://y"]
+    "url", ["https://host/a.jsonl", "hf://datasets/a", "gs://b", "az://c", "file:///a.txt", "ftp://y"]
 )
 def test_urls_that_are_not_written_to_are_named(call: Run, lines: Path, url: str):
     result = call(lines, "-o", url)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 import weakref
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,7 +25,7 @@ from recshuf.train.prefetch import close_at_exit, compute_ahead
 from recshuf.train.schedule import Schedule, Sharding
 from recshuf.train.selection import Selection
 from recshuf.train.state import LoaderState
-from recshuf.train.stores import open_piles, restore_decoder
+from recshuf.train.stores import fill_piles, open_piles, restore_decoder
 from recshuf.train.transforms import TransformedBlock, append_seeds
 
 if TYPE_CHECKING:
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 _BUNDLE_BYTES = 4 << 20
 """Smaller groups are loaded together, since each load costs about half a millisecond."""
 _MOST_AHEAD = 1 << 16
-_MORE_SPACE = "set TMPDIR to a folder with more space"
 
 
 @dataclass(slots=True)
@@ -234,7 +231,7 @@ class PileLoader:
         Raises
         ------
         UsageError
-            When the column holds none, `reshuffle` is ``"exact"``, or there is a transform.
+            When the column holds none, or there is a transform.
         """
         if self._transform is not None:
             raise UsageError("packed: its sequences have no transform; make the loader without transform")
@@ -298,7 +295,7 @@ class PileLoader:
         with ExitStack() as stack:
             regions = epoch.regions
             if isinstance(regions, RekeyedPiles) and phases:
-                regions = stack.enter_context(regions.fill(Path(tempfile.gettempdir()), _MORE_SPACE))
+                regions = stack.enter_context(fill_piles(regions))
             groups = Groups(regions, epoch.order, self._mix)
             load = partial(self._load, groups, make_block, transform is not None)
             bundles = pairwise(chain(groups.bundle(wanted, _BUNDLE_BYTES), [[]]))

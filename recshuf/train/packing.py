@@ -24,7 +24,7 @@ from recshuf.records.arrow_views import has_offsets, is_contiguous_list, view_by
 from recshuf.train.columns import choose_block
 from recshuf.train.prefetch import close_at_exit, compute_ahead
 from recshuf.train.selection import Selection
-from recshuf.train.stores import restore_decoder
+from recshuf.train.stores import EpochPiles, restore_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -115,7 +115,9 @@ class DocumentSource:
             )
         return kind.value_type
 
-    def read(self, column: str, lane: int, lanes: int, start: LanePosition) -> Generator[_Documents]:
+    def read(
+        self, epochs: EpochPiles, column: str, lane: int, lanes: int, start: LanePosition
+    ) -> Generator[_Documents]:
         """Yield the documents of a lane without end, from the group of a position on."""
         selection = Selection(restore_decoder(self.piles), [column])
 
@@ -124,12 +126,13 @@ class DocumentSource:
             documents = selection.make_table(records.batch).column(0)
             return _Documents(task.epoch, task.first_record, *_view_tokens(documents, column))
 
-        return compute_ahead(load, self._plan(lane, lanes, start), self.prefetch)
+        return compute_ahead(load, self._plan(epochs, lane, lanes, start), self.prefetch)
 
-    def _plan(self, lane: int, lanes: int, start: LanePosition) -> Iterator[_Task]:
+    def _plan(self, epochs: EpochPiles, lane: int, lanes: int, start: LanePosition) -> Iterator[_Task]:
         epoch, record = start.epoch, start.record
         while True:
-            groups = Groups(self.piles, replace(self.order, epoch=epoch), self.mix)
+            order = replace(self.order, epoch=epoch)
+            groups = Groups(epochs.open(order), order, self.mix)
             numbers = np.arange(lane, len(groups.sizes), lanes)
             ends = np.cumsum(groups.sizes[numbers]).tolist()
             if not ends or not ends[-1]:
@@ -139,6 +142,7 @@ class DocumentSource:
                 if record < end and begin < end:
                     yield _Task(groups, number, epoch, begin)
                 begin = end
+            del groups  # its piles may go before those of the next epoch are written
             epoch, record = epoch + 1, 0
 
 
@@ -216,10 +220,6 @@ class PackedLoader:
         column: str,
     ) -> None:
         tokens = check_number("tokens", tokens, _MOST_TOKENS, least=1)
-        if source.order.reshuffle == "exact":
-            raise UsageError(
-                "packed: give another reshuffle than 'exact', which writes all records for each epoch"
-            )
         self._source, self._sharding, self._start, self._output = source, sharding, start, output
         self._tokens, self._column = tokens, column
         self._kind = source.find_type(column)
@@ -295,11 +295,13 @@ class PackedLoader:
         return described | {"tokens": self._tokens, "column": self._column}
 
     def _run(self, positions: dict[int, LanePosition]) -> Generator[Any]:
-        lanes, source = self._sharding.lanes, self._source
+        lanes, source, epochs = self._sharding.lanes, self._source, EpochPiles(self._source.piles)
         with ExitStack() as stack:
             streams = {}
             for lane, start in positions.items():
-                documents = stack.enter_context(closing(source.read(self._column, lane, lanes, start)))
+                documents = stack.enter_context(
+                    closing(source.read(epochs, self._column, lane, lanes, start))
+                )
                 streams[lane] = _LaneTokens(documents, start)
             while True:
                 batch = self._cut(list(streams.values()))

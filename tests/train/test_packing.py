@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def make_store(sizes: tuple[int, ...] = (30, 40, 25), piles: int = 7) -> FakePil
 ORDERS = st.fixed_dictionaries(
     {
         "epoch": st.integers(0, 2),
-        "reshuffle": st.sampled_from(["rotate", "piles", "none"]),
+        "reshuffle": st.sampled_from(["rotate", "piles", "exact", "none"]),
         "mix": st.integers(1, 2),
         "prefetch": st.integers(0, 2),
     }
@@ -170,9 +171,24 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> Non
         PileLoader(make_store(), 2).packed(**arguments)
 
 
-def test_exact_epochs_are_refused() -> None:
-    with pytest.raises(UsageError, match="another reshuffle than 'exact'"):
-        PileLoader(make_store(), 2, reshuffle="exact").packed(2, column="tokens")
+def count_nameless_files() -> int:
+    """Return how many deleted files this process has open."""
+    links = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    return sum(link.endswith("(deleted)") for link in links)
+
+
+@pytest.mark.parametrize(("prefetch", "most"), [(0, 1), (1, 2)])
+def test_piles_of_new_keys_go_with_their_epoch(prefetch: int, most: int) -> None:
+    before = count_nameless_files()
+    packed = PileLoader(make_store(), 2, reshuffle="exact", prefetch=prefetch).packed(20, column="tokens")
+    batches = iter(packed)
+    held = []
+    while packed.state_dict()["positions"]["0"][0] < 5:
+        next(batches)
+        held.append(count_nameless_files() - before)
+    assert 0 < max(held) <= most
+    batches.close()
+    assert count_nameless_files() == before
 
 
 def test_nulls_and_columns_without_tokens_are_errors() -> None:

@@ -27,7 +27,7 @@ def test_footers_that_were_read_do_not_add_up(
     try:
         for _ in range(20):
             read_all(open_source(path))
-        alive = sum(isinstance(one, pq.FileMetaData) for one in gc.get_objects())
+        alive = sum(type(one) is pq.FileMetaData for one in gc.get_objects())
     finally:
         gc.enable()
     assert alive <= 6

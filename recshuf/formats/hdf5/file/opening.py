@@ -14,13 +14,17 @@ import pyarrow as pa
 from h5py import h5f
 
 from recshuf.errors import InputError, RecshufError
+from recshuf.formats.hdf5.file.index_nodes import list_children
 from recshuf.storage.local import LocalHandle, opener_of
+from recshuf.storage.objects import ObjectStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from _typeshed import WriteableBuffer
+
     from recshuf.interfaces import Handle, InputFile, Stamp
-    from recshuf.storage.objects import ObjectStream
+    from recshuf.storage.objects import ObjectHandle
 
 # HDF5 shares one descriptor between all openers of a file; the last one closes it.
 _OPENING = RLock()
@@ -39,6 +43,18 @@ _FAILURES = (
     SystemError,
     pa.ArrowException,
 )
+
+
+class _IndexStream(ObjectStream):
+    """An object whose indexes are read: all nodes below one are fetched at once, since HDF5 asks for one at a time."""
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """See `ObjectStream`."""
+        count = super().readinto(buffer)
+        nodes = list_children(memoryview(buffer)[:count])
+        if nodes:
+            self.handle.expect([(place, place + count) for place in nodes])
+        return count
 
 
 class ObjectHdf5(h5py.File):  # type: ignore[misc] # h5py ships no types
@@ -84,16 +100,21 @@ def reading(name: str, place: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def opened(given: InputFile) -> Iterator[h5py.File]:
-    """Open an input as `open_file` does, and close it at the end."""
-    file = open_file(given)
+    """Open an input to look into it, as `open_file` does, and close it at the end."""
+    file = open_file(given, _IndexStream)
     try:
         yield file
     finally:
         close_file(file)
 
 
-def open_file(given: InputFile) -> h5py.File:
+def open_file(given: InputFile, stream: type[ObjectStream] = ObjectStream) -> h5py.File:
     """Return an input opened for reading; `close_file` closes it.
+
+    Parameters
+    ----------
+    stream
+        How an object is read.
 
     Raises
     ------
@@ -103,14 +124,14 @@ def open_file(given: InputFile) -> h5py.File:
     if given.is_stream:
         raise InputError(given.name, "HDF5 cannot be read from a stream", remedy="save it to a file first")
     if given.path is None:
-        return _open_object(given)
+        return _open_object(given, stream)
     _check_regular(given.name, given.path)
     with reading(given.name), _OPENING:
         return h5py.File(given.path, "r", driver="sec2", locking="best-effort")
 
 
-def _open_object(given: InputFile) -> ObjectHdf5:
-    raw = cast("ObjectStream", opener_of(given).open_raw())
+def _open_object(given: InputFile, stream: type[ObjectStream]) -> ObjectHdf5:
+    raw = stream(cast("ObjectHandle", opener_of(given).open()))
     if not _has_signature(raw):
         raise InputError(given.name, "is not an HDF5 file")
     with reading(given.name):

@@ -108,10 +108,9 @@ class Job:
             raise UsageError(f"--ray-address {address}: is used with --engine ray only; give that, too")
         if self.uses_tasks and (self.reads_stdin or self.writes_stdout):
             raise UsageError("--engine: other processes cannot use standard input and output; name files")
-        if self.uses_tasks and is_url(self.output or ""):
+        if self.uses_tasks and is_url(self.output or "") and self.temp_dir is None:
             raise UsageError(
-                f"--engine: processes of several machines share a folder and no bucket; give a local output, here "
-                f"{self.output}"
+                f"--engine: the machines of a run into {self.output} need a folder that they share; give it as --temp-dir"
             )
 
     def is_given(self, name: str) -> bool:

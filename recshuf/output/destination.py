@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from recshuf.errors import MissingFolderError, OutputError, OutputExistsError
 from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.output.output_path import OutputPath
+from recshuf.output.task_folder import TASK_FOLDER, TaskFolder
+from recshuf.output.task_shards import FileTaskShards
 from recshuf.output.transaction import Destination
 from recshuf.output.work_folder import WorkFolder
 from recshuf.system.paths import real_path, write_error
@@ -30,6 +32,15 @@ class LocalDestination(Destination):
         """Parse an OUTPUT argument: a directory if it ends in ``/``, is one, or an option asks for shards."""
         path = Path(output)
         return cls(path, is_directory=wants_shards or output.endswith("/") or path.is_dir())
+
+    @property
+    def tasks(self) -> TaskFolder:
+        """The folder of tasks in the work folder."""
+        return TaskFolder(self.place.work_folder / TASK_FOLDER)
+
+    def begin_task(self, run_id: str) -> FileTaskShards:  # noqa: ARG002 - the folder is of one run
+        """Return shards in the folder of tasks."""
+        return FileTaskShards(self.tasks.path, self.begin().path_of)
 
     @property
     def place(self) -> OutputPath:

@@ -17,10 +17,12 @@ class OutputPath:
 
     path: Path
     is_directory: bool
+    shown: str = ""
+    """Name in messages. Default: the path."""
 
     def __str__(self) -> str:
-        """Return the path as it was given."""
-        return str(self.path)
+        """Return its name in messages."""
+        return self.shown or str(self.path)
 
     @property
     def target(self) -> Path:

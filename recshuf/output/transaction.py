@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from recshuf.errors import OutputError, OutputExistsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
     from typing import BinaryIO
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from recshuf.job.report import UploadReport
     from recshuf.output.journal import Entry, Journal
     from recshuf.output.manifest import Manifest
+    from recshuf.output.task_folder import TaskFolder
     from recshuf.records.digests import Digest
 
 
@@ -26,6 +27,15 @@ class Destination(ABC):
 
     is_directory: bool
     """Whether it is a set of shards."""
+
+    @property
+    @abstractmethod
+    def tasks(self) -> TaskFolder:
+        """The folder of the tasks of a run into it, in the folder that its machines share."""
+
+    @abstractmethod
+    def begin_task(self, run_id: str) -> TaskShards:
+        """Return where a task of a run writes its shards."""
 
     @property
     @abstractmethod
@@ -152,6 +162,29 @@ class ShardKeeper(Protocol):
         ...
 
 
+class TaskShards(ABC):
+    """The shards of one task. Nobody sees them; a run takes them over, or they are discarded."""
+
+    folder: Path
+    """Folder of their files, of this task alone."""
+
+    @abstractmethod
+    def path_of(self, shard: int, suffix: str) -> Path:
+        """Return the local path to write shard number `shard` to."""
+
+    @abstractmethod
+    def open_keeper(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardKeeper:
+        """Return what takes over finished shards; see `Transaction.open_keeper`."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Keep what a run needs to take them over, and nothing else. Idempotent."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Delete them: the task has failed, or another process has done it, too. Idempotent."""
+
+
 class Transaction(ABC):
     """The output of one run. Nobody sees a part of it before `commit`, and what is finished stays for a later run.
 
@@ -232,6 +265,21 @@ class Transaction(ABC):
             Called with each durable shard, so that it gets into the journal; not if a later run could not use it.
         drop_page_cache
             Whether to drop shards from the page cache.
+        """
+
+    @abstractmethod
+    def adopt(self, entries: Sequence[Entry]) -> list[str]:
+        """Take over shards that tasks have written, unless they are taken over or committed.
+
+        Parameters
+        ----------
+        entries
+            Their journal entries, with the key ``folder`` of their tasks.
+
+        Returns
+        -------
+        list
+            Names of those that are missing or damaged.
         """
 
     @abstractmethod

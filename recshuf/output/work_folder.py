@@ -23,11 +23,12 @@ from recshuf.output.shard_files import ShardFiles
 from recshuf.output.shard_sync import ShardSyncer
 from recshuf.output.task_folder import TASK_FOLDER, TaskFolder
 from recshuf.output.transaction import Transaction
+from recshuf.system.atomic import sync
 from recshuf.system.locks import is_own, lock_folder
 from recshuf.system.paths import is_sole_file, write_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from recshuf.output.journal import Entry
     from recshuf.output.manifest import Manifest
@@ -98,6 +99,26 @@ class WorkFolder(Transaction):
         """Return what syncs finished shards."""
         # An output file gets no journal entry, because the run ends with it.
         return ShardSyncer(on_kept if self._output.is_directory else None, drop_page_cache=drop_page_cache)
+
+    def adopt(self, entries: Sequence[Entry]) -> list[str]:
+        """Move shards of tasks to the folder of all shards, and note them."""
+        if self.shards.are_committed:
+            return []
+        lost = [str(entry["name"]) for entry in entries if not self._move(entry)]
+        sync(self.shards.folder)
+        return lost
+
+    def _move(self, entry: Entry) -> bool:
+        """Move a shard, unless an earlier run has, and note it; return whether it is there."""
+        written = self.tasks.path / entry["folder"] / entry["name"]
+        target = self.shards.folder / entry["name"]
+        if written.exists():
+            written.rename(target)
+        if not target.exists() or target.stat().st_size != entry["bytes"]:
+            return False
+        if self._output.is_directory:
+            self.journal.note({name: value for name, value in entry.items() if name != "folder"})
+        return True
 
     def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
         """Return the names of those shards in the journal that are as they were written."""

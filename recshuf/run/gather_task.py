@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
 from contextlib import closing
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import PileError
 from recshuf.job.progress import SilentProgress
-from recshuf.output.shard_sync import ShardSyncer
 from recshuf.output.transaction import FinishedShard
 from recshuf.piles.reader import PileReader
 from recshuf.records.digests import Digest
@@ -18,7 +14,6 @@ from recshuf.records.input_counts import InputCount, InputCounts
 from recshuf.run.gather import Gather, GatherTask
 from recshuf.run.resume import describe_shard
 from recshuf.run.shards import cut_shards
-from recshuf.run.shared_run import find_work
 from recshuf.run.task_results import read_results
 
 if TYPE_CHECKING:
@@ -27,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recshuf.interfaces import Decoder, Sink, Target
+    from recshuf.output.transaction import TaskShards
     from recshuf.piles.run_piles import RunPiles
     from recshuf.run.open_run import OpenRun
     from recshuf.run.resolve import ResolvedJob
@@ -72,9 +68,11 @@ def gather_shards(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str,
     results = [*read_results(opened.tasks, opened.run.tasks.scatter).values()]
     resolved = opened.resolved.scan_fully()
     merge_states(resolved.decoder, results)
-    folder = opened.tasks.path / f"shards-{secrets.token_hex(8)}"
-    folder.mkdir()
-    cleanup.callback(partial(shutil.rmtree, folder, ignore_errors=True))
+    destination = resolved.output.destination
+    if destination is None:
+        raise RuntimeError("tasks do not write to a stream")
+    written = destination.begin_task(opened.run.id)
+    cleanup.callback(written.discard)
     with closing(opened.open_piles()) as store:
         counts = InputCounts(len(resolved.inputs.files))
         for set_index, result in enumerate(results):
@@ -88,46 +86,46 @@ def gather_shards(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str,
         bounds, _ = cut_shards(resolved, counts)
         own = opened.run.tasks.choose_shards(number, len(bounds) - 1)
         task = GatherTask(resolved.plan, bounds, {*range(len(bounds) - 1)} - {*own})
-        shards = _TaskShards(folder, resolved, resolved.open_target())
+        shards = _OpenShards(written, resolved, resolved.open_target())
         with closing(shards):
             Gather(task, PileReader(store), shards, resolved.decoder, SilentProgress()).run()
             entries = shards.finish_all()
+    written.finish()
     return {
-        "folder": folder.name,
+        "folder": written.folder.name,
         "shards": entries,
         "records": bounds[own.stop] - bounds[own.start],
         "bytes": sum(entry["bytes"] for entry in entries),
     }
 
 
-class _TaskShards:
-    """Shards as files in a folder, each described once it is synced."""
+class _OpenShards:
+    """The shards of a task, each described once it is durable."""
 
-    def __init__(self, folder: Path, resolved: ResolvedJob, target: Target) -> None:
-        self._folder = folder
+    def __init__(self, written: TaskShards, resolved: ResolvedJob, target: Target) -> None:
+        self._written = written
         self._target = target
         self._threads = resolved.plan.sink_threads
         self._schema = resolved.find_table_schema()
-        self._names = find_work(resolved.job).shards
         self._entries: list[dict[str, Any]] = []
-        self._syncer = ShardSyncer(self._describe, drop_page_cache=resolved.inputs.drop_page_cache)
+        self._keeper = written.open_keeper(self._describe, drop_page_cache=resolved.inputs.drop_page_cache)
 
     def _describe(self, shard: FinishedShard) -> None:
         self._entries.append(describe_shard(shard))
 
     def _path_of(self, shard: int) -> Path:
-        return self._folder / self._names.path_of(shard, self._target.suffix).name
+        return self._written.path_of(shard, self._target.suffix)
 
     def open(self, shard: int) -> Sink:
         return self._target.open(self._path_of(shard), self._threads)
 
     def finish(self, shard: int, digest: Digest) -> None:
-        self._syncer.add(FinishedShard(shard, self._path_of(shard), digest, self._schema))
+        self._keeper.add(FinishedShard(shard, self._path_of(shard), digest, self._schema))
 
     def finish_all(self) -> list[dict[str, Any]]:
-        """Return the entries of all shards, which are then synced."""
-        self._syncer.finish()
+        """Return the entries of all shards, which are then durable."""
+        self._keeper.finish()
         return self._entries
 
     def close(self) -> None:
-        self._syncer.close()
+        self._keeper.close()

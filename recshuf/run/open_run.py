@@ -16,7 +16,7 @@ from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.sets.scratch import Scratch
 from recshuf.run.resolve import find_destination, resolve_job
 from recshuf.run.resume import Earlier, describe_job
-from recshuf.run.shared_run import SharedRun, find_work, fit_plan
+from recshuf.run.shared_run import SharedRun, find_tasks, fit_plan
 from recshuf.run.task_results import RUN
 
 if TYPE_CHECKING:
@@ -70,11 +70,13 @@ def begin_run(run: SharedRun, resolved: ResolvedJob, seed: int) -> None:
     UsageError, InputError
         When the folder is that of another run, or this machine has other inputs or versions.
     """
-    work = find_work(resolved.job)
+    tasks = find_tasks(resolved.job)
     header = describe_job(resolved, seed, None)
-    found = work.tasks.place(RUN, {"run": run.to_json(), "job": header})
+    found = tasks.place(RUN, {"run": run.to_json(), "job": header})
     if found["run"]["id"] != run.id:
-        raise UsageError(f"{work.path}: holds tasks of another plan; finish them, or delete that folder")
+        raise UsageError(
+            f"{tasks.path.parent}: holds tasks of another plan; finish them, or delete that folder"
+        )
     Earlier(found["job"], [], {}).check(header)
 
 

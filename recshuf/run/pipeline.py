@@ -186,7 +186,7 @@ def _gather(
             tasks.gather(bounds, byte_count)
         is_written = True
     except (SchemaMismatch, ConversionError):
-        if not resolved.decoding.infers_from_prefix:
+        if tasks is not None or not resolved.decoding.infers_from_prefix:
             raise
     if not is_written:
         resolved = resolved.scan_fully()

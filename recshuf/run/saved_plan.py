@@ -14,7 +14,7 @@ from recshuf.run.gather_task import adopt_set
 from recshuf.run.open_run import OpenRun, begin_run, resolve_shared
 from recshuf.run.pipeline import run_job
 from recshuf.run.resolve import find_destination, resolve_job
-from recshuf.run.shared_run import SharedRun, find_work
+from recshuf.run.shared_run import SharedRun, find_tasks
 from recshuf.run.task_results import name_result, read_results
 from recshuf.run.task_work import do_work
 from recshuf.system.locks import share_folder
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
     from recshuf.job.report import ShuffleReport
-    from recshuf.output.work_folder import WorkFolder
+    from recshuf.output.task_folder import TaskFolder
 
 STAGES = ("count", "scatter", "gather", "commit")
 
@@ -80,9 +80,9 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
     job = run.make_job()
     if number == last:
         return _commit(run, job, progress)
-    with _share(job) as work:
+    with _share(job) as tasks:
         resolved = resolve_shared(run)
-        opened = OpenRun(run, work.tasks, resolved)
+        opened = OpenRun(run, tasks, resolved)
         begin_run(run, resolved, opened.seed)
         if not _is_done(opened, number):
             do_work(opened, number)
@@ -104,22 +104,23 @@ def _is_done(opened: OpenRun, number: int) -> bool:
 
 
 @contextmanager
-def _share(job: Job) -> Iterator[WorkFolder]:
-    """Give the work folder of a job, made if needed, which other tasks use too and no run removes meanwhile."""
-    work, destination = find_work(job), find_destination(job)
+def _share(job: Job) -> Iterator[TaskFolder]:
+    """Give the folder of tasks of a job, made if needed, which other tasks use too and no run removes meanwhile."""
+    tasks, destination = find_tasks(job), find_destination(job)
     if destination is not None:
         destination.check(overwrite=job.options["overwrite"])
-    work.path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = share_folder(work.path, str(job.output))
+    work = tasks.path.parent
+    work.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = share_folder(work, str(job.output))
     try:
-        work.tasks.path.mkdir(exist_ok=True)
-        yield work
+        tasks.path.mkdir(exist_ok=True)
+        yield tasks
     finally:
         os.close(descriptor)
 
 
 def _commit(run: SharedRun, job: Job, progress: Progress) -> ShuffleReport:
-    work = find_work(job)
-    if work.tasks.path.exists():
-        read_results(work.tasks, range(run.tasks.commit))
+    tasks = find_tasks(job)
+    if tasks.path.exists():
+        read_results(tasks, range(run.tasks.commit))
     return run_job(replace(job, options=job.options | {"resume": True}), progress)

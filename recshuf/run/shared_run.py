@@ -13,13 +13,12 @@ from recshuf.errors import UsageError
 from recshuf.formats.stored import pack, unpack
 from recshuf.job.job import make_job
 from recshuf.job.task_plan import TaskPlan, divide, find_large_inputs
-from recshuf.output.destination import LocalDestination
 from recshuf.run.resolve import find_destination
 from recshuf.run.workspace import choose_piles_folder
 
 if TYPE_CHECKING:
     from recshuf.job.job import Job
-    from recshuf.output.work_folder import WorkFolder
+    from recshuf.output.task_folder import TaskFolder
     from recshuf.run.resolve import ResolvedJob
 
 _FORMAT = 1
@@ -53,7 +52,7 @@ class SharedRun:
             Folder of the pile sets. Default: as the job says.
         """
         job = resolved.job
-        work = find_work(job).path
+        work = find_tasks(job).path.parent
         return cls(
             secrets.token_hex(8),
             job.inputs,
@@ -117,8 +116,8 @@ class SharedRun:
         return make_job(self.inputs, self.output, options)  # type: ignore[arg-type] # they are its own
 
 
-def find_work(job: Job) -> WorkFolder:
-    """Return the work folder of a job that uses tasks.
+def find_tasks(job: Job) -> TaskFolder:
+    """Return the folder of the tasks of a job, which is in its work folder.
 
     Raises
     ------
@@ -126,9 +125,9 @@ def find_work(job: Job) -> WorkFolder:
         When the output is a stream.
     """
     destination = find_destination(job)
-    if not isinstance(destination, LocalDestination) or destination.is_stream:
+    if destination is None or destination.is_stream:
         raise UsageError("--engine: other processes cannot write a stream; give a file or directory with -o")
-    return destination.begin()
+    return destination.tasks
 
 
 def _pack_options(job: Job, seed: int) -> str:

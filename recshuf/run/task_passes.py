@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.engines.registry import open_engine
 from recshuf.errors import OutputError, PileError
-from recshuf.output.work_folder import WorkFolder
 from recshuf.piles.reader import PileReader
 from recshuf.records.digests import Digest
 from recshuf.records.input_counts import InputCounts
 from recshuf.run.gather import check_written
 from recshuf.run.gather_task import adopt_set, merge_states
 from recshuf.run.open_run import begin_run
-from recshuf.run.shared_run import SharedRun, find_work
+from recshuf.run.shared_run import SharedRun, find_tasks
 from recshuf.run.task_results import RUN, name_result
 from recshuf.run.tasks import Task, run_task
-from recshuf.system.atomic import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +38,7 @@ def find_run(job: Job) -> SharedRun | None:
     UsageError
         When the output is a stream.
     """
-    found = find_work(job).tasks.read(RUN)
+    found = find_tasks(job).read(RUN)
     return None if found is None else SharedRun.from_json(found["run"])
 
 
@@ -63,17 +61,17 @@ class TaskPasses:
         progress: Progress,
         cleanup: ExitStack,
     ) -> None:
-        work = workspace.work
-        if not isinstance(work, WorkFolder):
-            raise RuntimeError("tasks need a folder that other processes see")
+        if workspace.work is None:
+            raise RuntimeError("tasks do not write to a stream")
         self._resolved = resolved
         self._workspace = workspace
-        self._work = work
+        self._work = workspace.work
+        self._tasks = find_tasks(resolved.job)
         self._progress = progress
         self._cleanup = cleanup
         self.spilled_bytes = 0
         """Bytes of records in pile sets, after compression."""
-        work.tasks.path.mkdir(exist_ok=True)
+        self._tasks.path.mkdir(exist_ok=True)
         self._run = run or SharedRun.of(resolved, workspace.seed, workspace.piles)
         begin_run(self._run, resolved, workspace.seed)
 
@@ -102,8 +100,7 @@ class TaskPasses:
                 adopt_set(self._workspace.store, number - tasks.scatter.start, results[number], counts)
             except PileError as error:
                 self._progress.warn(f"{error}; it is written again")
-                self._work.tasks.remove(name_result(number))
-                results |= self._finish([number])
+                results |= self._repeat([number])
                 adopt_set(self._workspace.store, number - tasks.scatter.start, results[number], counts)
         ordered = [results[number] for number in tasks.scatter]
         merge_states(self._resolved.decoder, ordered)
@@ -127,30 +124,32 @@ class TaskPasses:
         """
         self._progress.start("gather", bounds[-1], byte_count)
         results = self._finish(self._run.tasks.gather)
-        entries = [entry | {"folder": one["folder"]} for one in results.values() for entry in one["shards"]]
-        check_written(
-            PileReader(self._workspace.store), bounds[-1], [Digest(*entry["digest"]) for entry in entries]
-        )
-        if not self._work.shards.are_committed:
-            for entry in entries:
-                self._move(entry)
-            sync(self._work.shards.folder)
+        lost = self._work.adopt(self._check(results, bounds[-1]))
+        if lost:
+            self._progress.warn(f"{lost[0]}: is missing or damaged; it is written again")
+            again = [n for n, one in results.items() if any(entry["name"] in lost for entry in one["shards"])]
+            results |= self._repeat(again)
+            lost = self._work.adopt(self._check(results, bounds[-1]))
+        if lost:
+            raise OutputError(f"{lost[0]}: is missing or damaged; delete {self._work.path} to start anew")
 
-    def _move(self, entry: dict[str, Any]) -> None:
-        """Move a shard to the folder of all shards, unless an earlier run has, and note it."""
-        shards = self._work.shards
-        written = self._work.tasks.path / entry.pop("folder") / entry["name"]
-        target = shards.folder / entry["name"]
-        if written.exists():
-            written.rename(target)
-        if not target.exists() or target.stat().st_size != entry["bytes"]:
-            raise OutputError(f"{written}: is missing or damaged; delete {self._work.path} to start anew")
-        if shards.output.is_directory:
-            self._work.journal.note(entry)
+    def _check(self, results: dict[int, dict[str, Any]], record_count: int) -> list[dict[str, Any]]:
+        """Return the entries of all shards, which hold all records."""
+        entries = [entry | {"folder": one["folder"]} for one in results.values() for entry in one["shards"]]
+        digests = [Digest(*entry["digest"]) for entry in entries]
+        check_written(PileReader(self._workspace.store), record_count, digests)
+        return entries
+
+    def _repeat(self, numbers: Iterable[int]) -> dict[int, dict[str, Any]]:
+        """Have tasks run again whose output is lost, and return their results."""
+        repeated = list(numbers)
+        for number in repeated:
+            self._tasks.remove(name_result(number))
+        return self._finish(repeated)
 
     def _finish(self, numbers: Iterable[int]) -> dict[int, dict[str, Any]]:
         """Have those tasks run that have no result, and return the results of all by number."""
-        folder = self._work.tasks
+        folder = self._tasks
         found = {number: folder.read(name_result(number)) for number in numbers}
         missing = [
             Task(str(folder.path.absolute()), self._run.id, number)

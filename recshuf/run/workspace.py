@@ -198,7 +198,7 @@ def open_scratch(
 
 def choose_piles_folder(job: Job, work: Path) -> Path:
     """Return the folder for the pile sets of a new run with this work folder."""
-    if job.temp_dir is None:
+    if job.temp_dir is None or real_path(job.temp_dir) == work.parent:
         return work / "piles"
     return real_path(job.temp_dir) / f"{PILES_PREFIX}{secrets.token_hex(8)}"
 

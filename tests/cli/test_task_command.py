@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -162,17 +163,21 @@ def test_a_commit_waits_for_the_end_of_other_tasks(call: Run, folder: Path):
     run_number(call, folder, last)
 
 
-def test_a_commit_that_fails_says_to_run_it_again(call: Run, folder: Path):
-    make_plan(call, folder)
+def test_a_commit_without_a_shard_names_the_task_to_run_again(call: Run, folder: Path):
+    shuffle(make_plan(call, folder), folder / "here" / "out")
     for stage in STAGES[:3]:
         for number in numbers_of(call, folder, stage):
             run_number(call, folder, number)
     shutil.rmtree(next((folder / "there" / ".out.recshuf" / "tasks").glob("shards-*")))
     (last,) = numbers_of(call, folder, "commit")
     done = call("task", folder / "plan.json", str(last))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert b"is missing or damaged" in done.stderr
     assert b"run this task again, or delete that folder" in done.stderr
+    (named,) = re.findall(rb"task (\d+): not done; run recshuf task", done.stderr)
+    run_number(call, folder, int(named))
+    run_number(call, folder, last)
+    assert read_all(folder / "there") == read_all(folder / "here")
 
 
 def test_other_runs_leave_the_work_of_tasks_alone(call: Run, folder: Path):

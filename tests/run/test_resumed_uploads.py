@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recshuf.errors import AlreadyCompleteError, OutputError, UsageError
-from recshuf.output.objects.transaction import SCRATCH_PREFIX, UploadTransaction
+from recshuf.output.objects.scratch import PREFIX, UploadFolder
+from recshuf.output.objects.transaction import UploadTransaction
 from tests.support.object_outputs import SHARDS, STORES, check_whole, shuffle, shuffle_locally, write_lines
 
 if TYPE_CHECKING:
@@ -376,7 +377,8 @@ def test_a_dead_run_on_this_machine_leaves_no_folder(
 
     assert subprocess.run([sys.executable, "-c", script]).returncode == 9
     (folder,) = scratch.iterdir()
-    assert folder.name.startswith(SCRATCH_PREFIX)
-    (scratch / f"{SCRATCH_PREFIX}of-another-run").mkdir()
+    assert folder.name.startswith(PREFIX)
+    other = UploadFolder(scratch, "of a run that lives")
     shuffle(source, f"{bucket.url}/data/out/", resume=True)
-    assert os.listdir(scratch) == [f"{SCRATCH_PREFIX}of-another-run"]
+    assert os.listdir(scratch) == [other.path.name]
+    other.close()

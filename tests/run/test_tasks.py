@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.errors import InputError, OutputError, UsageError
+from recshuf.output.work_folder import WorkFolder
 from recshuf.piles.sets.pile_set import GrowingPileSet
 from recshuf.run import task_passes
 from recshuf.run.tasks import Task, run_task
@@ -223,15 +224,15 @@ def test_a_run_that_dies_is_continued(folder: Path, count: int):
 def test_a_run_that_dies_while_it_moves_shards_is_continued(folder: Path, monkeypatch: pytest.MonkeyPatch):
     inputs = make_inputs(folder / "in", "text", COUNTS)
     shuffle(inputs, folder / "here" / "out")
-    move, left = task_passes.TaskPasses._move, iter(range(2))
+    move, left = WorkFolder._move, iter(range(2))
 
-    def move_some(self: task_passes.TaskPasses, entry: dict[str, Any]) -> None:
+    def move_some(self: WorkFolder, entry: dict[str, Any]) -> bool:
         if next(left, None) is None:
             raise KeyboardInterrupt
-        move(self, entry)
+        return move(self, entry)
 
     with monkeypatch.context() as patch:
-        patch.setattr(task_passes.TaskPasses, "_move", move_some)
+        patch.setattr(WorkFolder, "_move", move_some)
         with pytest.raises(KeyboardInterrupt):
             shuffle(inputs, folder / "there" / "out", engine="threads")
     shuffle(inputs, folder / "there" / "out", engine="threads", resume=True)
@@ -244,6 +245,20 @@ def test_a_pile_set_that_is_lost_is_written_again(folder: Path, harm: str, recwa
     shuffle(inputs, folder / "here" / "out")
     die_after(40, inputs, folder / "there" / "out")
     lost = sorted((folder / "there" / ".out.recshuf" / "piles").iterdir())[0]
+    if harm == "cut":
+        lost.write_bytes(lost.read_bytes()[:-9])
+    else:
+        lost.unlink()
+    shuffle(inputs, folder / "there" / "out", engine="threads", resume=True)
+    assert read_all(folder / "there") == read_all(folder / "here")
+
+
+@pytest.mark.parametrize("harm", ["cut", "deleted"])
+def test_a_shard_that_is_lost_is_written_again(folder: Path, harm: str):
+    inputs = make_inputs(folder / "in", "text", COUNTS)
+    shuffle(inputs, folder / "here" / "out")
+    die_after(68, inputs, folder / "there" / "out")
+    lost = sorted((folder / "there" / ".out.recshuf" / "tasks").glob("shards-*/shard-00001.txt"))[0]
     if harm == "cut":
         lost.write_bytes(lost.read_bytes()[:-9])
     else:
@@ -311,13 +326,6 @@ def test_a_pipe_is_refused(folder: Path):
     os.mkfifo(folder / "out.txt")
     with pytest.raises(UsageError, match="engine: other processes cannot write a stream; give a file or"):
         shuffle(inputs, folder / "out.txt", engine="threads")
-
-
-def test_a_bucket_is_refused():
-    with pytest.raises(
-        UsageError, match=r"engine: .* share a folder and no bucket; .* here s3://bucket/out/"
-    ):
-        recshuf.shuffle("in", "s3://bucket/out/", engine="ray")
 
 
 @pytest.mark.parametrize("engine", ["local", "tasks"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,19 @@ class ThreadEngine:
         self, function: Callable[[Any], Any], tasks: Sequence[Any], workers: int
     ) -> Generator[Any, None, None]:
         yield from LocalEngine().run(function, tasks, 1)
+
+
+class TwinThreadEngine(ThreadEngine):
+    """Runs every task twice at the same time, in threads."""
+
+    def run(
+        self, function: Callable[[Any], Any], tasks: Sequence[Any], workers: int
+    ) -> Generator[Any, None, None]:
+        with ThreadPoolExecutor(2) as pool:
+            for task in tasks:
+                first, second = pool.map(function, [task, task])
+                assert first == second
+                yield first
 
 
 class LostError(BaseException):

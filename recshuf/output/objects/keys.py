@@ -50,6 +50,10 @@ class OutputKeys:
         """Key of the manifest; an output of one object has none."""
         return f"{self._parent}{shorten_name(self.name)}{MANIFEST_SUFFIX}"
 
+    def name_shard(self, shard: int, suffix: str) -> str:
+        """Return the name of shard number `shard`."""
+        return f"shard-{shard:05d}{suffix}" if self.is_directory else self.name
+
     def of_shard(self, name: str) -> str:
         """Return the key of a shard."""
         return f"{self.prefix}{name}" if self.is_directory else self.prefix

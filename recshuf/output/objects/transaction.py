@@ -9,32 +9,30 @@ from __future__ import annotations
 import os
 import platform
 import secrets
-import shutil
-from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import AlreadyCompleteError, OutputError
 from recshuf.output.objects.journal import ObjectJournal
+from recshuf.output.objects.scratch import UploadFolder
 from recshuf.output.objects.uploader import ShardUploader, UploadTarget
 from recshuf.output.transaction import Transaction
 from recshuf.storage.bucket import Conflict, Match, MissingUpload, Part
-from recshuf.system.locks import is_own, lock_folder
-from recshuf.system.paths import choose_temp_dir, write_error
+from recshuf.system.paths import choose_temp_dir
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
     from recshuf.output.journal import Entry
     from recshuf.output.manifest import Manifest
     from recshuf.output.objects.place import OutputPlace
     from recshuf.output.transaction import FinishedShard
+    from recshuf.output.work_folder import WorkFolder
 
 _REQUESTERS = 8
 """Threads for requests that wait for the store and not for data."""
-SCRATCH_PREFIX = "recshuf-output-"
 
 
 class UploadTransaction(Transaction):
@@ -46,56 +44,73 @@ class UploadTransaction(Transaction):
         Folder of shards that are written or uploaded. None for the default folder.
     part_threads
         Number of parts that are uploaded at once.
+    shared
+        The work folder of the tasks of the run. Default: it has none.
     """
 
-    keeps_files = False
     written = None
     is_committed = False  # `enter` completes the commit of an earlier run
 
-    def __init__(self, place: OutputPlace, temp_dir: Path | None, part_threads: int) -> None:
+    def __init__(
+        self, place: OutputPlace, temp_dir: Path | None, part_threads: int, shared: WorkFolder | None = None
+    ) -> None:
         self._place, self._temp_dir, self._part_threads = place, temp_dir, part_threads
+        self._shared = shared
         self._bucket, self._keys = place.bucket, place.keys
         self.journal: ObjectJournal = ObjectJournal(self._bucket, self._keys.journal, self.name)
         self._token = secrets.token_hex(16)
         self._warn: Callable[[str], None] = print
-        self._folder: Path | None = None
-        self._lock: int | None = None
+        self._scratch: UploadFolder | None = None
         self._has_begun = False
 
     @property
+    def keeps_files(self) -> bool:
+        """Whether a later run finds the files in `path`: those of tasks."""
+        return self._shared is not None
+
+    @property
     def path(self) -> Path:
-        """Local folder of shards that are written or uploaded."""
-        if self._folder is None:
+        """Local folder of shards that are written or uploaded, or that of the tasks."""
+        if self._shared is not None:
+            return self._shared.path
+        if self._scratch is None:
             raise RuntimeError("the transaction has not begun")
-        return self._folder
+        return self._scratch.path
 
     @property
     def name(self) -> str:
-        """URL of the journal."""
-        return self._keys.show(self._keys.journal)
+        """URL of the journal, and path of the folder of tasks."""
+        journal = self._keys.show(self._keys.journal)
+        return journal if self._shared is None else f"{journal} and {self._shared.path}"
 
     @property
     def removal(self) -> str:
         """How a user deletes what it keeps."""
-        return f"remove them with recshuf clean {self._place.name}"
+        removal = f"remove them with recshuf clean {self._place.name}"
+        return removal if self._shared is None else f"{removal}, and delete {self._shared.path}"
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether it has taken over finished parts of an earlier run."""
+        return super().is_continued or (self._shared is not None and self._shared.is_continued)
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether a later run can continue from here."""
+        return super().is_resumable or (self._shared is not None and self._shared.is_resumable)
 
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
         """Make the local folder, and begin the journal or take it over."""
         self._warn = warn
         try:
-            self._make_folder()
+            if self._shared is None:
+                self._scratch = UploadFolder(choose_temp_dir(self._temp_dir), self._place.name)
+            else:
+                self._shared.enter(warn, resumes=resumes)
             self._begin(resumes=resumes)
         except BaseException:
-            self._drop_folder()
+            self.release()
             raise
-
-    def _make_folder(self) -> None:
-        parent = choose_temp_dir(self._temp_dir)
-        self._folder = parent.absolute() / f"{SCRATCH_PREFIX}{self._token}"
-        try:
-            self._lock = lock_folder(self._folder, self._place.name)
-        except OSError as error:
-            raise write_error(error, str(parent), parent) from error
 
     def _begin(self, *, resumes: bool) -> None:
         finished = self.journal.load()
@@ -106,14 +121,11 @@ class UploadTransaction(Transaction):
                 f"shards: {finished}; give --resume to continue it, or remove it with recshuf clean "
                 f"{self._place.name}"
             )
-        self.journal.begin(
-            {"run": self._token, "host": platform.node(), "pid": os.getpid(), "scratch": str(self._folder)}
-        )
+        self.journal.begin({"run": self._token, "host": platform.node(), "pid": os.getpid()})
         self._has_begun = True
         if not resumes:
             return
         self.journal.load()
-        self._delete_dead_folders()
         claim = next((run for run in reversed(self.journal.runs) if "commit" in run), None)
         if claim is not None and self._try_to_complete(claim):
             self.remove()
@@ -133,21 +145,9 @@ class UploadTransaction(Transaction):
             return False
         return True
 
-    def _delete_dead_folders(self) -> None:
-        """Delete local folders that dead runs left on this machine."""
-        for run in self.journal.runs:
-            folder = Path(str(run.get("scratch")))
-            if run.get("host") != platform.node() or not folder.name.startswith(SCRATCH_PREFIX):
-                continue
-            with suppress(OSError):
-                if folder != self._folder and folder.is_dir() and is_own(folder.lstat()):
-                    lock = lock_folder(folder, self._place.name)
-                    shutil.rmtree(folder, ignore_errors=True)
-                    os.close(lock)
-
     def path_of(self, shard: int, suffix: str) -> Path:
         """Return the local path to write shard number `shard` to."""
-        return self.path / (f"shard-{shard:05d}{suffix}" if self._keys.is_directory else self._keys.name)
+        return self.path / self._keys.name_shard(shard, suffix)
 
     def open_keeper(
         self,
@@ -161,6 +161,19 @@ class UploadTransaction(Transaction):
 
     def _match(self, key: str) -> Match:
         return Match(self._place.before.etags.get(key))
+
+    def adopt(self, entries: Sequence[Entry]) -> list[str]:
+        """Note the uploads of tasks."""
+        whole = self.find_unchanged(entries)
+        noted = {entry["upload"] for entry in self.journal.read() if "upload" in entry}
+        new = [
+            {name: value for name, value in entry.items() if name != "folder"}
+            for entry in entries
+            if entry["name"] in whole and entry["upload"] not in noted
+        ]
+        with Pool(_REQUESTERS, "note") as pool:
+            list(pool.map(self.journal.note, new))
+        return [str(entry["name"]) for entry in entries if entry["name"] not in whole]
 
     def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
         """Return the names of those shards whose upload is open and whole."""
@@ -262,10 +275,14 @@ class UploadTransaction(Transaction):
     def release(self) -> None:
         """Leave finished shards to a later run."""
         self._drop_folder()
+        if self._shared is not None:
+            self._shared.release()
 
     def remove(self) -> None:
         """Abort all uploads, and delete the journal and the local folder."""
         self._drop_folder()
+        if self._shared is not None:
+            self._shared.remove()
         if not self._has_begun:
             return
         self._has_begun = False
@@ -281,11 +298,8 @@ class UploadTransaction(Transaction):
             self.journal.delete()
 
     def _drop_folder(self) -> None:
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            shutil.rmtree(self.path, ignore_errors=True)
-            with suppress(OSError):
-                os.close(lock)
+        if self._scratch is not None:
+            self._scratch.close()
 
 
 class _LostUploadError(OutputError):

@@ -7,6 +7,7 @@ record with their types, filters and fill values, but no rows. A sink writes it 
 from __future__ import annotations
 
 import io
+import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -50,7 +51,8 @@ class Layout:
 def new_image(*, track_order: bool = False) -> Iterator[tuple[h5py.File, list[bytes]]]:
     """Provide an HDF5 file in memory, and a list that receives its bytes at the end."""
     result: list[bytes] = []
-    with h5py.File("image", "w", driver="core", backing_store=False, track_order=track_order) as file:
+    name = f"image-{secrets.token_hex(8)}"  # HDF5 takes files of one name for the same file
+    with h5py.File(name, "w", driver="core", backing_store=False, track_order=track_order) as file:
         yield file, result
         file.flush()
         result.append(file.id.get_file_image())

@@ -97,3 +97,11 @@ def test_an_error_of_the_library_names_file_and_dataset(tmp_path: Path, monkeypa
     monkeypatch.setattr(template, "copy_attributes", fail)
     with pytest.raises(InputError, match=r"in\.h5: '/': cannot be read as HDF5 \(Can't sync"):
         recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.h5")
+
+
+def test_two_images_can_be_made_at_the_same_time() -> None:
+    with template.new_image() as (first, one), template.new_image() as (second, other):
+        first["a"] = 1
+        second["b"] = 2
+    with template.open_image(one[0]) as first, template.open_image(other[0]) as second:
+        assert (list(first), list(second)) == (["a"], ["b"])

@@ -213,6 +213,7 @@ def gather(
     if mix not in range(1, MAX_PILES + 1):
         raise UsageError(f"mix={mix!r}: give an integer from 1 to {MAX_PILES:,}")
     job = make_job(parse_path("store", store), output, cast("Options", options))
+    job.require_local_scratch()
     choose_allocators(job.memory_bytes)
     from recshuf.run.pipeline import run_job
 
@@ -410,6 +411,7 @@ def verify(
     """
     refuse_unknown(options, VerifyOptions)
     job = make_job(inputs, output, cast("Options", options))
+    job.require_local_scratch()
     choose_allocators(job.memory_bytes)
     from recshuf.audit.verify.comparison import verify_job
 

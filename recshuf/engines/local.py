@@ -58,6 +58,25 @@ class LocalEngine:
         """See `Engine`."""
 
 
+class OneByOne:
+    """An `Engine` of this process that runs one task after the other; each has threads of its own."""
+
+    def __init__(self, address: str | None, cores: int) -> None:
+        """Ignore the arguments."""
+
+    def run(
+        self,
+        function: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        workers: int,  # noqa: ARG002 # as said above
+    ) -> Generator[Result, None, None]:
+        """See `Engine`."""
+        yield from map(function, tasks)
+
+    def close(self) -> None:
+        """See `Engine`."""
+
+
 def run_threads(
     name: str, work: Sequence[Callable[[], None]], workers: int, stop: Callable[[], None]
 ) -> None:

@@ -12,8 +12,12 @@ if TYPE_CHECKING:
 
 LOCAL = "local"
 """The engine that is this process."""
-ENGINES = {"ray": "recshuf.engines.ray:RayEngine", "tasks": "recshuf.engines.finished:FinishedTasks"}
-"""Module and class of each other engine. The class takes an address, None for the default, and the cores of a task."""
+ENGINES = {
+    LOCAL: "recshuf.engines.local:OneByOne",
+    "ray": "recshuf.engines.ray:RayEngine",
+    "tasks": "recshuf.engines.finished:FinishedTasks",
+}
+"""Module and class of each engine of tasks. The class takes an address, None for the default, and the cores of a task."""
 
 
 def check_engine(name: str) -> None:
@@ -24,12 +28,12 @@ def check_engine(name: str) -> None:
     UsageError
         Names those that there are.
     """
-    if name not in (LOCAL, *ENGINES):
-        raise UsageError(f"--engine {name!r} is not possible; choose one of {', '.join((LOCAL, *ENGINES))}")
+    if name not in ENGINES:
+        raise UsageError(f"--engine {name!r} is not possible; choose one of {', '.join(ENGINES)}")
 
 
 def open_engine(name: str, address: str | None, cores: int) -> Engine:
-    """Return an engine of other processes, importing its library only now.
+    """Return an engine of tasks, importing its library only now.
 
     Raises
     ------

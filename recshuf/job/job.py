@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from recshuf.engines.registry import check_engine
+from recshuf.engines.registry import LOCAL, check_engine
 from recshuf.errors import UsageError
 from recshuf.formats.compression import check_level
 from recshuf.interfaces import ReadOptions, WriteOptions
@@ -16,8 +16,9 @@ from recshuf.job.options import OPTIONS, Options, parse_header, refuse_unknown
 from recshuf.job.plan import Cut
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
+from recshuf.storage.buckets import WRITTEN_SCHEMES
 from recshuf.storage.settings import StorageOptions, parse_storage_options
-from recshuf.storage.urls import is_url, refuse_unknown_scheme
+from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
 from recshuf.system.memory import available_bytes
 from recshuf.system.paths import refuse_url
 from recshuf.system.units import parse_size
@@ -60,6 +61,8 @@ class Job:
     memory_bytes: int
     workers: int
     temp_dir: Path | None
+    temp_url: Url | None
+    """Prefix in an object store for pile sets. None for local ones."""
     quarantine: Path | None
     """File for lines that do not parse; None if they are errors."""
     read: ReadOptions
@@ -107,8 +110,9 @@ class Job:
         if address is not None and engine != "ray":
             raise UsageError(f"--ray-address {address}: is used with --engine ray only; give that, too")
         if self.uses_tasks and (self.reads_stdin or self.writes_stdout):
-            raise UsageError("--engine: other processes cannot use standard input and output; name files")
-        if self.uses_tasks and is_url(self.output or "") and self.temp_dir is None:
+            option = "--temp-dir at a URL" if engine == LOCAL else "--engine"
+            raise UsageError(f"{option}: other processes cannot use standard input and output; name files")
+        if engine != LOCAL and is_url(self.output or "") and self.temp_dir is None:
             raise UsageError(
                 f"--engine: the machines of a run into {self.output} need a folder that they share; give it as --temp-dir"
             )
@@ -117,10 +121,21 @@ class Job:
         """Tell whether an option differs from its default."""
         return cast("dict[str, object]", self.options)[name] != OPTIONS[name].default
 
+    def require_local_scratch(self) -> None:
+        """Refuse a prefix in an object store for what is kept on local disks.
+
+        Raises
+        ------
+        UsageError
+            When the job has one.
+        """
+        if self.temp_url is not None:
+            raise UsageError(f"--temp-dir {self.temp_url}: is for shuffles only; give a local folder")
+
     @property
     def uses_tasks(self) -> bool:
         """Tell whether other processes do the work."""
-        return self.options["engine"] != "local"
+        return self.options["engine"] != LOCAL or self.temp_url is not None
 
     @property
     def reads_stdin(self) -> bool:
@@ -232,7 +247,8 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
         memory_bytes=memory_bytes,
         cut=_make_cut(options),
         workers=workers,
-        temp_dir=None if temp_dir is None else _parse_temp_dir(temp_dir),
+        temp_dir=None if temp_dir is None or is_url(os.fspath(temp_dir)) else Path(temp_dir),
+        temp_url=_parse_temp_url(os.fspath(temp_dir or "")),
         storage=StorageOptions(options["endpoint_url"], parse_storage_options(options["storage_options"])),
         quarantine=quarantine,
         read=ReadOptions(
@@ -261,10 +277,15 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
     )
 
 
-def _parse_temp_dir(path: str | os.PathLike[str]) -> Path:
-    if is_url(os.fspath(path)):
-        raise UsageError(f"--temp-dir {path}: spilled records are kept on local disks; give a local folder")
-    return Path(path)
+def _parse_temp_url(path: str) -> Url | None:
+    """Return the prefix for pile sets, if it is no local folder."""
+    refuse_unknown_scheme(path)
+    if not is_url(path):
+        return None
+    url = Url.parse(path if path.endswith("/") else f"{path}/")
+    if url.scheme not in WRITTEN_SCHEMES:
+        raise UsageError(f"--temp-dir {path}: is only read; give s3://, gs://, az:// or a local folder")
+    return url
 
 
 def _make_cut(options: Options) -> Cut | None:

@@ -248,8 +248,9 @@ class Options(CheckOptions, total=False):
     """Approximate size of a shard."""
     seed: Annotated[int | None, Option("Order", "N", "Seed, 0 to 2^128-1. Default: drawn at random, printed and recorded.", parse=parse_seed)]
     """0 to 2**128 - 1. Default: drawn at random; `ShuffleReport.seed` holds it."""
-    temp_dir: Annotated[str | os.PathLike[str] | None, Option("Resources", "DIR", "Folder for spilled records. Default: beside the output.", is_path=True)]
-    """Folder for spilled records. Default: beside the output."""
+    temp_dir: Annotated[str | os.PathLike[str] | None, Option("Resources", "DIR", "Folder for spilled records, or the URL of a prefix in an object store, to which they are uploaded. Default: beside the output.", is_path=True,
+        identity=lambda job: None if job.temp_url is None else "a URL")]
+    """Folder for spilled records, or the URL of a prefix in an object store, to which they are uploaded. Default: beside the output."""
     spill_compression: Annotated[str, Option("Resources", "NAME", "Compression of spilled records: none, lz4 or zstd. Helps on a slow or small disk. Does not change the output. Default: none.",
         default="none")]
     """Compression of spilled records: ``"none"``, ``"lz4"`` or ``"zstd"``. Does not change the output. Default: ``"none"``."""

@@ -109,6 +109,8 @@ class Plan:
     """Compression of spilled records. No other number depends on it, because the ratio is not known."""
     provenance_bytes: int = 0
     """Bytes of provenance per record, included in `byte_count`."""
+    spilled_to: str = ""
+    """Prefix in an object store to which each pile set is uploaded when it is written; empty if they stay on a disk."""
 
     @property
     def set_count(self) -> int:

@@ -310,6 +310,10 @@ class Transaction(ABC):
         """
 
     @abstractmethod
+    def on_remove(self, function: Callable[[], None]) -> None:
+        """Call a function in `remove`, which deletes what the tasks of the run keep elsewhere."""
+
+    @abstractmethod
     def release(self) -> None:
         """Leave finished tasks to a later run. Idempotent."""
 

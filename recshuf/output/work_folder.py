@@ -54,6 +54,7 @@ class WorkFolder(Transaction):
         self.tasks = TaskFolder(self.path / TASK_FOLDER)
         self._is_continued = False
         self._made_parents: list[Path] = []
+        self._removers: list[Callable[[], None]] = []
         self._lock: int | None = None
 
     @property
@@ -217,10 +218,17 @@ class WorkFolder(Transaction):
         if is_named and piles.is_dir() and not piles.is_symlink() and is_own(piles.stat()):
             shutil.rmtree(piles, ignore_errors=True)
 
+    def on_remove(self, function: Callable[[], None]) -> None:
+        """See `Transaction`."""
+        self._removers.append(function)
+
     def remove(self) -> None:
         """Delete the folder, its content, and empty parents that this run made. Idempotent."""
         if self._lock is not None:
             self._remove_piles()
+            for function in self._removers:
+                with suppress(OutputError):  # what is left is found by its name
+                    function()
             shutil.rmtree(self.path, ignore_errors=True)
             self.release()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ from recshuf.piles.sets.regions import EXTENT_BYTES, RegionLayout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from recshuf.piles.sets.scratch import Scratch
     from recshuf.records.batch import Records
     from recshuf.records.digests import Digests
+
+_SETS_AHEAD = 8
+"""So many sets are fetched at once, if they lie elsewhere."""
 
 
 class SpilledPiles:
@@ -99,6 +104,10 @@ class SpilledPiles:
         if self._plan.syncs_sets:
             pile_set.sync()
 
+    def path_of(self, set_index: int) -> Path:
+        """Return the path of a set that this store made, if it keeps its sets."""
+        return self._growing[set_index].path
+
     def adopt(self, set_index: int, name: str, base: int, *, reads_all: bool) -> Footer:
         """Open a complete set, and return its footer.
 
@@ -122,11 +131,17 @@ class SpilledPiles:
 
     def read(self, regions: range) -> Iterator[tuple[int, int, Slice]]:
         """Yield the slices of some regions, each with the number of its set and what to add to those of its sources."""
+        window = self._scratch.ahead_bytes // max(1, 2 * len(self._sets))
+        ahead = iter(self._sets.values()) if window else iter(())
+        for pile_set in islice(ahead, _SETS_AHEAD):
+            pile_set.fetch(regions, window)
         for set_index, pile_set in self._sets.items():
             base = self._bases.get(set_index, 0)
             for region in regions:
                 for piece in pile_set.read(region):
                     yield set_index, base, piece
+            for following in islice(ahead, 1):
+                following.fetch(regions, window)
 
     def close(self) -> None:
         """Close the files. Idempotent."""

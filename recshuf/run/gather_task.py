@@ -73,7 +73,7 @@ def gather_shards(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str,
         raise RuntimeError("tasks do not write to a stream")
     written = destination.begin_task(opened.run.id)
     cleanup.callback(written.discard)
-    with closing(opened.open_piles()) as store:
+    with opened.open_piles() as store:
         counts = InputCounts(len(resolved.inputs.files))
         for set_index, result in enumerate(results):
             try:

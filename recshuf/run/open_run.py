@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,14 +14,17 @@ from recshuf.output.task_folder import TaskFolder
 from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
-from recshuf.piles.sets.scratch import Scratch
 from recshuf.run.resolve import find_destination, resolve_job
 from recshuf.run.resume import Earlier, describe_job
+from recshuf.run.set_folders import open_sets
 from recshuf.run.shared_run import SharedRun, find_tasks, fit_plan
 from recshuf.run.task_results import RUN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from recshuf.run.resolve import ResolvedJob
+    from recshuf.run.set_folders import SetFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +40,14 @@ class OpenRun:
         """Seed of the order."""
         return self.resolved.job.options["seed"] or 0
 
-    def open_piles(self, prefix: str = "set", expected: float | None = None) -> RunPiles:
-        """Return a store for the sets of all tasks, or for a set with a name of its own.
+    @property
+    def sets(self) -> SetFolder:
+        """The pile sets of all tasks."""
+        return open_sets(self.resolved.job, self.run.piles)
+
+    @contextmanager
+    def open_piles(self, prefix: str = "set", expected: float | None = None) -> Iterator[RunPiles]:
+        """Give a store for the sets of all tasks, or for a set with a name of its own.
 
         Parameters
         ----------
@@ -46,7 +56,7 @@ class OpenRun:
         expected
             Number of records to expect in it, if known.
         """
-        plan, piles = self.resolved.plan, Path(self.run.piles)
+        plan = self.resolved.plan
         store_plan = StorePlan(
             plan.pile_count,
             (expected,),
@@ -58,8 +68,12 @@ class OpenRun:
             set_prefix=prefix,
             syncs_sets=True,
         )
-        scratch = Scratch(piles, kept=piles, needed_bytes=plan.spilled_bytes)
-        return RunPiles(store_plan, choose_codec(self.resolved.pile_schema), scratch)
+        codec = choose_codec(self.resolved.pile_schema)
+        with (
+            closing(self.sets.open_scratch(plan.spilled_bytes)) as scratch,
+            closing(RunPiles(store_plan, codec, scratch)) as store,
+        ):
+            yield store
 
 
 def begin_run(run: SharedRun, resolved: ResolvedJob, seed: int) -> None:

@@ -21,6 +21,7 @@ from recshuf.run.gather import Gather, GatherTask, check_written
 from recshuf.run.resolve import find_destination, resolve_job, resolve_stored
 from recshuf.run.resume import Earlier, read_checksums
 from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
+from recshuf.run.set_folders import choose_sets
 from recshuf.run.shards import cut_shards, open_shards, take_over_shards
 from recshuf.run.stored_inputs import PileSource, adopt_stored, open_stored
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
@@ -83,8 +84,9 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
             resolved = _resolve_stored(job, destination, progress, cleanup)
         else:
             resolved = resolve_job(job, destination, progress, layout)
-        workspace = open_workspace(resolved, work, earlier, cleanup, Path(shared.piles) if shared else None)
-        tasks = _open_tasks(shared, resolved, workspace, progress, cleanup)
+        piles = shared.piles if shared else choose_sets(job, work.path) if work and job.uses_tasks else None
+        workspace = open_workspace(resolved, work, earlier, cleanup, piles)
+        tasks = _open_tasks(shared, resolved, workspace, piles, progress, cleanup)
         base_bytes = resident_bytes()
         counts, scatter_report = _scatter(resolved, workspace, tasks, progress)
         resolved, bounds, gather_report = _gather(resolved, workspace, tasks, counts, progress)
@@ -118,15 +120,18 @@ def _open_tasks(
     shared: SharedRun | None,
     resolved: ResolvedJob,
     workspace: Workspace,
+    piles: str | None,
     progress: Progress,
     cleanup: ExitStack,
 ) -> TaskPasses | None:
     """Return the passes of a job that uses tasks; None for any other."""
     if not resolved.job.uses_tasks:
         return None
+    from recshuf.run.shared_run import SharedRun
     from recshuf.run.task_passes import TaskPasses
 
-    return TaskPasses(shared, resolved, workspace, progress, cleanup)
+    run = shared or SharedRun.of(resolved, workspace.seed, piles)
+    return TaskPasses(run, resolved, workspace, progress, cleanup)
 
 
 def _resolve_stored(

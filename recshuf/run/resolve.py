@@ -265,6 +265,8 @@ def _plan(
     if destination is not None:
         limits = replace(limits, reserved_bytes=limits.reserved_bytes + destination.memory_bytes)
     plan = make_plan(inputs.sizes, limits, costs, output.cut, job.options["head_count"], piles)
+    if job.temp_url is not None:
+        plan = replace(plan, spilled_to=str(job.temp_url))
     plan = _count_disk_bytes(plan, destination)
     if _can_read_again(inputs, destination):
         decoding = decoding.infer_from_prefix(job, inputs.source)
@@ -277,7 +279,9 @@ def _count_disk_bytes(plan: Plan, destination: Destination | None) -> Plan:
         return plan
     output_bytes = plan.peak_disk_bytes - plan.spilled_bytes
     kept_bytes = destination.count_disk_bytes(output_bytes, plan.shard_count, plan.shard_writers)
-    return replace(plan, peak_disk_bytes=plan.spilled_bytes + kept_bytes)
+    # One set at a time is on the disk before it is uploaded.
+    spilled_bytes = plan.spilled_bytes // (plan.set_count if plan.spilled_to else 1)
+    return replace(plan, peak_disk_bytes=spilled_bytes + kept_bytes)
 
 
 def find_limits(job: Job) -> Limits:
@@ -288,9 +292,15 @@ def find_limits(job: Job) -> Limits:
         job.read.max_record_bytes,
         job.options["piles"],
         job.options["spill_compression"],
-        reserved_bytes=count_read_bytes(job.memory_bytes, job.workers) if any(map(is_url, job.inputs)) else 0,
+        reserved_bytes=_count_object_bytes(job),
         spills_all=job.uses_tasks,
     )
+
+
+def _count_object_bytes(job: Job) -> int:
+    """Return the memory for reading inputs and pile sets in object stores."""
+    are_objects = [any(map(is_url, job.inputs)), job.temp_url is not None]
+    return sum(are_objects) * count_read_bytes(job.memory_bytes, job.workers)
 
 
 def _list_inputs(job: Job, destination: Destination | None, progress: Progress) -> list[InputFile]:

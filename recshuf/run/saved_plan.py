@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +94,7 @@ def _is_done(opened: OpenRun, number: int) -> bool:
     result = opened.tasks.read(name_result(number))
     if result is None or number not in opened.run.tasks.scatter:
         return result is not None
-    with closing(opened.open_piles()) as store:
+    with opened.open_piles() as store:
         try:
             adopt_set(store, 0, result, InputCounts(len(opened.resolved.inputs.files)))
         except PileError:

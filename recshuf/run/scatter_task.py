@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,19 +47,22 @@ def scatter_set(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str, A
     set_index = number - plan.scatter.start
     parts = _number_rows(opened, plan.sets[set_index])
     prefix = f"set-{set_index:05d}-{secrets.token_hex(8)}"
-    path = Path(opened.run.piles) / name_set(prefix, 0)
-    cleanup.callback(path.unlink, missing_ok=True)
+    name = name_set(prefix, 0)
+    cleanup.callback(opened.sets.discard, name)
     decoder = resolved.scan_fully().decoder
-    with closing(opened.open_piles(prefix, _estimate(resolved, parts))) as store, ExitStack() as inner:
+    with opened.open_piles(prefix, _estimate(resolved, parts)) as store, ExitStack() as inner:
         quarantine = _open_quarantine(opened, inner)
         callbacks = ScatterCallbacks(on_bad=quarantine.put if quarantine else None)
         task = _make_task(opened, parts)
         counts = scatter_parts(resolved, task, store, decoder, SilentProgress(), callbacks)
+        has_set = 0 in store.spilled
+        if has_set:
+            opened.sets.keep(store.spilled.path_of(0))
         bad = None if quarantine is None else _keep_bad(quarantine)
         if bad is not None:
             cleanup.callback(Path(bad["file"]).unlink, missing_ok=True)
     return {
-        "set": path.name if path.exists() else None,
+        "set": name if has_set else None,
         "counts": [_pack_count(part.input_index, counts) for part in parts],
         "records": counts.record_count,
         "bytes": counts.byte_count,

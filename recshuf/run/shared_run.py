@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recshuf.engines.registry import LOCAL
 from recshuf.errors import UsageError
 from recshuf.formats.stored import pack, unpack
 from recshuf.job.job import make_job
 from recshuf.job.task_plan import TaskPlan, divide, find_large_inputs
 from recshuf.run.resolve import find_destination
-from recshuf.run.workspace import choose_piles_folder
+from recshuf.run.set_folders import choose_sets
 
 if TYPE_CHECKING:
     from recshuf.job.job import Job
@@ -39,17 +40,17 @@ class SharedRun:
     folder: str
     """Folder that relative paths start from."""
     piles: str
-    """Folder of the pile sets."""
+    """Where the pile sets are; see `choose_sets`."""
     tasks: TaskPlan
 
     @classmethod
-    def of(cls, resolved: ResolvedJob, seed: int, piles: Path | None = None) -> SharedRun:
+    def of(cls, resolved: ResolvedJob, seed: int, piles: str | None = None) -> SharedRun:
         """Return the run of a job.
 
         Parameters
         ----------
         piles
-            Folder of the pile sets. Default: as the job says.
+            Where the pile sets are. Default: as the job says.
         """
         job = resolved.job
         work = find_tasks(job).path.parent
@@ -59,7 +60,7 @@ class SharedRun:
             job.output or "",
             _pack_options(job, seed),
             str(Path.cwd()),
-            str(piles or choose_piles_folder(job, work)),
+            piles or choose_sets(job, work),
             _divide(resolved),
         )
 
@@ -135,13 +136,13 @@ def _pack_options(job: Job, seed: int) -> str:
     given = {name: value for name, value in job.options.items() if name not in _OF_THIS_PROCESS}
     parsed = {
         "seed": seed,
-        "engine": "tasks",
+        "engine": LOCAL if job.options["engine"] == LOCAL else "tasks",
         "memory": job.memory_bytes,
         "workers": job.workers,
         "datasets": job.read.datasets,
         "columns": job.read.columns,
         "schema": job.read.schema,
-        "temp_dir": None if job.temp_dir is None else str(job.temp_dir),
+        "temp_dir": None if job.options["temp_dir"] is None else str(job.options["temp_dir"]),
     }
     return json.dumps({name: pack(value) for name, value in (given | parsed).items()})
 

@@ -15,6 +15,7 @@ from recshuf.records.input_counts import InputCounts
 from recshuf.run.gather import check_written
 from recshuf.run.gather_task import adopt_set, merge_states
 from recshuf.run.open_run import begin_run
+from recshuf.run.set_folders import open_sets
 from recshuf.run.shared_run import SharedRun, find_tasks
 from recshuf.run.task_results import RUN, name_result
 from recshuf.run.tasks import Task, run_task
@@ -48,14 +49,14 @@ class TaskPasses:
     Parameters
     ----------
     run
-        The run to continue; None for a new one.
+        The run to begin or to continue.
     cleanup
         Closes the engine.
     """
 
     def __init__(
         self,
-        run: SharedRun | None,
+        run: SharedRun,
         resolved: ResolvedJob,
         workspace: Workspace,
         progress: Progress,
@@ -72,7 +73,8 @@ class TaskPasses:
         self.spilled_bytes = 0
         """Bytes of records in pile sets, after compression."""
         self._tasks.path.mkdir(exist_ok=True)
-        self._run = run or SharedRun.of(resolved, workspace.seed, workspace.piles)
+        self._run = run
+        workspace.work.on_remove(open_sets(resolved.job, run.piles).remove)
         begin_run(self._run, resolved, workspace.seed)
 
     @cached_property

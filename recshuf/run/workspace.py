@@ -21,14 +21,14 @@ from recshuf.errors import (
 from recshuf.formats import load_format
 from recshuf.job.plan import sum_known
 from recshuf.output.quarantine import Quarantine, check_path
-from recshuf.output.work_folder import PILES_PREFIX
 from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.sets.scratch import Scratch
 from recshuf.piles.store.snapshots import SETS_FOLDER
 from recshuf.run.resume import Earlier, describe_job
-from recshuf.system.paths import choose_temp_dir, free_bytes, real_path
+from recshuf.run.set_folders import choose_sets, open_sets
+from recshuf.system.paths import choose_temp_dir, free_bytes
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
@@ -58,8 +58,6 @@ class Workspace:
     quarantine: Quarantine | None
     """None if bad records are errors."""
     store: RunPiles
-    piles: Path | None
-    """Folder of the pile sets that a later run or tasks may use."""
 
 
 def begin_output(
@@ -126,14 +124,14 @@ def open_workspace(
     work: Transaction | None,
     earlier: Earlier | None,
     cleanup: ExitStack,
-    piles: Path | None = None,
+    piles: str | None = None,
 ) -> Workspace:
     """Open the resources of a run until `cleanup`, and begin its journal or check it against `earlier`.
 
     Parameters
     ----------
     piles
-        Folder that its tasks use for pile sets. Default: not known yet.
+        Where its tasks keep pile sets; see `choose_sets`. None without tasks.
 
     Raises
     ------
@@ -156,13 +154,13 @@ def open_workspace(
         else:
             earlier.check(header)
     cleanup.callback(scratch.close)
-    if not job.options["no_space_check"]:
+    if not job.options["no_space_check"] and job.temp_url is None:
         check_space(resolved, scratch.parent, folder)
     quarantine = open_quarantine(resolved, work, scratch.parent, cleanup)
     keeps_sets = work is not None and work.keeps_files and not job.reads_stdin and stored is None
     store = make_store(resolved, scratch, keeps_sets=keeps_sets)
     cleanup.callback(store.close)
-    return Workspace(seed, work, earlier, stream, quarantine, store, scratch.kept)
+    return Workspace(seed, work, earlier, stream, quarantine, store)
 
 
 def _open_stream(resolved: ResolvedJob, cleanup: ExitStack) -> BinaryIO | None:
@@ -175,9 +173,9 @@ def _open_stream(resolved: ResolvedJob, cleanup: ExitStack) -> BinaryIO | None:
 
 
 def open_scratch(
-    resolved: ResolvedJob, work: Transaction | None, earlier: Earlier | None, piles: Path | None = None
+    resolved: ResolvedJob, work: Transaction | None, earlier: Earlier | None, piles: str | None = None
 ) -> Scratch:
-    """Return the scratch for spilled piles, in the folder `piles` if tasks use that; a continued run keeps its own.
+    """Return the scratch for spilled piles, which a continued run keeps; with tasks, that of their sets.
 
     Raises
     ------
@@ -185,6 +183,8 @@ def open_scratch(
         When the folder of ``--temp-dir`` does not exist.
     """
     job, needed = resolved.job, resolved.plan.spilled_bytes
+    if piles is not None:
+        return open_sets(job, piles).open_scratch(needed)
     parent = choose_temp_dir(job.temp_dir, work.path if work and work.keeps_files else None)
     if resolved.inputs.stored is not None:
         return Scratch(parent, kept=resolved.inputs.stored.path / SETS_FOLDER)
@@ -193,14 +193,7 @@ def open_scratch(
     if earlier is not None and earlier.header["piles"]:
         return Scratch(parent, kept=Path(earlier.header["piles"]), needed_bytes=needed)
     shown = work.path.parent if job.temp_dir is None else None
-    return Scratch(parent, shown, piles or choose_piles_folder(job, work.path), needed)
-
-
-def choose_piles_folder(job: Job, work: Path) -> Path:
-    """Return the folder for the pile sets of a new run with this work folder."""
-    if job.temp_dir is None or real_path(job.temp_dir) == work.parent:
-        return work / "piles"
-    return real_path(job.temp_dir) / f"{PILES_PREFIX}{secrets.token_hex(8)}"
+    return Scratch(parent, shown, Path(choose_sets(job, work.path)), needed)
 
 
 def open_quarantine(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import recshuf
 from recshuf.engines.registry import ENGINES
-from recshuf.errors import AlreadyCompleteError, OutputError, UsageError
+from recshuf.errors import AlreadyCompleteError, InputError, OutputError, PileError, UsageError
 from recshuf.output.objects.transaction import UploadTransaction
+from recshuf.piles.sets.pile_file import ObjectPileFile
+from recshuf.run.set_folders import _SetScratch
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.object_outputs import SEED, SHARDS, STORES, check_whole, shuffle_locally
 from tests.support.object_outputs import shuffle as shuffle_here
@@ -194,3 +197,151 @@ def test_a_folder_is_needed() -> None:
         UsageError, match="engine: the machines of a run into s3://b/out/ need a folder that they"
     ):
         recshuf.shuffle("in", "s3://b/out/", engine="ray")
+
+
+# Pile sets in a bucket
+
+
+@pytest.mark.parametrize(("engine", "name"), [*product(["local"], FORMATS), ("twins", "parquet")])
+def test_piles_in_a_bucket_give_the_same_bytes(
+    tmp_path: Path, bucket: AnyBucket, scratch: Path, name: str, engine: str
+) -> None:
+    inputs = make_inputs(tmp_path / "in", name, COUNTS)
+    expected = shuffle_locally(inputs, tmp_path / "here", **TASKS)
+    found = shuffle_locally(inputs, tmp_path / "there", engine=engine, temp_dir=f"{bucket.url}/tmp", **TASKS)
+    assert found == expected
+    check_whole(bucket, {})
+    assert os.listdir(scratch) == []
+    assert sorted(os.listdir(tmp_path / "there")) == ["out", "out.recshuf.json"]
+
+
+def test_inputs_piles_and_output_in_a_bucket(tmp_path: Path, bucket: AnyBucket, scratch: Path) -> None:
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    for path in inputs:
+        bucket.put(f"in/{path.name}", path.read_bytes())
+    expected = shuffle_locally(inputs, tmp_path / "local", to="parquet", **TASKS | {"memory": "600MB"})
+    report = shuffle_here(
+        f"{bucket.url}/in/",
+        f"{bucket.url}/data/out/",
+        to="parquet",
+        temp_dir=f"{bucket.url}/tmp/",
+        **TASKS | {"memory": "600MB"},
+    )
+    found = bucket.read_all()
+    manifest = "data/out.recshuf.json"
+    assert {name: found[name] for name in expected if name != manifest} == {
+        name: content for name, content in expected.items() if name != manifest
+    }
+    assert {name for name in found if not name.startswith("in/")} == set(expected)
+    assert os.listdir(scratch) == []
+    assert report.spilled_bytes > 0
+
+
+def die_with_piles(count: int, inputs: list[Path], folder: Path, bucket: AnyBucket, **options: Any) -> None:
+    DyingEngine.left = count
+    with pytest.raises(LostError):
+        shuffle_here(inputs, folder, engine="dying", temp_dir=f"{bucket.url}/tmp", **TASKS, **options)
+
+
+@pytest.mark.parametrize("count", [12, 20])
+@pytest.mark.parametrize("harm", ["none", "deleted", "replaced"])
+def test_a_run_with_piles_in_a_bucket_is_continued(
+    tmp_path: Path, bucket: AnyBucket, harm: str, count: int
+) -> None:
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    expected = shuffle_locally(inputs, tmp_path / "here", **TASKS)
+    (tmp_path / "there").mkdir()
+    die_with_piles(count, inputs, tmp_path / "there" / "out", bucket)
+    sets = [key for key in bucket.list_keys("tmp/") if key.endswith(".piles")]
+    assert sets
+    if harm == "deleted":
+        bucket.delete(sets[0])
+    elif harm == "replaced":
+        bucket.put(sets[0], bucket.read(sets[0])[:-9])
+    assert (
+        shuffle_locally_again(inputs, tmp_path / "there", engine="twins", temp_dir=f"{bucket.url}/tmp")
+        == expected
+    )
+    check_whole(bucket, {})
+
+
+def shuffle_locally_again(inputs: list[Path], folder: Path, **options: Any) -> dict[str, bytes]:
+    shuffle_here(inputs, folder / "out", resume=True, **TASKS, **options)
+    return {
+        f"data/{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def test_a_run_with_piles_in_a_bucket_is_not_continued_without(tmp_path: Path, s3_bucket: AnyBucket) -> None:
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    die_with_piles(15, inputs, tmp_path / "out", s3_bucket)
+    with pytest.raises(UsageError, match="the temp_dir was a URL in the unfinished run and is not given"):
+        shuffle_here(inputs, tmp_path / "out", resume=True, **TASKS, engine="twins")
+
+
+def test_an_input_that_fails_leaves_no_piles(tmp_path: Path, bucket: AnyBucket, scratch: Path) -> None:
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    inputs[-1].write_bytes(inputs[-1].read_bytes() + b"{\n")
+    with pytest.raises(InputError, match="line 251"):
+        shuffle_here(inputs, tmp_path / "out", to="parquet", temp_dir=f"{bucket.url}/tmp", **TASKS)
+    check_whole(bucket, {})
+    assert os.listdir(scratch) == []
+
+
+def test_a_set_that_changes_while_it_is_read_is_an_error(
+    tmp_path: Path, bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    read = ObjectPileFile.read
+
+    def read_changed(self: ObjectPileFile, offset: int, size: int) -> Any:
+        monkeypatch.setattr(ObjectPileFile, "read", read)
+        key = self.name.removeprefix(f"{bucket.url}/")
+        bucket.put(key, bytes(len(bucket.read(key))))
+        return self.read(0, 1) if offset else read(self, offset, size)
+
+    monkeypatch.setattr(ObjectPileFile, "read", read_changed)
+    monkeypatch.setattr(_SetScratch, "_fetch_end", lambda self, name: open_unread(self, name))
+    with pytest.raises((InputError, PileError), match=r"set-.*\.piles: changed while it was read"):
+        shuffle_here(inputs, tmp_path / "out", temp_dir=f"{bucket.url}/tmp", **TASKS)
+
+
+def open_unread(scratch: _SetScratch, name: str) -> None:
+    """Open a set without fetching its end."""
+    scratch._handles.setdefault(name, scratch._sets.open(name, scratch._stamps[name]))
+
+
+def test_the_plan_says_where_piles_go(tmp_path: Path, s3_bucket: AnyBucket, call: Run) -> None:
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    planned = call(*inputs, "-o", tmp_path / "out.txt", "--temp-dir", f"{s3_bucket.url}/tmp", "--plan")
+    assert f", uploaded to {s3_bucket.url}/tmp/\n".encode() in planned.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"inputs": "-"}, "temp_dir at a URL: other processes cannot use standard input and output"),
+        ({"output": "-"}, "temp_dir at a URL: other processes cannot use standard input and output"),
+        (
+            {"output": "s3://b/out/", "engine": "ray"},
+            "engine: the machines of a run into s3://b/out/ need a folder",
+        ),
+        ({"temp_dir": "https://a/b/"}, "temp_dir https://a/b/: is only read; give s3://"),
+        ({"temp_dir": "s3a://a/b/"}, "s3a://a/b/: URLs of s3a:// are not known; give s3://"),
+    ],
+)
+def test_what_piles_in_a_bucket_do_not_allow_is_refused(options: dict[str, Any], said: str) -> None:
+    given = {"inputs": "in", "output": "out/", "temp_dir": "s3://b/tmp"} | options
+    with pytest.raises(UsageError, match=said):
+        recshuf.shuffle(given.pop("inputs"), given.pop("output"), **given)
+
+
+def test_other_commands_keep_their_scratch_on_disks(tmp_path: Path) -> None:
+    source = make_inputs(tmp_path / "in", "text", (9,))[0]
+    recshuf.scatter(source, tmp_path / "store")
+    for call in (recshuf.verify, recshuf.gather):
+        given = tmp_path / "store" if call is recshuf.gather else source
+        with pytest.raises(
+            UsageError, match="temp_dir s3://b/tmp/: is for shuffles only; give a local folder"
+        ):
+            call(given, tmp_path / "out.txt", temp_dir="s3://b/tmp")

@@ -88,7 +88,8 @@ def plan_lines(plan: Plan) -> Iterator[str]:
 
 def _describe_spilled(plan: Plan) -> str:
     size = "unknown" if plan.byte_count is None else format_size(plan.spilled_bytes)
-    return size if plan.spill_compression == "none" else f"{size}, before {plan.spill_compression}"
+    compressed = "" if plan.spill_compression == "none" else f", before {plan.spill_compression}"
+    return size + compressed + (f", uploaded to {plan.spilled_to}" if plan.spilled_to else "")
 
 
 def _or_unknown(number: int | None, pattern: str) -> str:

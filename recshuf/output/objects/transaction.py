@@ -272,6 +272,11 @@ class UploadTransaction(Transaction):
                 "give --resume"
             ) from error
 
+    def on_remove(self, function: Callable[[], None]) -> None:
+        """See `Transaction`; tasks have a shared folder."""
+        if self._shared is not None:
+            self._shared.on_remove(function)
+
     def release(self) -> None:
         """Leave finished shards to a later run."""
         self._drop_folder()

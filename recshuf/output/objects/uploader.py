@@ -93,7 +93,7 @@ class ShardUploader:
             self._changed.wait_for(lambda: self._count < count_slots(size) or self._is_closed)
             self._raise_problem()
             self._count += 1
-        self._shards.submit(self._keep, shard, size)
+        self._shards.submit(self._keep, shard)
 
     def finish(self) -> None:
         """Wait until all shards are uploaded."""
@@ -117,10 +117,10 @@ class ShardUploader:
         if self._problem is not None:
             raise self._problem
 
-    def _keep(self, shard: FinishedShard, size: int) -> None:
+    def _keep(self, shard: FinishedShard) -> None:
         try:
             self._check_open()
-            self._upload(shard, size)
+            self._upload(shard)
             shard.path.unlink()
         except Stopped:
             pass
@@ -135,12 +135,12 @@ class ShardUploader:
         if self._is_closed:
             raise Stopped
 
-    def _upload(self, shard: FinishedShard, size: int) -> None:
+    def _upload(self, shard: FinishedShard) -> None:
         """Upload a shard and note it; on an error nothing of it stays in the store."""
         bucket, key = self._target.bucket, self._target.key_of(shard.path.name)
         upload_id = self._begin(key)
         try:
-            parts = self._send(shard.path, size, partial(bucket.send_part, key, upload_id))
+            parts = self._send(shard.path, partial(bucket.send_part, key, upload_id))
             place = {"upload": upload_id, "token": self._target.token, "parts": parts}
             self._on_kept(replace(shard, place=place))
         except MissingUpload as error:
@@ -161,27 +161,48 @@ class ShardUploader:
                 f"{error}: was written by another program during this run; remove it"
             ) from error
 
-    def _send(self, path: Path, size: int, send: Callable[[int, bytes], Part]) -> list[Part]:
-        part_bytes = choose_part_bytes(size, PART_BYTES)
-        if part_bytes > MOST_PART_BYTES:
-            raise OutputError(
-                f"{path.name}: {size:,} bytes are more than an object can have; write more --shards"
-            )
-
-        def send_part(number: int, start: int) -> Part:
+    def _send(self, path: Path, send: Callable[[int, bytes], Part]) -> list[Part]:
+        def send_if_open(number: int, body: bytes) -> Part:
             self._check_open()
-            with path.open("rb", buffering=0) as file:
-                file.seek(start)
-                return send(number, file.read(part_bytes))
+            return send(number, body)
 
-        starts = range(0, max(1, size), part_bytes)
-        futures: list[Future[Part]] = []
-        try:
-            for number, start in enumerate(starts, 1):
-                futures.append(self._parts.submit(send_part, number, start))
-                if self._target.bucket.sends_in_order:
-                    futures[-1].result()
-            return [future.result() for future in futures]
-        finally:
-            for future in futures:
-                future.cancel()
+        return send_file(path, send_if_open, self._parts, in_order=self._target.bucket.sends_in_order)
+
+
+def send_file(path: Path, send: Callable[[int, bytes], Part], pool: Pool, *, in_order: bool) -> list[Part]:
+    """Send a file in parts, and return them.
+
+    Parameters
+    ----------
+    send
+        Sends a part, given its number from 1 and its bytes.
+    in_order
+        Whether each part must arrive before the next one is sent.
+
+    Raises
+    ------
+    OutputError
+        When it is too large for an object, or cannot be sent.
+    """
+    size = path.stat().st_size
+    part_bytes = choose_part_bytes(size, PART_BYTES)
+    if part_bytes > MOST_PART_BYTES:
+        raise OutputError(
+            f"{path.name}: {size:,} bytes are more than an object can have; write more --shards"
+        )
+
+    def send_part(number: int, start: int) -> Part:
+        with path.open("rb", buffering=0) as file:
+            file.seek(start)
+            return send(number, file.read(part_bytes))
+
+    futures: list[Future[Part]] = []
+    try:
+        for number, start in enumerate(range(0, max(1, size), part_bytes), 1):
+            futures.append(pool.submit(send_part, number, start))
+            if in_order:
+                futures[-1].result()
+        return [future.result() for future in futures]
+    finally:
+        for future in futures:
+            future.cancel()

@@ -19,7 +19,6 @@ from recshuf.errors import PileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -86,7 +85,7 @@ class SliceFormat:
         prefix = header + _CHECKSUM.pack(digest.intdigest())
         return [prefix, *buffers, _ZEROS[: -payload_bytes % ALIGNMENT]]
 
-    def parse(self, content: NDArray[np.uint8], path: Path, region: int) -> Iterator[Slice]:
+    def parse(self, content: NDArray[np.uint8], name: str, region: int) -> Iterator[Slice]:
         """Yield the slices of a region, decompressed.
 
         Raises
@@ -98,7 +97,7 @@ class SliceFormat:
         while offset < len(content):
             start = offset + PREFIX_BYTES
             if start > len(content):
-                raise damaged(path, region)
+                raise damaged(name, region)
             header = view[offset : offset + _HEADER.size]
             input_index, count, first_row, payload_bytes, plain_bytes = _HEADER.unpack(header)
             end = start + payload_bytes
@@ -108,7 +107,7 @@ class SliceFormat:
                 end > len(content)
                 or _CHECKSUM.unpack_from(view, start - _CHECKSUM.size)[0] != digest.intdigest()
             ):
-                raise damaged(path, region)
+                raise damaged(name, region)
             payload = content[start:end]
             if plain_bytes != payload_bytes and self._codec is not None:
                 payload = np.frombuffer(self._codec.decompress(payload, plain_bytes), np.uint8)
@@ -123,9 +122,9 @@ def _compress(codec: pa.Codec, buffers: list[memoryview], plain_bytes: int) -> l
     return [memoryview(packed)] if len(packed) < plain_bytes else buffers
 
 
-def damaged(path: Path, region: int) -> PileError:
+def damaged(name: str, region: int) -> PileError:
     """Return the error for a damaged region."""
     return PileError(
-        f"{path}: region {region} does not read back as it was written: the disk or its memory is faulty; "
+        f"{name}: region {region} does not read back as it was written: the disk or its memory is faulty; "
         "run again with another --temp-dir, or make the store again on another disk"
     )

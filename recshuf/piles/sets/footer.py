@@ -29,8 +29,6 @@ from recshuf.records.input_counts import InputCount
 from recshuf.records.keys import ORDER_VERSION
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
 _TRAILER = struct.Struct("<QQQ8s")
@@ -111,7 +109,7 @@ class Footer:
         return content + _TRAILER.pack(offset, len(text), xxhash.xxh3_64_intdigest(hashed), _MAGIC)
 
 
-def find_footer(trailer: bytes, file_bytes: int, path: Path) -> int:
+def find_footer(trailer: bytes, file_bytes: int, name: str) -> int:
     """Return the byte offset of the footer in a file of so many bytes, of which `trailer` are the last `TRAILER_BYTES`.
 
     Raises
@@ -120,10 +118,10 @@ def find_footer(trailer: bytes, file_bytes: int, path: Path) -> int:
         When the file is no complete set.
     """
     if len(trailer) < TRAILER_BYTES or trailer[-8:] != _MAGIC:
-        raise PileError(f"{path}: is no complete pile set, or is cut short")
+        raise PileError(f"{name}: is no complete pile set, or is cut short")
     offset: int = _TRAILER.unpack(trailer)[0]
     if offset > file_bytes - TRAILER_BYTES:
-        raise PileError(f"{path}: is cut short")
+        raise PileError(f"{name}: is cut short")
     return offset
 
 
@@ -132,7 +130,7 @@ def format_checksum(trailer: bytes | memoryview) -> str:
     return f"{_TRAILER.unpack(trailer)[2]:016x}"
 
 
-def parse_footer(content: bytes | memoryview, offset: int, path: Path) -> Footer:
+def parse_footer(content: bytes | memoryview, offset: int, name: str) -> Footer:
     """Return the footer that is at this offset of the file.
 
     Raises
@@ -143,10 +141,10 @@ def parse_footer(content: bytes | memoryview, offset: int, path: Path) -> Footer
     start, header_bytes, checksum, _ = _TRAILER.unpack(content[-TRAILER_BYTES:])
     hashed = content[: len(content) - TRAILER_BYTES + _HASHED.size]
     if start != offset or checksum != xxhash.xxh3_64_intdigest(hashed):
-        raise PileError(f"{path}: its footer does not read back as it was written")
+        raise PileError(f"{name}: its footer does not read back as it was written")
     header = json.loads(bytes(content[:header_bytes]))
     if header["order"] != ORDER_VERSION:
-        raise PileError(f"{path}: has order version {header['order']}; this recshuf reads {ORDER_VERSION}")
+        raise PileError(f"{name}: has order version {header['order']}; this recshuf reads {ORDER_VERSION}")
     numbers = np.frombuffer(
         content, np.int64, offset=header_bytes, count=(len(content) - TRAILER_BYTES - header_bytes) // 8
     )
@@ -161,7 +159,7 @@ def parse_footer(content: bytes | memoryview, offset: int, path: Path) -> Footer
         ),
         pa.ipc.read_schema(pa.py_buffer(base64.b64decode(header["schema"]))),
         header["region_piles"],
-        header["compression"] if header["compression"] in SPILL_COMPRESSIONS else _unknown(header, path),
+        header["compression"] if header["compression"] in SPILL_COMPRESSIONS else _unknown(header, name),
         parts.reshape(-1, 3),
         sums.reshape(2, -1).copy(),
         digests,
@@ -169,8 +167,8 @@ def parse_footer(content: bytes | memoryview, offset: int, path: Path) -> Footer
     )
 
 
-def _unknown(header: dict[str, Any], path: Path) -> str:
-    raise PileError(f"{path}: has compression {header['compression']!r}, which this recshuf does not read")
+def _unknown(header: dict[str, Any], name: str) -> str:
+    raise PileError(f"{name}: has compression {header['compression']!r}, which this recshuf does not read")
 
 
 def _parse_source(row: list[Any]) -> SetSource:

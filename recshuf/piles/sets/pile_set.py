@@ -20,8 +20,8 @@ import numpy as np
 from recshuf.errors import CheckError, PileError
 from recshuf.piles.encoding.slices import PREFIX_BYTES, SliceFormat, damaged
 from recshuf.piles.sets.footer import TRAILER_BYTES, Footer, SetDescription, find_footer, parse_footer
+from recshuf.piles.sets.pile_file import LocalPileFile
 from recshuf.piles.sets.regions import RegionSpace, WrittenRegions
-from recshuf.system.page_cache import read_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.piles.encoding.slices import Origin, Slice
+    from recshuf.piles.sets.pile_file import PileFile
     from recshuf.piles.sets.scratch import Scratch
     from recshuf.records.digests import Digests
 
@@ -44,8 +45,6 @@ class PileSet:
 
     Parameters
     ----------
-    descriptor, path
-        The file, which belongs to `scratch`.
     compression
         Compression of slices, one of `SPILL_COMPRESSIONS`.
     sums
@@ -54,19 +53,17 @@ class PileSet:
 
     def __init__(
         self,
-        scratch: Scratch,
-        descriptor: int,
-        path: Path,
+        file: PileFile,
         regions: WrittenRegions | RegionSpace,
         compression: str,
         sums: NDArray[np.int64],
     ) -> None:
-        self._scratch = scratch
-        self._descriptor = descriptor
-        self._path = path
+        self._file = file
         self._regions = regions
         self._format = SliceFormat(compression)
         self._counts, self._byte_counts = sums
+        self._fetched = 0
+        """First region that was not fetched."""
 
     @classmethod
     def open(cls, scratch: Scratch, name: str, *, reads_all: bool) -> tuple[PileSet, Footer]:
@@ -83,17 +80,17 @@ class PileSet:
             When the file is missing, incomplete or damaged.
         """
         try:
-            descriptor, path = scratch.reopen(name)
+            file = scratch.reopen(name)
         except OSError as error:
             raise PileError(f"{error.filename or name}: cannot be opened: {error.strerror}") from error
         try:
-            footer = read_footer(descriptor, path)
+            footer = read_footer(file)
             regions = WrittenRegions(footer.sums.shape[1], footer.parts)
-            found = cls(scratch, descriptor, path, regions, footer.compression, footer.sums)
+            found = cls(file, regions, footer.compression, footer.sums)
             if reads_all:
                 found.check()
         except PileError:
-            scratch.release(descriptor)
+            file.close()
             raise
         return found, footer
 
@@ -107,7 +104,7 @@ class PileSet:
         """
         for region, count in enumerate(self._counts.tolist()):
             if sum(piece.record_count for piece in self.read(region)) != count:
-                raise damaged(self._path, region)
+                raise damaged(self._file.name, region)
 
     def region_bytes(self, region: int) -> int:
         """Return the bytes of a region's slices before compression."""
@@ -122,17 +119,27 @@ class PileSet:
             When a slice is damaged.
         """
         for start, used in self._regions.parts(region):
-            content = _read_fully(self._descriptor, start, used, self._path)
-            yield from self._format.parse(content, self._path, region)
+            yield from self._format.parse(self._file.read(start, used), self._file.name, region)
 
     def expect(self, region: int) -> None:
         """Let the system read a region ahead."""
-        for start, used in self._regions.parts(region):
-            read_ahead(self._descriptor, start, used)
+        self._file.read_ahead(self._regions.parts(region))
+
+    def fetch(self, regions: range, most_bytes: int) -> None:
+        """Prepare to read some regions next, and those behind them up to so many bytes, unless it has been done."""
+        if regions.stop <= self._fetched:
+            return
+        ranges, size, region = [], 0, regions.start
+        while region < len(self._counts) and (region < regions.stop or size < most_bytes):
+            ranges += self._regions.parts(region)
+            size += int(self._byte_counts[region])
+            region += 1
+        self._fetched = region
+        self._file.fetch(ranges)
 
     def close(self) -> None:
         """Close the file; an unnamed file is then deleted. Idempotent."""
-        self._scratch.release(self._descriptor)
+        self._file.close()
 
 
 class GrowingPileSet(PileSet):
@@ -147,9 +154,10 @@ class GrowingPileSet(PileSet):
     def __init__(
         self, scratch: Scratch, descriptor: int, path: Path, space: RegionSpace, compression: str
     ) -> None:
-        super().__init__(
-            scratch, descriptor, path, space, compression, np.zeros((2, space.region_count), np.int64)
-        )
+        file = LocalPileFile(descriptor, path, scratch.release)
+        super().__init__(file, space, compression, np.zeros((2, space.region_count), np.int64))
+        self.path = path
+        self._scratch, self._descriptor = scratch, descriptor
         self._space = space
         self._lock = threading.Lock()
         self._turn = threading.Lock()
@@ -225,7 +233,7 @@ class GrowingPileSet(PileSet):
         if wrong.size:
             region = int(wrong[0])
             raise CheckError(
-                f"scatter: {self._path}: region {region}: {self._counts[region]:,} records spilled, "
+                f"scatter: {self._file.name}: region {region}: {self._counts[region]:,} records spilled, "
                 f"{given[region]:,} given; run again, and report this as a fault"
             )
         footer = Footer(
@@ -257,7 +265,7 @@ class GrowingPileSet(PileSet):
             raise self._scratch.explain(error) from error
 
 
-def read_footer(descriptor: int, path: Path) -> Footer:
+def read_footer(file: PileFile) -> Footer:
     """Return the footer of an open set.
 
     Raises
@@ -265,10 +273,10 @@ def read_footer(descriptor: int, path: Path) -> Footer:
     PileError
         When it is missing or damaged.
     """
-    size = os.fstat(descriptor).st_size
-    trailer = os.pread(descriptor, TRAILER_BYTES, max(0, size - TRAILER_BYTES))
-    offset = find_footer(trailer, size, path)
-    return parse_footer(_read_fully(descriptor, offset, size - offset, path).data, offset, path)
+    size = file.size
+    begin = max(0, size - TRAILER_BYTES)
+    offset = find_footer(file.read(begin, size - begin).tobytes(), size, file.name)
+    return parse_footer(file.read(offset, size - offset).data, offset, file.name)
 
 
 def _write_fully(descriptor: int, buffers: Sequence[bytes | memoryview], offset: int, size: int) -> None:
@@ -279,17 +287,3 @@ def _write_fully(descriptor: int, buffers: Sequence[bytes | memoryview], offset:
         rest = memoryview(b"".join(buffers))
         while written < size:
             written += os.pwrite(descriptor, rest[written:], offset + written)
-
-
-def _read_fully(descriptor: int, offset: int, size: int, path: Path) -> NDArray[np.uint8]:
-    region = np.empty(size, np.uint8)
-    view = region.data
-    done = 0
-    while done < size:
-        count = os.preadv(descriptor, [view[done:]], offset + done)
-        if not count:
-            raise PileError(
-                f"{path}: ends at byte {offset + done}, before the end of a region; run again, or make the store again"
-            )
-        done += count
-    return region

@@ -9,12 +9,14 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from recshuf.piles.sets.pile_file import LocalPileFile
 from recshuf.system.paths import WriteMessages, open_sole, write_error
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from recshuf.errors import OutputError
+    from recshuf.piles.sets.pile_file import PileFile
 
 _MESSAGES = WriteMessages(
     too_large="a scratch file may not grow this large; raise ulimit -f",
@@ -40,6 +42,9 @@ class Scratch:
     mode
         Permissions of kept files, before the umask.
     """
+
+    ahead_bytes = 0
+    """Bytes of all kept files to fetch before they are read; on disks the system does."""
 
     def __init__(
         self,
@@ -77,7 +82,7 @@ class Scratch:
             except OSError as error:
                 raise self.explain(error) from error
 
-    def reopen(self, name: str) -> tuple[int, Path]:
+    def reopen(self, name: str) -> PileFile:
         """Open a kept file of an earlier run.
 
         Raises
@@ -90,7 +95,7 @@ class Scratch:
         path = self.kept / name
         descriptor = open_sole(path, os.O_RDONLY)
         with self._lock:
-            return self._add(descriptor), path
+            return LocalPileFile(self._add(descriptor), path, self.release)
 
     def _add(self, descriptor: int) -> int:
         self._open.add(descriptor)

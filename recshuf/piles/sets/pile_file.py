@@ -1,0 +1,137 @@
+"""Complete files of pile sets, where they are read from."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from recshuf.errors import PileError
+from recshuf.system.page_cache import read_ahead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from recshuf.interfaces import Handle
+
+
+class PileFile(Protocol):
+    """A file of a pile set. Many threads may use it."""
+
+    name: str
+    """Path or URL, for messages."""
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        ...
+
+    def read(self, offset: int, size: int) -> NDArray[np.uint8]:
+        """Return bytes of the file, in memory of their own.
+
+        Raises
+        ------
+        PileError
+            When it ends before.
+        """
+        ...
+
+    def read_ahead(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Note that these offsets and sizes will be read."""
+        ...
+
+    def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Note that these offsets and sizes are read next, one after the other."""
+        ...
+
+    def close(self) -> None:
+        """Close it. Idempotent."""
+        ...
+
+
+class LocalPileFile:
+    """A file of this machine; a `PileFile`.
+
+    Parameters
+    ----------
+    release
+        Closes the descriptor.
+    """
+
+    def __init__(self, descriptor: int, path: Path, release: Callable[[int], None]) -> None:
+        self.name = str(path)
+        self._descriptor = descriptor
+        self._release = release
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return os.fstat(self._descriptor).st_size
+
+    def read(self, offset: int, size: int) -> NDArray[np.uint8]:
+        """See `PileFile`."""
+        region = np.empty(size, np.uint8)
+        view = region.data
+        done = 0
+        while done < size:
+            count = os.preadv(self._descriptor, [view[done:]], offset + done)
+            if not count:
+                raise cut_off(self.name, offset + done)
+            done += count
+        return region
+
+    def read_ahead(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """See `PileFile`."""
+        for offset, size in ranges:
+            read_ahead(self._descriptor, offset, size)
+
+    def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Do nothing: the system reads ahead."""
+
+    def close(self) -> None:
+        """See `PileFile`."""
+        self._release(self._descriptor)
+
+
+class ObjectPileFile:
+    """An object; a `PileFile`."""
+
+    def __init__(self, handle: Handle, name: str) -> None:
+        self.name = name
+        self._handle = handle
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return self._handle.stamp.size
+
+    def read(self, offset: int, size: int) -> NDArray[np.uint8]:
+        """See `PileFile`."""
+        region = np.empty(size, np.uint8)
+        count = self._handle.readinto_at(offset, region.data)
+        if count < size:
+            raise cut_off(self.name, offset + count)
+        return region
+
+    def read_ahead(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """See `PileFile`."""
+        self.fetch(ranges)
+
+    def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """See `PileFile`."""
+        self._handle.expect([(offset, offset + size) for offset, size in ranges])
+
+    def close(self) -> None:
+        """See `PileFile`."""
+        self._handle.close()
+
+
+def cut_off(name: str, offset: int) -> PileError:
+    """Return the error for a file that ends too early."""
+    return PileError(
+        f"{name}: ends at byte {offset}, before the end of a region; run again, or make the store again"
+    )

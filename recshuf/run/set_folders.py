@@ -1,0 +1,180 @@
+"""Where the pile sets of tasks lie: in a folder that all machines share, or in an object store."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recshuf.output.objects.scratch import UploadFolder
+from recshuf.output.objects.uploader import PART_THREADS, send_file
+from recshuf.output.work_folder import PILES_PREFIX
+from recshuf.piles.sets.pile_file import ObjectPileFile
+from recshuf.piles.sets.scratch import Scratch
+from recshuf.storage.bucket import Match
+from recshuf.storage.buckets import open_bucket
+from recshuf.storage.objects import Stores, count_read_bytes
+from recshuf.storage.read_ahead import UNIT_BYTES
+from recshuf.storage.urls import Url, is_url
+from recshuf.system.paths import choose_temp_dir, real_path
+from recshuf.system.threads import Pool
+
+if TYPE_CHECKING:
+    from recshuf.interfaces import Stamp
+    from recshuf.job.job import Job
+    from recshuf.storage.objects import ObjectHandle
+
+_OPENED_AHEAD = 16
+"""So many sets are opened at once."""
+
+
+class SetFolder(ABC):
+    """The pile sets of a run."""
+
+    @abstractmethod
+    def open_scratch(self, needed_bytes: int) -> Scratch:
+        """Return the scratch of a task, which writes sets there, and reads those of all tasks."""
+
+    @abstractmethod
+    def keep(self, path: Path) -> None:
+        """Let other machines read a set that a task has written.
+
+        Raises
+        ------
+        OutputError
+            When that fails.
+        """
+
+    @abstractmethod
+    def discard(self, name: str) -> None:
+        """Delete a set, if it is there."""
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Delete all sets."""
+
+
+def choose_sets(job: Job, work: Path) -> str:
+    """Return where the pile sets of a new run with this work folder go: a folder, or the URL of a prefix."""
+    name = f"{PILES_PREFIX}{secrets.token_hex(8)}"
+    if job.temp_url is not None:
+        return str(job.temp_url.join(f"{name}/"))
+    if job.temp_dir is None or real_path(job.temp_dir) == work.parent:
+        return str(work / "piles")
+    return str(real_path(job.temp_dir) / name)
+
+
+def open_sets(job: Job, place: str) -> SetFolder:
+    """Return the pile sets at a place that `choose_sets` returned."""
+    return _UploadedSets(job, Url.parse(place)) if is_url(place) else _LocalSets(Path(place))
+
+
+class _LocalSets(SetFolder):
+    """Files in a folder, which goes with the work folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def open_scratch(self, needed_bytes: int) -> Scratch:
+        return Scratch(self._folder.parent, kept=self._folder, needed_bytes=needed_bytes)
+
+    def keep(self, path: Path) -> None:
+        """Do nothing: the folder is shared."""
+
+    def discard(self, name: str) -> None:
+        (self._folder / name).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Do nothing: the work folder does."""
+
+
+class _UploadedSets(SetFolder):
+    """Objects below a prefix, each written as a file and then uploaded."""
+
+    def __init__(self, job: Job, url: Url) -> None:
+        self.url = url
+        self._bucket = open_bucket(url, job.storage, url.join("tails/").key)
+        self._memory_bytes, self._workers = job.memory_bytes, job.workers
+        self._stores = Stores(job.storage, job.memory_bytes, job.workers)
+
+    def open_scratch(self, needed_bytes: int) -> Scratch:
+        return _SetScratch(self, UploadFolder(choose_temp_dir(None), str(self.url)), needed_bytes)
+
+    def keep(self, path: Path) -> None:
+        key = self.url.join(path.name).key
+        upload_id = self._bucket.begin_upload(key, path.name, Match())
+        try:
+            with Pool(PART_THREADS, "part") as pool:
+                send = partial(self._bucket.send_part, key, upload_id)
+                parts = send_file(path, send, pool, in_order=self._bucket.sends_in_order)
+            self._bucket.complete_upload(key, upload_id, parts, Match())
+        except BaseException:
+            self._bucket.abort_upload(key, upload_id)
+            raise
+        path.unlink()
+
+    def discard(self, name: str) -> None:
+        self._bucket.delete([self.url.join(name).key])
+
+    def remove(self) -> None:
+        for one in self._bucket.find_uploads(self.url.key, ()):
+            self._bucket.abort_upload(one.key, one.upload_id)
+        self._bucket.delete([one.key for one in self._bucket.list(self.url.key)])
+
+    @property
+    def ahead_bytes(self) -> int:
+        """Memory for ranges of sets."""
+        return count_read_bytes(self._memory_bytes, self._workers) * 3 // 4
+
+    def find(self) -> dict[str, Stamp]:
+        """Return the stamp of each set by its name."""
+        entries = self._stores.open(self.url).list(self.url.key)
+        return {entry.key.removeprefix(self.url.key): entry.stamp for entry in entries}
+
+    def open(self, name: str, stamp: Stamp) -> ObjectHandle:
+        """Return a set, open for reading."""
+        url = self.url.join(name)
+        return self._stores.make_file(str(url), url, stamp).open()
+
+
+class _SetScratch(Scratch):
+    """Writes sets to a local folder, and reads those in the store."""
+
+    def __init__(self, sets: _UploadedSets, folder: UploadFolder, needed_bytes: int) -> None:
+        super().__init__(folder.path, shown=folder.path.parent, kept=folder.path, needed_bytes=needed_bytes)
+        self._sets, self._folder = sets, folder
+        self.ahead_bytes = sets.ahead_bytes
+        self._stamps: dict[str, Stamp] = {}
+        self._names: list[str] = []
+        self._handles: dict[str, ObjectHandle] = {}
+        """Sets whose ends are fetched."""
+
+    def reopen(self, name: str) -> ObjectPileFile:
+        """Open a set in the store, and fetch the ends of the next ones by name."""
+        if name not in self._stamps:
+            self._stamps = self._sets.find()
+            self._names = sorted(self._stamps)
+        if name not in self._stamps:
+            raise FileNotFoundError(2, os.strerror(2), str(self._sets.url.join(name)))
+        begin = bisect_left(self._names, name)
+        for each in self._names[begin : begin + _OPENED_AHEAD]:
+            self._fetch_end(each)
+        return ObjectPileFile(self._handles[name], str(self._sets.url.join(name)))
+
+    def _fetch_end(self, name: str) -> None:
+        if name not in self._handles:
+            stamp = self._stamps[name]
+            handle = self._handles[name] = self._sets.open(name, stamp)
+            handle.expect([(max(0, stamp.size - UNIT_BYTES), stamp.size)])
+
+    def close(self) -> None:
+        super().close()
+        for handle in self._handles.values():
+            handle.close()
+        with suppress(OSError):
+            self._folder.close()

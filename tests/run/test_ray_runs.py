@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import recshuf
 from recshuf.errors import InputError
 from recshuf.job import task_plan
 from recshuf.job.progress import SilentProgress
@@ -16,6 +17,8 @@ from tests.support.task_runs import divide_small, read_all, shuffle
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from tests.support.object_server import Bucket
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'recshuf[ray]'")
 
@@ -183,3 +186,33 @@ def test_an_error_of_a_task_is_that_of_a_run_in_one_process(folder: Path, machin
     assert str(there.value) == str(here.value)
     assert there.value.place == here.value.place == "line 778"
     assert sorted(os.listdir(folder)) == ["here", "in", "there"]
+
+
+@pytest.mark.parametrize("place", ["shared", "bucket"])
+def test_machines_read_and_write_a_bucket(
+    folder: Path, s3_bucket: Bucket, machines: Machines, place: str
+) -> None:
+    """Pile sets are in a shared folder, or in the bucket; then the output is a folder."""
+    for path in make_inputs(folder / "in", "jsonl", COUNTS):
+        s3_bucket.put(f"in/{path.name}", path.read_bytes())
+    shuffle([folder / "in"], folder / "here" / "out", to="parquet", memory="600MB")
+    keys = {"access_key_id": "test", "secret_access_key": "test", "region": "us-east-1"}
+    there = {"engine": "ray", "ray_address": machines.address, "to": "parquet", "memory": "600MB"}
+    there |= {"endpoint_url": s3_bucket.proxy.url, "storage_options": keys}
+    if place == "shared":
+        (folder / "shared").mkdir()
+        output, temp_dir = f"{s3_bucket.url}/out/", str(folder / "shared")
+        recshuf.shuffle(
+            f"{s3_bucket.url}/in/", output, temp_dir=temp_dir, seed=5, piles=64, shards=3, **there
+        )
+        found = {key.rpartition("/")[2]: s3_bucket.read(key) for key in s3_bucket.list_keys("out")}
+    else:
+        shuffle([f"{s3_bucket.url}/in/"], folder / "there" / "out", temp_dir=f"{s3_bucket.url}/tmp", **there)
+        found = read_all(folder / "there")
+    shards = {
+        name: content for name, content in read_all(folder / "here").items() if name.endswith(".parquet")
+    }
+    assert {name: content for name, content in found.items() if name.endswith(".parquet")} == shards
+    assert len(shards) == 3
+    assert [key for key in s3_bucket.list_keys() if not key.startswith(("in/", "out"))] == []
+    assert s3_bucket.list_uploads() == []

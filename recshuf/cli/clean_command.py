@@ -10,16 +10,17 @@ from recshuf.storage.settings import StorageOptions, parse_storage_options
 from recshuf.storage.urls import Url, is_url
 
 _HELP = """
-List what dead runs left of the output URL in an object store: open uploads, and their journal.
+List what dead runs left in an object store: open uploads and the journal of the output URL, and spilled records below
+the URL, if it was a --temp-dir.
 
-With --yes, remove it. Shards that were put in place stay. A run that still writes this output fails then.
+With --yes, remove it. Shards that were put in place stay. A run that still uses what is removed fails.
 """
 
 
 def make_clean_command() -> click.Command:
     """Return the clean command."""
     options = [
-        click.Option(["--yes"], is_flag=True, help="Abort the uploads, and delete the journal."),
+        click.Option(["--yes"], is_flag=True, help="Abort the uploads, and delete the journal and spilled records."),
         make_option("endpoint_url"),
         make_option("storage_options"),
         click.Option(["-v", "--verbose"], is_flag=True, help="Print tracebacks of errors."),

@@ -272,6 +272,18 @@ def shuffle_locally_again(inputs: list[Path], folder: Path, **options: Any) -> d
     }
 
 
+def test_piles_of_a_dead_run_are_cleaned(tmp_path: Path, bucket: AnyBucket, run: Run) -> None:
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    die_with_piles(15, inputs, tmp_path / "out", bucket)
+    bucket.put("tmp/others.piles", b"x")
+    sets = [key for key in bucket.list_keys("tmp/recshuf-piles-") if key.endswith(".piles")]
+    listed = run("clean", f"{bucket.url}/tmp/")
+    assert f"spilled records, objects: {len(sets)}" in listed.stdout.decode()
+    assert bucket.list_keys("tmp/recshuf-piles-")
+    assert run("clean", f"{bucket.url}/tmp", "--yes").returncode == 0
+    assert bucket.list_keys() == ["tmp/others.piles"]
+
+
 def test_a_run_with_piles_in_a_bucket_is_not_continued_without(tmp_path: Path, s3_bucket: AnyBucket) -> None:
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     die_with_piles(15, inputs, tmp_path / "out", s3_bucket)

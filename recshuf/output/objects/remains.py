@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from dataclasses import replace
 from operator import ne
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import OutputError, UsageError
 from recshuf.output.objects.journal import ObjectJournal
 from recshuf.output.objects.keys import OutputKeys
+from recshuf.output.work_folder import PILES_PREFIX
 from recshuf.storage.buckets import WRITTEN_SCHEMES, open_bucket
 
 if TYPE_CHECKING:
@@ -22,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class Remains:
-    """The open uploads and the journal of an output, as `find` found them.
+    """The open uploads and the journal of an output, or the pile sets below a prefix, as `find` found them.
 
     Parameters
     ----------
     url
-        The output: a prefix, also without the slash at its end, or one object.
+        The output: a prefix, also without the slash at its end, or one object. Or the prefix for spilled records.
     """
 
     def __init__(self, url: Url, options: StorageOptions) -> None:
@@ -42,14 +44,18 @@ class Remains:
         self._bucket = open_bucket(url, options, prefix)
         self._journal = ObjectJournal(self._bucket, prefix, self._keys[0].show(prefix))
         self._uploads: list[OpenUpload] = []
+        self._sets: list[str] = []
+        """Keys of pile sets."""
 
     def find(self) -> bool:
         """Look for them; return whether there are any."""
+        sets = f"{self._keys[1].prefix}{PILES_PREFIX}"
+        self._sets = [one.key for one in self._bucket.list(sets)]
         self._journal.load()
         known = self._journal.list_uploads(self._find_key)
         found = self._bucket.find_uploads(self._keys[0].prefix, known)
         self._uploads = [one for one in found if any(keys.is_shard(one.key) for keys in self._keys)]
-        return bool(self._uploads) or self._journal.has_remains
+        return bool(self._uploads or self._sets) or self._journal.has_remains
 
     def _find_key(self, name: str) -> str:
         """Return the key of a shard, or of the one object, by its name in the journal."""
@@ -63,6 +69,8 @@ class Remains:
         for one in self._uploads:
             begun = f", begun {one.begun}" if one.begun else ""
             yield f"{self._keys[0].show(one.key)}: open upload{begun}"
+        for folder, count in Counter(key.rpartition("/")[0] for key in self._sets).items():
+            yield f"{self._keys[0].show(folder)}/: spilled records, objects: {count}"
 
     def remove(self) -> None:
         """Abort the uploads, and delete the journal. A run that still writes them fails.
@@ -77,6 +85,7 @@ class Remains:
                 f"{self._url}: the commit of a run has begun, and shards may be visible; complete it with the same command "
                 "and --resume"
             )
+        self._bucket.delete(self._sets)
         self._journal.begin({"run": secrets.token_hex(16)})
         self._journal.withdraw_claims()
         for one in self._uploads:

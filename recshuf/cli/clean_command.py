@@ -20,7 +20,9 @@ With --yes, remove it. Shards that were put in place stay. A run that still uses
 def make_clean_command() -> click.Command:
     """Return the clean command."""
     options = [
-        click.Option(["--yes"], is_flag=True, help="Abort the uploads, and delete the journal and spilled records."),
+        click.Option(
+            ["--yes"], is_flag=True, help="Abort the uploads, and delete the journal and spilled records."
+        ),
         make_option("endpoint_url"),
         make_option("storage_options"),
         click.Option(["-v", "--verbose"], is_flag=True, help="Print tracebacks of errors."),

@@ -34,16 +34,18 @@ class OpenRun:
     run: SharedRun
     tasks: TaskFolder
     resolved: ResolvedJob
+    sets: SetFolder
+    """The pile sets of all tasks."""
+
+    @classmethod
+    def of(cls, run: SharedRun, tasks: TaskFolder, resolved: ResolvedJob) -> OpenRun:
+        """Return a run whose job is resolved."""
+        return cls(run, tasks, resolved, open_sets(resolved.job, run.piles))
 
     @property
     def seed(self) -> int:
         """Seed of the order."""
         return self.resolved.job.options["seed"] or 0
-
-    @property
-    def sets(self) -> SetFolder:
-        """The pile sets of all tasks."""
-        return open_sets(self.resolved.job, self.run.piles)
 
     @contextmanager
     def open_piles(self, prefix: str = "set", expected: float | None = None) -> Iterator[RunPiles]:
@@ -109,7 +111,7 @@ def open_run(folder: str, run_id: str) -> OpenRun:
         raise OutputError(f"{folder}: the run of this task has ended")
     run = SharedRun.from_json(found["run"])
     resolved = resolve_shared(run)
-    opened = OpenRun(run, tasks, resolved)
+    opened = OpenRun.of(run, tasks, resolved)
     begin_run(run, resolved, opened.seed)
     return opened
 

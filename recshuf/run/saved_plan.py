@@ -82,7 +82,7 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
         return _commit(run, job, progress)
     with _share(job) as tasks:
         resolved = resolve_shared(run)
-        opened = OpenRun(run, tasks, resolved)
+        opened = OpenRun.of(run, tasks, resolved)
         begin_run(run, resolved, opened.seed)
         if not _is_done(opened, number):
             do_work(opened, number)

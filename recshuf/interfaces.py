@@ -381,7 +381,8 @@ class SupportsJoining(Protocol):
 class Source(ABC):
     """All inputs of a run, opened together: they share one native schema.
 
-    A source holds no file open between calls, except for a stream.
+    A source holds no file open between calls, except for a stream. If it can be pickled, other processes need not open
+    all inputs to read some.
     """
 
     schema: pa.Schema

@@ -67,17 +67,27 @@ class TaskFolder:
         OutputError
             When it cannot be written.
         """
-        path, draft = self._path_of(name), self.path / f"{secrets.token_hex(8)}.draft"
+        self.place_file(self._path_of(name).name, json.dumps(values).encode())
+        return self.read(name)
+
+    def place_file(self, name: str, content: bytes) -> None:
+        """Put a file in place, if there is none of this name.
+
+        Raises
+        ------
+        OutputError
+            When it cannot be written.
+        """
+        path, draft = self.path / name, self.path / f"{secrets.token_hex(8)}.draft"
         try:
-            with draft.open("x") as file:
-                json.dump(values, file)
+            with draft.open("xb") as file:
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             _place(draft, path)
             sync(self.path)
         except OSError as error:
             raise write_error(error, str(path), self.path) from error
-        return self.read(name)
 
     def remove(self, name: str) -> None:
         """Delete a result, if it is there."""

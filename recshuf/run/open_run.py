@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError, UsageError
 from recshuf.job.progress import SilentProgress
@@ -14,8 +14,9 @@ from recshuf.output.task_folder import TaskFolder
 from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
-from recshuf.run.resolve import find_destination, resolve_job
+from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
 from recshuf.run.resume import Earlier, describe_job
+from recshuf.run.saved_inputs import load_inputs, lock_inputs, save_inputs
 from recshuf.run.set_folders import open_sets
 from recshuf.run.shared_run import SharedRun, find_tasks, fit_plan
 from recshuf.run.task_results import RUN
@@ -79,7 +80,7 @@ class OpenRun:
 
 
 def begin_run(run: SharedRun, resolved: ResolvedJob, seed: int) -> None:
-    """Write a run and its job to its task folder, which exists, or compare them with those that are there.
+    """Write a run, its job and its inputs to its task folder, which exists, or compare them with those that are there.
 
     Raises
     ------
@@ -88,12 +89,27 @@ def begin_run(run: SharedRun, resolved: ResolvedJob, seed: int) -> None:
     """
     tasks = find_tasks(resolved.job)
     header = describe_job(resolved, seed, None)
-    found = tasks.place(RUN, {"run": run.to_json(), "job": header})
-    if found["run"]["id"] != run.id:
+    if _read_run(run, tasks) is None:
+        tasks.place(RUN, {"run": run.to_json(), "job": header})
+    found = _read_run(run, tasks) or {}
+    Earlier(found["job"], [], {}).check(header)
+    save_inputs(tasks, resolved.inputs)
+
+
+def _read_run(run: SharedRun, tasks: TaskFolder) -> dict[str, Any] | None:
+    """Return the run that a task folder holds; None if it holds none.
+
+    Raises
+    ------
+    UsageError
+        When it is another one.
+    """
+    found: dict[str, Any] | None = tasks.read(RUN)
+    if found is not None and found["run"]["id"] != run.id:
         raise UsageError(
             f"{tasks.path.parent}: holds tasks of another plan; finish them, or delete that folder"
         )
-    Earlier(found["job"], [], {}).check(header)
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -110,13 +126,29 @@ def open_run(folder: str, run_id: str) -> OpenRun:
     if found is None or found["run"]["id"] != run_id:
         raise OutputError(f"{folder}: the run of this task has ended")
     run = SharedRun.from_json(found["run"])
-    resolved = resolve_shared(run)
-    opened = OpenRun.of(run, tasks, resolved)
-    begin_run(run, resolved, opened.seed)
-    return opened
+    return join_run(run, tasks)
 
 
-def resolve_shared(run: SharedRun) -> ResolvedJob:
-    """Return the job of a run, resolved for its tasks."""
+def join_run(run: SharedRun, tasks: TaskFolder) -> OpenRun:
+    """Return a run for its tasks, which is begun if its folder holds none.
+
+    The first process opens the inputs, while others wait; they take what it found.
+
+    Raises
+    ------
+    RecshufError
+        As `begin_run` does, or when the job cannot be run.
+    """
     job = run.make_job()
-    return fit_plan(resolve_job(job, find_destination(job), SilentProgress(), run.tasks.piles), run.tasks)
+    destination, piles = find_destination(job), run.tasks.piles
+    _read_run(run, tasks)
+    inputs = load_inputs(tasks)
+    with nullcontext() if inputs else lock_inputs(tasks):
+        inputs = inputs or load_inputs(tasks)
+        if inputs is None:
+            resolved = resolve_job(job, destination, SilentProgress(), piles)
+        else:
+            resolved = resolve_opened(job, destination, inputs, piles, SilentProgress())
+        opened = OpenRun.of(run, tasks, fit_plan(resolved, run.tasks))
+        begin_run(run, opened.resolved, opened.seed)
+    return opened

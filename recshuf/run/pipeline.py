@@ -18,7 +18,7 @@ from recshuf.piles.order.rekeyed import RekeyedPiles
 from recshuf.piles.reader import PileReader
 from recshuf.piles.store.stored import StoredPiles
 from recshuf.run.gather import Gather, GatherTask, check_written
-from recshuf.run.resolve import find_destination, resolve_job, resolve_stored
+from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
 from recshuf.run.resume import Earlier, read_checksums
 from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
 from recshuf.run.set_folders import choose_sets
@@ -81,7 +81,7 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         shared = _find_shared(job)
         layout = shared.tasks.piles if shared else earlier.piles if earlier else None
         if job.epoch is not None:
-            resolved = _resolve_stored(job, destination, progress, cleanup)
+            resolved = _resolve_opened(job, destination, progress, cleanup)
         else:
             resolved = resolve_job(job, destination, progress, layout)
         piles = shared.piles if shared else choose_sets(job, work.path) if work and job.uses_tasks else None
@@ -134,7 +134,7 @@ def _open_tasks(
     return TaskPasses(run, resolved, workspace, progress, cleanup)
 
 
-def _resolve_stored(
+def _resolve_opened(
     job: Job, destination: Destination | None, progress: Progress, cleanup: ExitStack
 ) -> ResolvedJob:
     piles = StoredPiles(Path(job.inputs[0]))
@@ -143,7 +143,7 @@ def _resolve_stored(
     seed = job.options["seed"]
     if seed not in (None, piles.seed):
         raise UsageError(f"--seed {seed}: the records of {piles.path} have seed {piles.seed}; leave it out")
-    return resolve_stored(job, destination, inputs, layout, progress)
+    return resolve_opened(job, destination, inputs, layout, progress)
 
 
 def _scatter(

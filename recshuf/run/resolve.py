@@ -201,10 +201,10 @@ def resolve_job(
     return _plan(job, destination, inputs, to, progress, piles)
 
 
-def resolve_stored(
+def resolve_opened(
     job: Job, destination: Destination | None, inputs: ResolvedInputs, piles: PileLayout, progress: Progress
 ) -> ResolvedJob:
-    """Plan a job whose records are in a pile store.
+    """Plan a job whose inputs are open, or whose records are in a pile store.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from recshuf.errors import PileError, UsageError
 from recshuf.records.input_counts import InputCounts
 from recshuf.run.gather_task import adopt_set
-from recshuf.run.open_run import OpenRun, begin_run, resolve_shared
+from recshuf.run.open_run import join_run
 from recshuf.run.pipeline import run_job
 from recshuf.run.resolve import find_destination, resolve_job
 from recshuf.run.shared_run import SharedRun, find_tasks
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from recshuf.job.progress import Progress
     from recshuf.job.report import ShuffleReport
     from recshuf.output.task_folder import TaskFolder
+    from recshuf.run.open_run import OpenRun
 
 STAGES = ("count", "scatter", "gather", "commit")
 
@@ -81,9 +82,7 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
     if number == last:
         return _commit(run, job, progress)
     with _share(job) as tasks:
-        resolved = resolve_shared(run)
-        opened = OpenRun.of(run, tasks, resolved)
-        begin_run(run, resolved, opened.seed)
+        opened = join_run(run, tasks)
         if not _is_done(opened, number):
             do_work(opened, number)
     return None

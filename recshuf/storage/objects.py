@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import os
 from collections import deque
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from recshuf.storage.read_ahead import WORKER_BYTES, SegmentCache, SegmentedObject
 from recshuf.storage.stores import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import BinaryIO
 
     from _typeshed import WriteableBuffer
@@ -32,7 +33,7 @@ def count_read_bytes(memory_bytes: int, workers: int) -> int:
 
 
 class Stores:
-    """All stores that a run reads from, each opened once.
+    """All stores that a run reads from, each opened once. They can be pickled, and are then opened anew.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ class Stores:
     """
 
     def __init__(self, options: StorageOptions, memory_bytes: int, workers: int) -> None:
-        self._options = options
+        self._given = (options, memory_bytes, workers)
         # A reply is in memory twice while it arrives.
         self._cache = SegmentCache(count_read_bytes(memory_bytes, workers) * 3 // 4, workers)
         self._stores: dict[tuple[str, str], Store] = {}
@@ -56,22 +57,41 @@ class Stores:
         """
         place = (url.scheme, url.bucket)
         if place not in self._stores:
-            self._stores[place] = open_store(url, self._options)
+            self._stores[place] = open_store(url, self._given[0])
         return self._stores[place]
 
     def make_file(self, name: str, url: Url, stamp: Stamp) -> ObjectFile:
         """Return an object as an input."""
         store = self.open(url)
-        return ObjectFile(SegmentedObject(name, url.key, stamp, store, self._cache), store.requests)
+        content = SegmentedObject(name, url.key, stamp, store, self._cache)
+        return ObjectFile(content, store.requests, partial(self.make_file, name, url, stamp))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Stores, self._given
 
 
 class ObjectFile:
-    """An object, as it was when it was listed; an `Opener`. Opening it makes no request."""
+    """An object, as it was when it was listed; an `Opener`. Opening it makes no request.
 
-    def __init__(self, content: SegmentedObject, requests: Requests) -> None:
+    Parameters
+    ----------
+    remake
+        Makes it anew in another process. None if it is never pickled.
+    """
+
+    def __init__(
+        self,
+        content: SegmentedObject,
+        requests: Requests,
+        remake: Callable[[], ObjectFile] | None = None,
+    ) -> None:
         self._content = content
+        self._remake = remake
         self.requests = requests
         """Requests to its store, also those for other objects."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._remake, ()
 
     @property
     def ahead_bytes(self) -> int:

@@ -198,14 +198,87 @@ def test_other_runs_leave_the_work_of_tasks_alone(call: Run, folder: Path):
     assert (done.returncode, b"holds tasks of another plan" in done.stderr) == (2, True)
 
 
-def test_an_input_that_changes_between_tasks_is_named(call: Run, folder: Path):
+def list_readers(folder: Path, index: int) -> list[int]:
+    """Return the tasks that read an input."""
+    tasks = json.loads((folder / "plan.json").read_text())["run"]["tasks"]
+    counting = [number for number, part in enumerate(tasks["counted"]) if part[0] == index]
+    sets = [number for number, parts in enumerate(tasks["sets"]) if any(part[0] == index for part in parts)]
+    return counting + [len(tasks["counted"]) + number for number in sets]
+
+
+def test_an_input_that_changes_between_tasks_is_named_by_each_that_reads_it(call: Run, folder: Path):
     inputs = make_plan(call, folder)
-    count, *_ = numbers_of(call, folder, "count")
-    run_number(call, folder, count)
+    others, *_ = list_readers(folder, 0)
+    run_number(call, folder, others)
     inputs[1].write_bytes(b"{}\n")
-    done = call("task", folder / "plan.json", str(count + 1))
+    readers = {*numbers_of(call, folder, "count")} & {*list_readers(folder, 1)}
+    for number in readers:
+        done = call("task", folder / "plan.json", str(number))
+        assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+        assert f"error: {inputs[1]}: ".encode() in done.stderr
+        assert b"changed while it was read" in done.stderr
+    assert readers
+
+
+def test_an_input_that_changed_after_it_was_read_is_named_by_the_commit(call: Run, folder: Path):
+    inputs = make_plan(call, folder)
+    *numbers, last = [number for stage in STAGES for number in numbers_of(call, folder, stage)]
+    for number in numbers:
+        run_number(call, folder, number)
+    inputs[1].write_bytes(b"{}\n")
+    done = call("task", folder / "plan.json", str(last))
     assert done.returncode == 1
-    assert f"error: {inputs[1]}: has changed since".encode() in done.stderr
+    assert f"error: {inputs[1]}: has changed since the unfinished run".encode() in done.stderr
+    assert os.listdir(folder / "there") == [".out.recshuf"]
+
+
+@pytest.mark.parametrize(
+    ("name", "to"),
+    [
+        ("text", "text"),
+        ("jsonl", "parquet"),
+        ("csv", "parquet"),
+        ("parquet", "parquet"),
+        ("parquet", "hdf5"),
+        ("hdf5", "hdf5"),
+        ("hdf5", "jsonl"),
+    ],
+)
+def test_tasks_open_only_the_inputs_that_they_read(call: Run, folder: Path, name: str, to: str):
+    inputs = make_plan(call, folder, name=name, to=to)
+    shuffle(inputs, folder / "here" / "out", to=to)
+    first, *_ = list_readers(folder, 0)
+    run_number(call, folder, first)
+    away = folder / "away"
+    (folder / "in").rename(away)
+    (folder / "in").mkdir()
+    for number in [*numbers_of(call, folder, "count"), *numbers_of(call, folder, "scatter")]:
+        own = [path for index, path in enumerate(inputs) if number in list_readers(folder, index)]
+        for path in own:
+            (away / path.name).rename(path)
+        run_number(call, folder, number)
+        for path in own:
+            path.rename(away / path.name)
+    for number in numbers_of(call, folder, "gather"):
+        run_number(call, folder, number)
+    (folder / "in").rmdir()
+    away.rename(folder / "in")
+    run_number(call, folder, *numbers_of(call, folder, "commit"))
+    assert read_all(folder / "there") == read_all(folder / "here")
+
+
+def test_what_tasks_know_of_the_inputs_is_damaged(call: Run, folder: Path):
+    make_plan(call, folder)
+    first, second, *_ = range(len(numbers_of(call, folder, "count")) + 2)
+    run_number(call, folder, first)
+    (known,) = (folder / "there" / ".out.recshuf" / "tasks").glob("inputs-*.pickle")
+    known.write_bytes(known.read_bytes()[:-9])
+    done = call("task", folder / "plan.json", str(second))
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+    assert f"error: {known}: ".encode() in done.stderr
+    assert b"is damaged; delete it" in done.stderr
+    known.unlink()
+    run_number(call, folder, second)
 
 
 def test_a_pile_set_that_a_machine_lacks_is_named_and_can_be_written_again(call: Run, folder: Path):

@@ -66,6 +66,10 @@ class ParquetCensus:
         if unit != self._int96_unit:
             self._int96_unit = unit
             self._read_all(inputs)
+        samples = self._samples.values()
+        self._page_bytes = max((sample.page_bytes for sample in samples), default=0)
+        self._scratch_row_bytes = max((sample.scratch_row_bytes for sample in samples), default=0.0)
+        self._samples.clear()
         self.partitions = PartitionColumns(inputs, self._own_columns())
         self._fields = {field.name: field for field in self.partitions.fields}
         self._picks = self._pick_wanted(self._pick())
@@ -79,11 +83,10 @@ class ParquetCensus:
 
     def find_open_bytes(self) -> int:
         """Return the peak memory of reading a file without the batch: its footer, and pages of a row group."""
-        measured = max((sample.page_bytes for sample in self._samples.values()), default=0)
         return max(
             footer.parsed_bytes
             + COLUMN_BYTES * len(footer.leaves(columns))
-            + max(measured, footer.page_bytes(columns))
+            + max(self._page_bytes, footer.page_bytes(columns))
             for footer, columns in zip(self.footers, self._stored_columns(), strict=True)
         )
 
@@ -105,8 +108,7 @@ class ParquetCensus:
         """Return the properties that shards keep."""
         native_bytes = sum(summary.native_bytes or 0 for summary in self.summaries())
         total = sum(footer.row_count for footer in self.footers)
-        scratch = max((sample.scratch_row_bytes for sample in self._samples.values()), default=0.0)
-        cost = RowCost(native_bytes / max(1, total), scratch)
+        cost = RowCost(native_bytes / max(1, total), self._scratch_row_bytes)
         rows = choose_row_group_rows(self.footers, cost.least_rows(), cost.most_rows())
         return ParquetLayout(
             self.declared,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 RARE = 1e-6
 SPILLED_EVERY = 5
 THREADED_SHARE = 10
-FEW = {4: 4_800, 5: 12_000}
+FEW = {4: 4_800, 5: 6_000}
 MANY = {4: 24_000, 5: 60_000}
 
 # A pile of two records or more is always split: a record and its key take 9 bytes in memory, 48 on disk.

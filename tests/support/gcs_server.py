@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 from gcp_storage_emulator import server
 from gcp_storage_emulator.exceptions import NotFound
 from gcp_storage_emulator.handlers import objects
-from gcp_storage_emulator.storage import RESUMABLE_DIR
+from gcp_storage_emulator.storage import RESUMABLE_DIR, Storage
 
 PAGE_KEYS = 100
 BUCKET = r"(?P<bucket_name>[^/]+)"  # readers encode its hyphens
@@ -178,6 +178,8 @@ class HeadOnly:
 
 
 def serve(port: int) -> None:
+    # It would write all it knows with each request, to be read when it starts again.
+    Storage._write_config_to_file = lambda _: None
     objects._resumable_incomplete = answer_incomplete
     server.RequestHandler = Handler
     server.HANDLERS = (

@@ -2,7 +2,7 @@
 
     python -m benchmarks.object_stores [FOLDER] [--size 400MB] [--rounds 3] [--endpoint-url URL]
 
-The copy fetches each object in ranges of 8 MiB, four at once, and puts it back with obstore, as its multipart uploads
+The copy fetches each object in ranges of 16 MiB, four at once, and puts it back with obstore, as its multipart uploads
 do it by default. Both are processes of their own, and take turns. Default: moto's server on loopback, which computes
 with one thread and so bounds both; give the URL of another one to measure that. The data is made in FOLDER.
 """
@@ -41,7 +41,7 @@ import obstore
 from obstore.store import S3Store
 bucket, endpoint = sys.argv[1:]
 store = S3Store(bucket, endpoint=endpoint, client_options={"allow_http": True, "timeout": "180s"})
-part = 8 << 20
+part = 16 << 20
 with ThreadPoolExecutor(4) as pool:
     for one in [one for page in obstore.list(store, "in") for one in page]:
         begins = range(0, one["size"], part)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Range = tuple[int, int]
 """Bytes ``begin:end``."""
 
-PART_BYTES = 8 << 20
+PART_BYTES = 16 << 20
 """Most bytes of a request."""
 UNIT_BYTES = 1 << 18
 """Least bytes of a request, but at the end of an object."""

@@ -102,7 +102,7 @@ def test_a_read_in_order_takes_each_byte_once_in_large_requests(step: int):
 
 
 def test_what_follows_is_fetched_before_it_is_read():
-    store = MemoryStore()
+    store = MemoryStore(bytes(4 * PART_BYTES))
     content, _ = open_object(store)
     read(content, 0, PART_BYTES)
     for segment in content._segments:

@@ -29,6 +29,8 @@ LEAST_SHARED_REGIONS = 128
 instead of several short ones, and the piles are loaded together."""
 REGION_BYTES = 512 << 10
 """Smaller regions take longer to find than to read."""
+OBJECT_REGION_BYTES = 2 << 20
+"""The same of sets in an object store, where each read is a request."""
 MAX_SETS = 64
 MAX_PLANNED_PILES = 8192
 """With more piles, slices are so short that writing them costs more than splitting piles later."""
@@ -69,19 +71,27 @@ def share_regions(byte_count: int | None, pile_count: int, most_bytes: int) -> i
     return max(1, min(fitting, pile_count // LEAST_SHARED_REGIONS))
 
 
-def choose_set_bytes(byte_count: int, region_count: int, most_sets: int = MAX_SETS) -> int:
-    """Return the least size of a pile set: its regions are large enough, and there are not too many sets."""
-    return max(region_count * REGION_BYTES, -(-byte_count // most_sets))
+def choose_set_bytes(
+    byte_count: int, region_count: int, most_sets: int = MAX_SETS, *, are_objects: bool = False
+) -> int:
+    """Return the least size of a pile set: its regions are large enough, and there are not too many sets.
+
+    Parameters
+    ----------
+    are_objects
+        Whether the sets lie in an object store.
+    """
+    region_bytes = OBJECT_REGION_BYTES if are_objects else REGION_BYTES
+    return max(region_count * region_bytes, -(-byte_count // most_sets))
 
 
 def assign_sets(
-    byte_counts: Sequence[int] | NDArray[np.int64], region_count: int, most_sets: int = MAX_SETS
+    byte_counts: Sequence[int] | NDArray[np.int64], set_bytes: int, most_sets: int = MAX_SETS
 ) -> tuple[int, ...]:
-    """Return the pile set of each input: consecutive inputs share one until its regions are large enough."""
+    """Return the pile set of each input: consecutive inputs share one until it has so many bytes."""
     if not len(byte_counts):
         return ()
     ends = np.cumsum(byte_counts, dtype=np.int64)
-    set_bytes = choose_set_bytes(int(ends[-1]), region_count, most_sets)
     starts, filled = [0], 0
     while len(starts) < most_sets:
         last = int(np.searchsorted(ends, filled + set_bytes))

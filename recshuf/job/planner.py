@@ -22,6 +22,7 @@ from recshuf.job.pile_sizing import (
     MOST_SPILLED_PILE_BYTES,
     UNEVEN,
     assign_sets,
+    choose_set_bytes,
     choose_spilled_bytes,
     count_piles,
     limit_converted,
@@ -327,7 +328,8 @@ class _Planner:
         if self._piles and len(self._piles.set_of_input) == len(self._inputs):
             return self._piles.set_of_input
         region_count = self._pile_count // self._region_piles
-        return assign_sets(self._inputs.byte_counts, region_count)
+        byte_counts = self._inputs.byte_counts
+        return assign_sets(byte_counts, choose_set_bytes(int(byte_counts.sum()), region_count))
 
 
 def _too_small(limits: Limits, what: str, needed: int) -> MemoryLimitError:

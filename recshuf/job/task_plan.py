@@ -91,9 +91,15 @@ class TaskPlan:
         )
 
 
+def size_sets(plan: Plan, byte_count: int) -> int:
+    """Return the least bytes of the pile set of a task, given those of all records."""
+    runs = plan.pile_count // plan.region_piles
+    return choose_set_bytes(byte_count, runs, MOST_SETS, are_objects=bool(plan.spilled_to))
+
+
 def find_large_inputs(plan: Plan, byte_counts: Sequence[int]) -> list[int]:
     """Return the inputs that would fill several pile sets each."""
-    most = 2 * _choose_set_bytes(plan, byte_counts)
+    most = 2 * size_sets(plan, sum(byte_counts))
     return [index for index, byte_count in enumerate(byte_counts) if byte_count >= most]
 
 
@@ -108,7 +114,8 @@ def divide(plan: Plan, byte_counts: Sequence[int], fragments: Mapping[int, Seque
         Number of records of each fragment, None if unknown, of the inputs that are read in parts.
     """
     runs = plan.pile_count // plan.region_piles
-    sets = _fill_sets(_cut_inputs(plan, byte_counts, fragments), runs)
+    set_bytes = size_sets(plan, sum(byte_counts))
+    sets = _fill_sets(_cut_inputs(set_bytes, byte_counts, fragments), set_bytes)
     set_of_input: dict[int, int] = {}
     for number, parts in enumerate(sets):
         for part in parts:
@@ -124,10 +131,9 @@ def divide(plan: Plan, byte_counts: Sequence[int], fragments: Mapping[int, Seque
 
 
 def _cut_inputs(
-    plan: Plan, byte_counts: Sequence[int], fragments: Mapping[int, Sequence[int | None]]
+    set_bytes: int, byte_counts: Sequence[int], fragments: Mapping[int, Sequence[int | None]]
 ) -> list[tuple[InputPart, int]]:
     """Return parts that fill about a pile set, or whole inputs, with their bytes."""
-    set_bytes = _choose_set_bytes(plan, byte_counts)
     pieces: list[tuple[InputPart, int]] = []
     for index, byte_count in enumerate(byte_counts):
         parts = [InputPart(index)]
@@ -137,9 +143,9 @@ def _cut_inputs(
     return pieces
 
 
-def _fill_sets(pieces: Sequence[tuple[InputPart, int]], region_count: int) -> list[list[InputPart]]:
+def _fill_sets(pieces: Sequence[tuple[InputPart, int]], set_bytes: int) -> list[list[InputPart]]:
     """Return the parts of each pile set; one that is not a whole input fills a set, so that the next is in another."""
-    numbers = assign_sets([byte_count for _, byte_count in pieces], region_count, MOST_SETS)
+    numbers = assign_sets([byte_count for _, byte_count in pieces], set_bytes, MOST_SETS)
     sets: list[list[InputPart]] = [[] for _ in range(max(numbers, default=-1) + 1)]
     for (part, _), number in zip(pieces, numbers, strict=True):
         sets[number].append(part)
@@ -151,10 +157,6 @@ def _find_counted(sets: Sequence[Sequence[InputPart]]) -> tuple[InputPart, ...]:
     parts = [part for one in sets for part in one]
     unknown = {(part.input_index, part.start) for part in parts if part.first_row < 0}
     return tuple(part for part in parts if (part.input_index, part.stop) in unknown)
-
-
-def _choose_set_bytes(plan: Plan, byte_counts: Sequence[int]) -> int:
-    return choose_set_bytes(sum(byte_counts), plan.pile_count // plan.region_piles, MOST_SETS)
 
 
 def _cut(index: int, records: Sequence[int | None], count: int) -> list[InputPart]:

@@ -23,6 +23,7 @@ from recshuf.formats import (
 from recshuf.interfaces import InputFile
 from recshuf.job.plan import Cut, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
+from recshuf.job.task_plan import size_sets
 from recshuf.output.destination import LocalDestination
 from recshuf.piles.store.snapshots import StoreFolder
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
@@ -267,20 +268,22 @@ def _plan(
     plan = make_plan(inputs.sizes, limits, costs, output.cut, job.options["head_count"], piles)
     if job.temp_url is not None:
         plan = replace(plan, spilled_to=str(job.temp_url))
-    plan = _count_disk_bytes(plan, destination)
+    plan = _count_disk_bytes(job, plan, destination)
     if _can_read_again(inputs, destination):
         decoding = decoding.infer_from_prefix(job, inputs.source)
     return ResolvedJob(job, inputs, output, decoding, plan, target.notes)
 
 
-def _count_disk_bytes(plan: Plan, destination: Destination | None) -> Plan:
+def _count_disk_bytes(job: Job, plan: Plan, destination: Destination | None) -> Plan:
     """Return the plan with the disk space that this destination needs."""
     if destination is None:
         return plan
     output_bytes = plan.peak_disk_bytes - plan.spilled_bytes
     kept_bytes = destination.count_disk_bytes(output_bytes, plan.shard_count, plan.shard_writers)
-    # One set at a time is on the disk before it is uploaded.
-    spilled_bytes = plan.spilled_bytes // (plan.set_count if plan.spilled_to else 1)
+    spilled_bytes = plan.spilled_bytes
+    if plan.spilled_to:
+        # Each worker has a set on the disk before it is uploaded.
+        spilled_bytes = min(spilled_bytes, job.workers * size_sets(plan, spilled_bytes))
     return replace(plan, peak_disk_bytes=spilled_bytes + kept_bytes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from recshuf.records.input_counts import InputCounts
     from recshuf.records.input_tasks import InputPart
     from recshuf.run.open_run import OpenRun
-    from recshuf.run.resolve import ResolvedJob
 
 
 def count_part(opened: OpenRun, number: int) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def scatter_set(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str, A
     name = name_set(prefix, 0)
     cleanup.callback(opened.sets.discard, name)
     decoder = resolved.scan_fully().decoder
-    with opened.open_piles(prefix, _estimate(resolved, parts)) as store, ExitStack() as inner:
+    with opened.open_piles(prefix, _estimate(opened, parts)) as store, ExitStack() as inner:
         quarantine = _open_quarantine(opened, inner)
         callbacks = ScatterCallbacks(on_bad=quarantine.put if quarantine else None)
         task = _make_task(opened, parts)
@@ -106,12 +106,15 @@ def _number_rows(opened: OpenRun, parts: Sequence[InputPart]) -> list[InputPart]
     ]
 
 
-def _estimate(resolved: ResolvedJob, parts: Sequence[InputPart]) -> float | None:
+def _estimate(opened: OpenRun, parts: Sequence[InputPart]) -> float | None:
     """Return the number of records to expect in parts; None if it is not known."""
-    counts = [resolved.inputs.sizes[part.input_index].record_count for part in parts]
-    if not all(part.is_whole for part in parts) or None in counts:
+    counts = [opened.resolved.inputs.sizes[part.input_index].record_count for part in parts]
+    if None in counts:
         return None
-    return float(sum(count or 0 for count in counts))
+    # The parts of an input are about equally large.
+    part_counts = Counter(part.input_index for one in opened.run.tasks.sets for part in one)
+    shares = [1 if part.is_whole else part_counts[part.input_index] for part in parts]
+    return sum((count or 0) / share for count, share in zip(counts, shares, strict=True))
 
 
 def _open_quarantine(opened: OpenRun, cleanup: ExitStack) -> Quarantine | None:

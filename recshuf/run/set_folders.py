@@ -128,8 +128,8 @@ class _UploadedSets(SetFolder):
 
     @property
     def ahead_bytes(self) -> int:
-        """Memory for ranges of sets."""
-        return count_read_bytes(self._memory_bytes, self._workers) * 3 // 4
+        """Memory for ranges of sets of a task, of which each worker runs one."""
+        return count_read_bytes(self._memory_bytes, self._workers) * 3 // 4 // self._workers
 
     def find(self) -> dict[str, Stamp]:
         """Return the stamp of each set by its name."""

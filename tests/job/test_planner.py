@@ -166,7 +166,7 @@ def test_consecutive_inputs_share_a_set_until_it_is_full(byte_counts: list[int],
             current, filled = current + 1, 0
         expected.append(current)
         filled += byte_count
-    assert assign_sets(byte_counts, regions, most) == tuple(expected)
+    assert assign_sets(byte_counts, least, most) == tuple(expected)
 
 
 @given(sizes)

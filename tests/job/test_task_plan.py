@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.job.input_sizes import InputSize
-from recshuf.job.pile_sizing import REGION_BYTES
+from recshuf.job.pile_sizing import OBJECT_REGION_BYTES, REGION_BYTES
 from recshuf.job.plan import Costs, Cut, Limits, Plan
 from recshuf.job.planner import make_plan
 from recshuf.job.task_plan import MOST_SETS, TaskPlan, divide, find_large_inputs
@@ -97,3 +99,12 @@ def test_one_large_input_is_read_by_many_tasks():
     assert len(tasks.counted) == len(tasks.sets) - 1
     runs = tasks.piles.pile_count // tasks.piles.region_piles
     assert 100 * GB / len(tasks.sets) / runs >= REGION_BYTES
+
+
+@pytest.mark.parametrize("byte_count", [GB, 100 * GB, 10_000 * GB])
+def test_regions_in_an_object_store_are_large(byte_count: int):
+    plan = replace(plan_inputs([byte_count], 64), spilled_to="s3://bucket/tmp/")
+    tasks = divide(plan, [byte_count], {0: [None] * 6000})
+    runs = tasks.piles.pile_count // tasks.piles.region_piles
+    assert len(tasks.sets) > 1
+    assert byte_count / len(tasks.sets) / runs >= OBJECT_REGION_BYTES

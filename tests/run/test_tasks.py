@@ -20,6 +20,7 @@ from recshuf.run import task_passes
 from recshuf.run.tasks import Task, run_task
 from tests.support.conversion_data import PAIRS, WRITERS, choose_columns, choose_schema
 from tests.support.numbered_files import FORMATS, make_inputs
+from tests.support.store_reader import read_footer
 from tests.support.task_runs import PROCESSES, die_after, divide_small, read_all, shuffle
 
 if TYPE_CHECKING:
@@ -237,6 +238,19 @@ def test_a_run_that_dies_while_it_moves_shards_is_continued(folder: Path, monkey
             shuffle(inputs, folder / "there" / "out", engine="threads")
     shuffle(inputs, folder / "there" / "out", engine="threads", resume=True)
     assert read_all(folder / "there") == read_all(folder / "here")
+
+
+def test_regions_of_a_part_of_an_input_are_in_one_piece(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    divide_small(monkeypatch, block_bytes=200_000, region_bytes=250_000)
+    path = folder / "in.txt"
+    path.write_text("".join(f"{row:099}\n" for row in range(200_000)))
+    output = folder / "there" / "out"
+    die_after(20, [path], output, piles=8)
+    sets = [file.read_bytes() for file in (output.parent / ".out.recshuf" / "piles").iterdir()]
+    assert len(sets) > 4
+    for header, parts, _ in map(read_footer, sets):
+        assert parts[:, 2].sum() > 8 * 200_000
+        assert len(parts) <= header["region_count"] + 2
 
 
 @pytest.mark.parametrize("harm", ["cut", "deleted"])

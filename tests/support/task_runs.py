@@ -88,7 +88,8 @@ def divide_small(patch: pytest.MonkeyPatch, block_bytes: int = 1000, region_byte
         return replace(plan, block_bytes=block_bytes) if plan.resident_bytes == 0 else plan
 
     patch.setattr(resolve, "make_plan", plan_small)
-    patch.setattr(pile_sizing, "REGION_BYTES", region_bytes)
+    for name in ("REGION_BYTES", "OBJECT_REGION_BYTES"):
+        patch.setattr(pile_sizing, name, region_bytes)
     for name, kind in PROCESSES.items():
         patch.setitem(ENGINES, name, f"tests.support.process_engine:{kind}")
     for name, kind in (("threads", "ThreadEngine"), ("dying", "DyingEngine")):

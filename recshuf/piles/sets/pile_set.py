@@ -130,9 +130,11 @@ class PileSet:
         if regions.stop <= self._fetched:
             return
         ranges, size, region = [], 0, regions.start
-        while region < len(self._counts) and (region < regions.stop or size < most_bytes):
-            ranges += self._regions.parts(region)
+        while region < len(self._counts):
             size += int(self._byte_counts[region])
+            if region >= regions.stop and size > most_bytes:
+                break
+            ranges += self._regions.parts(region)
             region += 1
         self._fetched = region
         self._file.fetch(ranges)

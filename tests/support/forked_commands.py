@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ class ForkedCommand:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_MODULES)
         self._said = said
+        self._lock = threading.Lock()
         self._process: ForkServerProcess = context.Process(
             target=_run, args=(arguments, dict(os.environ), said)
         )
@@ -43,8 +45,10 @@ class ForkedCommand:
 
     def wait(self, seconds: float = 60) -> int:
         """Wait for its end, and return its exit code; negative for a signal."""
-        self._process.join(seconds)
-        code = self._process.exitcode
+        # Of two threads that wait at once, one would not get the code.
+        with self._lock:
+            self._process.join(seconds)
+            code = self._process.exitcode
         assert code is not None, f"still runs after {seconds} s"
         return code
 

@@ -30,7 +30,7 @@ instead of several short ones, and the piles are loaded together."""
 REGION_BYTES = 512 << 10
 """Smaller regions take longer to find than to read."""
 OBJECT_REGION_BYTES = 2 << 20
-"""The same of sets in an object store, where each read is a request."""
+"""The same for sets in an object store, where each read is a request."""
 MAX_SETS = 64
 MAX_PLANNED_PILES = 8192
 """With more piles, slices are so short that writing them costs more than splitting piles later."""

@@ -66,6 +66,10 @@ class TaskPlan:
         index, count = number - self.gather.start, self.gather_count
         return range(shard_count * index // count, shard_count * (index + 1) // count)
 
+    def count_parts(self, input_index: int) -> int:
+        """Return into how many parts an input is divided."""
+        return sum(part.input_index == input_index for parts in self.sets for part in parts)
+
     def to_json(self) -> dict[str, Any]:
         """Return the tasks as JSON values."""
         return {

@@ -81,7 +81,7 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         shared = _find_shared(job)
         layout = shared.tasks.piles if shared else earlier.piles if earlier else None
         if job.epoch is not None:
-            resolved = _resolve_opened(job, destination, progress, cleanup)
+            resolved = _resolve_stored(job, destination, progress, cleanup)
         else:
             resolved = resolve_job(job, destination, progress, layout)
         piles = shared.piles if shared else choose_sets(job, work.path) if work and job.uses_tasks else None
@@ -134,7 +134,7 @@ def _open_tasks(
     return TaskPasses(run, resolved, workspace, progress, cleanup)
 
 
-def _resolve_opened(
+def _resolve_stored(
     job: Job, destination: Destination | None, progress: Progress, cleanup: ExitStack
 ) -> ResolvedJob:
     piles = StoredPiles(Path(job.inputs[0]))

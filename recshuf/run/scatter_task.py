@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -112,8 +111,7 @@ def _estimate(opened: OpenRun, parts: Sequence[InputPart]) -> float | None:
     if None in counts:
         return None
     # The parts of an input are about equally large.
-    part_counts = Counter(part.input_index for one in opened.run.tasks.sets for part in one)
-    shares = [1 if part.is_whole else part_counts[part.input_index] for part in parts]
+    shares = [1 if part.is_whole else opened.run.tasks.count_parts(part.input_index) for part in parts]
     return sum((count or 0) / share for count, share in zip(counts, shares, strict=True))
 
 

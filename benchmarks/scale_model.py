@@ -18,11 +18,12 @@ from dataclasses import dataclass
 import click
 
 from benchmarks.markdown import format_table
+from recshuf.output.objects import uploader
+from recshuf.storage import read_ahead
 from recshuf.system.units import parse_size
 
 TB = 10**12
 MACHINES = (1, 10, 100)
-PART_BYTES = 8 << 20
 PUT_PRICE, GET_PRICE = 0.005 / 1000, 0.0004 / 1000
 """Dollars a request: the list prices of S3 Standard in us-east-1."""
 
@@ -61,7 +62,7 @@ def find_seconds(machine: Machine, machines: int, shared_bytes: float) -> tuple[
 
 def count_request_dollars() -> float:
     """Return the price of the requests for a TB: read and written in parts."""
-    return TB / PART_BYTES * (GET_PRICE + PUT_PRICE)
+    return TB / read_ahead.PART_BYTES * GET_PRICE + TB / uploader.PART_BYTES * PUT_PRICE
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])

@@ -6,7 +6,7 @@ gather some shards each, and last the commit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,10 @@ class TaskPlan:
     def count_parts(self, input_index: int) -> int:
         """Return into how many parts an input is divided."""
         return sum(part.input_index == input_index for parts in self.sets for part in parts)
+
+    def fit(self, plan: Plan) -> Plan:
+        """Return the plan of the run with the pile sets of its tasks."""
+        return replace(plan, set_of_input=self.piles.set_of_input, set_count=len(self.sets))
 
     def to_json(self) -> dict[str, Any]:
         """Return the tasks as JSON values."""

@@ -59,7 +59,12 @@ def plan_job(job: Job, progress: Progress) -> Plan:
     destination = find_destination(job)
     if destination is not None:
         destination.check(overwrite=job.options["overwrite"] or job.options["resume"])
-    return resolve_job(job, destination, progress).plan
+    resolved = resolve_job(job, destination, progress)
+    if not job.uses_tasks:
+        return resolved.plan
+    from recshuf.run.shared_run import divide_job  # most runs use no tasks
+
+    return divide_job(resolved).fit(resolved.plan)
 
 
 def run_job(job: Job, progress: Progress) -> ShuffleReport:

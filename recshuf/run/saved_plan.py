@@ -46,7 +46,7 @@ def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
     resolved = resolve_job(job, destination, progress)
     seed = job.options["seed"]
     run = SharedRun.of(resolved, secrets.randbits(128) if seed is None else seed)
-    return replace(resolved.plan, set_of_input=run.tasks.piles.set_of_input), run.to_json()
+    return run.tasks.fit(resolved.plan), run.to_json()
 
 
 def list_stage(values: dict[str, Any], stage: str) -> range:

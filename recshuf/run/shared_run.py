@@ -61,7 +61,7 @@ class SharedRun:
             _pack_options(job, seed),
             str(Path.cwd()),
             piles or choose_sets(job, work),
-            _divide(resolved),
+            divide_job(resolved),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _pack_options(job: Job, seed: int) -> str:
     return json.dumps({name: pack(value) for name, value in (given | parsed).items()})
 
 
-def _divide(resolved: ResolvedJob) -> TaskPlan:
+def divide_job(resolved: ResolvedJob) -> TaskPlan:
     """Return the tasks of a job; large inputs that can be read in parts are."""
     plan, source = resolved.plan, resolved.inputs.source
     byte_counts = resolved.inputs.sizes.byte_counts.tolist()

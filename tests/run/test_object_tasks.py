@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import recshuf
+from recshuf import api
 from recshuf.engines.registry import ENGINES
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, PileError, UsageError
+from recshuf.job.job import make_job
 from recshuf.output.objects.transaction import UploadTransaction
+from recshuf.output.work_folder import WorkFolder
 from recshuf.piles.sets.pile_file import ObjectPileFile
-from recshuf.run.set_folders import _SetScratch
+from recshuf.run.set_folders import _SetScratch, _UploadedSets, open_sets
+from recshuf.storage.objects import count_read_bytes
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.object_outputs import SEED, SHARDS, STORES, check_whole, shuffle_locally
 from tests.support.object_outputs import shuffle as shuffle_here
@@ -327,6 +332,30 @@ def test_the_plan_says_where_piles_go(tmp_path: Path, s3_bucket: AnyBucket, call
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     planned = call(*inputs, "-o", tmp_path / "out.txt", "--temp-dir", f"{s3_bucket.url}/tmp", "--plan")
     assert f", uploaded to {s3_bucket.url}/tmp/\n".encode() in planned.stdout
+
+
+def test_the_plan_counts_the_piles_of_an_input_that_is_read_in_parts(
+    tmp_path: Path, s3_bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    where = {"temp_dir": f"{s3_bucket.url}/tmp"} | TASKS
+    planned = recshuf.plan(inputs, tmp_path / "out.txt", **where)
+    run = api.plan_tasks(inputs, tmp_path / "out.txt", **where)
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, "commit", interrupt)
+        patch.setattr(_UploadedSets, "remove", lambda self: None)
+        with pytest.raises(KeyboardInterrupt):
+            shuffle_here(inputs, tmp_path / "out.txt", **where, shards=None)
+    sets = [key for key in s3_bucket.list_keys("tmp/") if key.endswith(".piles")]
+    assert planned.set_count == planned.to_json()["set_count"] == run[0].set_count == len(sets)
+    assert planned.set_count > max(planned.set_of_input) + 1
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_what_tasks_fetch_ahead_fits_in_memory_together(s3_bucket: AnyBucket, workers: int) -> None:
+    job = make_job("in", "out/", {"temp_dir": f"{s3_bucket.url}/tmp", "memory": "1GB", "workers": workers})
+    with closing(open_sets(job, f"{s3_bucket.url}/tmp/").open_scratch(0)) as scratch:
+        assert 0 < scratch.ahead_bytes * workers <= count_read_bytes(job.memory_bytes, workers)
 
 
 @pytest.mark.parametrize(

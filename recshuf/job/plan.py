@@ -84,9 +84,7 @@ class Plan:
     region_piles: int
     """Piles per region of a pile set on disk; 1 unless they are small."""
     set_of_input: tuple[int, ...]
-    """Pile set of each input; of one that several tasks read, that of its first part."""
-    set_count: int
-    """Number of pile sets."""
+    """Pile set of each input; of one that several tasks read, that of its last part."""
     block_bytes: int
     max_record_bytes: int
     scatter_workers: int
@@ -114,6 +112,11 @@ class Plan:
     spilled_to: str = ""
     """Prefix in an object store to which each pile set is uploaded when it is written; empty if they stay on a disk."""
 
+    @property
+    def set_count(self) -> int:
+        """Number of pile sets."""
+        return max(self.set_of_input, default=0) + 1
+
     def inputs_of(self, set_index: int) -> list[int]:
         """Return the inputs of a pile set."""
         return [index for index, one in enumerate(self.set_of_input) if one == set_index]
@@ -125,7 +128,7 @@ class Plan:
 
     def to_json(self) -> dict[str, object]:
         """Return the plan as JSON values."""
-        return asdict(self) | {"set_of_input": list(self.set_of_input)}
+        return asdict(self) | {"set_of_input": list(self.set_of_input), "set_count": self.set_count}
 
 
 def count_parts(pile_bytes: int, most_bytes: int) -> int:

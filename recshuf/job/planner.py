@@ -122,7 +122,6 @@ class _Planner:
         resident_bytes, kept_bytes, sets = self._resident_bytes, self._kept_bytes, self._set_of_input
         spilled_bytes = max(0, (kept_bytes or 0) - resident_bytes)
         staying_bytes = min(resident_bytes, kept_bytes or resident_bytes)
-        set_count = max(sets, default=0) + 1
         return Plan(
             record_count=self._record_count,
             record_count_is_exact=self._record_count is not None and self._inputs.are_exact,
@@ -132,7 +131,6 @@ class _Planner:
             pile_bytes=self._pile_bytes,
             region_piles=self._region_piles,
             set_of_input=sets,
-            set_count=set_count,
             block_bytes=scattering.block_bytes,
             max_record_bytes=scattering.max_record_bytes,
             scatter_workers=scattering.workers,
@@ -144,7 +142,11 @@ class _Planner:
             spilled_bytes=spilled_bytes,
             peak_memory_bytes=self._passes_bytes + staying_bytes + limits.taken_bytes,
             peak_disk_bytes=spilled_bytes + (self._output_bytes or 0),
-            descriptors=set_count + scattering.workers + gathering.writers + RESERVED_DESCRIPTORS,
+            descriptors=max(sets, default=0)
+            + 1
+            + scattering.workers
+            + gathering.writers
+            + RESERVED_DESCRIPTORS,
             shard_count=self._shard_count,
             spill_compression=limits.spill_compression,
             provenance_bytes=self._costs.provenance_bytes,

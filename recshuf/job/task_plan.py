@@ -72,7 +72,8 @@ class TaskPlan:
 
     def fit(self, plan: Plan) -> Plan:
         """Return the plan of the run with the pile sets of its tasks."""
-        return replace(plan, set_of_input=self.piles.set_of_input, set_count=len(self.sets))
+        last = {part.input_index: number for number, parts in enumerate(self.sets) for part in parts}
+        return replace(plan, set_of_input=tuple(last[index] for index in sorted(last)))
 
     def to_json(self) -> dict[str, Any]:
         """Return the tasks as JSON values."""

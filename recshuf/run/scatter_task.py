@@ -82,7 +82,7 @@ def _make_task(opened: OpenRun, parts: Sequence[InputPart]) -> ScatterTask:
     resolved = opened.resolved
     return ScatterTask(
         resolved.inputs.source,
-        replace(resolved.plan, set_of_input=(0,) * len(resolved.inputs.files), set_count=1),
+        replace(resolved.plan, set_of_input=(0,) * len(resolved.inputs.files)),
         opened.seed,
         adds_provenance=resolved.job.options["provenance"],
         parts=parts,

@@ -61,7 +61,6 @@ def make_plan(source: Source, knobs: Knobs, output_count: int | None = None) -> 
         pile_bytes=knobs.pile_bytes,
         region_piles=knobs.region_piles,
         set_of_input=tuple(index % knobs.sets for index in range(len(source.inputs))),
-        set_count=max(1, min(knobs.sets, len(source.inputs))),
         block_bytes=knobs.block_bytes,
         max_record_bytes=1 << 20,
         scatter_workers=knobs.workers,

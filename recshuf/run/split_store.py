@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from recshuf.errors import CheckError, OutputError, OutputExistsError, UsageError
+from recshuf.errors import CheckError, OutputExistsError, UsageError
 from recshuf.piles.split_piles import SplitPiles
 from recshuf.piles.store.set_names import SetNames
 from recshuf.piles.store.snapshots import Snapshot, StoreFolder
@@ -145,27 +146,37 @@ def _count_records(job: Job, inputs: ResolvedInputs, progress: Progress) -> list
 
 @contextmanager
 def _hidden_folder(path: Path) -> Iterator[Path]:
-    """Give a new folder beside `path`, which gets its place and name at the end, unless there is an error."""
+    """Give an empty folder for stores beside `path`, which gets its place and name at the end, unless there is an error.
+
+    The folder itself is renamed, so that a process that dies after that leaves nothing else.
+    """
     target = real_path(path)
     work = target.parent / f".{target.name}.scatter"
     with ExitStack() as cleanup:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             cleanup.callback(os.close, lock_folder(work, str(path)))
-            if foreign := sorted(set(os.listdir(work)) - {"stores"}):  # noqa: PTH208 - names are wanted
-                raise OutputError(
-                    f"{work}: holds {foreign[0]!r}, which is not from an earlier run; remove it first"
-                )
-            cleanup.callback(shutil.rmtree, work, ignore_errors=True)
-            stores = work / "stores"
-            shutil.rmtree(stores, ignore_errors=True)
-            stores.mkdir()
-            yield stores
-            sync(stores)
-            stores.rename(target)
+            for store in list(work.iterdir()):
+                StoreFolder(store).check_free()
+                shutil.rmtree(store, ignore_errors=True)
+            with _removed_on_error(work):
+                yield work
+                part = next(work.iterdir())
+                work.chmod(stat.S_IMODE(part.stat().st_mode))  # that of new folders; a lock's is private
+                sync(work)
+                work.rename(target)
             sync(target.parent)
         except OSError as error:
             raise write_error(error, str(path), target.parent) from error
+
+
+@contextmanager
+def _removed_on_error(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _scatter_parts(

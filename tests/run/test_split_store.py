@@ -106,11 +106,45 @@ def test_what_stands_there_is_kept(tmp_path: Path) -> None:
     (tmp_path / "split").mkdir()
     with pytest.raises(OutputExistsError, match="exists already; choose another folder"):
         recshuf.scatter(inputs, tmp_path / "split", split=SHARES)
-    (tmp_path / ".other.scatter").mkdir(mode=0o700)
-    (tmp_path / ".other.scatter" / "mine").touch()
-    with pytest.raises(OutputError, match="holds 'mine', which is not from an earlier run; remove it first"):
+    mine = tmp_path / ".other.scatter" / "train" / "mine"
+    mine.parent.mkdir(mode=0o700, parents=True)
+    mine.touch()
+    with pytest.raises(OutputError, match="train: is not a pile store, and not empty; choose another folder"):
         recshuf.scatter(inputs, tmp_path / "other", split=SHARES)
-    assert (tmp_path / ".other.scatter" / "mine").exists()
+    assert mine.exists()
+
+
+def test_what_a_dead_process_left_is_replaced(tmp_path: Path) -> None:
+    inputs = make_inputs(tmp_path / "inputs", "text")
+    work = tmp_path / ".split.scatter"
+    recshuf.scatter(inputs, work / "earlier", seed=SEED)
+    recshuf.scatter(inputs, tmp_path / "split", seed=SEED, split=SHARES)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["inputs", "split"]
+    assert sorted(path.name for path in (tmp_path / "split").iterdir()) == sorted(SHARES)
+
+
+def test_a_folder_of_stores_has_the_permissions_of_others(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    recshuf.scatter(make_inputs(tmp_path / "in", "text"), tmp_path / "split", split=SHARES)
+    assert (tmp_path / "split").stat().st_mode == (tmp_path / "new").stat().st_mode
+
+
+def test_a_process_that_dies_at_the_rename_leaves_nothing_else(tmp_path: Path) -> None:
+    inputs = make_inputs(tmp_path / "inputs", "text")
+    rename = type(tmp_path).rename
+
+    def rename_and_die(path: Path, target: Path) -> None:
+        rename(path, target)
+        if target == tmp_path / "split":
+            os._exit(9)
+
+    def scatter() -> None:
+        type(tmp_path).rename = rename_and_die  # type: ignore[method-assign, assignment]
+        recshuf.scatter(inputs, tmp_path / "split", seed=SEED, split=SHARES)
+
+    assert join(fork(scatter)) == 9
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["inputs", "split"]
+    assert sorted(path.name for path in (tmp_path / "split").iterdir()) == sorted(SHARES)
 
 
 def test_an_error_leaves_nothing(tmp_path: Path) -> None:

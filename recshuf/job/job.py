@@ -112,9 +112,11 @@ class Job:
         if self.uses_tasks and (self.reads_stdin or self.writes_stdout):
             option = "--temp-dir at a URL" if engine == LOCAL else "--engine"
             raise UsageError(f"{option}: other processes cannot use standard input and output; name files")
-        if engine != LOCAL and is_url(self.output or "") and self.temp_dir is None:
+        has_place = self.temp_dir is not None or self.temp_url is not None
+        if engine != LOCAL and is_url(self.output or "") and not has_place:
             raise UsageError(
-                f"--engine: the machines of a run into {self.output} need a folder that they share; give it as --temp-dir"
+                f"--engine: the machines of a run into {self.output} need a place for what waits between the passes; "
+                "give a folder that they share, or a URL, as --temp-dir"
             )
 
     def is_given(self, name: str) -> bool:

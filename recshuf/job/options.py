@@ -254,10 +254,10 @@ class Options(CheckOptions, total=False):
     spill_compression: Annotated[str, Option("Resources", "NAME", "Compression of spilled records: none, lz4 or zstd. Helps on a slow or small disk. Does not change the output. Default: none.",
         default="none")]
     """Compression of spilled records: ``"none"``, ``"lz4"`` or ``"zstd"``. Does not change the output. Default: ``"none"``."""
-    engine: Annotated[str, Option("Resources", "NAME", "What does the work: local, this process; ray, a Ray cluster with a shared folder; tasks, recshuf task on any machines, with --plan --report FILE. The last two: --workers and --memory are those of each task, by default 1 and a core's share. Default: local.",
+    engine: Annotated[str, Option("Resources", "NAME", "What does the work: local, this process; ray, a Ray cluster; tasks, recshuf task on any machines, with --plan --report FILE. The last two: --workers and --memory are those of each task, by default 1 and a core's share. Default: local.",
         default="local", choices=("local", "ray", "tasks"), identity=lambda job: None if job.options["engine"] == "local" else "ray or tasks")]
-    """What does the work: ``"local"``, this process, or ``"ray"``, a Ray cluster with a shared folder. `workers` and `memory`
-    are then those of each task, by default 1 and a core's share. Does not change the output. Default: ``"local"``."""
+    """What does the work: ``"local"``, this process, or ``"ray"``, a Ray cluster. `workers` and `memory` are then
+    those of each task, by default 1 and a core's share. Does not change the output. Default: ``"local"``."""
     ray_address: Annotated[str | None, Option("Resources", "ADDR", "Address of the Ray cluster. Default: as ray.init finds it, else Ray on this machine.")]
     """Address of the Ray cluster. Default: as ``ray.init`` finds it, else Ray on this machine."""
     no_space_check: Annotated[bool, Option("Resources", None, "Start even if the disk seems too small.", default=False)]

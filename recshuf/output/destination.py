@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import MissingFolderError, OutputError, OutputExistsError
 from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.output.output_path import OutputPath
-from recshuf.output.task_folder import TASK_FOLDER, TaskFolder
+from recshuf.output.task_folder import TASK_FOLDER, LocalTaskFolder
 from recshuf.output.task_shards import FileTaskShards
 from recshuf.output.transaction import Destination
 from recshuf.output.work_folder import WorkFolder
@@ -34,9 +34,9 @@ class LocalDestination(Destination):
         return cls(path, is_directory=wants_shards or output.endswith("/") or path.is_dir())
 
     @property
-    def tasks(self) -> TaskFolder:
+    def tasks(self) -> LocalTaskFolder:
         """The folder of tasks in the work folder."""
-        return TaskFolder(self.place.work_folder / TASK_FOLDER)
+        return LocalTaskFolder(self.place.work_folder / TASK_FOLDER)
 
     def begin_task(self, run_id: str) -> FileTaskShards:  # noqa: ARG002 - the folder is of one run
         """Return shards in the folder of tasks."""

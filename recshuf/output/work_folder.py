@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING
 from recshuf.errors import OutputError
 from recshuf.output.commit import commit
 from recshuf.output.journal import FileJournal
+from recshuf.output.pile_sets import remove_folder
 from recshuf.output.shard_files import ShardFiles
 from recshuf.output.shard_sync import ShardSyncer
-from recshuf.output.task_folder import TASK_FOLDER, TaskFolder
+from recshuf.output.task_folder import TASK_FOLDER, LocalTaskFolder
 from recshuf.output.transaction import Transaction
 from recshuf.system.atomic import sync
-from recshuf.system.locks import is_own, lock_folder
+from recshuf.system.locks import lock_folder
 from recshuf.system.paths import is_sole_file, write_error
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 _OWN_FILES = ("journal.jsonl", "shards.recshuf.json")
 _OWN_FOLDERS = ("shards", "piles", "quarantine", "old", TASK_FOLDER)
-PILES_PREFIX = "recshuf-piles-"
-"""Prefix of folders of pile sets outside the work folder."""
 
 
 class WorkFolder(Transaction):
@@ -51,7 +50,7 @@ class WorkFolder(Transaction):
         self._path = output.work_folder
         self.journal: FileJournal = FileJournal(self.path / "journal.jsonl")
         self.shards = ShardFiles(self.path / "shards", output, self.journal)
-        self.tasks = TaskFolder(self.path / TASK_FOLDER)
+        self.tasks = LocalTaskFolder(self.path / TASK_FOLDER)
         self._is_continued = False
         self._made_parents: list[Path] = []
         self._removers: list[Callable[[], None]] = []
@@ -212,11 +211,7 @@ class WorkFolder(Transaction):
                 path.unlink()
 
     def _remove_piles(self) -> None:
-        piles = Path((self.journal.header or {}).get("piles") or "")
-        # Deletes only a folder with our prefix and owner, whatever the journal says.
-        is_named = piles.name.startswith(PILES_PREFIX)
-        if is_named and piles.is_dir() and not piles.is_symlink() and is_own(piles.stat()):
-            shutil.rmtree(piles, ignore_errors=True)
+        remove_folder(Path((self.journal.header or {}).get("piles") or ""))
 
     def on_remove(self, function: Callable[[], None]) -> None:
         """See `Transaction`."""

@@ -104,6 +104,11 @@ class SpilledPiles:
         if self._plan.syncs_sets:
             pile_set.sync()
 
+    @property
+    def folder(self) -> Path:
+        """Folder of the sets that this store makes."""
+        return self._scratch.kept or self._scratch.parent
+
     def path_of(self, set_index: int) -> Path:
         """Return the path of a set that this store made, if it keeps its sets."""
         return self._growing[set_index].path

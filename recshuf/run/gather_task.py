@@ -65,7 +65,7 @@ def gather_shards(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str,
     RecshufError
         When they cannot be read, or shards cannot be written.
     """
-    results = [*read_results(opened.tasks, opened.run.tasks.scatter).values()]
+    results = [*read_results(opened.tasks, opened.run.id, opened.run.tasks.scatter).values()]
     resolved = opened.resolved.scan_fully()
     merge_states(resolved.decoder, results)
     destination = resolved.output.destination

@@ -5,12 +5,10 @@ from __future__ import annotations
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError, UsageError
 from recshuf.job.progress import SilentProgress
-from recshuf.output.task_folder import TaskFolder
 from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
@@ -24,8 +22,10 @@ from recshuf.run.task_results import RUN
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from recshuf.output.task_folder import TaskFolder
     from recshuf.run.resolve import ResolvedJob
     from recshuf.run.set_folders import SetFolder
+    from recshuf.run.tasks import RunAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +106,12 @@ def _read_run(run: SharedRun, tasks: TaskFolder) -> dict[str, Any] | None:
     """
     found: dict[str, Any] | None = tasks.read(RUN)
     if found is not None and found["run"]["id"] != run.id:
-        raise UsageError(
-            f"{tasks.path.parent}: holds tasks of another plan; finish them, or delete that folder"
-        )
+        raise UsageError(f"{tasks.address}: holds tasks of another plan; finish them, or {tasks.removal}")
     return found
 
 
 @lru_cache(maxsize=1)
-def open_run(folder: str, run_id: str) -> OpenRun:
+def open_run(address: RunAddress) -> OpenRun:
     """Return a run from its task folder.
 
     Raises
@@ -121,11 +119,11 @@ def open_run(folder: str, run_id: str) -> OpenRun:
     OutputError
         When the folder is gone, or that of another run.
     """
-    tasks = TaskFolder(Path(folder))
+    tasks = address.open_tasks()
     found = tasks.read(RUN)
-    if found is None or found["run"]["id"] != run_id:
-        raise OutputError(f"{folder}: the run of this task has ended")
-    run = SharedRun.from_json(found["run"])
+    if found is None or found["run"]["id"] != address.run_id:
+        raise OutputError(f"{address.tasks}: the run of this task has ended")
+    run = SharedRun.from_json(found["run"], address.storage)
     return join_run(run, tasks)
 
 

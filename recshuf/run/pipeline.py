@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
     from recshuf.job.report import ShuffleReport
-    from recshuf.output.transaction import Destination
+    from recshuf.output.transaction import Destination, Transaction
     from recshuf.piles.order.groups import CheckedRegions
     from recshuf.records.input_counts import InputCounts
     from recshuf.run.gather import OrderedReader
@@ -89,7 +89,7 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
             resolved = _resolve_stored(job, destination, progress, cleanup)
         else:
             resolved = resolve_job(job, destination, progress, layout)
-        piles = shared.piles if shared else choose_sets(job, work.path) if work and job.uses_tasks else None
+        piles = _choose_sets(job, work, shared)
         workspace = open_workspace(resolved, work, earlier, cleanup, piles)
         tasks = _open_tasks(shared, resolved, workspace, piles, progress, cleanup)
         base_bytes = resident_bytes()
@@ -110,6 +110,13 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         seconds=time.perf_counter() - started,
         base_bytes=base_bytes,
     )
+
+
+def _choose_sets(job: Job, work: Transaction | None, shared: SharedRun | None) -> str | None:
+    """Return where the pile sets of tasks are; None if the job uses none."""
+    if work is None or not job.uses_tasks:
+        return None
+    return shared.piles if shared else choose_sets(job, work.path if work.keeps_files else None)
 
 
 def _find_shared(job: Job) -> SharedRun | None:

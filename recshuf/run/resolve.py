@@ -175,7 +175,6 @@ def _find_object_destination(job: Job) -> Destination:
         wants_shards=job.cut is not None,
         temp_dir=job.temp_dir,
         memory_bytes=job.memory_bytes,
-        has_tasks=job.uses_tasks,
     )
 
 

@@ -1,6 +1,6 @@
 """The inputs of a run as the process that opened them found them, so that its tasks open only what they read.
 
-It is a pickle in the task folder, which belongs to the user alone. Its name has the version of recshuf, whose classes it
+It is a pickle in the task folder, if that belongs to the user alone. Its name has the version of recshuf, whose classes it
 names; a task of another version opens the inputs itself, and is then refused.
 """
 
@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from recshuf.output.task_folder import place_file
 from recshuf.system.locks import wait_exclusive
 from recshuf.system.paths import write_error
 from recshuf.version import __version__
@@ -27,17 +28,20 @@ _NAME = f"inputs-{__version__}.pickle"
 
 
 def save_inputs(tasks: TaskFolder, inputs: ResolvedInputs) -> None:
-    """Keep the inputs of a run, unless they are kept, or cannot be: streams, and sources of plug-ins that are no pickles.
+    """Keep the inputs of a run, unless they are kept, or cannot be.
+
+    Streams cannot, nor sources of plug-ins that are no pickles, nor anything where others may write.
 
     Raises
     ------
     OutputError
         When they cannot be written.
     """
-    if (tasks.path / _NAME).exists() or not all(file.stamp for file in inputs.files):
+    path = tasks.private and tasks.private / _NAME
+    if path is None or path.exists() or not all(file.stamp for file in inputs.files):
         return
     with suppress(pickle.PicklingError, TypeError, AttributeError):
-        tasks.place_file(_NAME, pickle.dumps(inputs))
+        place_file(path, pickle.dumps(inputs))
 
 
 def load_inputs(tasks: TaskFolder) -> ResolvedInputs | None:
@@ -48,7 +52,9 @@ def load_inputs(tasks: TaskFolder) -> ResolvedInputs | None:
     OutputError
         When it cannot be read.
     """
-    path = tasks.path / _NAME
+    if tasks.private is None:
+        return None
+    path = tasks.private / _NAME
     try:
         found: ResolvedInputs = pickle.loads(path.read_bytes())  # noqa: S301 # the folder is private
     except FileNotFoundError:
@@ -65,8 +71,11 @@ def load_inputs(tasks: TaskFolder) -> ResolvedInputs | None:
 
 @contextmanager
 def lock_inputs(tasks: TaskFolder) -> Iterator[None]:
-    """Let one process at a time open the inputs."""
-    descriptor = wait_exclusive(tasks.path / "inputs.lock")
+    """Let one process at a time open the inputs, if the others can take what it found."""
+    if tasks.private is None:
+        yield
+        return
+    descriptor = wait_exclusive(tasks.private / "inputs.lock")
     try:
         yield
     finally:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import PileError, UsageError
@@ -15,18 +13,15 @@ from recshuf.run.open_run import join_run
 from recshuf.run.pipeline import run_job
 from recshuf.run.resolve import find_destination, resolve_job
 from recshuf.run.shared_run import SharedRun, find_tasks
-from recshuf.run.task_results import name_result, read_results
+from recshuf.run.task_results import RUN, name_result, read_results
 from recshuf.run.task_work import do_work
-from recshuf.system.locks import share_folder
+from recshuf.storage.settings import StorageOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
     from recshuf.job.report import ShuffleReport
-    from recshuf.output.task_folder import TaskFolder
     from recshuf.run.open_run import OpenRun
 
 STAGES = ("count", "scatter", "gather", "commit")
@@ -46,7 +41,11 @@ def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
     resolved = resolve_job(job, destination, progress)
     seed = job.options["seed"]
     run = SharedRun.of(resolved, secrets.randbits(128) if seed is None else seed)
-    return run.tasks.fit(resolved.plan), run.to_json()
+    return run.tasks.fit(resolved.plan), run.to_json() | {"storage": asdict(run.storage)}
+
+
+def _load_run(values: dict[str, Any]) -> SharedRun:
+    return SharedRun.from_json(values, StorageOptions(**values["storage"]))
 
 
 def list_stage(values: dict[str, Any], stage: str) -> range:
@@ -57,7 +56,7 @@ def list_stage(values: dict[str, Any], stage: str) -> range:
     UsageError
         When these are no values of `save_plan`.
     """
-    tasks = SharedRun.from_json(values).tasks
+    tasks = _load_run(values).tasks
     last = range(tasks.commit, tasks.commit + 1)
     return dict(zip(STAGES, (range(tasks.scatter.start), tasks.scatter, tasks.gather, last), strict=True))[
         stage
@@ -74,14 +73,17 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
     RecshufError
         When it fails.
     """
-    run = SharedRun.from_json(values)
+    run = _load_run(values)
     last = run.tasks.commit
     if number not in range(last + 1):
         raise UsageError(f"there is no task {number}; the plan has tasks 0 to {last}")
     job = run.make_job()
     if number == last:
         return _commit(run, job, progress)
-    with _share(job) as tasks:
+    tasks, destination = find_tasks(job), find_destination(job)
+    if destination is not None:
+        destination.check(overwrite=job.options["overwrite"])
+    with tasks.share(run.output):
         opened = join_run(run, tasks)
         if not _is_done(opened, number):
             do_work(opened, number)
@@ -90,36 +92,21 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
 
 def _is_done(opened: OpenRun, number: int) -> bool:
     """Tell whether a task has a result, which is deleted if its pile set is missing or damaged."""
-    result = opened.tasks.read(name_result(number))
+    name = name_result(opened.run.id, number)
+    result = opened.tasks.read(name)
     if result is None or number not in opened.run.tasks.scatter:
         return result is not None
     with opened.open_piles() as store:
         try:
             adopt_set(store, 0, result, InputCounts(len(opened.resolved.inputs.files)))
         except PileError:
-            opened.tasks.remove(name_result(number))
+            opened.tasks.remove(name)
             return False
     return True
 
 
-@contextmanager
-def _share(job: Job) -> Iterator[TaskFolder]:
-    """Give the folder of tasks of a job, made if needed, which other tasks use too and no run removes meanwhile."""
-    tasks, destination = find_tasks(job), find_destination(job)
-    if destination is not None:
-        destination.check(overwrite=job.options["overwrite"])
-    work = tasks.path.parent
-    work.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = share_folder(work, str(job.output))
-    try:
-        tasks.path.mkdir(exist_ok=True)
-        yield tasks
-    finally:
-        os.close(descriptor)
-
-
 def _commit(run: SharedRun, job: Job, progress: Progress) -> ShuffleReport:
     tasks = find_tasks(job)
-    if tasks.path.exists():
-        read_results(tasks, range(run.tasks.commit))
+    if tasks.read(RUN) is not None:
+        read_results(tasks, run.id, range(run.tasks.commit))
     return run_job(replace(job, options=job.options | {"resume": True}), progress)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recshuf.job.progress import SilentProgress
@@ -17,6 +16,7 @@ from recshuf.run.workspace import make_quarantine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from recshuf.output.quarantine import Quarantine
     from recshuf.records.input_counts import InputCounts
@@ -50,16 +50,14 @@ def scatter_set(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str, A
     cleanup.callback(opened.sets.discard, name)
     decoder = resolved.scan_fully().decoder
     with opened.open_piles(prefix, _estimate(opened, parts)) as store, ExitStack() as inner:
-        quarantine = _open_quarantine(opened, inner)
+        quarantine = _open_quarantine(opened, store.spilled.folder, inner)
         callbacks = ScatterCallbacks(on_bad=quarantine.put if quarantine else None)
         task = _make_task(opened, parts)
         counts = scatter_parts(resolved, task, store, decoder, SilentProgress(), callbacks)
         has_set = 0 in store.spilled
         if has_set:
             opened.sets.keep(store.spilled.path_of(0))
-        bad = None if quarantine is None else _keep_bad(quarantine)
-        if bad is not None:
-            cleanup.callback(Path(bad["file"]).unlink, missing_ok=True)
+        bad = None if quarantine is None else _keep_bad(opened, quarantine, cleanup)
     return {
         "set": name if has_set else None,
         "counts": [_pack_count(part.input_index, counts) for part in parts],
@@ -94,7 +92,7 @@ def _number_rows(opened: OpenRun, parts: Sequence[InputPart]) -> list[InputPart]
     counted = opened.run.tasks.counted
     if all(part.first_row >= 0 for part in parts):
         return list(parts)
-    results = read_results(opened.tasks, range(len(counted)))
+    results = read_results(opened.tasks, opened.run.id, range(len(counted)))
     ends: dict[tuple[int, int | None], int] = {}
     for part, result in zip(counted, results.values(), strict=True):
         first_row = part.first_row if part.first_row >= 0 else ends[part.input_index, part.start]
@@ -115,23 +113,26 @@ def _estimate(opened: OpenRun, parts: Sequence[InputPart]) -> float | None:
     return sum((count or 0) / share for count, share in zip(counts, shares, strict=True))
 
 
-def _open_quarantine(opened: OpenRun, cleanup: ExitStack) -> Quarantine | None:
-    """Return a quarantine for the bad records of one task; None if they are errors."""
+def _open_quarantine(opened: OpenRun, folder: Path, cleanup: ExitStack) -> Quarantine | None:
+    """Return a quarantine for the bad records of one task, in a folder of pile sets; None if they are errors."""
     if opened.resolved.job.quarantine is None:
         return None
     token = secrets.token_hex(8)
-    path = opened.tasks.path / f"bad-{token}.jsonl"
-    quarantine = make_quarantine(opened.resolved, path, opened.tasks.path, token)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    quarantine = make_quarantine(opened.resolved, folder / f"bad-{token}.jsonl", folder, token)
     cleanup.callback(quarantine.close)
     cleanup.callback(quarantine.withdraw)
     return quarantine
 
 
-def _keep_bad(quarantine: Quarantine) -> dict[str, Any] | None:
-    """Write the bad records of a task to a file; None if there are none."""
+def _keep_bad(opened: OpenRun, quarantine: Quarantine, cleanup: ExitStack) -> dict[str, Any] | None:
+    """Write the bad records of a task to a file beside its pile set, which `cleanup` deletes; None if there are none."""
     counts = [(index, count) for index, count in enumerate(quarantine.counts) if count]
     if not counts:
         return None
     quarantine.finish()
     quarantine.settle()
-    return {"file": str(quarantine.path), "counts": counts}
+    name = quarantine.path.name
+    cleanup.callback(opened.sets.discard, name)
+    opened.sets.keep(quarantine.path)
+    return {"name": name, "counts": counts}

@@ -6,14 +6,14 @@ import os
 import secrets
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.output.objects.scratch import UploadFolder
 from recshuf.output.objects.uploader import PART_THREADS, send_file
-from recshuf.output.work_folder import PILES_PREFIX
+from recshuf.output.pile_sets import PILES_PREFIX, remove_sets
 from recshuf.piles.sets.pile_file import ObjectPileFile
 from recshuf.piles.sets.scratch import Scratch
 from recshuf.storage.bucket import Match
@@ -25,10 +25,14 @@ from recshuf.system.paths import choose_temp_dir, real_path
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
     from recshuf.interfaces import Stamp
     from recshuf.job.job import Job
     from recshuf.storage.objects import ObjectHandle
 
+_COPY_BYTES = 4 << 20
 _OPENED_AHEAD = 16
 """So many sets are opened at once."""
 
@@ -42,7 +46,7 @@ class SetFolder(ABC):
 
     @abstractmethod
     def keep(self, path: Path) -> None:
-        """Let other machines read a set that a task has written.
+        """Let other machines read a set, or another file, that a task has written to the folder of its sets.
 
         Raises
         ------
@@ -51,22 +55,38 @@ class SetFolder(ABC):
         """
 
     @abstractmethod
+    def fetch(self, name: str) -> AbstractContextManager[Path]:
+        """Give the path of a file that `keep` was given, which is there until the end.
+
+        Raises
+        ------
+        OutputError, InputError
+            When it cannot be read.
+        """
+
+    @abstractmethod
     def discard(self, name: str) -> None:
-        """Delete a set, if it is there."""
+        """Delete a set or another file, if it is there."""
 
     @abstractmethod
     def remove(self) -> None:
         """Delete all sets."""
 
 
-def choose_sets(job: Job, work: Path) -> str:
-    """Return where the pile sets of a new run with this work folder go: a folder, or the URL of a prefix."""
+def choose_sets(job: Job, work: Path | None) -> str:
+    """Return where the pile sets of a new run go: a folder, or the URL of a prefix.
+
+    Parameters
+    ----------
+    work
+        The work folder. None if the output is in an object store.
+    """
     name = f"{PILES_PREFIX}{secrets.token_hex(8)}"
     if job.temp_url is not None:
         return str(job.temp_url.join(f"{name}/"))
-    if job.temp_dir is None or real_path(job.temp_dir) == work.parent:
+    if work is not None and (job.temp_dir is None or real_path(job.temp_dir) == work.parent):
         return str(work / "piles")
-    return str(real_path(job.temp_dir) / name)
+    return str(real_path(choose_temp_dir(job.temp_dir)) / name)
 
 
 def open_sets(job: Job, place: str) -> SetFolder:
@@ -75,7 +95,7 @@ def open_sets(job: Job, place: str) -> SetFolder:
 
 
 class _LocalSets(SetFolder):
-    """Files in a folder, which goes with the work folder."""
+    """Files in a folder, which the transaction of the output deletes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -86,11 +106,14 @@ class _LocalSets(SetFolder):
     def keep(self, path: Path) -> None:
         """Do nothing: the folder is shared."""
 
+    def fetch(self, name: str) -> AbstractContextManager[Path]:
+        return nullcontext(self._folder / name)
+
     def discard(self, name: str) -> None:
         (self._folder / name).unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Do nothing: the work folder does."""
+        """Do nothing."""
 
 
 class _UploadedSets(SetFolder):
@@ -98,6 +121,7 @@ class _UploadedSets(SetFolder):
 
     def __init__(self, job: Job, url: Url) -> None:
         self.url = url
+        self._options = job.storage
         self._bucket = open_bucket(url, job.storage, url.join("tails/").key)
         self._memory_bytes, self._workers = job.memory_bytes, job.workers
         self._stores = Stores(job.storage, job.memory_bytes, job.workers)
@@ -121,10 +145,22 @@ class _UploadedSets(SetFolder):
     def discard(self, name: str) -> None:
         self._bucket.delete([self.url.join(name).key])
 
+    @contextmanager
+    def fetch(self, name: str) -> Iterator[Path]:
+        with ExitStack() as cleanup:
+            folder = UploadFolder(choose_temp_dir(None), str(self.url))
+            cleanup.callback(folder.close)
+            stamp = self.find()[name]
+            handle = self.open(name, stamp)
+            cleanup.callback(handle.close)
+            path = folder.path / name
+            with path.open("wb") as file:
+                for offset in range(0, stamp.size, _COPY_BYTES):
+                    file.write(handle.read_at(offset, _COPY_BYTES))
+            yield path
+
     def remove(self) -> None:
-        for one in self._bucket.find_uploads(self.url.key, ()):
-            self._bucket.abort_upload(one.key, one.upload_id)
-        self._bucket.delete([one.key for one in self._bucket.list(self.url.key)])
+        remove_sets(str(self.url), self._options)
 
     @property
     def ahead_bytes(self) -> int:

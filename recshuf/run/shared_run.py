@@ -16,15 +16,17 @@ from recshuf.job.job import make_job
 from recshuf.job.task_plan import TaskPlan, divide, find_large_inputs
 from recshuf.run.resolve import find_destination
 from recshuf.run.set_folders import choose_sets
+from recshuf.storage.urls import is_url
 
 if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.output.task_folder import TaskFolder
     from recshuf.run.resolve import ResolvedJob
+    from recshuf.storage.settings import StorageOptions
 
-_FORMAT = 1
-_OF_THIS_PROCESS = ("stdin", "stdout", "resume", "ray_address")
-"""Options that tasks do not need."""
+_FORMAT = 2
+_LEFT_OUT = ("stdin", "stdout", "resume", "ray_address", "endpoint_url", "storage_options")
+"""Options that tasks do not need, and those of `storage`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +38,13 @@ class SharedRun:
     inputs: tuple[str, ...]
     output: str
     options: str
-    """Of `make_job`, as JSON."""
+    """Of `make_job`, as JSON, without those of `storage`."""
     folder: str
     """Folder that relative paths start from."""
     piles: str
     """Where the pile sets are; see `choose_sets`."""
     tasks: TaskPlan
+    storage: StorageOptions
 
     @classmethod
     def of(cls, resolved: ResolvedJob, seed: int, piles: str | None = None) -> SharedRun:
@@ -52,8 +55,8 @@ class SharedRun:
         piles
             Where the pile sets are. Default: as the job says.
         """
-        job = resolved.job
-        work = find_tasks(job).path.parent
+        job, tasks = resolved.job, find_tasks(resolved.job).private
+        work = None if tasks is None else tasks.parent
         return cls(
             secrets.token_hex(8),
             job.inputs,
@@ -62,10 +65,11 @@ class SharedRun:
             str(Path.cwd()),
             piles or choose_sets(job, work),
             divide_job(resolved),
+            job.storage,
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the run as JSON values."""
+        """Return the run as JSON values, without the storage options, which may be secrets."""
         return {
             "format": _FORMAT,
             "id": self.id,
@@ -78,8 +82,8 @@ class SharedRun:
         }
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> SharedRun:
-        """Return the run that `to_json` returned.
+    def from_json(cls, values: dict[str, Any], storage: StorageOptions) -> SharedRun:
+        """Return the run that `to_json` returned, with storage options.
 
         Raises
         ------
@@ -96,6 +100,7 @@ class SharedRun:
             values["folder"],
             values["piles"],
             TaskPlan.from_json(values["tasks"]),
+            storage,
         )
 
     def make_job(self) -> Job:
@@ -106,7 +111,7 @@ class SharedRun:
         UsageError
             When that folder does not exist here.
         """
-        if not all(map(os.path.isabs, (*self.inputs, self.output))):
+        if not all(is_url(path) or os.path.isabs(path) for path in (*self.inputs, self.output)):  # noqa: PTH117 - texts
             try:
                 os.chdir(self.folder)
             except OSError as error:
@@ -114,11 +119,12 @@ class SharedRun:
                     f"{self.folder}: {error.strerror}; run tasks where this folder is shared, or give absolute paths"
                 ) from error
         options = {name: unpack(value, ()) for name, value in json.loads(self.options).items()}
+        options |= {"endpoint_url": self.storage.endpoint_url, "storage_options": self.storage.options}
         return make_job(self.inputs, self.output, options)  # type: ignore[arg-type] # they are its own
 
 
 def find_tasks(job: Job) -> TaskFolder:
-    """Return the folder of the tasks of a job, which is in its work folder.
+    """Return the folder of the tasks of a job, which is beside its output.
 
     Raises
     ------
@@ -133,7 +139,7 @@ def find_tasks(job: Job) -> TaskFolder:
 
 def _pack_options(job: Job, seed: int) -> str:
     """Return the options of a job as JSON; those that depend on the machine are fixed."""
-    given = {name: value for name, value in job.options.items() if name not in _OF_THIS_PROCESS}
+    given = {name: value for name, value in job.options.items() if name not in _LEFT_OUT}
     parsed = {
         "seed": seed,
         "engine": LOCAL if job.options["engine"] == LOCAL else "tasks",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recshuf.engines.registry import open_engine
@@ -17,8 +16,8 @@ from recshuf.run.gather_task import adopt_set, merge_states
 from recshuf.run.open_run import begin_run
 from recshuf.run.set_folders import open_sets
 from recshuf.run.shared_run import SharedRun, find_tasks
-from recshuf.run.task_results import RUN, name_result
-from recshuf.run.tasks import Task, run_task
+from recshuf.run.task_results import RUN, find_results, name_result
+from recshuf.run.tasks import RunAddress, Task, run_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +39,7 @@ def find_run(job: Job) -> SharedRun | None:
         When the output is a stream.
     """
     found = find_tasks(job).read(RUN)
-    return None if found is None else SharedRun.from_json(found["run"])
+    return None if found is None else SharedRun.from_json(found["run"], job.storage)
 
 
 class TaskPasses:
@@ -72,9 +71,10 @@ class TaskPasses:
         self._cleanup = cleanup
         self.spilled_bytes = 0
         """Bytes of records in pile sets, after compression."""
-        self._tasks.path.mkdir(exist_ok=True)
+        self._tasks.make()
         self._run = run
-        workspace.work.on_remove(open_sets(resolved.job, run.piles).remove)
+        self._sets = open_sets(resolved.job, run.piles)
+        workspace.work.on_remove(self._sets.remove)
         begin_run(self._run, resolved, workspace.seed)
 
     @cached_property
@@ -114,7 +114,8 @@ class TaskPasses:
         """Take over the bad records of tasks, which are in the order of the inputs."""
         for result in results:
             if result["bad"] is not None and self._workspace.quarantine is not None:
-                self._workspace.quarantine.take(Path(result["bad"]["file"]), result["bad"]["counts"])
+                with self._sets.fetch(result["bad"]["name"]) as path:
+                    self._workspace.quarantine.take(path, result["bad"]["counts"])
 
     def gather(self, bounds: list[int], byte_count: int) -> None:
         """Have all shards written, and put them into the work folder.
@@ -146,18 +147,14 @@ class TaskPasses:
         """Have tasks run again whose output is lost, and return their results."""
         repeated = list(numbers)
         for number in repeated:
-            self._tasks.remove(name_result(number))
+            self._tasks.remove(name_result(self._run.id, number))
         return self._finish(repeated)
 
     def _finish(self, numbers: Iterable[int]) -> dict[int, dict[str, Any]]:
         """Have those tasks run that have no result, and return the results of all by number."""
-        folder = self._tasks
-        found = {number: folder.read(name_result(number)) for number in numbers}
-        missing = [
-            Task(str(folder.path.absolute()), self._run.id, number)
-            for number, result in found.items()
-            if result is None
-        ]
+        address = RunAddress.of(self._tasks, self._run.id, self._resolved.job.storage)
+        found = find_results(self._tasks, self._run.id, numbers)
+        missing = [Task(address, number) for number, result in found.items() if result is None]
         if missing:
             with closing(self._engine.run(run_task, missing, self._resolved.job.workers)) as results:
                 for result in results:

@@ -8,22 +8,30 @@ from recshuf.engines.finished import describe_missing
 from recshuf.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from recshuf.output.task_folder import TaskFolder
 
 RUN = "run"
 """Name of the file of the run."""
 
 
-def name_result(number: int) -> str:
-    """Return the name of the result of a task in its folder.
+def name_result(run_id: str, number: int) -> str:
+    """Return the name of the result of a task of a run; those of other runs have others.
 
-    >>> name_result(3)
-    'task-000003'
+    >>> name_result("8d41be0720cc913f", 3)
+    'task-8d41be0720cc913f-000003'
     """
-    return f"task-{number:06d}"
+    return f"task-{run_id}-{number:06d}"
 
 
-def read_results(tasks: TaskFolder, numbers: range) -> dict[int, Any]:
+def find_results(tasks: TaskFolder, run_id: str, numbers: Iterable[int]) -> dict[int, Any]:
+    """Return the results of some tasks, by number; None for those that are not done."""
+    some = list(numbers)
+    return dict(zip(some, tasks.read_all(name_result(run_id, number) for number in some), strict=True))
+
+
+def read_results(tasks: TaskFolder, run_id: str, numbers: range) -> dict[int, Any]:
     """Return the results of some tasks, by number.
 
     Raises
@@ -31,7 +39,7 @@ def read_results(tasks: TaskFolder, numbers: range) -> dict[int, Any]:
     UsageError
         When one is missing.
     """
-    found = {number: tasks.read(name_result(number)) for number in numbers}
+    found = find_results(tasks, run_id, numbers)
     missing = [f"task {number}" for number, result in found.items() if result is None]
     if missing:
         raise UsageError(f"{describe_missing(missing)}: not done; run recshuf task with these numbers first")

@@ -33,7 +33,7 @@ def do_work(opened: OpenRun, number: int) -> dict[str, Any]:
         else:
             result = count_part(opened, number)
         result |= {"task": number, "by": secrets.token_hex(8)}
-        placed: dict[str, Any] = opened.tasks.place(name_result(number), result)
+        placed: dict[str, Any] = opened.tasks.place(name_result(opened.run.id, number), result)
         if placed["by"] == result["by"]:
             cleanup.pop_all()
     return placed

@@ -60,14 +60,28 @@ def shared(tmp_path: Path) -> Path:
     return folder
 
 
-def shuffle(inputs: list[Path], output: str, shared: Path, **options: Any) -> recshuf.ShuffleReport:
+@pytest.fixture(params=["folder", "bucket"])
+def place(request: pytest.FixtureRequest, bucket: AnyBucket, tmp_path: Path) -> Path | str:
+    """Return where machines leave pile sets for each other: a folder that they share, or a prefix."""
+    if request.param == "bucket":
+        return f"{bucket.url}/tmp"
+    found: Path = request.getfixturevalue("shared")
+    return found
+
+
+def list_place(place: Path | str) -> list[str]:
+    """Return what is in a shared folder; a bucket is checked as a whole."""
+    return [] if isinstance(place, str) else os.listdir(place)
+
+
+def shuffle(inputs: list[Path], output: str, shared: Path | str, **options: Any) -> recshuf.ShuffleReport:
     return shuffle_here(inputs, output, temp_dir=shared, **{"engine": "twins"} | TASKS | options)
 
 
-def die_before(short: int, inputs: list[Path], output: str, shared: Path, **options: Any) -> None:
+def die_before(short: int, inputs: list[Path], output: str, shared: Path | str, **options: Any) -> None:
     """Die before so many of the tasks have been run."""
     DyingEngine.left = most = 10**6
-    shuffle(inputs, str(shared / "counted"), shared, engine="dying", **options)
+    shuffle(inputs, str(inputs[0].parent.parent / "counted"), shared, engine="dying", **options)
     DyingEngine.left = most - DyingEngine.left - short
     with pytest.raises(LostError):
         shuffle(inputs, output, shared, engine="dying", **options)
@@ -75,13 +89,13 @@ def die_before(short: int, inputs: list[Path], output: str, shared: Path, **opti
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_objects_are_those_of_a_run_in_one_process_also_if_each_task_runs_twice(
-    tmp_path: Path, bucket: AnyBucket, shared: Path, scratch: Path, name: str
+    tmp_path: Path, bucket: AnyBucket, place: Path | str, scratch: Path, name: str
 ) -> None:
     inputs = make_inputs(tmp_path / "in", name, COUNTS)
     expected = shuffle_locally(inputs, tmp_path / "local", **TASKS)
-    report = shuffle(inputs, f"{bucket.url}/data/out/", shared)
+    report = shuffle(inputs, f"{bucket.url}/data/out/", place)
     check_whole(bucket, expected)
-    assert os.listdir(shared) == os.listdir(scratch) == []
+    assert list_place(place) == os.listdir(scratch) == []
     assert report.spilled_bytes > 0
 
 
@@ -100,38 +114,41 @@ def test_an_old_set_is_replaced(tmp_path: Path, bucket: AnyBucket, shared: Path)
 
 
 @pytest.mark.parametrize("short", [1, 2, 4])
-def test_a_run_that_dies_is_continued(tmp_path: Path, bucket: AnyBucket, shared: Path, short: int) -> None:
+def test_a_run_that_dies_is_continued(
+    tmp_path: Path, bucket: AnyBucket, place: Path | str, short: int
+) -> None:
     """Four tasks write shards; nothing of them is seen."""
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     expected = shuffle_locally(inputs, tmp_path / "local", **TASKS)
-    die_before(short, inputs, f"{bucket.url}/data/out/", shared)
+    die_before(short, inputs, f"{bucket.url}/data/out/", place)
     assert bucket.list_keys("data/out") == []
     with pytest.raises(
-        OutputError, match=f"{bucket.url}/data/out/: an unfinished run left {shared}/.out-.*resume=True"
+        OutputError, match=r"unfinished run left .*/data/.out.recshuf/.*tasks: \d\d; .*resume=True"
     ):
-        shuffle(inputs, f"{bucket.url}/data/out/", shared)
-    shuffle(inputs, f"{bucket.url}/data/out/", shared, resume=True)
+        shuffle(inputs, f"{bucket.url}/data/out/", place)
+    shuffle(inputs, f"{bucket.url}/data/out/", place, resume=True)
     check_whole(bucket, expected)
+    assert list_place(place) == []
 
 
 @pytest.mark.parametrize("moment", ["noted", "claimed"])
 def test_a_run_that_dies_at_its_end_is_continued(
-    tmp_path: Path, bucket: AnyBucket, shared: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, bucket: AnyBucket, place: Path | str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     expected = shuffle_locally(inputs, tmp_path / "local", **TASKS)
-    place = {"noted": "commit", "claimed": "_complete"}[moment]
+    step = {"noted": "commit", "claimed": "_complete"}[moment]
     with monkeypatch.context() as patch:
-        patch.setattr(UploadTransaction, place, interrupt)
+        patch.setattr(UploadTransaction, step, interrupt)
         with pytest.raises(KeyboardInterrupt):
-            shuffle(inputs, f"{bucket.url}/data/out/", shared)
+            shuffle(inputs, f"{bucket.url}/data/out/", place)
     assert bucket.list_keys("data/out") == []
     try:
-        shuffle(inputs, f"{bucket.url}/data/out/", shared, resume=True)
+        shuffle(inputs, f"{bucket.url}/data/out/", place, resume=True)
     except AlreadyCompleteError:
         assert moment == "claimed"
     check_whole(bucket, expected)
-    assert os.listdir(shared) == []
+    assert list_place(place) == []
 
 
 def interrupt(*_: Any) -> None:
@@ -152,19 +169,27 @@ def test_shards_whose_uploads_are_lost_are_written_again(
     check_whole(bucket, expected)
 
 
-def test_what_a_dead_run_left_is_cleaned(tmp_path: Path, bucket: AnyBucket, shared: Path, run: Run) -> None:
+def test_what_a_dead_run_left_is_cleaned(
+    tmp_path: Path, bucket: AnyBucket, place: Path | str, run: Run
+) -> None:
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    die_before(1, inputs, f"{bucket.url}/data/out/", shared)
+    die_before(1, inputs, f"{bucket.url}/data/out/", place)
+    assert (
+        f"{bucket.url}/data/.out.recshuf/tasks/: results of tasks: 20"
+        in run("clean", f"{bucket.url}/data/out").stdout.decode()
+    )
     assert run("clean", f"{bucket.url}/data/out/", "--yes").returncode == 0
     assert bucket.read_all() == {}
+    assert list_place(place) == []
     if bucket.lists_uploads:
         assert bucket.list_uploads() == []
-    shuffle(inputs, f"{bucket.url}/data/out/", shared, resume=True)
+    shuffle(inputs, f"{bucket.url}/data/out/", place, resume=True)
     assert bucket.read_all() == shuffle_locally(inputs, tmp_path / "local", **TASKS)
 
 
+@pytest.mark.parametrize("bucket", ["s3_bucket"], indirect=True)
 def test_commands_write_the_same_objects(
-    tmp_path: Path, s3_bucket: AnyBucket, shared: Path, call: Run, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, bucket: AnyBucket, place: Path | str, call: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
     expected = shuffle_locally(inputs, tmp_path / "local", to="parquet", **TASKS)
@@ -183,23 +208,81 @@ def test_commands_write_the_same_objects(
         "--memory",
         "300MB",
     ]
-    where = ["--engine", "tasks", "--temp-dir", shared, "--plan", "--report", plan]
-    planned = call(*inputs, "-o", f"{s3_bucket.url}/data/out/", *options, *where)
+    where = ["--engine", "tasks", "--temp-dir", place, "--plan", "--report", plan]
+    planned = call(*inputs, "-o", f"{bucket.url}/data/out/", *options, *where)
     assert planned.returncode == 0, planned.stderr
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     for stage in ("count", "scatter", "gather", "commit"):
-        assert s3_bucket.list_keys("data/out") == []
+        assert bucket.list_keys("data/out") == []
         for number in call("task", plan, stage).stdout.split():
             done = call("task", plan, number.decode())
             assert done.returncode == 0, done.stderr
+    check_whole(bucket, expected)
+    assert list_place(place) == []
+
+
+def test_results_of_another_run_are_not_taken(
+    tmp_path: Path, s3_bucket: AnyBucket, shared: Path, call: Run
+) -> None:
+    """A task that outlives its run writes its result when all is deleted."""
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    others = make_inputs(tmp_path / "others", "text", (90,) * 9)
+    die_before(3, others, f"{s3_bucket.url}/data/out/", shared)
+    results = [key for key in s3_bucket.list_keys("data/") if "/task-" in key]
+    late = {key: s3_bucket.read(key) for key in results}
+    assert call("clean", f"{s3_bucket.url}/data/out/", "--yes").returncode == 0
+    for key, content in late.items():
+        s3_bucket.put(key, content)
+    with pytest.raises(OutputError, match=rf"tasks: {len(late)}; .*resume=True"):
+        shuffle(inputs, f"{s3_bucket.url}/data/out/", shared)
+    shuffle(inputs, f"{s3_bucket.url}/data/out/", shared, resume=True)
+    check_whole(s3_bucket, shuffle_locally(inputs, tmp_path / "local", **TASKS))
+
+
+@pytest.mark.parametrize("bucket", ["s3_bucket"], indirect=True)
+def test_bad_records_are_set_aside(tmp_path: Path, bucket: AnyBucket, place: Path | str) -> None:
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    for path in inputs[:2]:
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join([*lines[:77], b"{bad\n", *lines[77:], b"[\n"]))
+    options = {"to": "parquet", **TASKS}
+    expected = shuffle_locally(
+        inputs, tmp_path / "local", on_bad_record=f"quarantine:{tmp_path}/here", **options
+    )
+    report = shuffle(
+        inputs, f"{bucket.url}/data/out/", place, on_bad_record=f"quarantine:{tmp_path}/there", **options
+    )
+    check_whole(bucket, expected)
+    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
+    assert (report.quarantined, list_place(place)) == (4, [])
+
+
+def test_tasks_take_credentials_with_them_and_the_bucket_does_not_tell_them(
+    tmp_path: Path, s3_bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    expected = shuffle_locally(inputs, tmp_path / "local", **TASKS)
+    storage = {
+        "endpoint_url": os.environ["AWS_ENDPOINT_URL"],
+        "storage_options": {"access_key_id": "me", "secret_access_key": "a secret", "region": "us-east-1"},
+    }
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    with monkeypatch.context() as patch:
+        patch.setattr(UploadTransaction, "commit", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            shuffle(inputs, f"{s3_bucket.url}/data/out/", f"{s3_bucket.url}/tmp", **storage)
+    left = s3_bucket.read_all()
+    assert "data/.out.recshuf/tasks/run.json" in left
+    assert not [key for key, content in left.items() if b"a secret" in content]
+    shuffle(inputs, f"{s3_bucket.url}/data/out/", f"{s3_bucket.url}/tmp", resume=True, **storage)
     check_whole(s3_bucket, expected)
-    assert os.listdir(shared) == []
 
 
-def test_a_folder_is_needed() -> None:
+def test_a_place_for_piles_is_needed() -> None:
     with pytest.raises(
-        UsageError, match="engine: the machines of a run into s3://b/out/ need a folder that they"
+        UsageError, match="engine: the machines of a run into s3://b/out/ need a place for what waits"
     ):
         recshuf.shuffle("in", "s3://b/out/", engine="ray")
 
@@ -363,10 +446,6 @@ def test_what_tasks_fetch_ahead_fits_in_memory_together(s3_bucket: AnyBucket, wo
     [
         ({"inputs": "-"}, "temp_dir at a URL: other processes cannot use standard input and output"),
         ({"output": "-"}, "temp_dir at a URL: other processes cannot use standard input and output"),
-        (
-            {"output": "s3://b/out/", "engine": "ray"},
-            "engine: the machines of a run into s3://b/out/ need a folder",
-        ),
         ({"temp_dir": "https://a/b/"}, "temp_dir https://a/b/: is only read; give s3://"),
         ({"temp_dir": "s3a://a/b/"}, "s3a://a/b/: URLs of s3a:// are not known; give s3://"),
     ],

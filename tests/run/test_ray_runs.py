@@ -192,23 +192,17 @@ def test_an_error_of_a_task_is_that_of_a_run_in_one_process(folder: Path, machin
 def test_machines_read_and_write_a_bucket(
     folder: Path, s3_bucket: Bucket, machines: Machines, place: str
 ) -> None:
-    """Pile sets are in a shared folder, or in the bucket; then the output is a folder."""
+    """Pile sets are in a shared folder, or in the bucket, too; then the machines share no folder."""
     for path in make_inputs(folder / "in", "jsonl", COUNTS):
         s3_bucket.put(f"in/{path.name}", path.read_bytes())
     shuffle([folder / "in"], folder / "here" / "out", to="parquet", memory="600MB")
     keys = {"access_key_id": "test", "secret_access_key": "test", "region": "us-east-1"}
     there = {"engine": "ray", "ray_address": machines.address, "to": "parquet", "memory": "600MB"}
     there |= {"endpoint_url": s3_bucket.proxy.url, "storage_options": keys}
-    if place == "shared":
-        (folder / "shared").mkdir()
-        output, temp_dir = f"{s3_bucket.url}/out/", str(folder / "shared")
-        recshuf.shuffle(
-            f"{s3_bucket.url}/in/", output, temp_dir=temp_dir, seed=5, piles=64, shards=3, **there
-        )
-        found = {key.rpartition("/")[2]: s3_bucket.read(key) for key in s3_bucket.list_keys("out")}
-    else:
-        shuffle([f"{s3_bucket.url}/in/"], folder / "there" / "out", temp_dir=f"{s3_bucket.url}/tmp", **there)
-        found = read_all(folder / "there")
+    (folder / "shared").mkdir()
+    there["temp_dir"] = {"shared": str(folder / "shared"), "bucket": f"{s3_bucket.url}/tmp"}[place]
+    recshuf.shuffle(f"{s3_bucket.url}/in/", f"{s3_bucket.url}/out/", seed=5, piles=64, shards=3, **there)
+    found = {key.rpartition("/")[2]: s3_bucket.read(key) for key in s3_bucket.list_keys("out")}
     shards = {
         name: content for name, content in read_all(folder / "here").items() if name.endswith(".parquet")
     }
@@ -216,3 +210,4 @@ def test_machines_read_and_write_a_bucket(
     assert len(shards) == 3
     assert [key for key in s3_bucket.list_keys() if not key.startswith(("in/", "out"))] == []
     assert s3_bucket.list_uploads() == []
+    assert os.listdir(folder / "shared") == []

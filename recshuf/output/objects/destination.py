@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING
-
-import xxhash
 
 from recshuf.errors import OutputError, OutputExistsError, UsageError
 from recshuf.job.report import UploadReport
 from recshuf.output.objects.keys import OutputKeys
 from recshuf.output.objects.place import OutputPlace
+from recshuf.output.objects.task_folder import ObjectTaskFolder
 from recshuf.output.objects.task_shards import UploadedTaskShards
 from recshuf.output.objects.transaction import UploadTransaction
 from recshuf.output.objects.uploader import PART_BYTES, PART_THREADS, UploadTarget, count_slots
-from recshuf.output.output_path import OutputPath
 from recshuf.output.transaction import Destination
-from recshuf.output.work_folder import WorkFolder
 from recshuf.storage.bucket import Match
 from recshuf.storage.buckets import WRITTEN_SCHEMES, open_bucket
-from recshuf.system.paths import choose_temp_dir
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.output.task_folder import TaskFolder
     from recshuf.storage.bucket import Bucket
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
@@ -37,12 +33,9 @@ class ObjectDestination(Destination):
     Parameters
     ----------
     temp_dir
-        Folder of shards that are written or uploaded; that of a run with tasks is one that all its machines share. None
-        for the default folder.
+        Folder of shards that are written or uploaded. None for the default folder.
     memory_bytes
         Memory limit of the run.
-    has_tasks
-        Whether the tasks of a run write it.
     """
 
     def __init__(
@@ -53,7 +46,6 @@ class ObjectDestination(Destination):
         wants_shards: bool = False,
         temp_dir: Path | None = None,
         memory_bytes: int = 1 << 30,
-        has_tasks: bool = False,
     ) -> None:
         if url.scheme not in WRITTEN_SCHEMES:
             raise UsageError(f"{url}: is only read; write to s3://, gs://, az:// or a local folder")
@@ -63,7 +55,6 @@ class ObjectDestination(Destination):
             )
         self._url, self._options = url, options
         self.temp_dir = temp_dir
-        self._has_tasks = has_tasks
         self.part_threads = max(1, min(PART_THREADS, memory_bytes // 4 // PART_BYTES))
         self.is_directory = wants_shards or url.key.endswith("/") or self._has_objects_below()
         self.keys = OutputKeys(url, self.is_directory)
@@ -113,20 +104,14 @@ class ObjectDestination(Destination):
         )
 
     @property
-    def tasks(self) -> TaskFolder:
-        """The folder of tasks, in the shared folder."""
-        return self._shared.tasks
-
-    @property
-    def _shared(self) -> WorkFolder:
-        """The work folder of a run with tasks, named after the output."""
-        name = f"{self.keys.name}-{xxhash.xxh3_64_hexdigest(self.keys.show(self.keys.prefix.rstrip('/')).encode())}"
-        return WorkFolder(OutputPath(choose_temp_dir(self.temp_dir) / name, self.is_directory, self.name))
+    def tasks(self) -> ObjectTaskFolder:
+        """The results of tasks, below the journal."""
+        url = replace(self._url, key=self.keys.tasks)
+        return ObjectTaskFolder(self.bucket, url, self._options, self.name)
 
     def begin(self) -> UploadTransaction:
         """Return a transaction of uploads."""
-        shared = self._shared if self._has_tasks else None
-        return UploadTransaction(self.place, self.temp_dir, self.part_threads, shared)
+        return UploadTransaction(self.place, self.tasks, self.temp_dir, self.part_threads)
 
     def begin_task(self, run_id: str) -> UploadedTaskShards:
         """Return shards that are uploaded."""

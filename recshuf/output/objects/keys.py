@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from recshuf.output.task_folder import TASK_FOLDER
 from recshuf.system.listing import MANIFEST_SUFFIX
 from recshuf.system.paths import shorten_name
 
@@ -44,6 +45,11 @@ class OutputKeys:
     def journal(self) -> str:
         """Prefix of the journal."""
         return f"{self._parent}.{shorten_name(self.name)}.recshuf/"
+
+    @property
+    def tasks(self) -> str:
+        """Prefix of the results of tasks."""
+        return f"{self.journal}{TASK_FOLDER}/"
 
     @property
     def manifest(self) -> str:

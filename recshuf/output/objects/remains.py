@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from recshuf.errors import OutputError, UsageError
 from recshuf.output.objects.journal import ObjectJournal
 from recshuf.output.objects.keys import OutputKeys
-from recshuf.output.work_folder import PILES_PREFIX
+from recshuf.output.objects.task_folder import ObjectTaskFolder
+from recshuf.output.pile_sets import PILES_PREFIX
 from recshuf.storage.buckets import WRITTEN_SCHEMES, open_bucket
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Remains:
         self._bucket = open_bucket(url, options, prefix)
         self._journal = ObjectJournal(self._bucket, prefix, self._keys[0].show(prefix))
         self._uploads: list[OpenUpload] = []
+        self._tasks = ObjectTaskFolder(self._bucket, replace(url, key=self._keys[0].tasks), options, str(url))
+        self._result_count = 0
         self._sets: list[str] = []
         """Keys of pile sets."""
 
@@ -55,7 +58,8 @@ class Remains:
         known = self._journal.list_uploads(self._find_key)
         found = self._bucket.find_uploads(self._keys[0].prefix, known)
         self._uploads = [one for one in found if any(keys.is_shard(one.key) for keys in self._keys)]
-        return bool(self._uploads or self._sets) or self._journal.has_remains
+        self._result_count = self._tasks.count()
+        return bool(self._uploads or self._sets or self._result_count) or self._journal.has_remains
 
     def _find_key(self, name: str) -> str:
         """Return the key of a shard, or of the one object, by its name in the journal."""
@@ -69,6 +73,8 @@ class Remains:
         for one in self._uploads:
             begun = f", begun {one.begun}" if one.begun else ""
             yield f"{self._keys[0].show(one.key)}: open upload{begun}"
+        if self._result_count:
+            yield f"{self._tasks.address}: results of tasks: {self._result_count}"
         for folder, count in Counter(key.rpartition("/")[0] for key in self._sets).items():
             yield f"{self._keys[0].show(folder)}/: spilled records, objects: {count}"
 
@@ -86,6 +92,7 @@ class Remains:
                 "and --resume"
             )
         self._bucket.delete(self._sets)
+        self._tasks.clear()
         self._journal.begin({"run": secrets.token_hex(16)})
         self._journal.withdraw_claims()
         for one in self._uploads:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from recshuf.output.journal import Entry
     from recshuf.output.manifest import Manifest
     from recshuf.output.objects.place import OutputPlace
+    from recshuf.output.objects.task_folder import ObjectTaskFolder
     from recshuf.output.transaction import FinishedShard
-    from recshuf.output.work_folder import WorkFolder
 
 _REQUESTERS = 8
 """Threads for requests that wait for the store and not for data."""
@@ -44,18 +44,19 @@ class UploadTransaction(Transaction):
         Folder of shards that are written or uploaded. None for the default folder.
     part_threads
         Number of parts that are uploaded at once.
-    shared
-        The work folder of the tasks of the run. Default: it has none.
     """
 
+    keeps_files = False
     written = None
     is_committed = False  # `enter` completes the commit of an earlier run
 
     def __init__(
-        self, place: OutputPlace, temp_dir: Path | None, part_threads: int, shared: WorkFolder | None = None
+        self, place: OutputPlace, tasks: ObjectTaskFolder, temp_dir: Path | None, part_threads: int
     ) -> None:
         self._place, self._temp_dir, self._part_threads = place, temp_dir, part_threads
-        self._shared = shared
+        self._tasks = tasks
+        self._result_count = 0
+        """Number of results of tasks that were there at the begin."""
         self._bucket, self._keys = place.bucket, place.keys
         self.journal: ObjectJournal = ObjectJournal(self._bucket, self._keys.journal, self.name)
         self._token = secrets.token_hex(16)
@@ -64,49 +65,43 @@ class UploadTransaction(Transaction):
         self._has_begun = False
 
     @property
-    def keeps_files(self) -> bool:
-        """Whether a later run finds the files in `path`: those of tasks."""
-        return self._shared is not None
-
-    @property
     def path(self) -> Path:
-        """Local folder of shards that are written or uploaded, or that of the tasks."""
-        if self._shared is not None:
-            return self._shared.path
+        """Local folder of shards that are written or uploaded."""
         if self._scratch is None:
             raise RuntimeError("the transaction has not begun")
         return self._scratch.path
 
     @property
     def name(self) -> str:
-        """URL of the journal, and path of the folder of tasks."""
-        journal = self._keys.show(self._keys.journal)
-        return journal if self._shared is None else f"{journal} and {self._shared.path}"
+        """URL of the journal."""
+        return self._keys.show(self._keys.journal)
 
     @property
     def removal(self) -> str:
         """How a user deletes what it keeps."""
-        removal = f"remove them with recshuf clean {self._place.name}"
-        return removal if self._shared is None else f"{removal}, and delete {self._shared.path}"
+        return self._tasks.removal
 
     @property
     def is_continued(self) -> bool:
         """Whether it has taken over finished parts of an earlier run."""
-        return super().is_continued or (self._shared is not None and self._shared.is_continued)
+        return super().is_continued or self._result_count > 0
 
     @property
     def is_resumable(self) -> bool:
         """Whether a later run can continue from here."""
-        return super().is_resumable or (self._shared is not None and self._shared.is_resumable)
+        return super().is_resumable or (self._has_begun and self._has_results())
+
+    def _has_results(self) -> bool:
+        try:
+            return self._tasks.count() > 0
+        except OutputError:
+            return False
 
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
         """Make the local folder, and begin the journal or take it over."""
         self._warn = warn
         try:
-            if self._shared is None:
-                self._scratch = UploadFolder(choose_temp_dir(self._temp_dir), self._place.name)
-            else:
-                self._shared.enter(warn, resumes=resumes)
+            self._scratch = UploadFolder(choose_temp_dir(self._temp_dir), self._place.name)
             self._begin(resumes=resumes)
         except BaseException:
             self.release()
@@ -114,11 +109,13 @@ class UploadTransaction(Transaction):
 
     def _begin(self, *, resumes: bool) -> None:
         finished = self.journal.load()
-        if self.journal.has_remains and not resumes:
+        self._result_count = self._tasks.count()
+        if (self.journal.has_remains or self._result_count) and not resumes:
             self.journal.clear()
+            tasks = f", tasks: {self._result_count}" if self._result_count else ""
             raise OutputError(
                 f"{self._place.name}: another run is writing it, or an unfinished run left {self.name}, finished "
-                f"shards: {finished}; give --resume to continue it, or remove it with recshuf clean "
+                f"shards: {finished}{tasks}; give --resume to continue it, or remove it with recshuf clean "
                 f"{self._place.name}"
             )
         self.journal.begin({"run": self._token, "host": platform.node(), "pid": os.getpid()})
@@ -273,21 +270,15 @@ class UploadTransaction(Transaction):
             ) from error
 
     def on_remove(self, function: Callable[[], None]) -> None:
-        """See `Transaction`; tasks have a shared folder."""
-        if self._shared is not None:
-            self._shared.on_remove(function)
+        """Do nothing: `clean` finds what tasks keep by their results."""
 
     def release(self) -> None:
         """Leave finished shards to a later run."""
         self._drop_folder()
-        if self._shared is not None:
-            self._shared.release()
 
     def remove(self) -> None:
-        """Abort all uploads, and delete the journal and the local folder."""
+        """Abort all uploads, and delete the journal, what tasks keep, and the local folder."""
         self._drop_folder()
-        if self._shared is not None:
-            self._shared.remove()
         if not self._has_begun:
             return
         self._has_begun = False
@@ -297,9 +288,10 @@ class UploadTransaction(Transaction):
             self._warn(f"{error}; what is left of this run goes with recshuf clean {self._place.name}")
 
     def clean(self) -> None:
-        """Abort all open uploads of this output, and delete its journal, unless another run has taken over."""
+        """Abort all open uploads, and delete what tasks keep and the journal, unless another run has taken over."""
         if self.journal.is_latest():
             self._abort_all()
+            self._tasks.clear()
             self.journal.delete()
 
     def _drop_folder(self) -> None:

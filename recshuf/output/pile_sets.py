@@ -1,0 +1,42 @@
+"""The removal of pile sets of runs that have ended: a folder outside the work folder, or objects below a prefix."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recshuf.storage.buckets import open_bucket
+from recshuf.storage.urls import Url, is_url
+from recshuf.system.locks import is_own
+
+if TYPE_CHECKING:
+    from recshuf.storage.settings import StorageOptions
+
+PILES_PREFIX = "recshuf-piles-"
+"""Prefix of the last part of the path or URL."""
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder of pile sets, if it has our prefix and owner."""
+    is_named = folder.name.startswith(PILES_PREFIX)
+    if is_named and folder.is_dir() and not folder.is_symlink() and is_own(folder.stat()):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_sets(place: str, options: StorageOptions) -> None:
+    """Delete the pile sets at a path or URL, also those that are being uploaded, if its name has our prefix.
+
+    Raises
+    ------
+    OutputError
+        When a request fails.
+    """
+    if not is_url(place):
+        remove_folder(Path(place))
+    elif place.rstrip("/").rpartition("/")[2].startswith(PILES_PREFIX):
+        url = Url.parse(place)
+        bucket = open_bucket(url, options, url.join("tails/").key)
+        for one in bucket.find_uploads(url.key, ()):
+            bucket.abort_upload(one.key, one.upload_id)
+        bucket.delete([one.key for one in bucket.list(url.key)])

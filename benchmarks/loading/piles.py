@@ -13,13 +13,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-_PILE_BYTES = 4 << 20
 
-
-def write(folder: Path, tables: list[pa.Table]) -> None:
-    """Scatter the rows into a store."""
-    piles = max(1, sum(table.nbytes for table in tables) // _PILE_BYTES)
-    recshuf.scatter(sorted((folder.parent / "parquet").iterdir()), folder, seed=SEED, piles=piles)
+def write(folder: Path, _: list[pa.Table]) -> None:
+    """Scatter the files of the rows into a store."""
+    recshuf.scatter(sorted((folder.parent / "parquet").iterdir()), folder, seed=SEED)
 
 
 def load(output: str) -> Callable[[Path], Iterable[Any]]:

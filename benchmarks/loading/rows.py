@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.loading import SEED
-from recshuf.train.columns import NumpyBlock
+from recshuf.train.blocks import make_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ def make_table(kind: str, first: int, count: int) -> pa.Table:
 
 def view_batch(records: pa.RecordBatch) -> Sample:
     """Return what `PileLoader` yields of a record batch."""
-    return NumpyBlock(records).cut(0, records.num_rows)
+    return make_batch("numpy", records)
 
 
 def iterate_samples(tables: Iterable[pa.Table]) -> Iterator[Sample]:

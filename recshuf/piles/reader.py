@@ -9,6 +9,7 @@ from recshuf.piles.encoding.packed import PackedRecords
 from recshuf.records.batch import concat_records
 from recshuf.records.digests import Digest, digest_records
 from recshuf.records.keys import sort_by_key
+from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from recshuf.piles.encoding.slices import Origin, Slice
     from recshuf.piles.run_piles import RunPiles
     from recshuf.records.batch import Records
+    from recshuf.system.buffers import Allocate
 
 
 class PileReader:
@@ -99,8 +101,13 @@ class PileReader:
         parts = [kept.take(piles) for kept in self._store.resident.find(piles)]
         return concat_records(parts) if parts else None
 
-    def pack(self, runs: Iterable[range]) -> PackedRecords | None:
+    def pack(self, runs: Iterable[range], memory: Allocate = allocate) -> PackedRecords | None:
         """Return the records of runs on disk, packed, each in input order; None if there are none.
+
+        Parameters
+        ----------
+        memory
+            What they are read to.
 
         Raises
         ------
@@ -111,7 +118,7 @@ class PileReader:
         slices = [
             (base, piece)
             for run in runs
-            for _, base, piece in sorted(spilled.read(self._layout.find(run)), key=_origin)
+            for _, base, piece in sorted(spilled.read(self._layout.find(run), memory), key=_origin)
         ]
         return PackedRecords(self._store.codec, slices) if slices else None
 

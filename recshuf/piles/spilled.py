@@ -13,6 +13,7 @@ from recshuf.piles.encoding.slices import PREFIX_BYTES
 from recshuf.piles.layout import region_bytes
 from recshuf.piles.sets.pile_set import GrowingPileSet, PileSet
 from recshuf.piles.sets.regions import EXTENT_BYTES, RegionLayout
+from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from recshuf.piles.sets.scratch import Scratch
     from recshuf.records.batch import Records
     from recshuf.records.digests import Digests
+    from recshuf.system.buffers import Allocate
 
 _SETS_AHEAD = 8
 """So many sets are fetched at once, if they lie elsewhere."""
@@ -134,7 +136,7 @@ class SpilledPiles:
         """Return the bytes of a region's slices in all sets, before compression."""
         return sum(pile_set.region_bytes(region) for pile_set in self._sets.values())
 
-    def read(self, regions: range) -> Iterator[tuple[int, int, Slice]]:
+    def read(self, regions: range, memory: Allocate = allocate) -> Iterator[tuple[int, int, Slice]]:
         """Yield the slices of some regions, each with the number of its set and what to add to those of its sources."""
         window = self._scratch.ahead_bytes // max(1, 2 * len(self._sets))
         ahead = iter(self._sets.values()) if window else iter(())
@@ -143,7 +145,7 @@ class SpilledPiles:
         for set_index, pile_set in self._sets.items():
             base = self._bases.get(set_index, 0)
             for region in regions:
-                for piece in pile_set.read(region):
+                for piece in pile_set.read(region, memory):
                     yield set_index, base, piece
             for following in islice(ahead, 1):
                 following.fetch(regions, window)

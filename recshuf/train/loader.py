@@ -10,7 +10,6 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from recshuf.errors import UsageError
 from recshuf.piles.order.epochs import EpochOrder, check_number
@@ -18,8 +17,10 @@ from recshuf.piles.order.groups import Groups
 from recshuf.piles.order.rekeyed import RekeyedPiles
 from recshuf.records.keys import MAX_PILES
 from recshuf.records.provenance import find_origins
-from recshuf.train.columns import choose_block, iterate_rows
-from recshuf.train.cutting import Cutter
+from recshuf.system.buffers import BufferPool
+from recshuf.train.blocks import choose_block
+from recshuf.train.columns import iterate_rows
+from recshuf.train.cutting import Cutter, LoadedGroup
 from recshuf.train.packing import DocumentSource, PackedLoader
 from recshuf.train.prefetch import close_at_exit, compute_ahead
 from recshuf.train.schedule import Schedule, Sharding
@@ -31,8 +32,10 @@ from recshuf.train.transforms import TransformedBlock, append_seeds
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
+    import pyarrow as pa
+
     from recshuf.piles.order.groups import Regions
-    from recshuf.train.columns import Block
+    from recshuf.train.blocks import Block
     from recshuf.train.transforms import Transform
 
 _BUNDLE_BYTES = 4 << 20
@@ -61,8 +64,7 @@ class PileLoader:
     Every epoch is an exact, uniform shuffle of all records. Epoch 0 with the store's seed is the order of
     ``recshuf gather``. Iterating again without `set_epoch` yields the same epoch.
 
-    An iterator holds threads and open files until it is exhausted, closed or dropped. Batches own their memory: nobody
-    else writes to it. All batches of a group share it, so keeping one keeps the memory of its group.
+    An iterator holds threads and open files until it is exhausted, closed or dropped. Batches own their memory.
 
     Parameters
     ----------
@@ -297,10 +299,10 @@ class PileLoader:
             if isinstance(regions, RekeyedPiles) and phases:
                 regions = stack.enter_context(fill_piles(regions))
             groups = Groups(regions, epoch.order, self._mix)
-            load = partial(self._load, groups, make_block, transform is not None)
+            load = partial(self._load, groups, make_block, transform is not None, BufferPool())
             bundles = pairwise(chain(groups.bundle(wanted, _BUNDLE_BYTES), [[]]))
             loaded = stack.enter_context(closing(compute_ahead(load, bundles, self._prefetch)))
-            cutter = Cutter(chain.from_iterable(loaded), make_block)
+            cutter = Cutter(chain.from_iterable(loaded))
             for phase, step in phases:
                 yield from cutter.cut(phase, step)
 
@@ -309,18 +311,18 @@ class PileLoader:
         groups: Groups,
         make_block: Callable[[pa.RecordBatch], Block],
         needs_seeds: bool,
+        memory: BufferPool,
         bundles: tuple[list[int], list[int]],
-    ) -> list[tuple[Block, int]]:
-        """Return for each group of the first bundle a block that holds it, and where it begins there."""
+    ) -> list[LoadedGroup]:
+        """Return the groups of the first bundle, in one block."""
         bundle, following = bundles
-        # Arrow's default pool keeps 30 MB more of what is freed.
-        records = groups.load(bundle, pa.system_memory_pool(), following)
+        records = groups.load(bundle, following, memory.allocate)
         table = self._selection.make_table(records.batch)
         if needs_seeds:
             table = append_seeds(table, groups.order.draw_seeds(find_origins(records.batch)))
         block = make_block(table)
         starts = np.cumsum([0, *groups.sizes[bundle[:-1]]]).tolist()
-        return [(block, start) for start in starts]
+        return [LoadedGroup(block, start) for start in starts]
 
 
 def _count(batches: Generator[Any], position: _Position) -> Iterator[Any]:

@@ -24,7 +24,7 @@ from recshuf.piles.order.epochs import MAX_EPOCH, check_number
 from recshuf.records.apportioning import apportion, count_before
 from recshuf.records.batch import concat_batches, take_rows
 from recshuf.records.keys import ORDER_VERSION, sort_by_key
-from recshuf.train.columns import choose_block
+from recshuf.train.blocks import choose_block, make_batch
 from recshuf.train.loader import PileLoader
 from recshuf.train.prefetch import close_at_exit
 from recshuf.train.schedule import Sharding
@@ -250,7 +250,7 @@ class MixLoader:
         index = np.empty(size, np.intp)
         index[np.argsort(own, kind="stable")] = np.arange(size)
         records = take_rows(concat_batches(parts), index)
-        return choose_block(self._output)(self._add_labels(records, own)).cut(0, size)
+        return make_batch(self._output, self._add_labels(records, own))
 
     def _add_labels(self, records: pa.RecordBatch, labels: NDArray[np.intp]) -> pa.RecordBatch:
         if self._columns is None or STORE not in self._columns:

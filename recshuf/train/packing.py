@@ -21,7 +21,7 @@ from recshuf.errors import ConversionError, UsageError
 from recshuf.piles.order.epochs import check_number
 from recshuf.piles.order.groups import Groups
 from recshuf.records.arrow_views import has_offsets, is_contiguous_list, view_bytes, view_offsets
-from recshuf.train.columns import choose_block
+from recshuf.train.blocks import make_batch
 from recshuf.train.prefetch import close_at_exit, compute_ahead
 from recshuf.train.selection import Selection
 from recshuf.train.stores import EpochPiles, restore_decoder
@@ -324,7 +324,7 @@ class PackedLoader:
         values = pa.Array.from_buffers(self._kind, tokens.size, [None, pa.py_buffer(tokens)])
         sequences = pa.FixedSizeListArray.from_arrays(values, self._tokens)
         records = pa.RecordBatch.from_arrays([sequences], names=[self._column])
-        return choose_block(self._output)(records).cut(0, batch)
+        return make_batch(self._output, records)
 
 
 def _is_number(kind: pa.DataType) -> bool:

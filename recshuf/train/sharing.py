@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from recshuf.train.columns import choose_block
+from recshuf.train.blocks import make_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -213,9 +213,7 @@ class _Mapped:
             self._next += 1
         records = self._stream.read_next_batch()
         self._next += 1
-        batch: dict[str, Any] = choose_block(label.output)(own_memory(records, self._bytes)).cut(
-            0, records.num_rows
-        )
+        batch: dict[str, Any] = make_batch(label.output, own_memory(records, self._bytes))
         return batch
 
 

@@ -8,13 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.records.arrow_views import view_bytes
+from recshuf.train.blocks import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from recshuf.train.columns import Block
+    from recshuf.train.blocks import Block
 
     Transform = Callable[[Any, NDArray[np.uint64]], Any]
     """Gets a batch and the seeds of its records, of shape ``(n,)``, and returns what the trainer gets."""
@@ -45,11 +46,14 @@ class TransformedBlock:
         make_block: Callable[[pa.RecordBatch], Block],
         transform: Transform,
     ) -> None:
-        self.records = records
-        self._seeds = view_bytes(records.columns[-1]).view(np.uint64)
-        self._inner = make_block(records.select(range(records.num_columns - 1)))
-        self._transform = transform
+        self.seeds: NDArray[np.uint64] = view_bytes(records.columns[-1]).view(np.uint64)
+        self.inner = make_block(records.select(range(records.num_columns - 1)))
+        self.transform = transform
 
-    def cut(self, start: int, stop: int) -> Any:
+    @staticmethod
+    def cut(parts: Sequence[Part]) -> Any:
         """See `Block`."""
-        return self._transform(self._inner.cut(start, stop), self._seeds[start:stop].copy())
+        first = parts[0].block
+        seeds = np.concatenate([block.seeds[start:stop] for block, start, stop in parts])
+        batch = first.inner.cut([Part(block.inner, start, stop) for block, start, stop in parts])
+        return first.transform(batch, seeds)

@@ -14,12 +14,15 @@ from recshuf.records.batch import Records, take_rows
 from recshuf.records.keys import draw_keys, find_piles
 from recshuf.records.provenance import FILE_SHIFT, add_provenance, extend_schema, find_origins
 from recshuf.records.rows import RowRange
+from recshuf.system.buffers import allocate
 from tests.support.epoch_oracle import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
+
+    from recshuf.system.buffers import Allocate
 
 
 def number_rows(source: int, count: int) -> pa.RecordBatch:
@@ -41,7 +44,7 @@ class FakePacked:
     def origins(self) -> NDArray[np.uint64]:
         return find_origins(self.records.batch)
 
-    def take(self, index: NDArray[np.intp], _: pa.MemoryPool | None = None) -> Records:
+    def take(self, index: NDArray[np.intp], _: Allocate = allocate) -> Records:
         return self.records.take(index)
 
 
@@ -105,7 +108,7 @@ class FakePiles:
     def byte_counts(self) -> NDArray[np.int64]:
         return self.counts * 8
 
-    def pack(self, regions: Sequence[tuple[int, int]]) -> FakePacked:
+    def pack(self, regions: Sequence[tuple[int, int]], _: Allocate = allocate) -> FakePacked:
         self.loads.append(list(regions))
         keys, batches = [], []
         for index, pile in regions:

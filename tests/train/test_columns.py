@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
-from recshuf.train.columns import choose_block, iterate_rows
+from recshuf.train.blocks import Part, choose_block
+from recshuf.train.columns import iterate_rows
 from recshuf.train.ids import ID_TYPE
 from recshuf.train.loader import PileLoader
 from tests.support.fake_piles import FakePiles
@@ -95,8 +96,15 @@ OTHERS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 def cut(output: str, column: pa.Array, start: int = 0, stop: int | None = None) -> Any:
     """Return the values of a batch of one column."""
-    block = choose_block(output)(pa.record_batch([column], names=["a"]))
-    return block.cut(start, len(column) if stop is None else stop)["a"]
+    records = pa.record_batch([column], names=["a"])
+    return cut_records(output, records, (start, len(column) if stop is None else stop))["a"]
+
+
+def cut_records(output: str, records: pa.RecordBatch, *ranges: tuple[int, int]) -> Any:
+    """Return a batch of some ranges of records, each from a block of its own."""
+    blocks = [choose_block(output)(records.slice(start)) for start, _ in ranges]
+    parts = [Part(block, 0, stop - start) for block, (start, stop) in zip(blocks, ranges, strict=True)]
+    return blocks[0].cut(parts)
 
 
 @pytest.mark.parametrize("name", ARRAYS)
@@ -146,12 +154,31 @@ def test_no_value_changes(shape: str, output: str, start: int, stop: int) -> Non
     start, stop = sorted((start, stop))
     columns = [pa.array(values_of(field.type, 20), field.type) for field in schema]
     records = pa.RecordBatch.from_arrays(columns, schema=schema)
-    found = choose_block(output)(records).cut(start, stop)
+    found = cut_records(output, records, (start, stop))
     for name, column in zip(schema.names, columns, strict=True):
         part, values = column.slice(start, stop - start), found[name]
         if isinstance(values, np.ndarray):
             values = pa.array(values, column.type)
         assert part.to_pylist() == (values if isinstance(values, list) else values.to_pylist())
+
+
+@pytest.mark.parametrize("output", ["numpy", "arrow"])
+@pytest.mark.parametrize("shape", OTHER)
+@given(cuts=st.lists(st.integers(0, 20), min_size=3, max_size=3).map(sorted))
+def test_parts_of_several_blocks_follow_each_other(shape: str, output: str, cuts: list[int]) -> None:
+    schema = OTHER[shape]
+    if not len(schema):
+        return
+    columns = [pa.array(values_of(field.type, 20), field.type) for field in schema]
+    records = pa.RecordBatch.from_arrays(columns, schema=schema)
+    first, middle, last = cuts
+    whole = cut_records(output, records, (first, last))
+    joined = cut_records(output, records, (first, middle), (middle, last))
+    for name in schema.names:
+        expected, found = whole[name], joined[name]
+        assert type(found) is type(expected)
+        same = found.tolist() == expected.tolist() if hasattr(found, "tolist") else found == expected
+        assert same
 
 
 def make_mixed(source: int, count: int) -> pa.RecordBatch:
@@ -198,7 +225,7 @@ def test_columns_come_in_the_wanted_order() -> None:
 def test_rows_of_a_batch() -> None:
     records = make_mixed(0, 6)
     for output in ("numpy", "arrow"):
-        rows = list(iterate_rows(choose_block(output)(records).cut(1, 3)))
+        rows = list(iterate_rows(cut_records(output, records, (1, 3))))
         assert [{name: np.asarray(value).tolist() for name, value in row.items()} for row in rows] == [
             {"id": 1, "maybe": 1, "text": "1", "pair": [1, 1], "list": [1]},
             {"id": 2, "maybe": 2, "text": "2", "pair": [2, 2], "list": [2]},

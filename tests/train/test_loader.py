@@ -14,14 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import PileError, UsageError
+from recshuf.system.buffers import allocate
 from recshuf.train import loader as loaders
 from recshuf.train.loader import PileLoader
 from tests.support.epoch_oracle import Rules, cut_batches, flatten, group_records
 from tests.support.fake_piles import FakePacked, FakePiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from recshuf.system.buffers import Allocate
 
 STEPS = st.integers(0, 40)
 
@@ -287,10 +289,10 @@ def test_threads_end_with_the_iteration() -> None:
 class BadPiles(FakePiles):
     """A store whose third pile is damaged."""
 
-    def pack(self, regions: list[tuple[int, int]]) -> FakePacked:
+    def pack(self, regions: Sequence[tuple[int, int]], memory: Allocate = allocate) -> FakePacked:
         if (0, 2) in regions:
             raise PileError("set a: region 2 is damaged")
-        return super().pack(regions)
+        return super().pack(regions, memory)
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 5])

@@ -18,6 +18,7 @@ from recshuf.records.batch import Records, empty_rows
 from recshuf.records.byte_sizes import count_bytes, count_bytes_before
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.provenance import PROVENANCE_BYTES
+from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.piles.encoding.planes import Order
+    from recshuf.system.buffers import Allocate
 
 MAX_RECORD_BYTES = 2 ** (8 * LENGTH_BYTES) - 1
 
@@ -80,14 +82,14 @@ class RecordCodec:
 
     def unpack(self, slices: list[Payload]) -> Records:
         """Return the records of one or more slices, joined in order; they may be views of the slices."""
-        reader, edges = self._read(slices)
+        reader, edges = self._read(slices, allocate)
         keys = reader.read(edges * KEY_BYTES, KEY_BYTES).view(np.uint64)
         columns = [reader.read_array(kind, edges) for kind in self._plain.types]
         return self._finish(keys, columns)
 
-    def unpack_ordered(self, slices: list[Payload], order: Order) -> Records:
+    def unpack_ordered(self, slices: list[Payload], order: Order, memory: Allocate = allocate) -> Records:
         """Return the records of one or more slices in another order, copied. Frees the list of slices on the way."""
-        reader, edges = self._read(slices)
+        reader, edges = self._read(slices, memory)
         keys = reader.read(edges * KEY_BYTES, KEY_BYTES).view(np.uint64)[order.index]
         columns: list[pa.Array] = []
         joined: list[int] = []
@@ -103,12 +105,12 @@ class RecordCodec:
             columns[index] = order.take(columns[index])
         return self._finish(keys, columns)
 
-    def _read(self, slices: Sequence[Payload]) -> tuple[PlaneReader, NDArray[np.int64]]:
+    def _read(self, slices: Sequence[Payload], memory: Allocate) -> tuple[PlaneReader, NDArray[np.int64]]:
         """Return a reader of slices, and where the records of each begin and those of the last one end."""
         edges = np.zeros(len(slices) + 1, np.int64)
         np.cumsum([count for _, count in slices], out=edges[1:])
         flags = np.stack([data[len(data) - self.overhead_bytes :] for data, _ in slices]).astype(np.bool_)
-        return PlaneReader([data for data, _ in slices], flags.T), edges
+        return PlaneReader([data for data, _ in slices], flags.T, memory), edges
 
     def _finish(self, keys: NDArray[np.uint64], columns: list[pa.Array]) -> Records:
         if columns:

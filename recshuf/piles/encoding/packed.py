@@ -11,17 +11,18 @@ from recshuf.errors import PileError
 from recshuf.piles.encoding.planes import Order
 from recshuf.records.digests import digest_records
 from recshuf.records.provenance import FILE_SHIFT, shift_sources
+from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from recshuf.piles.encoding.codec import RecordCodec
     from recshuf.piles.encoding.slices import Slice
     from recshuf.records.batch import Records
     from recshuf.records.digests import Digest
+    from recshuf.system.buffers import Allocate
 
 
 class PackedRecords:
@@ -73,20 +74,20 @@ class PackedRecords:
         records = self._check(self._codec.unpack(self._payloads))
         return records if self._added is None else shift_sources(records, self._added)
 
-    def take(self, index: NDArray[np.intp], pool: pa.MemoryPool | None = None) -> Records:
+    def take(self, index: NDArray[np.intp], memory: Allocate = allocate) -> Records:
         """Return them in the order of a permutation, copied. Frees the slices: it can be called once.
 
         Parameters
         ----------
-        pool
-            Where Arrow allocates them. Default: its default pool.
+        memory
+            Where columns of a fixed size lie afterwards, and others are joined before.
 
         Raises
         ------
         PileError
             When they are not those that were written.
         """
-        records = self._check(self._codec.unpack_ordered(self._payloads, Order(index, pool)))
+        records = self._check(self._codec.unpack_ordered(self._payloads, Order(index), memory))
         return records if self._added is None else shift_sources(records, self._added[index])
 
     def _check(self, records: Records) -> Records:

@@ -31,11 +31,14 @@ from recshuf.records.arrow_views import (
     view_offsets,
 )
 from recshuf.records.batch import take_rows
+from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from recshuf.system.buffers import Allocate
 
     Edges = NDArray[np.int64]
 
@@ -162,13 +165,10 @@ class Order:
     ----------
     index
         A permutation: which value comes first, second ...
-    pool
-        Where Arrow allocates them. Default: its default pool.
     """
 
-    def __init__(self, index: NDArray[np.intp], pool: pa.MemoryPool | None = None) -> None:
+    def __init__(self, index: NDArray[np.intp]) -> None:
         self.index = index
-        self._pool = pool
 
     @cached_property
     def places(self) -> NDArray[np.intp]:
@@ -179,7 +179,7 @@ class Order:
 
     def take(self, array: pa.Array) -> pa.Array:
         """Return the values of an array in this order."""
-        return take_rows(pa.RecordBatch.from_arrays([array], names=[""]), self.index, self._pool).column(0)
+        return take_rows(pa.RecordBatch.from_arrays([array], names=[""]), self.index).column(0)
 
 
 class PlaneReader:
@@ -191,10 +191,15 @@ class PlaneReader:
         The planes of each slice, back to back.
     flags
         Whether a node has a plane of validity in a slice, shape ``(nodes, slices)``.
+    memory
+        Where planes are joined.
     """
 
-    def __init__(self, slices: Sequence[NDArray[np.uint8]], flags: NDArray[np.bool_]) -> None:
+    def __init__(
+        self, slices: Sequence[NDArray[np.uint8]], flags: NDArray[np.bool_], memory: Allocate = allocate
+    ) -> None:
         self._slices = slices
+        self._memory = memory
         self._offsets = [0] * len(slices)
         self._flags = flags
         self._node = 0
@@ -210,7 +215,9 @@ class PlaneReader:
         """Return the next ``edges[k + 1] - edges[k]`` bytes of each slice k, joined and aligned."""
         is_aligned = not self._offsets[0] % alignment
         parts = self.read_parts(edges)
-        return parts[0] if len(parts) == 1 and is_aligned else np.concatenate(parts)
+        if len(parts) == 1 and is_aligned:
+            return parts[0]
+        return np.concatenate(parts, out=self._memory(int(edges[-1] - edges[0]), 0))
 
     def read_lengths(self, edges: Edges) -> NDArray[np.int64]:
         """Return where each value begins and the last one ends, shape ``(n + 1,)``; slice k has ``edges[k]:edges[k + 1]``."""
@@ -243,7 +250,7 @@ class PlaneReader:
         if not width:
             return np.empty(0, np.uint8)
         dtype = f"u{width}" if width in (1, 2, 4, 8) else f"V{width}"
-        values = np.empty(int(edges[-1]), dtype)
+        values = self._memory(int(edges[-1]) * width, 0).view(dtype)
         for part, (start, stop) in zip(parts, pairwise(edges.tolist()), strict=True):
             values[order.places[start:stop]] = part.view(dtype)
         return values.view(np.uint8)

@@ -18,8 +18,6 @@ import xxhash
 from recshuf.errors import PileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
 
@@ -85,15 +83,15 @@ class SliceFormat:
         prefix = header + _CHECKSUM.pack(digest.intdigest())
         return [prefix, *buffers, _ZEROS[: -payload_bytes % ALIGNMENT]]
 
-    def parse(self, content: NDArray[np.uint8], name: str, region: int) -> Iterator[Slice]:
-        """Yield the slices of a region, decompressed.
+    def parse(self, content: NDArray[np.uint8], name: str, region: int) -> list[Slice]:
+        """Return the slices of a region, decompressed. Others are views.
 
         Raises
         ------
         PileError
             When a slice is damaged; names file and region.
         """
-        view, offset = content.data, 0
+        found, view, offset = [], content.data, 0
         while offset < len(content):
             start = offset + PREFIX_BYTES
             if start > len(content):
@@ -111,8 +109,9 @@ class SliceFormat:
             payload = content[start:end]
             if plain_bytes != payload_bytes and self._codec is not None:
                 payload = np.frombuffer(self._codec.decompress(payload, plain_bytes), np.uint8)
-            yield Slice(Origin(input_index, first_row), count, payload)
+            found.append(Slice(Origin(input_index, first_row), count, payload))
             offset = end + -end % ALIGNMENT
+        return found
 
 
 def _compress(codec: pa.Codec, buffers: list[memoryview], plain_bytes: int) -> list[memoryview]:

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from recshuf.system.buffers import allocate
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from recshuf.piles.encoding.packed import PackedRecords
     from recshuf.piles.order.epochs import EpochOrder
     from recshuf.records.batch import Records
     from recshuf.records.digests import Digest
+    from recshuf.system.buffers import Allocate
 
 
 class Regions(Protocol):
@@ -28,7 +30,7 @@ class Regions(Protocol):
     byte_counts: NDArray[np.int64]
     """Bytes of the records in each region, about, shape ``(K, M)``."""
 
-    def pack(self, regions: Sequence[tuple[int, int]]) -> PackedRecords | None:
+    def pack(self, regions: Sequence[tuple[int, int]], memory: Allocate = allocate) -> PackedRecords | None:
         """Return the records of regions (set, pile), with their provenance as the last column; None if there are none."""
         ...
 
@@ -68,23 +70,23 @@ class Groups:
         """Bytes of the records of each group, about, shape ``(G,)``."""
 
     def load(
-        self, groups: Sequence[int], pool: pa.MemoryPool | None = None, following: Sequence[int] = ()
+        self, groups: Sequence[int], following: Sequence[int] = (), memory: Allocate = allocate
     ) -> Records:
         """Return the records of groups that are not empty, in the order of the epoch, group by group.
 
         Parameters
         ----------
-        pool
-            Where Arrow allocates them. Default: its default pool.
         following
             Groups that will be loaded next. The disk reads them while these are ordered.
+        memory
+            What they are read to, and where those of fixed size lie.
 
         Raises
         ------
         PileError
             When they are not those that were written.
         """
-        packed = self._regions.pack(self._list_regions(groups))
+        packed = self._regions.pack(self._list_regions(groups), memory)
         self._regions.expect(self._list_regions(following))
         if packed is None:
             raise RuntimeError(f"groups {groups} are empty")
@@ -93,7 +95,7 @@ class Groups:
             rows = slice(begin, begin + int(self.sizes[group]))
             parts.append(begin + self.order.sort_group(group, packed.keys[rows], packed.origins[rows]))
             begin = rows.stop
-        return packed.take(parts[0] if len(parts) == 1 else np.concatenate(parts), pool)
+        return packed.take(parts[0] if len(parts) == 1 else np.concatenate(parts), memory)
 
     def bundle(self, groups: Iterable[int], most_bytes: int) -> Iterator[list[int]]:
         """Yield consecutive groups that are loaded together: up to so many bytes, and each once."""

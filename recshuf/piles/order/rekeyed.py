@@ -17,6 +17,7 @@ from recshuf.piles.sets.scratch import Scratch
 from recshuf.records.batch import Records
 from recshuf.records.digests import sum_digests
 from recshuf.records.keys import find_piles
+from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from recshuf.piles.order.groups import CheckedRegions
     from recshuf.piles.store.stored import StoredPiles
     from recshuf.records.digests import Digest
+    from recshuf.system.buffers import Allocate
 
 _READ_BYTES = 32 << 20
 """Bytes of the regions that are read at once."""
@@ -56,7 +58,7 @@ class RekeyedPiles:
             counts += np.bincount(find_piles(self._draw(set_index, pile), pile_count), minlength=pile_count)
         return counts
 
-    def pack(self, regions: Sequence[tuple[int, int]]) -> PackedRecords | None:
+    def pack(self, regions: Sequence[tuple[int, int]], _: Allocate = allocate) -> PackedRecords | None:
         """Raise an error: the piles are not written yet."""
         raise RuntimeError(f"piles {regions} are loaded outside of `fill`")
 
@@ -136,9 +138,9 @@ class _FilledPiles:
         self.byte_counts = byte_counts
         self._reader = reader
 
-    def pack(self, regions: Sequence[tuple[int, int]]) -> PackedRecords | None:
+    def pack(self, regions: Sequence[tuple[int, int]], memory: Allocate = allocate) -> PackedRecords | None:
         """Return the records of piles, one pile after the other."""
-        return self._reader.pack(range(pile, pile + 1) for _, pile in regions)
+        return self._reader.pack((range(pile, pile + 1) for _, pile in regions), memory)
 
     def expect(self, regions: Sequence[tuple[int, int]]) -> None:
         """Do nothing: the piles have just been written."""

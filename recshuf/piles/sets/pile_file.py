@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
 from recshuf.errors import PileError
+from recshuf.system.buffers import allocate
 from recshuf.system.page_cache import read_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from recshuf.interfaces import Handle
+    from recshuf.system.buffers import Allocate
 
 
 class PileFile(Protocol):
@@ -30,7 +31,7 @@ class PileFile(Protocol):
         """Number of bytes."""
         ...
 
-    def read(self, offset: int, size: int) -> NDArray[np.uint8]:
+    def read(self, offset: int, size: int, memory: Allocate = allocate) -> NDArray[np.uint8]:
         """Return bytes of the file, in memory of their own.
 
         Raises
@@ -72,9 +73,9 @@ class LocalPileFile:
         """Number of bytes."""
         return os.fstat(self._descriptor).st_size
 
-    def read(self, offset: int, size: int) -> NDArray[np.uint8]:
+    def read(self, offset: int, size: int, memory: Allocate = allocate) -> NDArray[np.uint8]:
         """See `PileFile`."""
-        region = np.empty(size, np.uint8)
+        region = memory(size, offset)
         view = region.data
         done = 0
         while done < size:
@@ -109,9 +110,9 @@ class ObjectPileFile:
         """Number of bytes."""
         return self._handle.stamp.size
 
-    def read(self, offset: int, size: int) -> NDArray[np.uint8]:
+    def read(self, offset: int, size: int, memory: Allocate = allocate) -> NDArray[np.uint8]:
         """See `PileFile`."""
-        region = np.empty(size, np.uint8)
+        region = memory(size, offset)
         count = self._handle.readinto_at(offset, region.data)
         if count < size:
             raise cut_off(self.name, offset + count)

@@ -22,9 +22,10 @@ from recshuf.piles.encoding.slices import PREFIX_BYTES, SliceFormat, damaged
 from recshuf.piles.sets.footer import TRAILER_BYTES, Footer, SetDescription, find_footer, parse_footer
 from recshuf.piles.sets.pile_file import LocalPileFile
 from recshuf.piles.sets.regions import RegionSpace, WrittenRegions
+from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from recshuf.piles.sets.pile_file import PileFile
     from recshuf.piles.sets.scratch import Scratch
     from recshuf.records.digests import Digests
+    from recshuf.system.buffers import Allocate
 
 _SHORT_BYTES = 32 << 10
 """Shorter slices take less time to copy than the call that writes them."""
@@ -110,16 +112,22 @@ class PileSet:
         """Return the bytes of a region's slices before compression."""
         return int(self._byte_counts[region])
 
-    def read(self, region: int) -> Iterator[Slice]:
-        """Yield the slices of a region, in no particular order.
+    def stored_bytes(self, region: int) -> int:
+        """Return the bytes of a region's slices in the file."""
+        return sum(used for _, used in self._regions.parts(region))
+
+    def read(self, region: int, memory: Allocate = allocate) -> list[Slice]:
+        """Return the slices of a region, in no particular order; they may be views of the memory.
 
         Raises
         ------
         PileError
             When a slice is damaged.
         """
+        found = []
         for start, used in self._regions.parts(region):
-            yield from self._format.parse(self._file.read(start, used), self._file.name, region)
+            found += self._format.parse(self._file.read(start, used, memory), self._file.name, region)
+        return found
 
     def expect(self, region: int) -> None:
         """Let the system read a region ahead."""

@@ -16,6 +16,7 @@ from recshuf.piles.sets.scratch import Scratch
 from recshuf.piles.store.snapshots import SET_SUFFIX, StoreFolder
 from recshuf.records.digests import Digest
 from recshuf.records.provenance import PROVENANCE
+from recshuf.system.buffers import Slab, allocate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from recshuf.piles.sets.footer import Footer, SetDescription
     from recshuf.piles.store.snapshots import SetEntry, Snapshot
     from recshuf.records.batch import Records
+    from recshuf.system.buffers import Allocate
 
 
 def number_sources(sets: Iterable[SetDescription], inputs: Sequence[str]) -> tuple[list[int], list[str]]:
@@ -143,13 +145,15 @@ class StoredPiles:
         packed = self.pack(regions)
         return None if packed is None else packed.join()
 
-    def pack(self, regions: Sequence[tuple[int, int]]) -> PackedRecords | None:
+    def pack(self, regions: Sequence[tuple[int, int]], memory: Allocate = allocate) -> PackedRecords | None:
         """Return the records of some regions; None if there are none.
 
         Parameters
         ----------
         regions
             Set and pile of each. Their records follow each other in this order, those of a region by source and row.
+        memory
+            What they are read to.
 
         Raises
         ------
@@ -157,8 +161,10 @@ class StoredPiles:
             When slices are damaged. Records that are not those that were written are an error when they are taken.
         """
         pieces: list[tuple[int, Slice]] = []
+        stored = [self._sets[set_index].stored_bytes(pile) for set_index, pile in regions]
+        slab = Slab(sum(stored), len(stored), memory)
         for set_index, pile in regions:
-            found = sorted(self._sets[set_index].read(pile), key=attrgetter("origin"))
+            found = sorted(self._sets[set_index].read(pile, slab.allocate), key=attrgetter("origin"))
             pieces += [(self._bases[set_index], piece) for piece in found]
         if not pieces and not any(self.counts[region] for region in regions):
             return None

@@ -1,0 +1,106 @@
+"""Memory to read into: aligned so that copies are fast, and used again."""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import weakref
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Allocate = Callable[[int, int], NDArray[np.uint8]]
+    """`allocate`, or that of a `BufferPool` or a `Slab`."""
+
+LINE_BYTES = 64
+"""Bytes of a cache line."""
+_LEAST_KEPT = 256 << 10
+"""Smaller blocks are cheap to get anew."""
+_LARGE_PAGE = 2 << 20
+
+
+def allocate(size: int, offset: int = 0) -> NDArray[np.uint8]:
+    """Return new memory whose address equals an offset modulo 64, uninitialized.
+
+    AMD's processors of the Zen 3 generation copy at a fifth of their speed to an address that lies up to 31 bytes behind
+    that of the source, modulo 4096. That is where NumPy's large arrays lie: 16 bytes behind the start of a page.
+
+    Parameters
+    ----------
+    offset
+        Where what will be copied there lies in its file, or in its own aligned memory.
+    """
+    block = np.empty(size + LINE_BYTES, np.uint8)
+    address: int = block.__array_interface__["data"][0]
+    start = (offset - address) % LINE_BYTES
+    return block[start : start + size]
+
+
+class BufferPool:
+    """Memory that is used again as soon as nobody refers to it. Used by many threads.
+
+    The system clears new memory first, which takes longer than to fill it.
+    """
+
+    def __init__(self) -> None:
+        self._free: deque[mmap.mmap] = deque()
+        self._lock = threading.Lock()
+
+    def allocate(self, size: int, offset: int = 0) -> NDArray[np.uint8]:
+        """Return memory as the function does. It belongs to whoever holds it or a view of it."""
+        if size < _LEAST_KEPT:
+            return allocate(size, offset)
+        with self._lock:
+            block = self._take(size + LINE_BYTES)
+        lease = np.frombuffer(block, np.uint8)
+        weakref.finalize(lease, self._free.append, block).atexit = False
+        start = offset % LINE_BYTES
+        return lease[start : start + size]
+
+    def _take(self, size: int) -> mmap.mmap:
+        """Return the smallest free block that is large enough, else a new one in place of a free one."""
+        blocks = sorted((self._free.popleft() for _ in range(len(self._free))), key=len)
+        fitting = next((block for block in blocks if len(block) >= size), None)
+        if blocks:
+            blocks.remove(fitting or blocks[-1])
+        self._free.extend(blocks)
+        return fitting or _map_block(size)
+
+
+class Slab:
+    """One piece of memory that is handed out part by part. Used by one thread.
+
+    Parameters
+    ----------
+    size
+        Bytes of all parts together, if there are at most `count`; what does not fit is allocated by itself.
+    """
+
+    def __init__(self, size: int, count: int, memory: Allocate) -> None:
+        self._rest = memory(size + count * LINE_BYTES, 0)
+        self._place = 0
+        self._memory = memory
+
+    def allocate(self, size: int, offset: int = 0) -> NDArray[np.uint8]:
+        """Return memory as the function does."""
+        start = self._place + (offset - self._place) % LINE_BYTES
+        if start + size > len(self._rest):
+            return self._memory(size, offset)
+        self._place = start + size
+        return self._rest[start : start + size]
+
+
+def _map_block(size: int) -> mmap.mmap:
+    """Return new memory, in large pages if the system has them: clearing small ones takes ten times as long."""
+    size = -(-size // _LARGE_PAGE) * _LARGE_PAGE if size >= _LARGE_PAGE else size
+    block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError, AttributeError):  # a system without them
+        block.madvise(mmap.MADV_HUGEPAGE)
+    return block

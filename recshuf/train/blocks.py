@@ -1,0 +1,138 @@
+"""Blocks: the records of some groups, of which batches are made: Arrow record batches, or arrays or tensors by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute  # else the first batch would import it, to put rows in order
+
+from recshuf.errors import UsageError
+from recshuf.records.batch import concat_batches
+from recshuf.train.columns import show_column, view_values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+OUTPUTS = ("numpy", "arrow", "torch")
+"""Forms of batches."""
+
+
+class Part(NamedTuple):
+    """Consecutive records of a block."""
+
+    block: Any
+    """A `Block`, of the same class in all parts of a batch."""
+    start: int
+    stop: int
+
+
+class Block(Protocol):
+    """Records in the order of the epoch. Nobody else writes to the memory of a batch."""
+
+    @staticmethod
+    def cut(parts: Sequence[Part]) -> Any:
+        """Return one or more parts as a batch; those of one part are views if possible."""
+        ...
+
+
+class ArrowBlock:
+    """Record batches."""
+
+    def __init__(self, records: pa.RecordBatch) -> None:
+        self.records = records
+
+    @staticmethod
+    def cut(parts: Sequence[Part]) -> pa.RecordBatch:
+        """See `Block`."""
+        return concat_batches([block.records.slice(start, stop - start) for block, start, stop in parts])
+
+
+class NumpyBlock:
+    """Dictionaries from the names of columns to what `columns` tells."""
+
+    def __init__(self, records: pa.RecordBatch) -> None:
+        self.names: list[str] = records.schema.names
+        self.columns = [(column, view_values(column)) for column in records.columns]
+        """Each in Arrow's form, and as an array where one can hold all its values."""
+
+    @classmethod
+    def cut(cls, parts: Sequence[Part]) -> dict[str, Any]:
+        """See `Block`."""
+        columns = zip(*[block.columns for block, _, _ in parts], strict=True)
+        return {
+            name: cls._finish(_cut_column(parts, column))
+            for name, column in zip(parts[0].block.names, columns, strict=True)
+        }
+
+    @staticmethod
+    def _finish(column: Any) -> Any:
+        return column
+
+
+class TorchBlock(NumpyBlock):
+    """Dictionaries from the names of columns to tensors where `NumpyBlock` has arrays. Dates and times are int64 counts."""
+
+    @staticmethod
+    def _finish(column: Any) -> Any:
+        from torch import from_numpy
+
+        if not isinstance(column, np.ndarray):
+            return column
+        return from_numpy(column.view(np.int64) if column.dtype.kind in "mM" else column)
+
+
+def _cut_column(parts: Sequence[Part], columns: Sequence[tuple[pa.Array, NDArray[Any] | None]]) -> Any:
+    """Return the parts of a column of `NumpyBlock`s."""
+    if len(parts) == 1:
+        ((column, values),) = columns
+        _, start, stop = parts[0]
+        return show_column(column.slice(start, stop - start)) if values is None else values[start:stop]
+    arrays = [
+        values[start:stop]
+        for (_, values), (_, start, stop) in zip(columns, parts, strict=True)
+        if values is not None
+    ]
+    if len(arrays) == len(parts):
+        return np.concatenate(arrays)
+    slices = [
+        column.slice(start, stop - start)
+        for (column, _), (_, start, stop) in zip(columns, parts, strict=True)
+    ]
+    return show_column(pa.concat_arrays(slices))
+
+
+_BLOCKS: dict[str, Callable[[pa.RecordBatch], Block]] = {
+    "numpy": NumpyBlock,
+    "arrow": ArrowBlock,
+    "torch": TorchBlock,
+}
+
+
+def choose_block(output: str) -> Callable[[pa.RecordBatch], Block]:
+    """Return the class of the blocks of batches of a form.
+
+    Raises
+    ------
+    UsageError
+        When there is no such form, or its library is missing.
+    """
+    if output not in OUTPUTS:
+        raise UsageError(f"output={output!r}: give one of {', '.join(map(repr, OUTPUTS))}")
+    if output == "torch":
+        try:
+            import torch  # noqa: F401 - is it there?
+        except ImportError as error:
+            raise UsageError(
+                'output="torch" needs PyTorch, which is not installed: pip install "recshuf[torch]"'
+            ) from error
+    return _BLOCKS[output]
+
+
+def make_batch(output: str, records: pa.RecordBatch) -> Any:
+    """Return records as a batch of a form: views where the records can be written to."""
+    block = choose_block(output)(records)
+    return block.cut([Part(block, 0, records.num_rows)])

@@ -1,0 +1,80 @@
+"""Memory to read into: where it lies, and when it is used again."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recshuf.system.buffers import BufferPool, Slab, allocate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MANY = 1 << 20
+
+
+def address_of(array: NDArray[Any]) -> int:
+    return int(array.ctypes.data)
+
+
+@given(size=st.integers(0, 10_000), offset=st.integers(0, 1 << 40))
+def test_memory_lies_as_in_the_file(size: int, offset: int) -> None:
+    for memory in (allocate, BufferPool().allocate, Slab(20_000, 1, allocate).allocate):
+        found = memory(size, offset)
+        assert (len(found), found.dtype) == (size, np.uint8)
+        assert found.flags.writeable
+        assert not size or (address_of(found) - offset) % 64 == 0
+
+
+@pytest.mark.parametrize("size", [300_000, MANY, 5 * MANY])
+def test_what_nobody_has_is_used_again(size: int) -> None:
+    pool = BufferPool()
+    first = pool.allocate(size)
+    place = address_of(first)
+    del first
+    assert address_of(pool.allocate(size - 1000)) == place
+
+
+@pytest.mark.parametrize(
+    "view", [lambda a: a[10:20], lambda a: a.view(np.uint64)[5:], lambda a: memoryview(a), pa.py_buffer]
+)
+def test_what_somebody_has_a_view_of_is_not_used_again(view: Any) -> None:
+    pool = BufferPool()
+    first = pool.allocate(MANY)
+    place = address_of(first)
+    first[:] = 7
+    held = view(first)
+    del first
+    gc.collect()
+    others = [pool.allocate(MANY) for _ in range(3)]
+    for other in others:
+        other[:] = 9
+    assert place not in map(address_of, others)
+    assert set(bytes(held)) == {7}
+    del held
+    assert address_of(pool.allocate(MANY)) == place
+
+
+def test_a_pool_holds_no_more_than_was_in_use_at_once() -> None:
+    pool = BufferPool()
+    places = set()
+    for size in (MANY, 2 * MANY, 3 * MANY, 4 * MANY):
+        held = pool.allocate(size)
+        held[:] = 1
+        places.add(address_of(held))
+        del held
+    assert len(pool._free) == 1
+
+
+def test_parts_of_a_slab_do_not_overlap() -> None:
+    slab = Slab(3000, 3, allocate)
+    parts = [slab.allocate(1000, offset) for offset in (0, 7, 8, 11)]
+    for number, part in enumerate(parts):
+        part[:] = number
+    assert [set(part.tolist()) for part in parts] == [{0}, {1}, {2}, {3}]

@@ -46,10 +46,16 @@ def allocate(size: int, offset: int = 0) -> NDArray[np.uint8]:
 class BufferPool:
     """Memory that is used again as soon as nobody refers to it. Used by many threads.
 
-    The system clears new memory first, which takes longer than to fill it.
+    The system clears new memory first, which takes as long as to fill it.
+
+    Parameters
+    ----------
+    most_kept
+        Larger blocks are given back to the system. Default: none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_kept: int | None = None) -> None:
+        self._most_kept = most_kept
         self._free: deque[mmap.mmap] = deque()
         self._lock = threading.Lock()
 
@@ -60,7 +66,8 @@ class BufferPool:
         with self._lock:
             block = self._take(size + LINE_BYTES)
         lease = np.frombuffer(block, np.uint8)
-        weakref.finalize(lease, self._free.append, block).atexit = False
+        if self._most_kept is None or len(block) <= self._most_kept:
+            weakref.finalize(lease, self._free.append, block).atexit = False
         start = offset % LINE_BYTES
         return lease[start : start + size]
 

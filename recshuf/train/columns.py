@@ -78,7 +78,8 @@ def view_values(column: pa.Array) -> NDArray[Any] | None:
     """
     if column.type == ID_TYPE:
         return stack_ids(column)
-    layout = _find_layout(column.type)
+    # Extension types may have no hash.
+    layout = None if isinstance(column.type, pa.BaseExtensionType) else _find_layout(column.type)
     if layout is None or column.null_count:
         return None
     count = len(column)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _BUNDLE_BYTES = 4 << 20
 """Smaller groups are loaded together, since each load costs about half a millisecond."""
 _MOST_AHEAD = 1 << 16
+_KEPT_PILES = 2
 
 
 @dataclass(slots=True)
@@ -299,12 +300,17 @@ class PileLoader:
             if isinstance(regions, RekeyedPiles) and phases:
                 regions = stack.enter_context(fill_piles(regions))
             groups = Groups(regions, epoch.order, self._mix)
-            load = partial(self._load, groups, make_block, transform is not None, BufferPool())
+            load = partial(self._load, groups, make_block, transform is not None, BufferPool(self._most_kept))
             bundles = pairwise(chain(groups.bundle(wanted, _BUNDLE_BYTES), [[]]))
             loaded = stack.enter_context(closing(compute_ahead(load, bundles, self._prefetch)))
             cutter = Cutter(chain.from_iterable(loaded))
             for phase, step in phases:
                 yield from cutter.cut(phase, step)
+
+    @property
+    def _most_kept(self) -> int:
+        """Largest block that is used again: all blocks of one pile, but not those of several that are mixed."""
+        return _KEPT_PILES * int(self._piles.byte_counts.sum(axis=0).max(initial=0))
 
     def _load(
         self,

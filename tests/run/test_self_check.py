@@ -37,10 +37,11 @@ from recshuf.records.input_counts import InputCount, InputCounts
 from tests.support.numbered_files import FORMATS, make_inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from recshuf.piles.encoding.slices import Slice
+    from recshuf.system.buffers import Allocate
 
 SINKS = {"text": LineSink, "jsonl": LineSink, "csv": LineSink, "parquet": ParquetSink, "hdf5": Hdf5Sink}
 
@@ -133,10 +134,12 @@ def test_slices_that_come_back_more_or_less_often_are_found(
         lambda *arguments: replace(plan(*arguments), resident_bytes=0, set_of_input=(0, 1)),
     )
 
-    def read_wrong(self: PileSet, pile: int) -> Iterator[Slice]:
-        for piece in whole(self, pile):
+    def read_wrong(self: PileSet, pile: int, memory: Allocate) -> list[Slice]:
+        found = []
+        for piece in whole(self, pile, memory):
             is_hit = pile == 2 and piece.origin.input_index == 1
-            yield from [piece] * (change if is_hit else 1)
+            found += [piece] * (change if is_hit else 1)
+        return found
 
     monkeypatch.setattr(PileSet, "read", read_wrong)
     run_and_fail(tmp_path, name, r"gather: pile 2 of pile set 1: \d+ records, \d+ given")
@@ -146,7 +149,9 @@ def test_of_piles_that_share_a_region_all_are_named(tmp_path: Path, monkeypatch:
     whole, plan = PileSet.read, resolve.make_plan
     changes = {"resident_bytes": 0, "set_of_input": (0, 1), "region_piles": 3}
     monkeypatch.setattr(resolve, "make_plan", lambda *given: replace(plan(*given), **changes))
-    monkeypatch.setattr(PileSet, "read", lambda self, region: list(whole(self, region))[region == 1 :])
+    monkeypatch.setattr(
+        PileSet, "read", lambda self, region, memory: whole(self, region, memory)[region == 1 :]
+    )
     run_and_fail(tmp_path, "text", r"gather: piles 3 to 4: \d+ records, \d+ given", piles=5)
 
 

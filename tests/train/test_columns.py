@@ -80,6 +80,18 @@ LISTS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "binary": (pa.binary(), [b"a", b"", None]),
     "large_binary": (pa.large_binary(), [b"a", b"\xff\x00", None]),
 }
+
+
+class Label(pa.ExtensionType):
+    """A type without a hash."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int16(), "tests.label")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+
 OTHERS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "decimal": (pa.decimal128(5, 2), [Decimal("1.50")] * 3),
     "list": (pa.list_(pa.int64()), [[1], [], [2, 3]]),
@@ -87,6 +99,7 @@ OTHERS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "dictionary": (pa.dictionary(pa.int8(), pa.string()), ["a", "b", "a"]),
     "strings": (pa.list_(pa.string(), 1), [["a"], ["b"], ["c"]]),
     "null": (pa.null(), [None] * 3),
+    "extension": (Label(), [1, 2, 3]),
     "nulls": (pa.int64(), [1, None, 3]),
     "null bytes": (pa.binary(2), [b"ab", None, b"cd"]),
     "null vector": (pa.list_(pa.int64(), 1), [[1], None, [3]]),

@@ -62,6 +62,7 @@ class Groups:
         self._mix = mix
         pile_count = regions.counts.shape[1]
         self._slots = order.find_slots(regions.names, pile_count)
+        self._rows = np.arange(len(self._slots))[:, np.newaxis]
         counts = np.take_along_axis(regions.counts, self._slots, axis=1).sum(axis=0, dtype=np.int64)
         self.sizes: NDArray[np.int64] = np.add.reduceat(counts, np.arange(0, pile_count, mix))
         """Number of records of each group, shape ``(G,)``."""
@@ -117,5 +118,5 @@ class Groups:
     def find_regions(self, group: int) -> list[tuple[int, int]]:
         """Return the regions of a group that have records, by set and pile."""
         piles = np.sort(self._slots[:, group * self._mix : (group + 1) * self._mix], axis=1)
-        sets, columns = np.nonzero(np.take_along_axis(self._regions.counts, piles, axis=1))
+        sets, columns = np.nonzero(self._regions.counts[self._rows, piles])
         return list(zip(sets.tolist(), piles[sets, columns].tolist(), strict=True))

@@ -20,7 +20,8 @@ from recshuf.records.keys import MAX_PILES
 from recshuf.records.provenance import find_origins
 from recshuf.train.columns import choose_block, iterate_rows
 from recshuf.train.cutting import Cutter
-from recshuf.train.packing import DocumentSource, PackedLoader
+from recshuf.train.documents import DocumentSource
+from recshuf.train.packing import PackedLoader
 from recshuf.train.prefetch import close_at_exit, compute_ahead
 from recshuf.train.schedule import Schedule, Sharding
 from recshuf.train.selection import Selection

@@ -132,15 +132,14 @@ class PackedLoader:
         source, lanes, column = self._source, self._sharding.lanes, self._column
         epochs, counter = EpochPiles(source.piles), source.find_counter(column)
         positions = dict.fromkeys(self._lanes, LanePosition(epoch, 0, 0))
-        opened: list[Any] = []
         if step and counter is not None:
             finder = LaneFinder(source, epochs, counter, lanes)
-            positions, opened = finder.find(self._lanes, epoch, step * self._lane_tokens)
+            # Epochs are kept until the streams have opened them, too.
+            positions, _epochs = finder.find(self._lanes, epoch, step * self._lane_tokens)
         streams = []
         for lane in self._lanes:
             groups = source.read(epochs, column, lane, lanes, positions[lane])
             streams.append(LaneTokens(stack.enter_context(closing(groups)), positions[lane].token))
-        del opened
         if counter is None:
             self._skip_steps(streams, step)
         return streams

@@ -173,10 +173,12 @@ def test_a_resume_writes_the_piles_of_an_epoch_once(
     monkeypatch: pytest.MonkeyPatch, lanes: int, written: list[int]
 ) -> None:
     """With one lane those of one epoch; all lanes of a rank pass the same ones."""
+    before = count_nameless_files()
     filled: list[int] = []
     whole = RekeyedPiles.fill
 
     def fill(self: RekeyedPiles, *arguments: Any) -> Any:
+        assert count_nameless_files() == before, "the piles of the epoch before are still there"
         filled.append(self._order.epoch)
         return whole(self, *arguments)
 
@@ -185,7 +187,6 @@ def test_a_resume_writes_the_piles_of_an_epoch_once(
     packed = PileLoader(store, 3, lanes=lanes, reshuffle="exact", prefetch=0).packed(2, column="tokens")
     step = int(4.5 * len(flatten(tokens_of(*record.id) for record in store.records()))) // 6
     packed.load_state_dict(packed.state_dict() | {"step": step})
-    before = count_nameless_files()
     batches = iter(packed)
     next(batches)
     assert filled == written
@@ -213,9 +214,9 @@ def test_states_of_other_batches_are_refused(change: dict[str, Any], message: st
             packed.load_state_dict(state)
 
 
-def write_store(folder: Path, made_by: str) -> Path:
+def write_store(folder: Path, made_by: str, column: str) -> Path:
     """Make a store of documents whose lengths vary."""
-    table = pa.table({"id": range(200), "tokens": [list(range(row, row + row % 9)) for row in range(200)]})
+    table = pa.table({"id": range(200), column: [list(range(row, row + row % 9)) for row in range(200)]})
     if made_by == "program":
         with recshuf.PileWriter(folder / "store", "w", seed=5, piles=8) as writer:
             writer.write(table)
@@ -230,27 +231,35 @@ def write_store(folder: Path, made_by: str) -> Path:
 
 
 @pytest.mark.parametrize("reshuffle", ["rotate", "exact"])
-@pytest.mark.parametrize(("made_by", "is_counted"), [("program", True), ("parquet", True), ("jsonl", False)])
+@pytest.mark.parametrize(
+    ("made_by", "column", "is_counted"),
+    [
+        ("program", "tokens", True),
+        ("parquet", "tokens", True),
+        ("jsonl", "tokens", False),
+        ("jsonl", "record", False),  # the name of the column of lines
+    ],
+)
 def test_stores_on_disk_resume(
-    tmp_path: Path, loads: list[int], made_by: str, is_counted: bool, reshuffle: str
+    tmp_path: Path, loads: list[int], made_by: str, column: str, is_counted: bool, reshuffle: str
 ) -> None:
-    store = write_store(tmp_path, made_by)
+    store = write_store(tmp_path, made_by, column)
 
     def make(rank: int = 0, world: int = 1) -> PackedLoader:
         loader = PileLoader(
             store, 4 // world, rank=rank, world_size=world, lanes=2, reshuffle=reshuffle, prefetch=0
         )
-        return loader.packed(7, column="tokens")
+        return loader.packed(7, column=column)
 
     first = make()
-    whole = [batch["tokens"].tolist() for batch in islice(first, 60)]  # more than two epochs
+    whole = [batch[column].tolist() for batch in islice(first, 60)]  # more than two epochs
     state = first.state_dict() | {"step": 37}
     for rank in range(2):
         resumed = make(rank, 2)
         resumed.load_state_dict(json.loads(json.dumps(state)))
         loads.clear()
         batches = iter(resumed)
-        found = [next(batches)["tokens"].tolist()]
+        found = [next(batches)[column].tolist()]
         assert (len(loads) <= 2) == is_counted
-        found += [batch["tokens"].tolist() for batch in islice(batches, 22)]
+        found += [batch[column].tolist() for batch in islice(batches, 22)]
         assert found == [batch[2 * rank : 2 * rank + 2] for batch in whole[37:]]

@@ -68,10 +68,10 @@ class SpilledPiles:
         filled = np.flatnonzero(counts)
         if not filled.size:
             return
-        slices = self._codec.pack(batch.records, [int(bounds[0]), *bounds[1 + filled].tolist()])
+        cut = self._codec.pack(batch.records, [int(bounds[0]), *bounds[1 + filled].tolist()])
         regions = (filled + self.layout.find(piles).start).tolist()
         pile_set = self._open_set(batch.set_index, batch.records)
-        written = pile_set.write(regions, slices, counts[filled].tolist(), batch.origin)
+        written = pile_set.write(regions, cut.slices, counts[filled].tolist(), batch.origin, cut.lengths)
         with self._lock:
             self.byte_count += written
 
@@ -82,7 +82,7 @@ class SpilledPiles:
                 name = name_set(self._plan.set_prefix, set_index) if self._plan.keeps_sets else None
                 capacities = self._plan_regions(set_index, sample)
                 self._sets[set_index] = self._growing[set_index] = GrowingPileSet.create(
-                    self._scratch, capacities, self._plan.compression, name
+                    self._scratch, capacities, self._plan.compression, self._codec.variable_columns, name=name
                 )
             return self._growing[set_index]
 
@@ -131,6 +131,15 @@ class SpilledPiles:
             self._sets[set_index] = pile_set
             self._bases[set_index] = base
         return footer
+
+    def lengths(self, set_index: int) -> NDArray[np.int64]:
+        """Return the sum of the lengths in each of the codec's `variable_columns`, for each region of a set made here.
+
+        The shape is ``(C, R)``. A set without records has none.
+        """
+        made = self._growing.get(set_index)
+        shape = (len(self._codec.variable_columns), self.layout.count)
+        return np.zeros(shape, np.int64) if made is None else made.lengths
 
     def region_bytes(self, region: int) -> int:
         """Return the bytes of a region's slices in all sets, before compression."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Decoder
     from recshuf.piles.order.epochs import EpochOrder
-    from recshuf.piles.order.groups import Regions
+    from recshuf.piles.order.groups import CheckedRegions
 
 _MORE_SPACE = "set TMPDIR to a folder with more space"
 
@@ -51,7 +51,7 @@ def restore_decoder(piles: StoredPiles) -> Decoder:
     return StoredSource(piles.schema, piles.info.origin, inputs).decoder()
 
 
-def fill_piles(rekeyed: RekeyedPiles) -> AbstractContextManager[Regions]:
+def fill_piles(rekeyed: RekeyedPiles) -> AbstractContextManager[CheckedRegions]:
     """Write piles of new keys to the temporary folder, as `RekeyedPiles.fill` does."""
     return rekeyed.fill(Path(tempfile.gettempdir()), _MORE_SPACE)
 
@@ -61,9 +61,9 @@ class EpochPiles:
 
     def __init__(self, piles: StoredPiles) -> None:
         self._piles = piles
-        self._filled: weakref.WeakValueDictionary[int, Regions] = weakref.WeakValueDictionary()
+        self._filled: weakref.WeakValueDictionary[int, CheckedRegions] = weakref.WeakValueDictionary()
 
-    def open(self, order: EpochOrder) -> Regions:
+    def open(self, order: EpochOrder) -> CheckedRegions:
         """Return the regions of an epoch. Those with new keys are written once, and kept as long as somebody has them.
 
         Raises

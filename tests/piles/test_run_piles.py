@@ -252,9 +252,9 @@ def test_a_split_region_holds_the_records_of_its_piles(
 ):
     create, capacities = GrowingPileSet.create, []
 
-    def create_noted(scratch: Scratch, room: np.ndarray, *options: Any) -> GrowingPileSet:
+    def create_noted(scratch: Scratch, room: np.ndarray, *options: Any, **named: Any) -> GrowingPileSet:
         capacities.append(room)
-        return create(scratch, room, *options)
+        return create(scratch, room, *options, **named)
 
     monkeypatch.setattr(GrowingPileSet, "create", create_noted)
     store = make_store(scratch, pile_count=11, region_piles=4)

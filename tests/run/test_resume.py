@@ -61,11 +61,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     create, path_of = GrowingPileSet.create.__func__, ShardFiles.path_of
 
-    def create_noted(
-        cls: type[GrowingPileSet], scratch: Any, capacities: Any, compression: str, name: str | None = None
-    ) -> GrowingPileSet:
+    def create_noted(cls: type[GrowingPileSet], *arguments: Any, name: str | None = None) -> GrowingPileSet:
         names.append(str(name))
-        return create(cls, scratch, capacities, compression, name)
+        return create(cls, *arguments, name=name)
 
     monkeypatch.setattr(GrowingPileSet, "create", classmethod(create_noted))
 

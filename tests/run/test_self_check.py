@@ -112,10 +112,12 @@ def test_a_slice_that_is_not_written_is_found(tmp_path: Path, name: str, monkeyp
         lambda *arguments: replace(plan(*arguments), resident_bytes=0, set_of_input=(0, 1)),
     )
 
-    def write_less(self: GrowingPileSet, piles: Any, slices: Any, counts: Any, origin: Any) -> int:
+    def write_less(
+        self: GrowingPileSet, piles: Any, slices: Any, counts: Any, origin: Any, lengths: Any
+    ) -> int:
         if next(calls) == 1:
-            piles, slices, counts = piles[1:], slices[1:], counts[1:]
-        return whole(self, piles, slices, counts, origin)
+            piles, slices, counts, lengths = piles[1:], slices[1:], counts[1:], lengths[:, 1:]
+        return whole(self, piles, slices, counts, origin, lengths)
 
     monkeypatch.setattr(GrowingPileSet, "write", write_less)
     run_and_fail(tmp_path, name, r"set-\d+\.piles: region \d: 0 records spilled, \d+ given")

@@ -108,6 +108,13 @@ class FakePiles:
     def byte_counts(self) -> NDArray[np.int64]:
         return self.counts * 8
 
+    def lengths(self, column: int) -> NDArray[np.int64]:
+        sums = np.zeros_like(self.counts)
+        for own, (records, piles) in zip(sums, self._whole, strict=True):
+            for value, pile in zip(records.batch.column(column).to_pylist(), piles.tolist(), strict=True):
+                own[pile] += len(value or ())
+        return sums
+
     def pack(self, regions: Sequence[tuple[int, int]], _: Allocate = allocate) -> FakePacked:
         self.loads.append(list(regions))
         keys, batches = [], []

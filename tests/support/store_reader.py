@@ -53,31 +53,46 @@ def read_store(store: Path) -> list[Row]:
         sets.append((entry, content, *read_footer(content)))
     names = (snapshot["origin"] or {}).get("names", [])
     ends: dict[tuple[int, ...], int] = {(): len(names)}
-    for _, _, header, _, _ in sets:
+    for _, _, header, *_ in sets:
         numbers = [source[0] + 1 for source in header["sources"]]
         ends[tuple(header["stream"])] = max(ends.get(tuple(header["stream"]), 0), *numbers)
     streams = list(ends)
     rows: list[Row] = []
-    for entry, content, header, parts, sums in sets:
+    for entry, content, header, parts, sums, lengths in sets:
         base = sum(ends[one] for one in streams[: streams.index(tuple(header["stream"]))])
         own = list(read_set(content, header, parts, base))
         piles = [((row.key >> 32) * snapshot["pile_count"]) >> 32 for row in own]
         assert np.array_equal(np.bincount(piles, minlength=snapshot["pile_count"]), sums[0])
         assert len(own) == entry["records"]
+        assert np.array_equal(sum_lengths(own, piles, header, snapshot["pile_count"]), lengths)
         rows += own
     return sorted(rows, key=lambda one: one[:3])
 
 
-def read_footer(content: bytes) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-    """Return the header of a set, its parts, and the records and bytes of its regions."""
+def read_footer(content: bytes) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]:
+    """Return the header of a set, its parts, the records and bytes of its regions, and the sums of their lengths."""
     offset, header_bytes, checksum = np.frombuffer(content[-32:-8], "<u8").tolist()
-    assert content[-8:] == b"rspiles5"
+    assert content[-8:] == b"rspiles6"
     assert xxhash.xxh3_64_intdigest(content[offset:-16]) == checksum
     header: dict[str, Any] = json.loads(content[offset : offset + header_bytes])
     numbers = np.frombuffer(content[offset + header_bytes : -32], "<i8")
     n, r, m = header["part_count"], header["region_count"], header["pile_count"]
-    assert len(numbers) == 3 * n + 2 * r + 3 * m
-    return header, numbers[: 3 * n].reshape(n, 3), numbers[3 * n : 3 * n + 2 * r].reshape(2, r)
+    c = len(header["variable_columns"])
+    assert len(numbers) == 3 * n + 2 * r + c * r + 3 * m
+    parts, sums, lengths, _ = np.split(numbers, np.cumsum([3 * n, 2 * r, c * r]))
+    return header, parts.reshape(n, 3), sums.reshape(2, r), lengths.reshape(c, r)
+
+
+def sum_lengths(rows: list[Row], piles: list[int], header: dict[str, Any], pile_count: int) -> np.ndarray:
+    """Return the sums of lengths in the columns that have them, for each pile. Nulls have none here."""
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(header["schema"])))
+    sums = np.zeros((len(header["variable_columns"]), pile_count), np.int64)
+    for row, pile in zip(rows, piles, strict=True):
+        for line, column in zip(sums, header["variable_columns"], strict=True):
+            value = row.record[schema.names[column]] if isinstance(row.record, dict) else row.record
+            value = value.encode() if isinstance(value, str) else value
+            line[pile] += 0 if value is None else len(value)
+    return sums
 
 
 def read_set(content: bytes, header: dict[str, Any], parts: np.ndarray, base: int) -> Iterator[Row]:

@@ -7,11 +7,12 @@ each); see `planes`.
 from __future__ import annotations
 
 from itertools import repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from recshuf.piles.encoding.lengths import list_variable_columns, sum_lengths
 from recshuf.piles.encoding.planes import LENGTH_BYTES, PlaneCutter, PlaneReader, count_nodes, plain_type
 from recshuf.records.arrow_views import view_offsets
 from recshuf.records.batch import Records, empty_rows
@@ -35,6 +36,15 @@ Payload = tuple["NDArray[np.uint8]", int]
 """A slice as bytes, and its number of records."""
 
 
+class CutRecords(NamedTuple):
+    """Records cut into slices."""
+
+    slices: list[list[memoryview]]
+    """Buffers of each."""
+    lengths: NDArray[np.int64]
+    """Sum of the lengths in each of `RecordCodec.variable_columns`, for each slice, shape ``(C, n)``."""
+
+
 class RecordCodec:
     """Turns slices of records of one native schema into bytes and back.
 
@@ -54,6 +64,8 @@ class RecordCodec:
         self._is_plain = self._plain.equals(schema)
         self.overhead_bytes = sum(map(count_nodes, self._plain.types))
         """Bytes of a slice without records."""
+        self.variable_columns = list_variable_columns(schema)
+        """Numbers of the columns whose values vary in length."""
 
     def measure(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
         """Return the bytes each record takes in a slice, its key included, shape ``(n,)``; an estimate."""
@@ -67,18 +79,26 @@ class RecordCodec:
         """
         return np.diff(count_bytes_before(batch, edges))
 
-    def pack(self, records: Records, bounds: Sequence[int]) -> list[list[memoryview]]:
-        """Return the buffers of a slice for each range ``bounds[k]:bounds[k + 1]``.
+    def sum_lengths(self, batch: pa.RecordBatch, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sum of the lengths in each of `variable_columns` for rows ``edges[k]:edges[k + 1]``, shape ``(C, n)``."""
+        return sum_lengths(self._to_plain(batch), self.variable_columns, edges)
 
-        They are views of `records` if the layout allows.
+    def _to_plain(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch if self._is_plain else batch.cast(self._plain)
+
+    def pack(self, records: Records, bounds: Sequence[int]) -> CutRecords:
+        """Return a slice for each range ``bounds[k]:bounds[k + 1]``.
+
+        Their buffers are views of `records` if the layout allows.
         """
-        batch = records.batch if self._is_plain else records.batch.cast(self._plain)
+        batch = self._to_plain(records.batch)
         edges, cutter = np.asarray(bounds, np.int64), PlaneCutter()
         cutter.cut(records.keys.view(np.uint8), edges * KEY_BYTES)
         for column in batch.columns:
             cutter.add(column, edges)
         flags = repeat(memoryview(bytes(cutter.flags)), len(bounds) - 1)
-        return [list(buffers) for buffers in zip(*cutter.planes, flags, strict=True)]
+        slices = [list(buffers) for buffers in zip(*cutter.planes, flags, strict=True)]
+        return CutRecords(slices, sum_lengths(batch, self.variable_columns, edges))
 
     def unpack(self, slices: list[Payload]) -> Records:
         """Return the records of one or more slices, joined in order; they may be views of the slices."""

@@ -49,6 +49,8 @@ _PLAIN = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """Replace dictionary types by those of their values, and views of text and bytes by others, at any depth."""
     types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):  # those made in Python cannot be hashed
+        return kind
     if kind in _PLAIN:
         return _PLAIN[kind]
     if types.is_dictionary(kind):

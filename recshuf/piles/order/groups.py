@@ -40,10 +40,14 @@ class Regions(Protocol):
 
 
 class CheckedRegions(Regions, Protocol):
-    """Regions whose digests are known."""
+    """Regions whose digests and lengths are known."""
 
     def digest(self, regions: Sequence[tuple[int, int]]) -> Digest:
         """Return the digest of the records that were written to some regions."""
+        ...
+
+    def lengths(self, column: int) -> NDArray[np.int64]:
+        """Return the sum of the lengths in a column of text, binary, lists or maps for each region, shape ``(K, M)``."""
         ...
 
 
@@ -63,12 +67,15 @@ class Groups:
         pile_count = regions.counts.shape[1]
         self._slots = order.find_slots(regions.names, pile_count)
         self._rows = np.arange(len(self._slots))[:, np.newaxis]
-        counts = np.take_along_axis(regions.counts, self._slots, axis=1).sum(axis=0, dtype=np.int64)
-        self.sizes: NDArray[np.int64] = np.add.reduceat(counts, np.arange(0, pile_count, mix))
+        self.sizes = self.sum(regions.counts)
         """Number of records of each group, shape ``(G,)``."""
-        sizes = np.take_along_axis(regions.byte_counts, self._slots, axis=1).sum(axis=0, dtype=np.int64)
-        self.byte_counts: NDArray[np.int64] = np.add.reduceat(sizes, np.arange(0, pile_count, mix))
+        self.byte_counts = self.sum(regions.byte_counts)
         """Bytes of the records of each group, about, shape ``(G,)``."""
+
+    def sum(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sum over the regions of each group, shape ``(G,)``, of numbers of shape ``(K, M)``."""
+        sums = np.take_along_axis(numbers, self._slots, axis=1).sum(axis=0, dtype=np.int64)
+        return np.add.reduceat(sums, np.arange(0, len(sums), self._mix))
 
     def load(
         self, groups: Sequence[int], following: Sequence[int] = (), memory: Allocate = allocate

@@ -92,7 +92,7 @@ class RekeyedPiles:
                 raise DiskFullError(
                     f"{folder}: no space left for the records of an epoch with reshuffle='exact'; {remedy}"
                 ) from error
-            yield _FilledPiles(PileReader(store), self.byte_counts)
+            yield _FilledPiles(store, self.byte_counts)
 
     def _scatter(self, store: RunPiles) -> None:
         for regions in self._cut_regions():
@@ -133,10 +133,11 @@ class _FilledPiles:
 
     names: tuple[str, ...] = RekeyedPiles.names
 
-    def __init__(self, reader: PileReader, byte_counts: NDArray[np.int64]) -> None:
-        self.counts = reader.counts[np.newaxis]
+    def __init__(self, store: RunPiles, byte_counts: NDArray[np.int64]) -> None:
+        self._reader = PileReader(store)
+        self.counts = self._reader.counts[np.newaxis]
         self.byte_counts = byte_counts
-        self._reader = reader
+        self._columns, self._lengths = store.codec.variable_columns, store.spilled.lengths(0)
 
     def pack(self, regions: Sequence[tuple[int, int]], memory: Allocate = allocate) -> PackedRecords | None:
         """Return the records of piles, one pile after the other."""
@@ -148,3 +149,7 @@ class _FilledPiles:
     def digest(self, regions: Sequence[tuple[int, int]]) -> Digest:
         """Return the digest of the records that were written to some piles."""
         return sum_digests(self._reader.digest(range(pile, pile + 1)) for _, pile in regions)
+
+    def lengths(self, column: int) -> NDArray[np.int64]:
+        """Return the sum of the lengths in a column of text, binary, lists or maps for each pile, shape ``(1, M)``."""
+        return self._lengths[[self._columns.index(column)]]

@@ -1,7 +1,8 @@
 """The footer of a pile set, by which the file alone can be read.
 
     header: JSON, padded with spaces to 8 bytes | n x (region, start, bytes) (24 n) | records of each region (8 R) | bytes
-    of its slices before compression (8 R) | records, bytes and fingerprints of each pile (24 M) | trailer
+    of its slices before compression (8 R) | sums of lengths in C columns (8 C R) | records, bytes and fingerprints of each
+    pile (24 M) | trailer
 
     trailer (32): byte offset of the header (8) | bytes of the header (8) | xxh3 of everything from the header to here (8)
     | magic (8)
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _TRAILER = struct.Struct("<QQQ8s")
 _HASHED = struct.Struct("<QQ")
 TRAILER_BYTES = _TRAILER.size
-_MAGIC = b"rspiles5"
+_MAGIC = b"rspiles6"
 _ALIGNMENT = 8
 
 
@@ -76,6 +77,10 @@ class Footer:
     """Region, start and bytes of each part of the file, shape ``(n, 3)``."""
     sums: NDArray[np.int64]
     """Records of each region, and bytes of its slices before compression, shape ``(2, R)``."""
+    variable_columns: tuple[int, ...]
+    """Numbers of the columns whose values vary in length."""
+    lengths: NDArray[np.int64]
+    """Sum of the lengths in each of these columns, for each region, shape ``(C, R)``."""
     digests: Digests
     """Digests of the piles."""
     checksum: str = ""
@@ -95,6 +100,7 @@ class Footer:
             "region_piles": self.region_piles,
             "region_count": self.sums.shape[1],
             "part_count": len(self.parts),
+            "variable_columns": list(self.variable_columns),
             "sources": [
                 [one.index, one.name, one.count.byte_count, *_list_digest(one.count.digest)]
                 for one in about.sources
@@ -103,7 +109,8 @@ class Footer:
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-len(text) % _ALIGNMENT)
         digests = self.digests
-        arrays = (self.parts, self.sums, digests.counts, digests.byte_counts, digests.fingerprints)
+        rows = (digests.counts, digests.byte_counts, digests.fingerprints)
+        arrays = (self.parts, self.sums, self.lengths, *rows)
         content = text + b"".join(array.tobytes() for array in arrays)
         hashed = content + _HASHED.pack(offset, len(text))
         return content + _TRAILER.pack(offset, len(text), xxhash.xxh3_64_intdigest(hashed), _MAGIC)
@@ -149,7 +156,9 @@ def parse_footer(content: bytes | memoryview, offset: int, name: str) -> Footer:
         content, np.int64, offset=header_bytes, count=(len(content) - TRAILER_BYTES - header_bytes) // 8
     )
     part_count, region_count = header["part_count"], header["region_count"]
-    parts, sums, rows = np.split(numbers, np.cumsum([3 * part_count, 2 * region_count]))
+    variable = tuple(header["variable_columns"])
+    edges = np.cumsum([3 * part_count, 2 * region_count, len(variable) * region_count])
+    parts, sums, lengths, rows = np.split(numbers, edges)
     digests = Digests(header["pile_count"])
     digests.counts, digests.byte_counts, fingerprints = rows.reshape(3, -1).copy()
     digests.fingerprints = fingerprints.view(np.uint64)
@@ -162,6 +171,8 @@ def parse_footer(content: bytes | memoryview, offset: int, name: str) -> Footer:
         header["compression"] if header["compression"] in SPILL_COMPRESSIONS else _unknown(header, name),
         parts.reshape(-1, 3),
         sums.reshape(2, -1).copy(),
+        variable,
+        lengths.reshape(len(variable), region_count),
         digests,
         format_checksum(content[-TRAILER_BYTES:]),
     )

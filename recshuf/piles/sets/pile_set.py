@@ -159,14 +159,25 @@ class GrowingPileSet(PileSet):
     ----------
     space
         Allocates the file to its regions.
+    variable_columns
+        Numbers of the columns whose values vary in length.
     """
 
     def __init__(
-        self, scratch: Scratch, descriptor: int, path: Path, space: RegionSpace, compression: str
+        self,
+        scratch: Scratch,
+        descriptor: int,
+        path: Path,
+        space: RegionSpace,
+        compression: str,
+        variable_columns: tuple[int, ...],
     ) -> None:
         file = LocalPileFile(descriptor, path, scratch.release)
         super().__init__(file, space, compression, np.zeros((2, space.region_count), np.int64))
         self.path = path
+        self.lengths: NDArray[np.int64] = np.zeros((len(variable_columns), space.region_count), np.int64)
+        """Sum of the lengths in each of these columns, for each region, shape ``(C, R)``."""
+        self._variable_columns = variable_columns
         self._scratch, self._descriptor = scratch, descriptor
         self._space = space
         self._lock = threading.Lock()
@@ -175,12 +186,19 @@ class GrowingPileSet(PileSet):
 
     @classmethod
     def create(
-        cls, scratch: Scratch, capacities: NDArray[np.int64], compression: str, name: str | None = None
+        cls,
+        scratch: Scratch,
+        capacities: NDArray[np.int64],
+        compression: str,
+        variable_columns: tuple[int, ...],
+        name: str | None = None,
     ) -> GrowingPileSet:
         """Create a set with `capacities` bytes reserved for the regions.
 
         Parameters
         ----------
+        variable_columns
+            Numbers of the columns whose values vary in length.
         name
             File name, if a later run may adopt the set.
 
@@ -189,12 +207,22 @@ class GrowingPileSet(PileSet):
         OutputError
             When the file cannot be created.
         """
-        return cls(scratch, *scratch.create(name), RegionSpace(capacities), compression)
+        return cls(scratch, *scratch.create(name), RegionSpace(capacities), compression, variable_columns)
 
     def write(
-        self, regions: list[int], slices: list[list[memoryview]], counts: list[int], origin: Origin
+        self,
+        regions: list[int],
+        slices: list[list[memoryview]],
+        counts: list[int],
+        origin: Origin,
+        lengths: NDArray[np.int64],
     ) -> int:
         """Append one slice to each of these regions and return the bytes written.
+
+        Parameters
+        ----------
+        lengths
+            Sum of the lengths in each column whose values vary in length, for each slice, shape ``(C, n)``.
 
         Raises
         ------
@@ -216,6 +244,7 @@ class GrowingPileSet(PileSet):
         with self._lock:
             self._counts[regions] += counts
             self._byte_counts[regions] += sizes
+            self.lengths[:, regions] += lengths
         return written
 
     def seal(
@@ -253,6 +282,8 @@ class GrowingPileSet(PileSet):
             self._format.compression,
             self._space.to_array(),
             np.stack((self._counts, self._byte_counts)),
+            self._variable_columns,
+            self.lengths,
             digests,
         )
         content = footer.pack(self._space.end)

@@ -181,6 +181,11 @@ class StoredPiles:
         counts, byte_counts, fingerprints = self._digests[:, sets, piles]
         return Digest(int(counts.sum()), int(byte_counts.sum()), int(fingerprints.sum(dtype=np.uint64)))
 
+    def lengths(self, column: int) -> NDArray[np.int64]:
+        """Return the sum of the lengths in a column of text, binary, lists or maps for each region, shape ``(K, M)``."""
+        found = [one.lengths[one.variable_columns.index(column)] for one in self._footers]
+        return np.stack(found) if found else np.zeros_like(self.counts)
+
     def close(self) -> None:
         """Close the files, and give back the lease of the snapshot. Idempotent."""
         self._scratch.close()

@@ -8,7 +8,10 @@ import shutil
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from recshuf.errors import OutputError
+import numpy as np
+
+from recshuf.errors import OutputError, PileError
+from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.store.snapshots import SET_SUFFIX, StoreFolder
 from recshuf.piles.store.stored import StoredPiles
 from recshuf.records.byte_sizes import count_bytes
@@ -80,14 +83,27 @@ def verify_store(path: Path, advance: Callable[[int, int], None]) -> int:
     """
     piles = StoredPiles(path)
     try:
-        for set_index in range(len(piles.names)):
-            for pile in piles.counts[set_index].nonzero()[0].tolist():
-                records = piles.load([(set_index, pile)])
-                if records is not None:
-                    advance(len(records), count_bytes(records.batch))
+        if piles.names:
+            _verify_regions(piles, advance)
         return piles.record_count
     finally:
         piles.close()
+
+
+def _verify_regions(piles: StoredPiles, advance: Callable[[int, int], None]) -> None:
+    codec = choose_codec(piles.pile_schema)
+    given = [piles.lengths(column) for column in codec.variable_columns]
+    for set_index, pile in np.argwhere(piles.counts).tolist():
+        records = piles.load([(set_index, pile)])
+        if records is None:
+            continue
+        found = codec.sum_lengths(records.batch, np.array([0, len(records)])).ravel().tolist()
+        if found != [int(sums[set_index, pile]) for sums in given]:
+            raise PileError(
+                f"{piles.path}: set {piles.names[set_index]}: its footer has other lengths than the records of "
+                f"pile {pile}; make the store again, and report this as a fault"
+            )
+        advance(len(records), count_bytes(records.batch))
 
 
 def drop_store(path: Path) -> None:

@@ -1,0 +1,142 @@
+"""The lengths in the footers of a store are those of the records in each region, however they came there."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import recshuf
+from recshuf.errors import PileError
+from recshuf.piles.order.epochs import EpochOrder
+from recshuf.piles.order.rekeyed import RekeyedPiles
+from recshuf.piles.sets.footer import Footer
+from recshuf.piles.store import upkeep
+from recshuf.piles.store.stored import StoredPiles
+from tests.piles.encoding.test_lengths import WORDS, measure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from recshuf.piles.order.groups import CheckedRegions
+
+NAMES = ("list", "text", "map", "words")
+
+
+def make_table(rows: range) -> pa.Table:
+    """Return records with nulls; `kind` is a dictionary."""
+    texts = [None if row % 5 == 0 else "ü" * (row % 4) for row in rows]
+    lists = [None if row % 7 == 0 else list(range(row % 6)) for row in rows]
+    return pa.table(
+        {
+            "id": pa.array(rows, pa.int64()),
+            "list": pa.array(lists, pa.list_(pa.int32())),
+            "text": pa.array(texts, pa.string()).dictionary_encode(),
+            "pair": pa.array([[row, row] for row in rows], pa.list_(pa.int8(), 2)),
+            "map": pa.array([[("k", row)] * (row % 3) for row in rows], pa.map_(pa.string(), pa.int64())),
+            "words": WORDS.wrap_array(pa.array(lists, pa.list_(pa.int16()))),
+        }
+    )
+
+
+def count_slowly(regions: CheckedRegions, name: str) -> NDArray[np.int64]:
+    """Return the lengths of a column's values in each region, counted one by one."""
+    counts = np.zeros_like(regions.counts)
+    for region in np.ndindex(counts.shape):
+        if regions.counts[region]:
+            packed = regions.pack([region])
+            assert packed is not None
+            counts[region] = sum(map(measure, packed.join().batch.column(name).to_pylist()))
+    return counts
+
+
+def check_lengths(regions: CheckedRegions, schema: pa.Schema, names: tuple[str, ...] = NAMES) -> None:
+    for name in names:
+        expected = count_slowly(regions, name)
+        assert expected.any()
+        assert np.array_equal(regions.lengths(schema.get_field_index(name)), expected)
+
+
+def check_store(store: Path, names: tuple[str, ...] = NAMES) -> None:
+    with closing(StoredPiles(store)) as piles:
+        assert (piles.counts == 0).any(), "some regions should be empty"
+        check_lengths(piles, piles.pile_schema, names)
+    assert upkeep.verify_store(store, lambda *_: None) == piles.record_count
+
+
+def write_sets(store: Path, sizes: list[int], **options: Any) -> None:
+    for index, size in enumerate(sizes):
+        with recshuf.PileWriter(store, f"w{index}", seed=3, piles=40, **options) as writer:
+            for start in range(0, size, 7):
+                writer.write(make_table(range(start, min(start + 7, size))).slice(1))
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    sizes=st.lists(st.integers(2, 40), min_size=1, max_size=3), buffer_bytes=st.sampled_from([300, 1 << 20])
+)
+def test_lengths_of_what_a_program_writes(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], buffer_bytes: int
+) -> None:
+    store = tmp_path_factory.mktemp("written") / "store"
+    write_sets(store, [*sizes, 3], buffer_bytes=buffer_bytes)
+    check_store(store)
+
+
+def test_lengths_of_parquet_files(tmp_path: Path) -> None:
+    table = make_table(range(60)).drop_columns(["words"])
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=11)
+    recshuf.scatter(tmp_path / "a.parquet", tmp_path / "store", seed=3, piles=40)
+    check_store(tmp_path / "store", NAMES[:3])
+
+
+def test_compaction_keeps_lengths(tmp_path: Path) -> None:
+    write_sets(tmp_path / "store", [20, 30, 10, 25])
+    with closing(StoredPiles(tmp_path / "store")) as piles:
+        before = piles.lengths(1).sum(axis=0)
+    recshuf.compact(tmp_path / "store", sets=2)
+    check_store(tmp_path / "store")
+    with closing(StoredPiles(tmp_path / "store")) as piles:
+        assert len(piles.names) == 2
+        assert piles.lengths(1).sum(axis=0).tolist() == before.tolist()
+
+
+def test_piles_of_new_keys_know_their_lengths(tmp_path: Path) -> None:
+    write_sets(tmp_path / "store", [20, 30])
+    with closing(StoredPiles(tmp_path / "store")) as piles:
+        order = EpochOrder(seed=3, epoch=2, reshuffle="exact", store_seed=3)
+        with RekeyedPiles(piles, order).fill(tmp_path, "") as filled:
+            assert filled.lengths(1).shape == (1, 40)
+            check_lengths(filled, piles.pile_schema)
+            assert filled.lengths(1).tolist() != [piles.lengths(1).sum(axis=0).tolist()]
+
+
+def test_a_store_without_records_has_no_lengths(tmp_path: Path) -> None:
+    recshuf.PileWriter(tmp_path / "store", "w", make_table(range(0)).schema, piles=3).close()
+    with closing(StoredPiles(tmp_path / "store")) as piles:
+        assert piles.lengths(1).shape == (0, 3)
+
+
+def test_verify_finds_other_lengths_than_those_of_the_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Footer.pack
+
+    def pack_wrongly(self: Footer, offset: int) -> bytes:
+        self.lengths[2, np.flatnonzero(self.sums[0])[0]] += 1
+        return whole(self, offset)
+
+    monkeypatch.setattr(Footer, "pack", pack_wrongly)
+    write_sets(tmp_path / "store", [40])
+    with pytest.raises(
+        PileError, match=r"set w0-00000: its footer has other lengths than the records of pile 2;"
+    ):
+        upkeep.verify_store(tmp_path / "store", lambda *_: None)

@@ -1,0 +1,265 @@
+"""A packed loader resumes anywhere, on any number of ranks, from one small state, and reads little for it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import recshuf
+from recshuf.errors import UsageError
+from recshuf.piles.order.groups import Groups
+from recshuf.piles.order.rekeyed import RekeyedPiles
+from recshuf.train.documents import DocumentSource
+from recshuf.train.loader import PileLoader
+from tests.support.epoch_oracle import flatten
+from tests.support.fake_piles import FakePiles
+from tests.support.token_documents import (
+    TOKENS_OF,
+    count_nameless_files,
+    expect,
+    make_ranks,
+    make_store,
+    stream_lanes,
+    tokens_of,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recshuf.train.packing import PackedLoader
+
+ORDERS = st.fixed_dictionaries(
+    {
+        "epoch": st.integers(0, 2),
+        "reshuffle": st.sampled_from(["rotate", "piles", "exact", "none"]),
+        "mix": st.integers(1, 2),
+        "prefetch": st.integers(0, 2),
+    }
+)
+
+
+def uncounted() -> Any:
+    """Make loaders find positions as if only decoding told how many tokens there are."""
+    return patch.object(DocumentSource, "find_counter", lambda *_: None)
+
+
+def save(ranks: list[PackedLoader]) -> Any:
+    """Return the state of all ranks, as it is read back."""
+    texts = {json.dumps(loader.state_dict()) for loader in ranks}
+    assert len(texts) == 1, "the states of ranks differ"
+    (text,) = texts
+    assert len(text) < 300
+    return json.loads(text)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    order=ORDERS,
+    lanes=st.sampled_from([1, 2, 3, 4, 6]),
+    tokens=st.integers(1, 5),
+    column=st.sampled_from(sorted(TOKENS_OF)),
+    is_counted=st.booleans(),
+    taken=st.lists(st.integers(0, 10), min_size=4, max_size=4),
+    data=st.data(),
+)
+def test_chains_of_resumes_yield_the_stream_of_the_oracle(
+    order: dict[str, Any],
+    lanes: int,
+    tokens: int,
+    column: str,
+    is_counted: bool,
+    taken: list[int],
+    data: st.DataObject,
+) -> None:
+    store, batch = make_store(piles=12), 12
+    worlds = [world for world in (1, 2, 3, 4, 6, 12) if not (lanes if lanes > 1 else batch) % world]
+    delivered: list[Any] = []
+    state: Any = None
+    with nullcontext() if is_counted else uncounted():
+        for count in taken:
+            world = data.draw(st.sampled_from(worlds))
+            # The epoch of a state counts, not that of the loader.
+            epoch = order["epoch"] if state is None else data.draw(st.integers(0, 2))
+            ranks = make_ranks(store, order | {"epoch": epoch}, lanes, batch, world, tokens, column)
+            for loader in ranks:
+                if state is not None:
+                    loader.load_state_dict(state)
+            assert state is None or save(ranks) == state
+            parts = [[one[column].tolist() for one in islice(loader, count)] for loader in ranks]
+            delivered += [flatten(step) for step in zip(*parts, strict=True)]
+            state = save(ranks)
+            assert (state["epoch"], state["step"]) == (order["epoch"], len(delivered))
+    assert delivered == expect(store, order, lanes, batch, tokens, len(delivered), column)
+
+
+def test_the_iteration_after_a_resumed_one_begins_with_the_epoch_of_the_state() -> None:
+    first = PileLoader(make_store(), 2, epoch=3).packed(4, column="tokens")
+    whole = [batch["tokens"].tolist() for batch in islice(first, 4)]
+    packed = PileLoader(make_store(), 2).packed(4, column="tokens")
+    packed.load_state_dict(first.state_dict() | {"step": 2})
+    assert [batch["tokens"].tolist() for batch in islice(packed, 2)] == whole[2:]
+    assert [batch["tokens"].tolist() for batch in islice(packed, 4)] == whole
+    assert packed.state_dict() == first.state_dict()
+
+
+@pytest.mark.parametrize("lanes", [1, 6])
+def test_states_of_long_seeds_and_long_runs_are_small(lanes: int) -> None:
+    ranks = make_ranks(make_store(seed=2**128 - 1), {}, lanes, 6, 3, 2048)
+    state = save(ranks) | {"step": 99_999_999, "epoch": 99}
+    for loader in ranks:
+        loader.load_state_dict(state)
+    assert save(ranks) == state
+    assert not set(state) & {"rank", "world_size", "positions"}
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of each group that is loaded."""
+    loaded: list[int] = []
+    whole = Groups.load
+
+    def load(self: Groups, groups: list[int], *arguments: Any) -> Any:
+        loaded.extend(groups)
+        return whole(self, groups, *arguments)
+
+    monkeypatch.setattr(Groups, "load", load)
+    return loaded
+
+
+@pytest.mark.parametrize("reshuffle", ["rotate", "piles", "exact", "none"])
+@pytest.mark.parametrize(("lanes", "world"), [(1, 1), (6, 1), (6, 3)])
+def test_a_resume_loads_one_group_of_each_lane_of_the_rank(
+    loads: list[int], reshuffle: str, lanes: int, world: int
+) -> None:
+    store, order = make_store(piles=12), {"reshuffle": reshuffle, "prefetch": 0}
+    epoch_tokens = len(flatten(tokens_of(*record.id) for record in store.records()))
+    for tokens in (lanes, epoch_tokens // 2, 4 * epoch_tokens + 25):
+        for loader in make_ranks(store, order, lanes, lanes, world, 1):
+            loader.load_state_dict(loader.state_dict() | {"step": tokens // lanes})
+            loads.clear()
+            next(iter(loader))
+            assert len(loads) == lanes // world
+
+
+def test_the_group_that_is_loaded_holds_the_next_token(loads: list[int]) -> None:
+    store, streams = make_store(piles=12), stream_lanes(make_store(piles=12), {"epoch": 0}, 2, 300)
+    for step in range(1, 300):
+        packed = PileLoader(store, 2, lanes=2, prefetch=0).packed(1, column="tokens")
+        packed.load_state_dict(packed.state_dict() | {"step": step})
+        loads.clear()
+        assert next(iter(packed))["tokens"].ravel().tolist() == [stream[step] for stream in streams]
+        assert len(loads) == 2
+
+
+def test_lists_of_a_fixed_size_need_no_sums() -> None:
+    store = make_store()
+    with patch.object(FakePiles, "lengths", lambda *_: 1 / 0):
+        packed = PileLoader(store, 2).packed(4, column="pairs")
+        packed.load_state_dict(packed.state_dict() | {"step": 3})
+        next(iter(packed))
+
+
+@pytest.mark.parametrize(("lanes", "written"), [(1, [4]), (3, [1, 2, 3, 4])])
+def test_a_resume_writes_the_piles_of_an_epoch_once(
+    monkeypatch: pytest.MonkeyPatch, lanes: int, written: list[int]
+) -> None:
+    """With one lane those of one epoch; all lanes of a rank pass the same ones."""
+    before = count_nameless_files()
+    filled: list[int] = []
+    whole = RekeyedPiles.fill
+
+    def fill(self: RekeyedPiles, *arguments: Any) -> Any:
+        assert count_nameless_files() == before, "the piles of the epoch before are still there"
+        filled.append(self._order.epoch)
+        return whole(self, *arguments)
+
+    monkeypatch.setattr(RekeyedPiles, "fill", fill)
+    store = make_store(piles=12)
+    packed = PileLoader(store, 3, lanes=lanes, reshuffle="exact", prefetch=0).packed(2, column="tokens")
+    step = int(4.5 * len(flatten(tokens_of(*record.id) for record in store.records()))) // 6
+    packed.load_state_dict(packed.state_dict() | {"step": step})
+    batches = iter(packed)
+    next(batches)
+    assert filled == written
+    assert count_nameless_files() == before + 1
+    batches.close()
+    assert count_nameless_files() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokens": 5}, "'tokens' is 5 in the state and 4 here"),
+        ({"column": "large"}, "'column' is 'large' in the state and 'tokens' here"),
+        ({"seed": 8}, "'seed' is 8 in the state and 7 here"),
+        ({"lanes": 4}, "'lanes' is 4 in the state and 2 here"),
+    ],
+)
+def test_states_of_other_batches_are_refused(change: dict[str, Any], message: str) -> None:
+    packed = PileLoader(make_store(), 2, lanes=2).packed(4, column="tokens")
+    with pytest.raises(UsageError, match=f"^load_state_dict: {message}"):
+        packed.load_state_dict(packed.state_dict() | change)
+    plain = PileLoader(make_store(), 2, lanes=2)
+    for state in (plain.state_dict(), [packed.state_dict()], None):
+        with pytest.raises(UsageError, match=r"^load_state_dict: no 'tokens' in the state"):
+            packed.load_state_dict(state)
+
+
+def write_store(folder: Path, made_by: str, column: str) -> Path:
+    """Make a store of documents whose lengths vary."""
+    table = pa.table({"id": range(200), column: [list(range(row, row + row % 9)) for row in range(200)]})
+    if made_by == "program":
+        with recshuf.PileWriter(folder / "store", "w", seed=5, piles=8) as writer:
+            writer.write(table)
+        return folder / "store"
+    path = folder / f"a.{made_by}"
+    if made_by == "parquet":
+        pq.write_table(table, path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    recshuf.scatter(path, folder / "store", seed=5, piles=8)
+    return folder / "store"
+
+
+@pytest.mark.parametrize("reshuffle", ["rotate", "exact"])
+@pytest.mark.parametrize(
+    ("made_by", "column", "is_counted"),
+    [
+        ("program", "tokens", True),
+        ("parquet", "tokens", True),
+        ("jsonl", "tokens", False),
+        ("jsonl", "record", False),  # the name of the column of lines
+    ],
+)
+def test_stores_on_disk_resume(
+    tmp_path: Path, loads: list[int], made_by: str, column: str, is_counted: bool, reshuffle: str
+) -> None:
+    store = write_store(tmp_path, made_by, column)
+
+    def make(rank: int = 0, world: int = 1) -> PackedLoader:
+        loader = PileLoader(
+            store, 4 // world, rank=rank, world_size=world, lanes=2, reshuffle=reshuffle, prefetch=0
+        )
+        return loader.packed(7, column=column)
+
+    first = make()
+    whole = [batch[column].tolist() for batch in islice(first, 60)]  # more than two epochs
+    state = first.state_dict() | {"step": 37}
+    for rank in range(2):
+        resumed = make(rank, 2)
+        resumed.load_state_dict(json.loads(json.dumps(state)))
+        loads.clear()
+        batches = iter(resumed)
+        found = [next(batches)[column].tolist()]
+        assert (len(loads) <= 2) == is_counted
+        found += [batch[column].tolist() for batch in islice(batches, 22)]
+        assert found == [batch[2 * rank : 2 * rank + 2] for batch in whole[37:]]

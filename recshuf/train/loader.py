@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain, pairwise, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from recshuf.train.columns import iterate_rows
 from recshuf.train.cutting import Cutter, LoadedGroup
 from recshuf.train.documents import DocumentSource
 from recshuf.train.packing import PackedLoader
-from recshuf.train.prefetch import close_at_exit, compute_ahead
+from recshuf.train.prefetch import Absence, close_at_exit, compute_ahead
 from recshuf.train.schedule import Schedule, Sharding
 from recshuf.train.selection import Selection
 from recshuf.train.state import LoaderState
@@ -97,7 +98,7 @@ class PileLoader:
         the first records of the tail, so that all ranks get as many: to a multiple of `lanes` if that is above 1, else of
         `world_size`.
     prefetch
-        Number of groups to load ahead.
+        Number of groups that threads load ahead. A loop that does hardly anything else loads them itself, which is faster.
     output
         ``"numpy"``, ``"torch"`` or ``"arrow"``: dictionaries of arrays, of tensors, or record batches.
     transform
@@ -303,10 +304,13 @@ class PileLoader:
             groups = Groups(regions, epoch.order, self._mix)
             load = partial(self._load, groups, make_block, transform is not None, BufferPool(self._most_kept))
             bundles = pairwise(chain(groups.bundle(wanted, _BUNDLE_BYTES), [[]]))
-            loaded = stack.enter_context(closing(compute_ahead(load, bundles, self._prefetch)))
+            absence = Absence()
+            loaded = stack.enter_context(closing(compute_ahead(load, bundles, self._prefetch, absence)))
             cutter = Cutter(chain.from_iterable(loaded))
-            for phase, step in phases:
-                yield from cutter.cut(phase, step)
+            for batch in chain.from_iterable(starmap(cutter.cut, phases)):
+                left = time.perf_counter()
+                yield batch
+                absence.seconds += time.perf_counter() - left
 
     @property
     def _most_kept(self) -> int:

@@ -1,12 +1,15 @@
-"""Values computed ahead in threads."""
+"""Values computed ahead in threads, while the consumer does something else."""
 
 from __future__ import annotations
 
 import atexit
 import os
+import time
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakSet
 
 from recshuf.errors import UsageError
@@ -16,17 +19,37 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
     from concurrent.futures import Future
 
+LEAST_AWAY = 0.5
+"""Part of the time that a value takes for which the consumer must be away, so that computing ahead pays.
+
+Two threads of Python take turns. In a loop that does nothing else, that takes more than what they do at once saves.
+"""
+
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 _unfinished: WeakSet[Generator[Any]] = WeakSet()
 
 
-def compute_ahead(function: Callable[[Item], Value], items: Iterable[Item], ahead: int) -> Generator[Value]:
-    """Yield a function's value for each item in turn, computing up to `ahead` of the next ones meanwhile.
+@dataclass(slots=True)
+class Absence:
+    """How long the consumer has been doing something else since the latest value."""
+
+    seconds: float = 0.0
+
+
+def compute_ahead(
+    function: Callable[[Item], Value], items: Iterable[Item], ahead: int, absence: Absence | None = None
+) -> Generator[Value]:
+    """Yield a function's value for each item in turn; threads compute up to `ahead` of the next ones meanwhile.
 
     The threads end with the iterator: when it is exhausted, closed or dropped, or after an error of the function,
     which is raised in place of the value.
+
+    Parameters
+    ----------
+    absence
+        Kept by the consumer. While it is short, the thread that iterates computes the values. Default: it is long.
 
     Raises
     ------
@@ -36,6 +59,7 @@ def compute_ahead(function: Callable[[Item], Value], items: Iterable[Item], ahea
     process = os.getpid()
     waiting = iter(items)
     computed: deque[Future[Value]] = deque()
+    timed = _Timed(function)
     with Pool(max(1, min(ahead, os.cpu_count() or 1)), "load") as pool:
         try:
             while True:
@@ -43,16 +67,37 @@ def compute_ahead(function: Callable[[Item], Value], items: Iterable[Item], ahea
                     raise UsageError(
                         "this iterator belongs to another process: call iter(loader) in this one"
                     )
-                for item in waiting:
-                    computed.append(pool.submit(function, item))
-                    if len(computed) > ahead:
-                        break
-                if not computed:
-                    return
-                yield computed.popleft().result()
+                if computed:
+                    value = computed.popleft().result()
+                else:
+                    following = list(islice(waiting, 1))
+                    if not following:
+                        return
+                    value = timed(following[0])
+                if absence is None or absence.seconds >= LEAST_AWAY * timed.seconds:
+                    for item in islice(waiting, ahead - len(computed)):
+                        computed.append(pool.submit(timed, item))
+                if absence is not None:
+                    absence.seconds = 0.0
+                yield value
+                del value  # to be freed before the next one is there
         finally:
             for future in computed:
                 future.cancel()
+
+
+class _Timed(Generic[Item, Value]):
+    """A function, and how long its latest call took."""
+
+    def __init__(self, function: Callable[[Item], Value]) -> None:
+        self._function = function
+        self.seconds = 0.0
+
+    def __call__(self, item: Item) -> Value:
+        begin = time.perf_counter()
+        value = self._function(item)
+        self.seconds = time.perf_counter() - begin
+        return value
 
 
 def close_at_exit(values: Generator[Value]) -> Generator[Value]:

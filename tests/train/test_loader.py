@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from recshuf.errors import PileError, UsageError
 from recshuf.system.buffers import allocate
 from recshuf.train import loader as loaders
+from recshuf.train import prefetch as prefetching
 from recshuf.train.loader import PileLoader
 from tests.support.epoch_oracle import Rules, cut_batches, flatten, group_records
 from tests.support.fake_piles import FakePacked, FakePiles
@@ -264,7 +265,9 @@ def fail_at_the_first(loader: PileLoader) -> None:
         raise ZeroDivisionError
 
 
-def test_threads_end_with_the_iteration() -> None:
+def test_threads_end_with_the_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetching, "LEAST_AWAY", 0)
+    monkeypatch.setattr(loaders, "_BUNDLE_BYTES", 0)
     loader = PileLoader(small_store(), 8, prefetch=3)
     for _ in loader:
         assert live_threads()
@@ -295,10 +298,12 @@ class BadPiles(FakePiles):
         return super().pack(regions, memory)
 
 
+@pytest.mark.parametrize("least_away", [0, 1e9])
 @pytest.mark.parametrize("prefetch", [0, 1, 5])
 def test_an_error_of_a_reader_reaches_the_consumer_in_its_place(
-    prefetch: int, monkeypatch: pytest.MonkeyPatch
+    prefetch: int, least_away: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(prefetching, "LEAST_AWAY", least_away)
     monkeypatch.setattr(loaders, "_BUNDLE_BYTES", 0)
     loader = PileLoader(BadPiles({"a": [60]}, 3), 1, prefetch=prefetch, columns=["_id"])
     expected = ids_of(PileLoader(FakePiles({"a": [60]}, 3), 1, columns=["_id"]))
@@ -359,7 +364,8 @@ def test_the_system_is_told_what_is_read_next(monkeypatch: pytest.MonkeyPatch, m
     assert store.expected == [*store.loads[1:], []]
 
 
-def test_what_is_loaded_ahead_is_limited() -> None:
+def test_what_is_loaded_ahead_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetching, "LEAST_AWAY", 0)
     store = FakePiles({"a": [400]}, 40)
     batches = iter(PileLoader(store, 1, prefetch=2))
     next(batches)

@@ -111,7 +111,8 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         Default: those of `torch.distributed` if it is initialized when the dataset is made, else 0 and 1. Frameworks that
         divide batches among ranks themselves need ``rank=0, world_size=1``.
     store, batch_size, columns, seed, epoch, reshuffle, lanes, mix, drop_last, prefetch, transform
-        See `recshuf.PileLoader`. A transform runs in the worker that makes the batch, which then travels alone.
+        See `recshuf.PileLoader`. A transform runs in the worker that makes the batch, which then travels alone. Workers
+        have no threads that load ahead: they are ahead of the training loop themselves.
 
     Raises
     ------
@@ -197,7 +198,7 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         self._loader.set_epoch(epoch)
 
     def _share(self, workers: int) -> Iterator[list[SharedBatch]]:
-        mine = islice(self._loader.read(self._next_step, "arrow"), 0, None, workers)
+        mine = islice(self._loader.read(self._next_step, "arrow", prefetch=0), 0, None, workers)
         return share_batches(mine, "torch", self._together)
 
     def _iterate(self, workers: int) -> Iterator[Any]:
@@ -212,7 +213,7 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         if transform is None:
             return chain.from_iterable(self._share(workers))
         # Paired first, since the batches of other workers need no transform.
-        pairs = islice(self._loader.read(self._next_step, "torch", _pair), 0, None, workers)
+        pairs = islice(self._loader.read(self._next_step, "torch", _pair, prefetch=0), 0, None, workers)
         return starmap(transform, pairs)
 
     def set_epoch(self, epoch: int) -> None:

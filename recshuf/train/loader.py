@@ -278,9 +278,20 @@ class PileLoader:
             self._opened = _Epoch(order, regions, Schedule(sizes, self._sharding))
         return self._opened
 
-    def read(self, first_step: int, output: str, transform: Transform | None = None) -> Generator[Any]:
-        """Return an iterator over the batches of the epoch from a step on, in any form. The position stays."""
-        return close_at_exit(self._run(self._open(self._order), first_step, output, transform))
+    def read(
+        self,
+        first_step: int,
+        output: str,
+        transform: Transform | None = None,
+        *,
+        prefetch: int | None = None,
+    ) -> Generator[Any]:
+        """Return an iterator over the batches of the epoch from a step on, in any form. The position stays.
+
+        `prefetch` is by default that of the loader.
+        """
+        ahead = self._prefetch if prefetch is None else prefetch
+        return close_at_exit(self._run(self._open(self._order), first_step, output, transform, ahead))
 
     def _start(self) -> tuple[Generator[Any], _Position]:
         """Return the batches of a new iteration, and its position."""
@@ -289,7 +300,7 @@ class PileLoader:
         return self.read(position.step, self._output, self._transform), position
 
     def _run(
-        self, epoch: _Epoch, first_step: int, output: str, transform: Transform | None
+        self, epoch: _Epoch, first_step: int, output: str, transform: Transform | None, prefetch: int
     ) -> Generator[Any]:
         """Yield the batches of an epoch from a step on."""
         make_block = choose_block(output)
@@ -305,7 +316,7 @@ class PileLoader:
             load = partial(self._load, groups, make_block, transform is not None, BufferPool(self._most_kept))
             bundles = pairwise(chain(groups.bundle(wanted, _BUNDLE_BYTES), [[]]))
             absence = Absence()
-            loaded = stack.enter_context(closing(compute_ahead(load, bundles, self._prefetch, absence)))
+            loaded = stack.enter_context(closing(compute_ahead(load, bundles, prefetch, absence)))
             cutter = Cutter(chain.from_iterable(loaded))
             for batch in chain.from_iterable(starmap(cutter.cut, phases)):
                 left = time.perf_counter()

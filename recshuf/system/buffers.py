@@ -23,7 +23,8 @@ LINE_BYTES = 64
 """Bytes of a cache line."""
 _LEAST_KEPT = 256 << 10
 """Smaller blocks are cheap to get anew."""
-_LARGE_PAGE = 2 << 20
+_STEPS = 16
+"""Blocks are larger than asked for by up to such a part, so that they fit others of about the same size."""
 
 
 def allocate(size: int, offset: int = 0) -> NDArray[np.uint8]:
@@ -105,9 +106,9 @@ class Slab:
 
 
 def _map_block(size: int) -> mmap.mmap:
-    """Return new memory, in large pages if the system has them: clearing small ones takes ten times as long."""
-    size = -(-size // _LARGE_PAGE) * _LARGE_PAGE if size >= _LARGE_PAGE else size
-    block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    """Return new memory, in large pages if the system has them, which are ready sooner."""
+    step = (1 << size.bit_length() - 1) // _STEPS
+    block = mmap.mmap(-1, -(-size // step) * step, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError, AttributeError):  # a system without them
         block.madvise(mmap.MADV_HUGEPAGE)
     return block

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 LEAST_AWAY = 0.5
-"""Part of the time that a value takes for which the consumer must be away, so that computing ahead pays.
+"""Part of the CPU time that a value takes for which the consumer must be away, so that computing ahead pays.
 
 Two threads of Python take turns. In a loop that does nothing else, that takes more than what they do at once saves.
 """
@@ -87,16 +87,16 @@ def compute_ahead(
 
 
 class _Timed(Generic[Item, Value]):
-    """A function, and how long its latest call took."""
+    """A function, and the CPU time of its latest call."""
 
     def __init__(self, function: Callable[[Item], Value]) -> None:
         self._function = function
         self.seconds = 0.0
 
     def __call__(self, item: Item) -> Value:
-        begin = time.perf_counter()
+        begin = time.thread_time()
         value = self._function(item)
-        self.seconds = time.perf_counter() - begin
+        self.seconds = time.thread_time() - begin
         return value
 
 

@@ -10,7 +10,7 @@ import socketserver
 import subprocess
 import sys
 import threading
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -171,6 +171,8 @@ class FaultProxy:
         """Method, path and ``Content-Range`` of every request."""
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
+        self.turn = threading.Lock()
+        """Held while a conditional write is passed on: moto compares and writes in two steps, S3 in one."""
         proxy = self
 
         class Handler(ProxiedRequest):
@@ -311,7 +313,13 @@ class ProxiedRequest(BaseHTTPRequestHandler):
         }
         headers["Content-Length"] = str(len(body))
         path = re.sub("&ifGenerationMatch=[0-9]+", "", self.path) if "If-Match" in left_out else self.path
-        with closing(http.client.HTTPConnection("127.0.0.1", self.target_port, timeout=_SECONDS)) as onward:
+        is_conditional = self.command in ("PUT", "POST") and {"If-None-Match", "If-Match"} & set(
+            map(str.title, headers)
+        )
+        with (
+            self.proxy.turn if is_conditional else nullcontext(),
+            closing(http.client.HTTPConnection("127.0.0.1", self.target_port, timeout=_SECONDS)) as onward,
+        ):
             onward.request(self.command, path, body, headers)
             reply = onward.getresponse()
             content = reply.read()

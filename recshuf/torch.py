@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from itertools import chain, islice, starmap, zip_longest
+from itertools import islice, starmap
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
@@ -18,7 +18,7 @@ except ImportError as error:
     ) from error
 
 from recshuf.train.loader import PileLoader
-from recshuf.train.sharing import PARCEL_BYTES, end_with_parent, share_batches
+from recshuf.train.sharing import PARCEL_BYTES, SharedBlock, end_with_parent, share_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from recshuf.train.sharing import SharedBatch
+    from recshuf.train.blocks import Block
     from recshuf.train.transforms import Transform
 
 __all__ = ["PileDataLoader", "PileDataset"]
@@ -97,9 +97,10 @@ class PileDataset(IterableDataset[dict[str, Any]]):
     """Batches of tensors for ``DataLoader(dataset, batch_size=None, num_workers=n)``, in the same order for every n.
 
     Worker w yields batches w, w + n, w + 2 n ... of this rank, which `DataLoader` puts in order (do not set `in_order`
-    to false). Each worker reads all of the rank's piles. What it sends lies in shared memory without a name, many batches
-    in one piece. `PileDataLoader` takes whole pieces, which is faster. In a worker a batch is a `SharedBatch`, which has the methods of a dictionary; in the training loop it
-    is a dictionary. Batches that were changed in the worker are sent one by one, which is slower.
+    to false). Each worker reads all of the rank's piles. `PileDataLoader` lets each pile be read by one worker, which is
+    faster. What is sent lies in shared memory without a name. In a worker a batch is a `SharedBatch`, which has the methods
+    of a dictionary; in the training loop it is a dictionary. Batches that were changed in the worker are sent one by one,
+    which is slower.
 
     Call `set_epoch` before each epoch; workers that persist follow it. `state_dict` counts where batches are made in this
     process. With workers, use `PileDataLoader`, or count steps and call `seek`. `StatefulDataLoader` of torchdata resumes
@@ -180,26 +181,28 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         self._begin_in(worker)
         return self._iterate(worker.num_workers)
 
-    def iterate_parcels(self) -> Iterator[list[SharedBatch]]:
-        """Return an iterator over the batches of this worker, some at a time: of all workers as many. No transform."""
+    def share_bundles(self) -> Iterator[SharedBlock]:
+        """Return an iterator over the bundles that this worker loads, for `cut_bundles` of another process."""
         worker = get_worker_info()
         if worker is None:
-            raise RuntimeError("batches of this process are not sent")
-        self._begin_in(worker)
-        return self._share(worker.num_workers)
+            raise RuntimeError("the bundles of this process are not sent")
+        step = self._begin_in(worker)
+        bundles = self._loader.read_bundles(step, worker.id, worker.num_workers)
+        return (SharedBlock(records, "torch") for records in bundles)
 
-    def _begin_in(self, worker: Any) -> None:
-        """Move to where this worker begins."""
+    def cut_bundles(self, first_step: int, blocks: Iterator[Block]) -> Iterator[Any]:
+        """Return an iterator over the batches from a step on, cut from the blocks that all workers share, in turn."""
+        return self._loader.cut_bundles(first_step, blocks)
+
+    def _begin_in(self, worker: Any) -> int:
+        """Move to the epoch of this iteration; return its first step."""
         end_with_parent()
         # Now, since the position may have moved when the first batch is asked for.
         epoch, step = self._position.claim(worker.seed - worker.id, in_workers=True)
         resumed, self._resumed = self._resumed, None
         epoch, self._next_step = resumed or (epoch, step + worker.id)
         self._loader.set_epoch(epoch)
-
-    def _share(self, workers: int) -> Iterator[list[SharedBatch]]:
-        mine = islice(self._loader.read(self._next_step, "arrow", prefetch=0), 0, None, workers)
-        return share_batches(mine, "torch", self._together)
+        return step
 
     def _iterate(self, workers: int) -> Iterator[Any]:
         """Yield every batch whose step is the next one or a multiple of `workers` after it."""
@@ -211,7 +214,8 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         """Yield one of as many batches as there are workers, from the next step on."""
         transform = self._transform
         if transform is None:
-            return chain.from_iterable(self._share(workers))
+            mine = islice(self._loader.read(self._next_step, "arrow", prefetch=0), 0, None, workers)
+            return share_batches(mine, "torch", self._together)
         # Paired first, since the batches of other workers need no transform.
         pairs = islice(self._loader.read(self._next_step, "torch", _pair, prefetch=0), 0, None, workers)
         return starmap(transform, pairs)
@@ -315,21 +319,14 @@ def _return_unchanged(batch: Any) -> Any:
     return batch
 
 
-class _Parcels(IterableDataset[list[Any]]):
-    """The batches of a `PileDataset` in lists, since `DataLoader` takes as long for a list as for a batch."""
+class _Bundles(IterableDataset[Any]):
+    """The bundles of a `PileDataset`, each loaded by one worker."""
 
     def __init__(self, dataset: PileDataset) -> None:
         self._dataset = dataset
 
-    def __iter__(self) -> Iterator[list[Any]]:
-        return self._dataset.iterate_parcels()
-
-
-def _take_turns(parcels: Iterator[list[Any]], workers: int) -> Iterator[Any]:
-    """Yield the batches in the lists of some workers in their order: one of each worker in turn."""
-    while turn := list(islice(parcels, workers)):
-        for batches in zip_longest(*turn):
-            yield from (batch for batch in batches if batch is not None)
+    def __iter__(self) -> Iterator[SharedBlock]:
+        return self._dataset.share_bundles()
 
 
 class PileDataLoader:
@@ -358,10 +355,11 @@ class PileDataLoader:
         if not options.get("in_order", True):
             raise UsageError("in_order=False: batches would come in another order; leave it out")
         self.dataset = dataset
-        self._takes_parcels = not (
+        # What changes batches runs where they are made.
+        self._takes_bundles = not (
             options.get("num_workers", 0) == 0 or dataset.has_transform or options.get("collate_fn")
         )
-        given = _Parcels(dataset) if self._takes_parcels else dataset
+        given = _Bundles(dataset) if self._takes_bundles else dataset
         self._loader = DataLoader(given, batch_size=None, **({"collate_fn": _return_unchanged} | options))
         self._move, self._state = 0, dict[str, Any]()
 
@@ -373,8 +371,8 @@ class PileDataLoader:
         """Return an iterator over the batches of the epoch, once from where `load_state_dict` or `seek` went."""
         self._move, self._state = self.dataset.begin()
         batches = iter(self._loader)
-        if self._takes_parcels:
-            batches = _take_turns(batches, self._loader.num_workers)
+        if self._takes_bundles:
+            batches = self.dataset.cut_bundles(self._state["step"], batches)
         return _count(batches, self._state)
 
     @property

@@ -15,8 +15,6 @@ from recshuf.train.columns import show_column, view_values
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
-
 OUTPUTS = ("numpy", "arrow", "torch")
 """Forms of batches."""
 
@@ -56,53 +54,66 @@ class NumpyBlock:
 
     def __init__(self, records: pa.RecordBatch) -> None:
         self.names: list[str] = records.schema.names
-        self.columns = [(column, view_values(column)) for column in records.columns]
-        """Each in Arrow's form, and as an array where one can hold all its values."""
-
-    @classmethod
-    def cut(cls, parts: Sequence[Part]) -> dict[str, Any]:
-        """See `Block`."""
-        columns = zip(*[block.columns for block, _, _ in parts], strict=True)
-        return {
-            name: cls._finish(_cut_column(parts, column))
-            for name, column in zip(parts[0].block.names, columns, strict=True)
-        }
+        self.columns = [(column, self._wrap(view_values(column))) for column in records.columns]
+        """Each in Arrow's form, and as an array where one can hold all its values, else None."""
 
     @staticmethod
-    def _finish(column: Any) -> Any:
+    def cut(parts: Sequence[Part]) -> dict[str, Any]:
+        """See `Block`."""
+        first = parts[0].block
+        columns = zip(*[block.columns for block, _, _ in parts], strict=True)
+        return {
+            name: first.cut_column(parts, column) for name, column in zip(first.names, columns, strict=True)
+        }
+
+    def cut_column(self, parts: Sequence[Part], columns: Sequence[tuple[pa.Array, Any]]) -> Any:
+        """Return the parts of a column of some blocks."""
+        bounds = [part[1:] for part in parts]
+        arrays = [
+            values[start:stop]
+            for (_, values), (start, stop) in zip(columns, bounds, strict=True)
+            if values is not None
+        ]
+        if len(arrays) == len(parts):
+            return arrays[0] if len(arrays) == 1 else self._join(arrays)
+        slices = [
+            column.slice(start, stop - start)
+            for (column, _), (start, stop) in zip(columns, bounds, strict=True)
+        ]
+        return self._wrap(show_column(slices[0] if len(slices) == 1 else pa.concat_arrays(slices)))
+
+    def _wrap(self, column: Any) -> Any:
+        """Return a column, in another form if it is an array."""
         return column
+
+    def _join(self, arrays: Sequence[Any]) -> Any:
+        return np.concatenate(arrays)
 
 
 class TorchBlock(NumpyBlock):
     """Dictionaries from the names of columns to tensors where `NumpyBlock` has arrays. Dates and times are int64 counts."""
 
-    @staticmethod
-    def _finish(column: Any) -> Any:
+    _is_pinned = False
+
+    def pin_memory(self) -> TorchBlock:
+        """Let the tensors of batches lie in pinned memory; return the block. PyTorch's `DataLoader` calls it."""
+        self.columns = [
+            (column, None if values is None else values.pin_memory()) for column, values in self.columns
+        ]
+        self._is_pinned = True
+        return self
+
+    def _wrap(self, column: Any) -> Any:
         from torch import from_numpy
 
         if not isinstance(column, np.ndarray):
             return column
-        return from_numpy(column.view(np.int64) if column.dtype.kind in "mM" else column)
+        tensor = from_numpy(column.view(np.int64) if column.dtype.kind in "mM" else column)
+        return tensor.pin_memory() if self._is_pinned else tensor
 
-
-def _cut_column(parts: Sequence[Part], columns: Sequence[tuple[pa.Array, NDArray[Any] | None]]) -> Any:
-    """Return the parts of a column of `NumpyBlock`s."""
-    if len(parts) == 1:
-        ((column, values),) = columns
-        _, start, stop = parts[0]
-        return show_column(column.slice(start, stop - start)) if values is None else values[start:stop]
-    arrays = [
-        values[start:stop]
-        for (_, values), (_, start, stop) in zip(columns, parts, strict=True)
-        if values is not None
-    ]
-    if len(arrays) == len(parts):
-        return np.concatenate(arrays)
-    slices = [
-        column.slice(start, stop - start)
-        for (column, _), (_, start, stop) in zip(columns, parts, strict=True)
-    ]
-    return show_column(pa.concat_arrays(slices))
+    def _join(self, arrays: Sequence[Any]) -> Any:
+        # torch.cat would share small work among threads, which takes longer.
+        return self._wrap(np.concatenate([tensor.numpy() for tensor in arrays]))
 
 
 _BLOCKS: dict[str, Callable[[pa.RecordBatch], Block]] = {

@@ -7,10 +7,8 @@ import weakref
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, pairwise, starmap
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
+from itertools import chain, islice, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from recshuf.errors import UsageError
 from recshuf.piles.order.epochs import EpochOrder, check_number
@@ -21,7 +19,7 @@ from recshuf.records.provenance import find_origins
 from recshuf.system.buffers import BufferPool
 from recshuf.train.blocks import choose_block
 from recshuf.train.columns import iterate_rows
-from recshuf.train.cutting import Cutter, LoadedGroup
+from recshuf.train.cutting import Cutter
 from recshuf.train.documents import DocumentSource
 from recshuf.train.packing import PackedLoader
 from recshuf.train.prefetch import Absence, close_at_exit, compute_ahead
@@ -40,8 +38,8 @@ if TYPE_CHECKING:
     from recshuf.train.blocks import Block
     from recshuf.train.transforms import Transform
 
-_BUNDLE_BYTES = 4 << 20
-"""Smaller groups are loaded together, since each load costs about half a millisecond."""
+Loaded = TypeVar("Loaded")
+
 _MOST_AHEAD = 1 << 16
 _KEPT_PILES = 2
 
@@ -58,7 +56,11 @@ class _Position:
 class _Epoch(NamedTuple):
     order: EpochOrder
     regions: Regions
+    groups: Groups
     schedule: Schedule
+
+    def make_cutter(self, first_step: int) -> Cutter:
+        return Cutter(self.groups, self.schedule.starting_at(first_step))
 
 
 class PileLoader:
@@ -274,8 +276,8 @@ class PileLoader:
         """Return an epoch, kept until another one is opened."""
         if self._opened is None or self._opened.order != order:
             regions: Regions = RekeyedPiles(self._piles, order) if order.needs_keys else self._piles
-            sizes = Groups(regions, order, self._mix).sizes
-            self._opened = _Epoch(order, regions, Schedule(sizes, self._sharding))
+            groups = Groups(regions, order, self._mix)
+            self._opened = _Epoch(order, regions, groups, Schedule(groups.sizes, self._sharding))
         return self._opened
 
     def read(
@@ -290,8 +292,25 @@ class PileLoader:
 
         `prefetch` is by default that of the loader.
         """
+        make_block = choose_block(output)
+        if transform is not None:
+            make_block = partial(TransformedBlock, make_block=make_block, transform=transform)
+        epoch, absence = self._open(self._order), Absence()
+        cutter = epoch.make_cutter(first_step)
+        load = partial(self._load, make_block, transform is not None)
         ahead = self._prefetch if prefetch is None else prefetch
-        return close_at_exit(self._run(self._open(self._order), first_step, output, transform, ahead))
+        blocks = self._load_all(epoch, cutter.find_bundles(), load, ahead, absence)
+        return close_at_exit(_cut(cutter, blocks, absence))
+
+    def read_bundles(self, first_step: int, worker: int, workers: int) -> Generator[pa.RecordBatch]:
+        """Return an iterator over one of as many bundles as there are workers, for `cut_bundles`. No transform."""
+        epoch = self._open(self._order)
+        mine = islice(epoch.make_cutter(first_step).find_bundles(), worker, None, workers)
+        return close_at_exit(self._load_all(epoch, mine, partial(self._load, _keep, False), ahead=0))
+
+    def cut_bundles(self, first_step: int, blocks: Iterator[Block]) -> Iterator[Any]:
+        """Return an iterator over the batches of the epoch from a step on, cut from the blocks of all its bundles."""
+        return self._open(self._order).make_cutter(first_step).cut(blocks)
 
     def _start(self) -> tuple[Generator[Any], _Position]:
         """Return the batches of a new iteration, and its position."""
@@ -299,29 +318,23 @@ class PileLoader:
         self._next_step = 0
         return self.read(position.step, self._output, self._transform), position
 
-    def _run(
-        self, epoch: _Epoch, first_step: int, output: str, transform: Transform | None, prefetch: int
-    ) -> Generator[Any]:
-        """Yield the batches of an epoch from a step on."""
-        make_block = choose_block(output)
-        if transform is not None:
-            make_block = partial(TransformedBlock, make_block=make_block, transform=transform)
-        phases = epoch.schedule.starting_at(first_step)
-        wanted = chain.from_iterable(phase.find_groups(step) for phase, step in phases)
+    def _load_all(
+        self,
+        epoch: _Epoch,
+        bundles: Iterator[list[int]],
+        load: Callable[..., Loaded],
+        ahead: int,
+        absence: Absence | None = None,
+    ) -> Generator[Loaded]:
+        """Yield what `load` makes of each bundle."""
         with ExitStack() as stack:
-            regions = epoch.regions
-            if isinstance(regions, RekeyedPiles) and phases:
-                regions = stack.enter_context(fill_piles(regions))
-            groups = Groups(regions, epoch.order, self._mix)
-            load = partial(self._load, groups, make_block, transform is not None, BufferPool(self._most_kept))
-            bundles = pairwise(chain(groups.bundle(wanted, _BUNDLE_BYTES), [[]]))
-            absence = Absence()
-            loaded = stack.enter_context(closing(compute_ahead(load, bundles, prefetch, absence)))
-            cutter = Cutter(chain.from_iterable(loaded))
-            for batch in chain.from_iterable(starmap(cutter.cut, phases)):
-                left = time.perf_counter()
-                yield batch
-                absence.seconds += time.perf_counter() - left
+            groups = epoch.groups
+            if isinstance(epoch.regions, RekeyedPiles):
+                filled = stack.enter_context(fill_piles(epoch.regions))
+                groups = Groups(filled, epoch.order, self._mix)
+            load = partial(load, groups, BufferPool(self._most_kept))
+            pairs = pairwise(chain(bundles, [[]]))
+            yield from stack.enter_context(closing(compute_ahead(load, pairs, ahead, absence)))
 
     @property
     def _most_kept(self) -> int:
@@ -330,21 +343,31 @@ class PileLoader:
 
     def _load(
         self,
-        groups: Groups,
-        make_block: Callable[[pa.RecordBatch], Block],
+        make: Callable[[pa.RecordBatch], Loaded],
         needs_seeds: bool,
+        groups: Groups,
         memory: BufferPool,
         bundles: tuple[list[int], list[int]],
-    ) -> list[LoadedGroup]:
-        """Return the groups of the first bundle, in one block."""
-        bundle, following = bundles
-        records = groups.load(bundle, following, memory.allocate)
+    ) -> Loaded:
+        """Return what is made of the records of the first bundle."""
+        records = groups.load(*bundles, memory.allocate)
         table = self._selection.make_table(records.batch)
         if needs_seeds:
             table = append_seeds(table, groups.order.draw_seeds(find_origins(records.batch)))
-        block = make_block(table)
-        starts = np.cumsum([0, *groups.sizes[bundle[:-1]]]).tolist()
-        return [LoadedGroup(block, start) for start in starts]
+        return make(table)
+
+
+def _keep(records: pa.RecordBatch) -> pa.RecordBatch:
+    return records
+
+
+def _cut(cutter: Cutter, blocks: Generator[Block], absence: Absence) -> Generator[Any]:
+    """Yield batches; count how long the consumer is away."""
+    with closing(blocks):
+        for batch in cutter.cut(blocks):
+            left = time.perf_counter()
+            yield batch
+            absence.seconds += time.perf_counter() - left
 
 
 def _count(batches: Generator[Any], position: _Position) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
-from recshuf.train import sharing
+from recshuf.train import cutting, parcels
 from recshuf.train.loader import PileLoader
 from tests.support.epoch_oracle import flatten
 
@@ -85,9 +85,63 @@ def test_batches_that_travel_together_keep_their_order(
 ) -> None:
     bytes_of_batch = PileLoader(store, 16).batch_bytes
     monkeypatch.setattr("recshuf.torch.PARCEL_BYTES", together * bytes_of_batch)
-    loader = PileDataLoader(PileDataset(store, 16, drop_last=False), num_workers=workers)
+    dataset = PileDataset(store, 16, drop_last=False)
+    dataset.seek(2, first)
+    found = ids_of(DataLoader(dataset, batch_size=None, num_workers=workers))
+    assert found == expect(store, epoch=2, drop_last=False)[first:]
+
+
+@pytest.mark.parametrize("bundle_bytes", [0, 30_000])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("first", [0, 50])
+@pytest.mark.parametrize(
+    "options", [{}, {"lanes": 4, "drop_last": False}, {"rank": 1, "world_size": 2, "reshuffle": "exact"}]
+)
+def test_batches_of_bundles_keep_their_order(
+    store: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bundle_bytes: int,
+    workers: int,
+    first: int,
+    options: dict[str, Any],
+) -> None:
+    """Of all nine piles, or of two to three at a time."""
+    monkeypatch.setattr(cutting, "BUNDLE_BYTES", bundle_bytes)
+    loader = PileDataLoader(PileDataset(store, 8, **options), num_workers=workers)
     loader.seek(2, first)
-    assert ids_of(loader) == expect(store, epoch=2, drop_last=False)[first:]
+    expected = [batch["id"].tolist() for batch in PileLoader(store, 8, epoch=2, **options)]
+    assert ids_of(loader) == expected[first:]
+    assert len(expected) > first
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_batches_of_bundles_are_those_of_the_loader(
+    store: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    if method == "fork":  # others import the module anew
+        monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
+    columns = ["id", "vector", "text", "flag", "maybe", "class", "tokens", "_id"]
+    expected = list(PileLoader(store, 16, columns=columns, output="torch", drop_last=False))
+    dataset = PileDataset(store, 16, columns=columns, drop_last=False)
+    found = list(PileDataLoader(dataset, num_workers=2, multiprocessing_context=method))
+    assert [show(batch) for batch in found] == [show(batch) for batch in expected]
+    for batch in found:
+        batch["id"] += 5000
+        batch["vector"][:] = 1
+    assert [[index - 5000 for index in ids] for ids in ids_of(found)] == ids_of(expected)
+    assert all((batch["vector"] == 1).all() for batch in found)
+
+
+@pytest.mark.parametrize("persistent_workers", [False, True])
+def test_bundles_follow_the_epoch_also_after_an_iteration_that_was_left(
+    store: Path, persistent_workers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
+    loader = PileDataLoader(PileDataset(store, 16), num_workers=2, persistent_workers=persistent_workers)
+    assert ids_of(islice(loader, 9)) == expect(store)[:9]
+    for epoch in (0, 1, 2, 1):
+        loader.set_epoch(epoch)
+        assert ids_of(loader) == expect(store, epoch=epoch)
 
 
 @pytest.mark.parametrize("persistent_workers", [False, True])
@@ -210,10 +264,10 @@ def test_nothing_is_kept_of_an_iteration_that_was_left(store: Path) -> None:
     batches = iter(DataLoader(PileDataset(store, 4), batch_size=None, num_workers=2))
     for _ in range(5):
         next(batches)
-    assert sharing._mapped
+    assert parcels._mapped
     del batches
     gc.collect()
-    assert not sharing._mapped
+    assert not parcels._mapped
 
 
 @pytest.mark.parametrize(

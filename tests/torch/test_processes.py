@@ -19,8 +19,11 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from torch.utils.data import IterableDataset
 
+import recshuf
 from recshuf.torch import PileDataLoader, PileDataset
 from recshuf.train.loader import PileLoader
 from tests.support import training_process
@@ -62,6 +65,16 @@ def list_leftovers() -> tuple[list[str], list[str], list[str]]:
     return threads, shared, maps
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a store of 3000 records in 27 piles, each of which is sent alone."""
+    folder = tmp_path_factory.mktemp("large")
+    columns = {"id": range(3000), "payload": pa.array([bytes(40_000)] * 3000, pa.binary(40_000))}
+    pq.write_table(pa.table(columns), folder / "rows.parquet")
+    recshuf.scatter(folder / "rows.parquet", folder / "store", seed=7, piles=27)
+    return folder / "store"
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left(store: Path) -> Iterator[None]:
     before = list_leftovers()
@@ -80,8 +93,7 @@ def note_until_it_fails(batches: Iterable[dict[str, Any]], found: list[list[int]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_workers_can_be_killed_three_times(store: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recshuf.torch.PARCEL_BYTES", 1)  # else all batches of the small store have arrived
+def test_workers_can_be_killed_three_times(store: Path, method: str) -> None:
     found, state = [], None
     for killed in range(3):
         loader = make_loader(store, state, method)

@@ -12,11 +12,14 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data._utils import worker as torch_worker
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from recshuf.torch import PileDataset
+from recshuf.train import cutting
 from tests.support.epoch_oracle import Rules, cut_batches, flatten, group_records
 from tests.support.fake_piles import FakePiles
 
@@ -26,31 +29,33 @@ if TYPE_CHECKING:
 WORLDS = [1, 2, 3, 6]
 
 
-def start_worker(dataset: PileDataset, number: int, workers: int, iteration: int) -> Iterator[Any]:
+def start_worker(
+    dataset: PileDataset, number: int, workers: int, iteration: int, in_bundles: bool
+) -> Iterator[Any]:
     """Return the iterator of a worker with its own copy of all but the shared memory."""
     mine = copy.copy(dataset)
     mine._position, mine._loader = copy.copy(dataset._position), copy.copy(dataset._loader)
     info = {"id": number, "num_workers": workers, "seed": 1000 * iteration + number, "dataset": mine}
     torch_worker._worker_info = torch_worker.WorkerInfo(**info)
     try:
-        return iter(mine)
+        return mine.share_bundles() if in_bundles else iter(mine)
     finally:
         torch_worker._worker_info = None
 
 
-def iterate(dataset: PileDataset, workers: int, iteration: int) -> Iterator[dict[str, Any]]:
-    """Yield batches as `DataLoader` does: from each worker in turn, pickled, leaving out those that ended."""
+def iterate(dataset: PileDataset, workers: int, iteration: int, in_bundles: bool = False) -> Iterator[Any]:
+    """Yield what workers make as `DataLoader` does: from each in turn, pickled, leaving out those that ended."""
     if not workers:
         yield from dataset
         return
-    running = [start_worker(dataset, number, workers, iteration) for number in range(workers)]
+    running = [start_worker(dataset, number, workers, iteration, in_bundles) for number in range(workers)]
     while running:
         for one in list(running):
-            batch = next(one, None)
-            if batch is None:
+            made = next(one, None)
+            if made is None:
                 running.remove(one)
             else:
-                yield pickle.loads(pickle.dumps(batch))
+                yield pickle.loads(pickle.dumps(made))
 
 
 @settings(max_examples=200, deadline=None)
@@ -61,8 +66,11 @@ def iterate(dataset: PileDataset, workers: int, iteration: int) -> Iterator[dict
     share=st.integers(1, 3),
     epoch=st.integers(0, 2),
     mix=st.integers(1, 3),
+    bundle_bytes=st.sampled_from([0, 200, 4 << 20]),
     legs=st.lists(
-        st.tuples(st.integers(0, 12), st.integers(0, 3), st.sampled_from(WORLDS)), min_size=4, max_size=4
+        st.tuples(st.integers(0, 12), st.integers(0, 3), st.sampled_from(WORLDS), st.booleans()),
+        min_size=4,
+        max_size=4,
     ),
 )
 def test_chains_of_three_resumes_yield_the_epoch(
@@ -72,12 +80,14 @@ def test_chains_of_three_resumes_yield_the_epoch(
     share: int,
     epoch: int,
     mix: int,
-    legs: list[tuple[int, int, int]],
+    bundle_bytes: int,
+    legs: list[tuple[int, int, int, bool]],
 ) -> None:
+    cutting.BUNDLE_BYTES = bundle_bytes
     store, batch = FakePiles({"a": sizes, "b": [20]}, piles), 6 * share
     found: list[list[tuple[int, ...]]] = []
     state = None
-    for iteration, (count, workers, wanted) in enumerate(legs):
+    for iteration, (count, workers, wanted, in_bundles) in enumerate(legs):
         world = wanted if lanes == 1 or lanes % wanted == 0 else 1
         ranks, states = [], set()
         for rank in range(world):
@@ -87,9 +97,10 @@ def test_chains_of_three_resumes_yield_the_epoch(
                 dataset.load_state_dict(json.loads(state))
             dataset.set_epoch(epoch)
             _, begun = dataset.begin()
-            batches = iterate(dataset, workers, iteration)
+            made = iterate(dataset, workers, iteration, in_bundles)
+            batches = dataset.cut_bundles(begun["step"], made) if in_bundles and workers else made
             taken = list(islice(batches, None if iteration == 3 else count))
-            batches.close()
+            made.close()
             ranks.append([[tuple(one) for one in taken_one["_id"].tolist()] for taken_one in taken])
             states.add(json.dumps(begun | {"step": begun["step"] + len(taken)}))
         (state,) = states
@@ -97,3 +108,32 @@ def test_chains_of_three_resumes_yield_the_epoch(
     groups = group_records(store.records(), list(store.names), piles, Rules(epoch=epoch, mix=mix))
     expected = cut_batches([[one.id for one in group] for group in groups], batch, 1, lanes, True)
     assert found == [step[0] for step in expected]
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_each_group_is_read_by_one_worker(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
+    store = FakePiles({"a": [60], "b": [20]}, 7)
+    dataset = PileDataset(store, 4, lanes=lanes)
+    blocks = list(iterate(dataset, 3, 0, in_bundles=True))
+    loaded = [region for regions in store.loads for region in regions]
+    assert len(blocks) == len(store.loads) >= 6
+    assert len(loaded) == len(set(loaded)) == 2 * len(blocks)
+
+
+def test_tensors_cut_from_pinned_blocks_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulated, since pinning needs an accelerator."""
+    pinned: list[int] = []
+
+    def pin(tensor: torch.Tensor) -> torch.Tensor:
+        copy_of_it = tensor.clone()
+        pinned.append(copy_of_it.untyped_storage().data_ptr())
+        return copy_of_it
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
+    dataset = PileDataset(FakePiles({"a": [60]}, 3), 7)
+    blocks = (pin_memory(block) for block in iterate(dataset, 2, 0, in_bundles=True))
+    batches = list(dataset.cut_bundles(0, blocks))
+    assert [batch["id"].tolist() for batch in batches] == [batch["id"].tolist() for batch in dataset]
+    assert all(batch["id"].untyped_storage().data_ptr() in pinned for batch in batches)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from recshuf.errors import PileError, UsageError
 from recshuf.system.buffers import allocate
-from recshuf.train import loader as loaders
+from recshuf.train import cutting
 from recshuf.train import prefetch as prefetching
 from recshuf.train.loader import PileLoader
 from tests.support.epoch_oracle import Rules, cut_batches, flatten, group_records
@@ -185,7 +185,7 @@ def test_the_end_of_an_epoch_is_a_position() -> None:
 
 
 def test_a_resume_loads_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loaders, "_BUNDLE_BYTES", 0)
+    monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
     store = small_store()
     loader = PileLoader(store, 8, prefetch=0, epoch=1)
     loader.seek(2, len(loader) // 2)
@@ -267,7 +267,7 @@ def fail_at_the_first(loader: PileLoader) -> None:
 
 def test_threads_end_with_the_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefetching, "LEAST_AWAY", 0)
-    monkeypatch.setattr(loaders, "_BUNDLE_BYTES", 0)
+    monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
     loader = PileLoader(small_store(), 8, prefetch=3)
     for _ in loader:
         assert live_threads()
@@ -304,7 +304,7 @@ def test_an_error_of_a_reader_reaches_the_consumer_in_its_place(
     prefetch: int, least_away: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prefetching, "LEAST_AWAY", least_away)
-    monkeypatch.setattr(loaders, "_BUNDLE_BYTES", 0)
+    monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
     loader = PileLoader(BadPiles({"a": [60]}, 3), 1, prefetch=prefetch, columns=["_id"])
     expected = ids_of(PileLoader(FakePiles({"a": [60]}, 3), 1, columns=["_id"]))
     received: list[list[tuple[int, int]]] = []
@@ -356,7 +356,7 @@ def test_a_store_without_records_yields_nothing() -> None:
 
 @pytest.mark.parametrize("mix", [1, 3])
 def test_the_system_is_told_what_is_read_next(monkeypatch: pytest.MonkeyPatch, mix: int) -> None:
-    monkeypatch.setattr(loaders, "_BUNDLE_BYTES", 400)
+    monkeypatch.setattr(cutting, "BUNDLE_BYTES", 400)
     store = FakePiles({"a": [400]}, 40)
     for _ in PileLoader(store, 8, mix=mix):
         pass
@@ -386,7 +386,7 @@ def test_groups_that_are_loaded_together_change_nothing(
 ) -> None:
     rules = {"lanes": lanes, "epoch": 1, "drop_last": False, "columns": ["_id"]}
     expected = ids_of(PileLoader(small_store(), 4, **rules))
-    monkeypatch.setattr(loaders, "_BUNDLE_BYTES", bundle_bytes)
+    monkeypatch.setattr(cutting, "BUNDLE_BYTES", bundle_bytes)
     store = small_store()
     assert ids_of(PileLoader(store, 4, **rules)) == expected
     assert (len(store.loads) > 3) == (bundle_bytes < 1 << 20)

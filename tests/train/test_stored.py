@@ -15,7 +15,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, PileError, UsageError
-from recshuf.train import loader as loaders
+from recshuf.train import cutting
 from recshuf.train.loader import PileLoader
 from tests.support.epoch_oracle import flatten
 from tests.support.golden_inputs import make_inputs
@@ -87,7 +87,7 @@ def test_other_processes_get_the_same_batches(store: Path, method: str) -> None:
 
 
 def test_the_system_reads_ahead_what_is_read_next(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loaders, "_BUNDLE_BYTES", 0)
+    monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
     loader = PileLoader(store, 4)
     ahead, found = [], []
     advise, read = os.posix_fadvise, os.preadv
@@ -108,7 +108,7 @@ def test_the_system_reads_ahead_what_is_read_next(store: Path, monkeypatch: pyte
 
 
 def test_an_iterator_taken_over_a_fork_is_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loaders, "_BUNDLE_BYTES", 0)
+    monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
     running = iter(PileLoader(store, 1))
     next(running)
     reader, writer = os.pipe()

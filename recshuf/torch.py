@@ -18,7 +18,7 @@ except ImportError as error:
     ) from error
 
 from recshuf.train.loader import PileLoader
-from recshuf.train.sharing import PARCEL_BYTES, SharedBlock, end_with_parent, share_batches
+from recshuf.train.workers.sharing import PARCEL_BYTES, SharedBlock, end_with_parent, share_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

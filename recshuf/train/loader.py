@@ -20,8 +20,8 @@ from recshuf.system.buffers import BufferPool
 from recshuf.train.blocks import choose_block
 from recshuf.train.columns import iterate_rows
 from recshuf.train.cutting import Cutter
-from recshuf.train.documents import DocumentSource
-from recshuf.train.packing import PackedLoader
+from recshuf.train.packing.documents import DocumentSource
+from recshuf.train.packing.packed_loader import PackedLoader
 from recshuf.train.prefetch import Absence, close_at_exit, compute_ahead
 from recshuf.train.schedule import Schedule, Sharding
 from recshuf.train.selection import Selection

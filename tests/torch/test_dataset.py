@@ -18,8 +18,9 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
-from recshuf.train import cutting, parcels
+from recshuf.train import cutting
 from recshuf.train.loader import PileLoader
+from recshuf.train.workers import parcels
 from tests.support.epoch_oracle import flatten
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
 from recshuf.train.blocks import choose_block, make_batch
-from recshuf.train.parcels import Label, Parcel, receive
+from recshuf.train.workers.parcels import Label, Parcel, receive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

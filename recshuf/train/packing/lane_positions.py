@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.train.documents import LanePosition
-from recshuf.train.lane_tokens import lack_tokens
+from recshuf.train.packing.documents import LanePosition
+from recshuf.train.packing.lane_tokens import lack_tokens
 
 if TYPE_CHECKING:
-    from recshuf.train.documents import DocumentSource, EpochGroups, TokenCounter
+    from recshuf.train.packing.documents import DocumentSource, EpochGroups, TokenCounter
     from recshuf.train.stores import EpochPiles
 
 

@@ -21,16 +21,16 @@ import pyarrow as pa
 from recshuf.errors import UsageError
 from recshuf.piles.order.epochs import check_number
 from recshuf.train.blocks import make_batch
-from recshuf.train.documents import LanePosition
-from recshuf.train.lane_positions import LaneFinder
-from recshuf.train.lane_tokens import LaneTokens
+from recshuf.train.packing.documents import LanePosition
+from recshuf.train.packing.lane_positions import LaneFinder
+from recshuf.train.packing.lane_tokens import LaneTokens
 from recshuf.train.prefetch import close_at_exit
 from recshuf.train.stores import EpochPiles
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from recshuf.train.documents import DocumentSource
+    from recshuf.train.packing.documents import DocumentSource
     from recshuf.train.schedule import Sharding
     from recshuf.train.state import LoaderState
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.train.documents import GroupTokens
+    from recshuf.train.packing.documents import GroupTokens
 
 
 def lack_tokens(epoch: int) -> UsageError:

@@ -1,0 +1,1 @@
+"""Sequences of one length for language models, cut from documents."""

@@ -1,0 +1,1 @@
+"""What worker processes send to the process that trains."""

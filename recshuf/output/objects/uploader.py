@@ -64,13 +64,14 @@ class UploadLimits:
 
     @classmethod
     def within(cls, memory_bytes: int, writers: int) -> UploadLimits:
-        """Return the limits for so much memory, when so many shards are written at once.
+        """Return the limits for so much memory, when so many shards are written at once; streams take half of it at most.
 
-        >>> UploadLimits.within(1 << 30, 2), UploadLimits.within(16 << 20, 2)
-        (UploadLimits(part_threads=4, stream_count=2), UploadLimits(part_threads=2, stream_count=0))
+        >>> UploadLimits.within(1 << 30, 2), UploadLimits.within(64 << 20, 2)
+        (UploadLimits(part_threads=4, stream_count=2), UploadLimits(part_threads=4, stream_count=0))
         """
         parts = memory_bytes // PART_BYTES
-        return cls(max(1, min(PART_THREADS, parts)), writers if parts >= PART_THREADS + writers else 0)
+        streams = writers if parts >= 2 * (PART_THREADS + writers) else 0
+        return cls(max(1, min(PART_THREADS, parts)), streams)
 
     @property
     def memory_bytes(self) -> int:
@@ -136,7 +137,7 @@ class ShardUploader:
     def add(self, shard: FinishedShard) -> None:
         """Queue a shard; waits while too many are on the disk or in memory."""
         stream = self._streams.get(shard.path.name)
-        size = stream.waiting_bytes if stream else shard.path.stat().st_size
+        size = shard.path.stat().st_size if stream is None else stream.waiting_bytes
         with self._changed:
             self._changed.wait_for(lambda: self._count < count_slots(size) or self._is_closed)
             self._raise_problem()

@@ -246,9 +246,9 @@ def test_large_shards_and_little_memory_need_files(bucket: Bucket, tmp_path: Pat
     assert made.open_stream(tmp_path / "x", uploader.MOST_STREAMED_BYTES + 1) is None
     assert made.open_stream(tmp_path / "x", uploader.MOST_STREAMED_BYTES) is not None
     made.close()
-    assert not UploadLimits.within(47 << 20, 2).can_stream(1)
-    assert UploadLimits.within(48 << 20, 2).can_stream(1)
-    for size in (0, 10 << 20, 47 << 20, 48 << 20, 1 << 40):
+    assert not UploadLimits.within(95 << 20, 2).can_stream(1)
+    assert UploadLimits.within(96 << 20, 2).can_stream(1)
+    for size in (0, 10 << 20, 95 << 20, 96 << 20, 1 << 40):
         assert UploadLimits.within(size, 2).memory_bytes <= max(size, uploader.PART_BYTES)
 
 

@@ -11,6 +11,7 @@ from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from recshuf.output.transaction import FinishedShard
 
@@ -40,6 +41,9 @@ class ShardSyncer:
         self._waiting: deque[FinishedShard] = deque()
         self._problem: BaseException | None = None
         self._is_closed = False
+
+    def open_stream(self, path: Path, shard_bytes: int) -> None:
+        """Return None: shards are files."""
 
     def add(self, shard: FinishedShard) -> None:
         """Queue a shard. Many threads may call this.

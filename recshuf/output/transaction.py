@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from recshuf.errors import OutputError, OutputExistsError
+from recshuf.output.checksum import find_checksum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -108,8 +109,21 @@ class Destination(ABC):
         """Memory that it takes to write there, besides that of sinks."""
         return 0
 
-    def count_disk_bytes(self, output_bytes: int, shard_count: int | None, writers: int) -> int:  # noqa: ARG002 - for others
-        """Return how much local disk an output of some size takes, when so many shards are written at once."""
+    def count_disk_bytes(
+        self,
+        output_bytes: int,
+        shard_count: int | None,  # noqa: ARG002 - for others
+        writers: int,  # noqa: ARG002 - for others
+        *,
+        appends: bool,  # noqa: ARG002 - for others
+    ) -> int:
+        """Return how much local disk an output of some size takes, when so many shards are written at once.
+
+        Parameters
+        ----------
+        appends
+            Whether shards are only appended to.
+        """
         return output_bytes
 
     @abstractmethod
@@ -122,8 +136,22 @@ class Destination(ABC):
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenBytes:
+    """The bytes of a shard."""
+
+    byte_count: int
+    checksum: str
+    """xxh3 of 128 bits, as hexadecimal digits."""
+
+    @classmethod
+    def of(cls, path: Path) -> WrittenBytes:
+        """Return those of a file."""
+        return cls(path.stat().st_size, find_checksum(path))
+
+
+@dataclass(frozen=True, slots=True)
 class FinishedShard:
-    """A shard whose file has been closed."""
+    """A shard whose file or stream has been closed."""
 
     number: int
     path: Path
@@ -132,10 +160,29 @@ class FinishedShard:
     """Table schema of its records; None if they were not converted."""
     place: Mapping[str, object] = field(default_factory=dict)
     """Further keys of its journal entry: where its bytes are, if not in the file."""
+    written: WrittenBytes | None = None
+    """What a stream has taken; None for a file."""
 
 
 class ShardKeeper(Protocol):
     """Makes finished shards durable in the background."""
+
+    def open_stream(self, path: Path, shard_bytes: int) -> BinaryIO | None:
+        """Return what takes the bytes of a shard in place of a file, until `add` is called; None if it must be a file.
+
+        Parameters
+        ----------
+        path
+            Where the file would be.
+        shard_bytes
+            Approximate size of the shard.
+
+        Raises
+        ------
+        OutputError
+            Also when it is written to: an earlier shard failed.
+        """
+        ...
 
     def add(self, shard: FinishedShard) -> None:
         """Queue a shard. Many threads may call this; it may wait for earlier shards.

@@ -13,7 +13,7 @@ from recshuf.records.digests import Digest
 from recshuf.records.input_counts import InputCount, InputCounts
 from recshuf.run.gather import Gather, GatherTask
 from recshuf.run.resume import describe_shard
-from recshuf.run.shards import cut_shards
+from recshuf.run.shards import cut_shards, find_largest, open_sink
 from recshuf.run.task_results import read_results
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
-    from recshuf.interfaces import Decoder, Sink, Target
+    from recshuf.interfaces import Decoder, Sink
     from recshuf.output.transaction import TaskShards
     from recshuf.piles.run_piles import RunPiles
     from recshuf.run.open_run import OpenRun
@@ -83,10 +83,10 @@ def gather_shards(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str,
                     f"{error}; share its folder between all machines; if it is lost, give --resume, or run recshuf task "
                     f"{result['task']} again"
                 ) from error
-        bounds, _ = cut_shards(resolved, counts)
+        bounds, byte_count = cut_shards(resolved, counts)
         own = opened.run.tasks.choose_shards(number, len(bounds) - 1)
         task = GatherTask(resolved.plan, bounds, {*range(len(bounds) - 1)} - {*own})
-        shards = _OpenShards(written, resolved, resolved.open_target())
+        shards = _OpenShards(written, resolved, find_largest(bounds, byte_count))
         with closing(shards):
             Gather(task, PileReader(store), shards, resolved.decoder, SilentProgress()).run()
             entries = shards.finish_all()
@@ -102,9 +102,10 @@ def gather_shards(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str,
 class _OpenShards:
     """The shards of a task, each described once it is durable."""
 
-    def __init__(self, written: TaskShards, resolved: ResolvedJob, target: Target) -> None:
+    def __init__(self, written: TaskShards, resolved: ResolvedJob, shard_bytes: int) -> None:
         self._written = written
-        self._target = target
+        self._target = resolved.open_target()
+        self._shard_bytes = shard_bytes
         self._threads = resolved.plan.sink_threads
         self._schema = resolved.find_table_schema()
         self._entries: list[dict[str, Any]] = []
@@ -117,7 +118,7 @@ class _OpenShards:
         return self._written.path_of(shard, self._target.suffix)
 
     def open(self, shard: int) -> Sink:
-        return self._target.open(self._path_of(shard), self._threads)
+        return open_sink(self._keeper, self._target, self._path_of(shard), self._shard_bytes, self._threads)
 
     def finish(self, shard: int, digest: Digest) -> None:
         self._keeper.add(FinishedShard(shard, self._path_of(shard), digest, self._schema))

@@ -22,7 +22,7 @@ from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
 from recshuf.run.resume import Earlier, read_checksums
 from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
 from recshuf.run.set_folders import choose_sets
-from recshuf.run.shards import cut_shards, open_shards, take_over_shards
+from recshuf.run.shards import cut_shards, find_largest, open_shards, take_over_shards
 from recshuf.run.stored_inputs import PileSource, adopt_stored, open_stored
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.run.workspace import begin_output, open_workspace
@@ -223,7 +223,7 @@ def _write_shards(
     task = GatherTask(resolved.plan, bounds, finished.keys())
     try:
         with (
-            open_shards(resolved, workspace, target) as shards,
+            open_shards(resolved, workspace, target, find_largest(bounds, byte_count)) as shards,
             _open_reader(resolved, workspace) as reader,
         ):
             written = Gather(task, reader, shards, resolved.decoder, progress).run()

@@ -20,7 +20,7 @@ from recshuf.formats import (
     suffix_compression,
     suffix_delimiter,
 )
-from recshuf.interfaces import InputFile
+from recshuf.interfaces import InputFile, SupportsStream
 from recshuf.job.plan import Cut, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
 from recshuf.job.task_plan import size_sets
@@ -175,6 +175,7 @@ def _find_object_destination(job: Job) -> Destination:
         wants_shards=job.cut is not None,
         temp_dir=job.temp_dir,
         memory_bytes=job.memory_bytes,
+        workers=job.workers,
     )
 
 
@@ -267,18 +268,21 @@ def _plan(
     plan = make_plan(inputs.sizes, limits, costs, output.cut, job.options["head_count"], piles)
     if job.temp_url is not None:
         plan = replace(plan, spilled_to=str(job.temp_url))
-    plan = _count_disk_bytes(job, plan, destination)
+    plan = _count_disk_bytes(job, plan, destination, target)
     if _can_read_again(inputs, destination):
         decoding = decoding.infer_from_prefix(job, inputs.source)
     return ResolvedJob(job, inputs, output, decoding, plan, target.notes)
 
 
-def _count_disk_bytes(job: Job, plan: Plan, destination: Destination | None) -> Plan:
+def _count_disk_bytes(job: Job, plan: Plan, destination: Destination | None, target: Target) -> Plan:
     """Return the plan with the disk space that this destination needs."""
     if destination is None:
         return plan
     output_bytes = plan.peak_disk_bytes - plan.spilled_bytes
-    kept_bytes = destination.count_disk_bytes(output_bytes, plan.shard_count, plan.shard_writers)
+    appends = isinstance(target, SupportsStream)
+    kept_bytes = destination.count_disk_bytes(
+        output_bytes, plan.shard_count, plan.shard_writers, appends=appends
+    )
     spilled_bytes = plan.spilled_bytes
     if plan.spilled_to:
         # Each worker has a set on the disk before it is uploaded.

@@ -12,7 +12,7 @@ import xxhash
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import Stamp
 from recshuf.job.options import describe_options
-from recshuf.output.checksum import find_checksum
+from recshuf.output.transaction import WrittenBytes
 from recshuf.piles.layout import PileLayout
 from recshuf.records.digests import Digest
 from recshuf.records.keys import ORDER_VERSION
@@ -182,12 +182,13 @@ def _unpack(entry: list[Any]) -> Stamp:
 
 
 def describe_shard(shard: FinishedShard) -> Entry:
-    """Return the entry of a finished shard, whose file still exists."""
+    """Return the entry of a finished shard, whose file still exists, if it was one."""
+    written = shard.written or WrittenBytes.of(shard.path)
     return {
         "shard": shard.number,
         "name": shard.path.name,
-        "bytes": shard.path.stat().st_size,
-        "xxh3": find_checksum(shard.path),
+        "bytes": written.byte_count,
+        "xxh3": written.checksum,
         "digest": _pack(shard.digest),
         "schema": _sum_schema(shard.schema),
         **shard.place,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, UsageError
@@ -13,6 +14,7 @@ from recshuf.run.resume import describe_shard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from recshuf.interfaces import Sink, Target
     from recshuf.job.progress import Progress
@@ -25,17 +27,26 @@ if TYPE_CHECKING:
 
 
 class _ShardFiles:
-    """Shards as local files, taken over by a keeper once they are closed."""
+    """Shards as local files, or as streams of a keeper, which takes them over once they are closed."""
 
-    def __init__(self, resolved: ResolvedJob, work: Transaction, target: Target, keeper: ShardKeeper) -> None:
+    def __init__(
+        self,
+        resolved: ResolvedJob,
+        work: Transaction,
+        target: Target,
+        keeper: ShardKeeper,
+        shard_bytes: int,
+    ) -> None:
         self._work = work
+        self._shard_bytes = shard_bytes
         self._target = target
         self._keeper = keeper
         self._threads = resolved.plan.sink_threads
         self._schema = resolved.find_table_schema()
 
     def open(self, shard: int) -> Sink:
-        return self._target.open(self._work.path_of(shard, self._target.suffix), self._threads)
+        path = self._work.path_of(shard, self._target.suffix)
+        return open_sink(self._keeper, self._target, path, self._shard_bytes, self._threads)
 
     def finish(self, shard: int, digest: Digest) -> None:
         path = self._work.path_of(shard, self._target.suffix)
@@ -58,9 +69,20 @@ class _StreamedShard:
         pass
 
 
+def open_sink(keeper: ShardKeeper, target: Target, path: Path, shard_bytes: int, threads: int) -> Sink:
+    """Return the sink of a shard of about this size: in a stream of the keeper, or else in a file."""
+    if isinstance(target, SupportsStream):
+        stream = keeper.open_stream(path, shard_bytes)
+        if stream is not None:
+            return target.open_stream(stream, threads)
+    return target.open(path, threads)
+
+
 @contextmanager
-def open_shards(resolved: ResolvedJob, workspace: Workspace, target: Target) -> Iterator[Shards]:
-    """Give where shards go; at the end all are durable and noted, unless there is an error."""
+def open_shards(
+    resolved: ResolvedJob, workspace: Workspace, target: Target, shard_bytes: int
+) -> Iterator[Shards]:
+    """Give where shards of about this size go; at the end all are durable and noted, unless there is an error."""
     work = workspace.work
     if work is None:
         yield _StreamedShard(resolved, workspace, target)
@@ -71,7 +93,7 @@ def open_shards(resolved: ResolvedJob, workspace: Workspace, target: Target) -> 
 
     keeper = work.open_keeper(note, drop_page_cache=resolved.inputs.drop_page_cache)
     try:
-        yield _ShardFiles(resolved, work, target, keeper)
+        yield _ShardFiles(resolved, work, target, keeper, shard_bytes)
         keeper.finish()
     finally:
         # Only when no thread writes entries is it known whether finished parts are left for a later run.
@@ -102,6 +124,12 @@ def take_over_shards(
         progress.warn(f"{name}: has changed since it was written; it is written again")
     work.keep_only({names[shard] for shard in finished})
     return finished
+
+
+def find_largest(bounds: Sequence[int], byte_count: int) -> int:
+    """Return the approximate bytes of the largest of some shards, which have `byte_count` bytes together."""
+    largest = max((stop - start for start, stop in pairwise(bounds)), default=0)
+    return byte_count * largest // max(1, bounds[-1])
 
 
 def cut_shards(resolved: ResolvedJob, counts: InputCounts) -> tuple[list[int], int]:

@@ -185,25 +185,30 @@ class ObjectStream(io.RawIOBase):
 
 
 def look_ahead(
-    files: Iterable[InputFile], *, head_bytes: int = 0, tail_bytes: int = 0
+    files: Iterable[InputFile], *, head_bytes: int = 0, middle_bytes: int = 0, tail_bytes: int = 0
 ) -> Iterator[InputFile]:
-    """Yield inputs in turn, while the first and last bytes of the next objects are fetched."""
+    """Yield inputs in turn, while bytes at the begin, from the middle on, and at the end of the next objects are fetched."""
     waiting: deque[tuple[InputFile, ObjectHandle | None]] = deque()
     for file in files:
-        waiting.append((file, _fetch_ends(file, head_bytes, tail_bytes)))
-        if len(waiting) > _count_ahead(file, head_bytes + tail_bytes):
+        waiting.append((file, _fetch_parts(file, head_bytes, middle_bytes, tail_bytes)))
+        if len(waiting) > _count_ahead(file, head_bytes + middle_bytes + tail_bytes):
             yield from _release(waiting)
     while waiting:
         yield from _release(waiting)
 
 
-def _fetch_ends(file: InputFile, head_bytes: int, tail_bytes: int) -> ObjectHandle | None:
+def _fetch_parts(file: InputFile, head_bytes: int, middle_bytes: int, tail_bytes: int) -> ObjectHandle | None:
     if not isinstance(file.opener, ObjectFile):
         return None
     handle = file.opener.open()
     size = handle.stamp.size
-    ends = [(0, min(head_bytes, size)), (max(0, size - tail_bytes), size)]
-    handle.expect([(begin, end) for begin, end in ends if begin < end])
+    middle = size // 2
+    parts = [
+        (0, min(head_bytes, size)),
+        (middle, min(middle + middle_bytes, size)),
+        (max(0, size - tail_bytes), size),
+    ]
+    handle.expect([(begin, end) for begin, end in parts if begin < end])
     return handle
 
 

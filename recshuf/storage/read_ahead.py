@@ -28,7 +28,7 @@ Range = tuple[int, int]
 """Bytes ``begin:end``."""
 
 PART_BYTES = 16 << 20
-"""Most bytes of a request."""
+"""Bytes of a request of many; `divide` lets it have a quarter more."""
 UNIT_BYTES = 1 << 18
 """Least bytes of a request, but at the end of an object."""
 AHEAD_PARTS = 2
@@ -189,7 +189,7 @@ class SegmentedObject:
             return given
         with self._cache.lock:
             for begin, end in joined:
-                self._fill(begin, end, self._cache.part_bytes, end)
+                self._fill(begin, end, divide(end - begin, self._cache.part_bytes), end)
         return joined
 
     def release(self, ranges: Iterable[Range]) -> None:
@@ -277,6 +277,16 @@ class SegmentedObject:
         segment.wanted = wanted
         self._segments.insert(self._count_before(begin), segment)
         return segment
+
+
+def divide(size: int, part_bytes: int) -> int:
+    """Return the size of equal segments of a range: at most a quarter more than `part_bytes`, as few as possible.
+
+    >>> divide(33, 16), divide(40, 16), divide(41, 16)
+    (17, 20, 14)
+    """
+    count = -(-size // (part_bytes + part_bytes // 4))
+    return -(-size // max(1, count))
 
 
 def _find_end(ranges: Sequence[Range], at: int) -> int:

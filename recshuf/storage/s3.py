@@ -333,6 +333,10 @@ def make_client(session: Any, endpoint_url: str | None) -> Any:
         retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, max_pool_connections=CONNECTIONS
     )
     try:
-        return session.client("s3", endpoint_url=endpoint_url, config=config)
+        client = session.client("s3", endpoint_url=endpoint_url, config=config)
     except (BotoCoreError, ValueError) as error:
         raise UsageError(f"--storage-option: {error}") from error
+    if client.meta.endpoint_url.startswith("https:"):
+        # TLS and the CRC-32 suffice, as for the checksums of botocore; it does not know ours, and would add SHA-256.
+        client.meta.config.s3 = {"payload_signing_enabled": False} | (client.meta.config.s3 or {})
+    return client

@@ -14,6 +14,7 @@ import pytest
 import recshuf
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, OutputExistsError, UsageError
 from recshuf.output.objects import uploader
+from recshuf.output.objects.uploader import send_file
 from recshuf.run.resolve import ResolvedJob
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.object_outputs import SHARDS, STORES, check_whole, shuffle, shuffle_locally, write_lines
@@ -88,13 +89,23 @@ def test_one_object_is_that_of_a_local_run(tmp_path: Path, bucket: AnyBucket, na
     check_whole(bucket, {name: local.read_bytes()})
 
 
-def test_large_shards_go_in_parts(tmp_path: Path, bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("memory", ["128MB", "1GB"])
+def test_large_shards_go_in_parts(
+    tmp_path: Path, bucket: AnyBucket, scratch: Path, monkeypatch: pytest.MonkeyPatch, memory: str
+):
+    """With little memory they are files first."""
     monkeypatch.setattr(uploader, "PART_BYTES", 5 << 20)
+    files: list[int] = []
+    monkeypatch.setattr(
+        uploader, "send_file", lambda *given, **named: files.append(1) or send_file(*given, **named)
+    )
     (tmp_path / "in.txt").write_bytes(b"".join(b"%0998d\n" % number for number in range(25_000)))
     expected = shuffle_locally(tmp_path / "in.txt", tmp_path / "local", shards=2)
-    shuffle(tmp_path / "in.txt", f"{bucket.url}/data/out/", shards=2)
+    shuffle(tmp_path / "in.txt", f"{bucket.url}/data/out/", shards=2, memory=memory, workers=4)
     check_whole(bucket, expected)
     assert bucket.proxy.count(bucket.requests["part"]) >= 2 * 3
+    assert len(files) == (2 if memory == "128MB" else 0)
+    assert os.listdir(scratch) == []
 
 
 def test_empty_shards_are_objects(tmp_path: Path, bucket: AnyBucket):
@@ -357,8 +368,11 @@ def test_many_shards_are_those_of_a_local_run(tmp_path: Path, bucket: AnyBucket)
 def test_the_plan_says_how_much_disk_is_needed(tmp_path: Path, bucket: AnyBucket):
     source = write_lines(tmp_path / "in.txt", 200_000)
     whole = recshuf.plan(source, tmp_path / "out/", shards=1000)
-    plan = recshuf.plan(source, f"{bucket.url}/out/", shards=1000)
-    assert plan.peak_disk_bytes == whole.peak_disk_bytes // 1000 * (plan.shard_writers + uploader.MOST_SHARDS)
+    plan = recshuf.plan(source, f"{bucket.url}/out/", shards=1000, memory="128MB", workers=4)
+    assert plan.peak_disk_bytes - plan.spilled_bytes == whole.peak_disk_bytes // 1000 * (
+        plan.shard_writers + uploader.MOST_SHARDS
+    )
+    assert recshuf.plan(source, f"{bucket.url}/out/", shards=1000, memory="1GB").peak_disk_bytes == 0
     assert bucket.list_keys() == []
 
 

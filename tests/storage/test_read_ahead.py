@@ -131,6 +131,15 @@ def test_expected_ranges_are_fetched_together_and_nothing_else():
     assert sorted(store.ranges) == [(MB, 4 * MB), (20 * MB, 21 * MB)]
 
 
+def test_an_expected_range_is_divided_equally_so_that_no_small_request_is_left():
+    store = MemoryStore()
+    content, _ = open_object(store)
+    expected = content.expect([(5, 5 + 2 * PART_BYTES + MB)])
+    for at in range(5, 5 + 2 * PART_BYTES + MB, MB):
+        assert read(content, at, MB, expected) == CONTENT[at : at + MB]
+    assert sorted(end - begin for begin, end in store.ranges) == 2 * [PART_BYTES + MB // 2]
+
+
 def test_expected_ranges_that_do_not_fit_are_read_by_parts_in_turn():
     store = MemoryStore()
     content, _ = open_object(store, most_bytes=8 * MB)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import io
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from urllib3 import HTTPResponse
 
 from recshuf.errors import OutputError, UsageError
 from recshuf.storage import s3
@@ -193,3 +199,27 @@ def test_an_object_is_deleted_as_it_was(bucket: Bucket, store: S3Bucket):
     store.delete_if("a", new)
     store.delete_if("none", new)
     assert bucket.list_keys() == []
+
+
+@pytest.mark.parametrize(("url", "is_signed"), [(None, False), ("http://127.0.0.1:9", True)])
+def test_parts_are_hashed_once_over_tls_and_signed_without_it(
+    monkeypatch: pytest.MonkeyPatch, url: str | None, is_signed: bool
+):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    store, sent = S3Bucket("bucket", StorageOptions(url)), []
+
+    def answer(request: AWSPreparedRequest, **_: object) -> AWSResponse:
+        sent.append(request.headers)
+        return AWSResponse(
+            request.url, 200, {"ETag": '"etag"'}, HTTPResponse(io.BytesIO(), preload_content=False)
+        )
+
+    store._client.meta.events.register("before-send.s3", answer)
+    store.send_part("key", "upload", 1, b"some bytes")
+    checksum = base64.b64encode(zlib.crc32(b"some bytes").to_bytes(4, "big"))
+    assert sent[0]["x-amz-checksum-crc32"] == checksum
+    signed = hashlib.sha256(b"some bytes").hexdigest() if is_signed else "UNSIGNED-PAYLOAD"
+    assert sent[0]["X-Amz-Content-SHA256"] == signed.encode()

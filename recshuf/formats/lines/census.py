@@ -29,7 +29,7 @@ from recshuf.storage.objects import look_ahead
 from recshuf.storage.read_ahead import UNIT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import BinaryIO
 
     from recshuf.formats.compression.streams import ByteReader
@@ -77,6 +77,7 @@ class Census:
         self._cutter = cutter
         self._refuses_foreign = cutter.options.refuses_foreign
         self._sampler = Sampler(cutter, sample_bytes)
+        self._sample_bytes = sample_bytes
 
     def look_at_all(self, given: Sequence[InputFile]) -> list[LineInput]:
         """Return the facts of each input; of thousands, some are sampled and the others estimated from these.
@@ -87,7 +88,7 @@ class Census:
             As `look_at` does.
         """
         step = max(1, -(-len(given) // _MOST_SAMPLES))
-        sampled = look_ahead(given[::step], head_bytes=UNIT_BYTES)
+        sampled = self._look_ahead(given[::step])
         found = {index * step: self.look_at(file) for index, file in enumerate(sampled)}
         alike: dict[str, list[InputSummary]] = {}
         for one in found.values():
@@ -99,6 +100,12 @@ class Census:
             found[index] if index in found else self.look_at(next(others), rates)
             for index in range(len(given))
         ]
+
+    def _look_ahead(self, given: Sequence[InputFile]) -> Iterator[InputFile]:
+        """Yield files while what is read of the next ones is fetched: header and sample, and the sample in the middle."""
+        is_plain = not any(file.suffix.compression for file in given)
+        middle_bytes = self._sample_bytes if is_plain else 0
+        return look_ahead(given, head_bytes=UNIT_BYTES + self._sample_bytes, middle_bytes=middle_bytes)
 
     def look_at(self, given: InputFile, rates: Mapping[str, Rate] = MappingProxyType({})) -> LineInput:
         """Return the facts of one input.

@@ -14,7 +14,7 @@ from recshuf.output.objects.place import OutputPlace
 from recshuf.output.objects.task_folder import ObjectTaskFolder
 from recshuf.output.objects.task_shards import UploadedTaskShards
 from recshuf.output.objects.transaction import UploadTransaction
-from recshuf.output.objects.uploader import PART_BYTES, PART_THREADS, UploadTarget, count_slots
+from recshuf.output.objects.uploader import UploadLimits, UploadTarget, count_slots
 from recshuf.output.transaction import Destination
 from recshuf.storage.bucket import Match
 from recshuf.storage.buckets import WRITTEN_SCHEMES, open_bucket
@@ -36,6 +36,8 @@ class ObjectDestination(Destination):
         Folder of shards that are written or uploaded. None for the default folder.
     memory_bytes
         Memory limit of the run.
+    workers
+        Most shards that are written at once.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class ObjectDestination(Destination):
         wants_shards: bool = False,
         temp_dir: Path | None = None,
         memory_bytes: int = 1 << 30,
+        workers: int = 1,
     ) -> None:
         if url.scheme not in WRITTEN_SCHEMES:
             raise UsageError(f"{url}: is only read; write to s3://, gs://, az:// or a local folder")
@@ -55,7 +58,7 @@ class ObjectDestination(Destination):
             )
         self._url, self._options = url, options
         self.temp_dir = temp_dir
-        self.part_threads = max(1, min(PART_THREADS, memory_bytes // 4 // PART_BYTES))
+        self._limits = UploadLimits.within(memory_bytes // 4, workers)
         self.is_directory = wants_shards or url.key.endswith("/") or self._has_objects_below()
         self.keys = OutputKeys(url, self.is_directory)
 
@@ -84,12 +87,16 @@ class ObjectDestination(Destination):
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of the parts in flight."""
-        return self.part_threads * PART_BYTES
+        """Memory of the parts in flight, and of those that are filled."""
+        return self._limits.memory_bytes
 
-    def count_disk_bytes(self, output_bytes: int, shard_count: int | None, writers: int) -> int:
-        """Return the bytes of the shards that are written or uploaded at the same time."""
+    def count_disk_bytes(
+        self, output_bytes: int, shard_count: int | None, writers: int, *, appends: bool
+    ) -> int:
+        """Return the bytes of the files that are written or uploaded at the same time."""
         shard_bytes = output_bytes // (shard_count or 1)
+        if appends and self._limits.can_stream(shard_bytes):
+            return 0
         return min(output_bytes, shard_bytes * (writers + count_slots(shard_bytes)))
 
     def report(self) -> UploadReport:
@@ -111,13 +118,13 @@ class ObjectDestination(Destination):
 
     def begin(self) -> UploadTransaction:
         """Return a transaction of uploads."""
-        return UploadTransaction(self.place, self.tasks, self.temp_dir, self.part_threads)
+        return UploadTransaction(self.place, self.tasks, self.temp_dir, self._limits)
 
     def begin_task(self, run_id: str) -> UploadedTaskShards:
         """Return shards that are uploaded."""
         etags = self.place.look().etags
         target = UploadTarget(self.bucket, self.keys.of_shard, lambda key: Match(etags.get(key)), run_id)
-        return UploadedTaskShards(self.keys, target, self.part_threads)
+        return UploadedTaskShards(self.keys, target, self._limits)
 
     def check(self, *, overwrite: bool) -> None:
         """Refuse an output that must not be written."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recshuf.output.objects.keys import OutputKeys
-    from recshuf.output.objects.uploader import UploadTarget
+    from recshuf.output.objects.uploader import UploadLimits, UploadTarget
     from recshuf.output.transaction import FinishedShard
 
 
@@ -26,14 +26,14 @@ class UploadedTaskShards(TaskShards):
 
     Parameters
     ----------
-    part_threads
-        Number of parts that are uploaded at once.
+    limits
+        Of the parts in memory.
     """
 
-    def __init__(self, keys: OutputKeys, target: UploadTarget, part_threads: int) -> None:
+    def __init__(self, keys: OutputKeys, target: UploadTarget, limits: UploadLimits) -> None:
         self._scratch = UploadFolder(choose_temp_dir(None), keys.show(keys.prefix))
         self.folder = self._scratch.path
-        self._keys, self._target, self._part_threads = keys, target, part_threads
+        self._keys, self._target, self._limits = keys, target, limits
         self._uploads: list[tuple[str, str]] = []
         """Key and identifier of each upload."""
         self._lock = threading.Lock()
@@ -55,7 +55,7 @@ class UploadedTaskShards(TaskShards):
                 self._uploads.append((self._keys.of_shard(shard.path.name), str(shard.place["upload"])))
             on_kept(shard)
 
-        return ShardUploader(self._target, keep, self._part_threads)
+        return ShardUploader(self._target, keep, self._limits)
 
     def finish(self) -> None:
         """Delete the folder."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from recshuf.output.manifest import Manifest
     from recshuf.output.objects.place import OutputPlace
     from recshuf.output.objects.task_folder import ObjectTaskFolder
+    from recshuf.output.objects.uploader import UploadLimits
     from recshuf.output.transaction import FinishedShard
 
 _REQUESTERS = 8
@@ -42,8 +43,8 @@ class UploadTransaction(Transaction):
     ----------
     temp_dir
         Folder of shards that are written or uploaded. None for the default folder.
-    part_threads
-        Number of parts that are uploaded at once.
+    limits
+        Of the parts in memory.
     """
 
     keeps_files = False
@@ -51,9 +52,9 @@ class UploadTransaction(Transaction):
     is_committed = False  # `enter` completes the commit of an earlier run
 
     def __init__(
-        self, place: OutputPlace, tasks: ObjectTaskFolder, temp_dir: Path | None, part_threads: int
+        self, place: OutputPlace, tasks: ObjectTaskFolder, temp_dir: Path | None, limits: UploadLimits
     ) -> None:
-        self._place, self._temp_dir, self._part_threads = place, temp_dir, part_threads
+        self._place, self._temp_dir, self._limits = place, temp_dir, limits
         self._tasks = tasks
         self._result_count = 0
         """Number of results of tasks that were there at the begin."""
@@ -154,7 +155,7 @@ class UploadTransaction(Transaction):
     ) -> ShardUploader:
         """Return what uploads finished shards."""
         target = UploadTarget(self._bucket, self._keys.of_shard, self._match, self._token)
-        return ShardUploader(target, on_kept, self._part_threads)
+        return ShardUploader(target, on_kept, self._limits)
 
     def _match(self, key: str) -> Match:
         return Match(self._place.before.etags.get(key))

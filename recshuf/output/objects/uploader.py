@@ -1,4 +1,4 @@
-"""Uploads finished shards in the background, and leaves the uploads open."""
+"""Uploads shards in the background, while they are written or as finished files, and leaves the uploads open."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import OutputError, Stopped
+from recshuf.output.objects.shard_stream import ShardStream
 from recshuf.storage.bucket import MOST_PART_BYTES, MOST_PARTS, Conflict, MissingUpload
 from recshuf.system.threads import Pool
 
@@ -16,13 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
     from pathlib import Path
+    from typing import BinaryIO
 
     from recshuf.output.transaction import FinishedShard
     from recshuf.storage.bucket import Bucket, Match, Part
 
 PART_BYTES = 8 << 20
 PART_THREADS = 4
-"""So many parts are in memory at most."""
+"""So many parts are sent at once at most."""
+MOST_STREAMED_BYTES = 4 << 30
+"""Larger shards are files first, so that their size is known and parts of one size suffice."""
 MOST_SHARDS = 8
 """So many shards are uploaded at once if they are small: a shard takes three requests, one after the other."""
 _LEAST_SHARDS = 2
@@ -50,6 +54,36 @@ def choose_part_bytes(shard_bytes: int, least: int = PART_BYTES) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class UploadLimits:
+    """How many parts are in memory."""
+
+    part_threads: int = PART_THREADS
+    """Number of parts that are sent at once."""
+    stream_count: int = 0
+    """Shards that may be streams, each with a part that is being filled; 0 if all are files."""
+
+    @classmethod
+    def within(cls, memory_bytes: int, writers: int) -> UploadLimits:
+        """Return the limits for so much memory, when so many shards are written at once; streams take half of it at most.
+
+        >>> UploadLimits.within(1 << 30, 2), UploadLimits.within(64 << 20, 2)
+        (UploadLimits(part_threads=4, stream_count=2), UploadLimits(part_threads=4, stream_count=0))
+        """
+        parts = memory_bytes // PART_BYTES
+        streams = writers if parts >= 2 * (PART_THREADS + writers) else 0
+        return cls(max(1, min(PART_THREADS, parts)), streams)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of all parts."""
+        return (self.part_threads + self.stream_count) * PART_BYTES
+
+    def can_stream(self, shard_bytes: int) -> bool:
+        """Tell whether shards of a size may be streams."""
+        return self.stream_count > 0 and shard_bytes <= MOST_STREAMED_BYTES
+
+
+@dataclass(frozen=True, slots=True)
 class UploadTarget:
     """Where shards are uploaded to."""
 
@@ -63,37 +97,60 @@ class UploadTarget:
 
 
 class ShardUploader:
-    """Uploads shards in several threads, and deletes their files.
+    """Uploads shards in several threads, and deletes the files of those that are files.
 
     Parameters
     ----------
     on_kept
         Called with each uploaded shard while its file still exists; `place` holds the upload.
-    part_threads
-        Number of parts that are uploaded at once.
     """
 
     def __init__(
-        self, target: UploadTarget, on_kept: Callable[[FinishedShard], None], part_threads: int = PART_THREADS
+        self,
+        target: UploadTarget,
+        on_kept: Callable[[FinishedShard], None],
+        limits: UploadLimits = UploadLimits(),
     ) -> None:
         self._target = target
         self._on_kept = on_kept
+        self._limits = limits
         self._shards = Pool(MOST_SHARDS, "upload")
-        self._parts = Pool(part_threads, "part")
+        self._parts = Pool(limits.part_threads, "part")
         self._changed = threading.Condition()
         self._count = 0
         """Number of shards that wait or are uploaded."""
+        self._streams: dict[str, ShardStream] = {}
+        """Streams of shards that are not finished, by the names of the shards."""
+        self._sent_bytes = 0
+        """Bytes of streams that wait or are sent."""
         self._problem: BaseException | None = None
         self._is_closed = False
 
+    def open_stream(self, path: Path, shard_bytes: int) -> BinaryIO | None:
+        """Return what uploads a shard while it is written; its upload begins with the first full part."""
+        if not self._limits.can_stream(shard_bytes):
+            return None
+        stream = ShardStream(self._target.key_of(path.name), PART_BYTES, self._send_full)
+        self._streams[path.name] = stream
+        return cast("BinaryIO", stream)
+
     def add(self, shard: FinishedShard) -> None:
-        """Queue a shard; waits while too many are on the disk."""
-        size = shard.path.stat().st_size
+        """Queue a shard; waits while too many are on the disk or in memory."""
+        stream = self._streams.get(shard.path.name)
+        size = shard.path.stat().st_size if stream is None else stream.waiting_bytes
         with self._changed:
             self._changed.wait_for(lambda: self._count < count_slots(size) or self._is_closed)
             self._raise_problem()
             self._count += 1
-        self._shards.submit(self._keep, shard)
+        if stream is None:
+            self._shards.submit(self._keep, shard, self._upload_file)
+            return
+        try:
+            self._reserve(size)
+        except BaseException:
+            self._release_slot()
+            raise
+        self._shards.submit(self._keep, replace(shard, written=stream.written), self._finish_stream)
 
     def finish(self) -> None:
         """Wait until all shards are uploaded."""
@@ -106,6 +163,8 @@ class ShardUploader:
         self._stop(None)
         self._shards.shutdown()
         self._parts.shutdown()
+        while self._streams:
+            self._abort(self._streams.popitem()[1])
 
     def _stop(self, problem: BaseException | None) -> None:
         with self._changed:
@@ -117,40 +176,100 @@ class ShardUploader:
         if self._problem is not None:
             raise self._problem
 
-    def _keep(self, shard: FinishedShard) -> None:
+    def _keep(self, shard: FinishedShard, upload: Callable[[FinishedShard], None]) -> None:
         try:
             self._check_open()
-            self._upload(shard)
-            shard.path.unlink()
+            upload(shard)
         except Stopped:
             pass
         except BaseException as error:  # raised again in `add` and `finish`
             self._stop(error)
         finally:
-            with self._changed:
-                self._count -= 1
-                self._changed.notify_all()
+            self._release_slot()
+
+    def _release_slot(self) -> None:
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise Stopped
 
-    def _upload(self, shard: FinishedShard) -> None:
-        """Upload a shard and note it; on an error nothing of it stays in the store."""
-        bucket, key = self._target.bucket, self._target.key_of(shard.path.name)
+    def _upload_file(self, shard: FinishedShard) -> None:
+        """Upload a file, note it, and delete it; on an error nothing of it stays in the store."""
+        key = self._target.key_of(shard.path.name)
         upload_id = self._begin(key)
         try:
-            parts = self._send(shard.path, partial(bucket.send_part, key, upload_id))
-            place = {"upload": upload_id, "token": self._target.token, "parts": parts}
-            self._on_kept(replace(shard, place=place))
+            send = partial(self._send, key, upload_id)
+            parts = send_file(shard.path, send, self._parts, in_order=self._target.bucket.sends_in_order)
+            self._note(shard, upload_id, parts)
+        except BaseException:
+            self._abort_upload(key, upload_id)
+            raise
+        shard.path.unlink()
+
+    def _finish_stream(self, shard: FinishedShard) -> None:
+        """Send the last part of a stream, and note it; `close` aborts it otherwise."""
+        stream = self._streams[shard.path.name]
+        if stream.waiting_bytes or not stream.parts:
+            self._submit(stream, stream.take())
+        parts = [future.result() for future in stream.parts]
+        assert stream.upload_id is not None  # noqa: S101 # it has a part
+        self._note(shard, stream.upload_id, parts)
+        del self._streams[shard.path.name]
+
+    def _send_full(self, stream: ShardStream, part: bytes) -> None:
+        self._reserve(len(part))
+        self._submit(stream, part)
+
+    def _reserve(self, size: int) -> None:
+        """Wait until there is room for a part; a single one has it always."""
+        most = self._limits.part_threads * PART_BYTES
+        with self._changed:
+            self._changed.wait_for(
+                lambda: not self._sent_bytes or self._sent_bytes + size <= most or self._is_closed
+            )
+            self._raise_problem()
+            self._check_open()
+            self._sent_bytes += size
+
+    def _submit(self, stream: ShardStream, part: bytes) -> None:
+        """Send a part in the background."""
+        if stream.upload_id is None:
+            stream.upload_id = self._begin(stream.key)
+        if stream.parts and self._target.bucket.sends_in_order:
+            stream.parts[-1].result()
+        number = len(stream.parts) + 1
+        stream.parts.append(
+            self._parts.submit(self._send_reserved, stream.key, stream.upload_id, number, part)
+        )
+
+    def _send_reserved(self, key: str, upload_id: str, number: int, part: bytes) -> Part:
+        try:
+            return self._send(key, upload_id, number, part)
+        except Stopped:
+            raise
+        except BaseException as error:
+            self._stop(error)
+            raise
+        finally:
+            with self._changed:
+                self._sent_bytes -= len(part)
+                self._changed.notify_all()
+
+    def _send(self, key: str, upload_id: str, number: int, part: bytes) -> Part:
+        self._check_open()
+        try:
+            return self._target.bucket.send_part(key, upload_id, number, part)
         except MissingUpload as error:
             raise OutputError(
                 f"{error}: its upload was aborted; another run has taken over, or recshuf clean removed it"
             ) from error
-        except BaseException:
-            with suppress(OutputError):  # a later run aborts it
-                bucket.abort_upload(key, upload_id)
-            raise
+
+    def _note(self, shard: FinishedShard, upload_id: str, parts: list[Part]) -> None:
+        place = {"upload": upload_id, "token": self._target.token, "parts": parts}
+        self._on_kept(replace(shard, place=place))
 
     def _begin(self, key: str) -> str:
         target = self._target
@@ -161,12 +280,13 @@ class ShardUploader:
                 f"{error}: was written by another program during this run; remove it"
             ) from error
 
-    def _send(self, path: Path, send: Callable[[int, bytes], Part]) -> list[Part]:
-        def send_if_open(number: int, body: bytes) -> Part:
-            self._check_open()
-            return send(number, body)
+    def _abort(self, stream: ShardStream) -> None:
+        if stream.upload_id is not None:
+            self._abort_upload(stream.key, stream.upload_id)
 
-        return send_file(path, send_if_open, self._parts, in_order=self._target.bucket.sends_in_order)
+    def _abort_upload(self, key: str, upload_id: str) -> None:
+        with suppress(OutputError):  # a later run aborts it
+            self._target.bucket.abort_upload(key, upload_id)
 
 
 def send_file(path: Path, send: Callable[[int, bytes], Part], pool: Pool, *, in_order: bool) -> list[Part]:

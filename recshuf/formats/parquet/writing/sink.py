@@ -61,6 +61,10 @@ class ParquetTarget(Target):
         stream = io.BufferedWriter(file, _FILE_BUFFER_BYTES)
         return ParquetSink(stream, self._schema, self._plan, _count_encoders(threads))
 
+    def open_stream(self, stream: BinaryIO, threads: int) -> Sink:
+        """See `SupportsStream`."""
+        return ParquetSink(stream, self._schema, self._plan, _count_encoders(threads), closes=False)
+
 
 def _count_encoders(threads: int) -> int:
     """Return the number of encoding threads: encoding takes half of the time, and each thread holds a row group."""
@@ -73,13 +77,18 @@ class ParquetSink(Sink):
     Parameters
     ----------
     stream
-        The file; the sink closes it.
+        The file.
     encoders
         Row groups encoded at once, each by its own thread.
+    closes
+        Whether the sink closes the file.
     """
 
-    def __init__(self, stream: BinaryIO, schema: pa.Schema, plan: WritePlan, encoders: int) -> None:
+    def __init__(
+        self, stream: BinaryIO, schema: pa.Schema, plan: WritePlan, encoders: int, *, closes: bool = True
+    ) -> None:
         self._stream = stream
+        self._closes = closes
         self._plan = plan
         self._encoders = encoders
         self._pool = Pool(encoders, "encode") if encoders > 1 else None
@@ -123,7 +132,7 @@ class ParquetSink(Sink):
                 self._write_group(rest.columns)
             self._write_encoded(0)
             self._assembly.finish()
-            self._stream.close()
+            self._close_stream()
         finally:
             self.abort()
 
@@ -133,7 +142,13 @@ class ParquetSink(Sink):
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
         with suppress(OSError, ValueError):
+            self._close_stream()
+
+    def _close_stream(self) -> None:
+        if self._closes:
             self._stream.close()
+        else:
+            self._stream.flush()
 
     @property
     def _is_learning(self) -> bool:

@@ -172,9 +172,10 @@ class SegmentedObject:
         while at < end:
             with self._cache.lock:
                 segment = self._find(at) or self._begin(at, end, expected)
+                stop = min(segment.end, end)
+                is_done = stop == segment.end and stop <= _find_range(expected, segment.begin)[1]
+                self._cache.touch(segment, is_last=not is_done)
                 self._read_ahead(segment, end, expected)
-                self._cache.touch(segment)
-            stop = min(segment.end, end)
             view[at - offset : stop - offset] = segment.content.result()[
                 at - segment.begin : stop - segment.begin
             ]
@@ -182,15 +183,16 @@ class SegmentedObject:
         return max(0, at - offset)
 
     def expect(self, ranges: Iterable[Range]) -> list[Range]:
-        """Return ranges that will be read, in order; fetches all of them at once if memory allows."""
+        """Return ranges that will be read, in order; fetches all of them at once if memory allows, else a part of each."""
         given = sorted(ranges)
         joined = _join(given, self.stamp.size)
-        if sum(end - begin for begin, end in joined) > self._cache.reader_bytes:
-            return given
+        fits = sum(end - begin for begin, end in joined) <= self._cache.reader_bytes
+        expected = joined if fits else given
+        part = self._cache.part_bytes if fits else self._share(given)
         with self._cache.lock:
-            for begin, end in joined:
-                self._fill(begin, end, self._cache.part_bytes, end)
-        return joined
+            for begin, end in expected:
+                self._fill(begin, end if fits else min(end, begin + part), part, end)
+        return expected
 
     def release(self, ranges: Iterable[Range]) -> None:
         """Let the segments in some ranges be dropped first, as they will hardly be read again."""
@@ -216,10 +218,15 @@ class SegmentedObject:
     def _begin(self, at: int, end: int, expected: Sequence[Range]) -> Segment:
         """Return a new segment that holds byte `at`, for a read up to `end`."""
         part = self._cache.part_bytes
-        most = _find_end(expected, at)
-        if most:
-            return self._add(at, min(most, at + self._share(expected)))
         before = self._segments[index] if (index := self._count_before(at) - 1) >= 0 else None
+        least, most = _find_range(expected, at)
+        if least < most:
+            share = self._share(expected)
+            if at == least or (before is not None and at == before.end):
+                return self._add(at, min(most, at + share))
+            # What is left out here will be read, too.
+            if before is not None and before.wanted >= share and at - share < before.end >= least:
+                return self._add(before.end, min(most, before.end + share))
         if before is not None and at - before.end < UNIT_BYTES:
             begin = before.end
             return self._add(begin, begin + min(part, max(_GROWTH * before.wanted, end - begin)))
@@ -234,14 +241,17 @@ class SegmentedObject:
 
     def _share(self, expected: Sequence[Range]) -> int:
         """Return the size of a segment of expected bytes, of which each range has two."""
-        return max(UNIT_BYTES, min(self._cache.part_bytes, self._cache.reader_bytes // (2 * len(expected))))
+        return max(
+            UNIT_BYTES, min(self._cache.part_bytes, self._cache.reader_bytes // (2 * max(1, len(expected))))
+        )
 
     def _read_ahead(self, segment: Segment, end: int, expected: Sequence[Range]) -> None:
         """Begin to fetch what follows a segment of the full size, and the rest of a read up to `end`."""
         part, at = self._cache.part_bytes, segment.end
-        most = _find_end(expected, at - 1)
-        if most:
-            self._fill(at, max(end, min(at + 1, most)), self._share(expected), max(end, most))
+        _, most = _find_range(expected, at - 1)
+        share = self._share(expected)
+        if most and segment.wanted >= share:
+            self._fill(at, max(end, min(at + 1, most)), share, max(end, most))
         elif segment.wanted >= part:
             self._fill(at, max(end, at + (AHEAD_PARTS - 1) * part + 1), part)
         else:
@@ -279,10 +289,10 @@ class SegmentedObject:
         return segment
 
 
-def _find_end(ranges: Sequence[Range], at: int) -> int:
-    """Return the end of the range that holds a byte; 0 if none does."""
+def _find_range(ranges: Sequence[Range], at: int) -> Range:
+    """Return the range that holds a byte; an empty one if none does."""
     index = bisect_right(ranges, at, key=lambda one: one[0]) - 1
-    return ranges[index][1] if index >= 0 and at < ranges[index][1] else 0
+    return ranges[index] if index >= 0 and at < ranges[index][1] else (0, 0)
 
 
 def _join(ranges: Iterable[Range], size: int) -> list[Range]:

@@ -2,6 +2,9 @@
 
 An object is fetched in segments. A read that continues a segment makes the next one four times as large, up to
 `PART_BYTES`; from there on, the following ones are fetched ahead. Other reads fetch `UNIT_BYTES`.
+
+Of ranges that will be read in order, two segments each fit in memory: the one that is read, and the next. A segment that
+has been read to its end is the first to be dropped.
 """
 
 from __future__ import annotations
@@ -172,26 +175,30 @@ class SegmentedObject:
         while at < end:
             with self._cache.lock:
                 segment = self._find(at) or self._begin(at, end, expected)
-                stop = min(segment.end, end)
-                is_done = stop == segment.end and stop <= _find_range(expected, segment.begin)[1]
-                self._cache.touch(segment, is_last=not is_done)
+                self._cache.touch(segment)
                 self._read_ahead(segment, end, expected)
+            stop = min(segment.end, end)
             view[at - offset : stop - offset] = segment.content.result()[
                 at - segment.begin : stop - segment.begin
             ]
+            if stop == segment.end <= _find_range(expected, segment.begin)[1]:
+                with self._cache.lock:
+                    self._cache.touch(segment, is_last=False)
             at = stop
         return max(0, at - offset)
 
     def expect(self, ranges: Iterable[Range]) -> list[Range]:
         """Return ranges that will be read, in order; fetches all of them at once if memory allows, else a part of each."""
-        given = sorted(ranges)
-        joined = _join(given, self.stamp.size)
-        fits = sum(end - begin for begin, end in joined) <= self._cache.reader_bytes
-        expected = joined if fits else given
-        part = self._cache.part_bytes if fits else self._share(given)
+        size, most = self.stamp.size, self._cache.reader_bytes
+        given = [(begin, min(end, size)) for begin, end in sorted(ranges) if 0 <= begin < min(end, size)]
+        expected = _join(given)
+        part, ahead = self._cache.part_bytes, most
+        if sum(end - begin for begin, end in expected) > most:
+            expected, part = given, self._share(given)
+            ahead = part if len(given) * part <= most else 0
         with self._cache.lock:
             for begin, end in expected:
-                self._fill(begin, end if fits else min(end, begin + part), part, end)
+                self._fill(begin, min(end, begin + ahead), part, end)
         return expected
 
     def release(self, ranges: Iterable[Range]) -> None:
@@ -241,17 +248,14 @@ class SegmentedObject:
 
     def _share(self, expected: Sequence[Range]) -> int:
         """Return the size of a segment of expected bytes, of which each range has two."""
-        return max(
-            UNIT_BYTES, min(self._cache.part_bytes, self._cache.reader_bytes // (2 * max(1, len(expected))))
-        )
+        return max(UNIT_BYTES, min(self._cache.part_bytes, self._cache.reader_bytes // (2 * len(expected))))
 
     def _read_ahead(self, segment: Segment, end: int, expected: Sequence[Range]) -> None:
         """Begin to fetch what follows a segment of the full size, and the rest of a read up to `end`."""
         part, at = self._cache.part_bytes, segment.end
         _, most = _find_range(expected, at - 1)
-        share = self._share(expected)
-        if most and segment.wanted >= share:
-            self._fill(at, max(end, min(at + 1, most)), share, max(end, most))
+        if most and segment.wanted >= self._share(expected):
+            self._fill(at, max(end, min(at + 1, most)), self._share(expected), max(end, most))
         elif segment.wanted >= part:
             self._fill(at, max(end, at + (AHEAD_PARTS - 1) * part + 1), part)
         else:
@@ -295,12 +299,12 @@ def _find_range(ranges: Sequence[Range], at: int) -> Range:
     return ranges[index] if index >= 0 and at < ranges[index][1] else (0, 0)
 
 
-def _join(ranges: Iterable[Range], size: int) -> list[Range]:
+def _join(ranges: Iterable[Range]) -> list[Range]:
     """Return ranges, given in order, those joined that are close together."""
     joined: list[Range] = []
     for begin, end in ranges:
         if joined and begin - joined[-1][1] <= _GAP_BYTES:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], min(end, size)))
-        elif 0 <= begin < min(end, size):
-            joined.append((begin, min(end, size)))
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((begin, end))
     return joined

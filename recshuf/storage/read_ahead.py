@@ -2,6 +2,9 @@
 
 An object is fetched in segments. A read that continues a segment makes the next one four times as large, up to
 `PART_BYTES`; from there on, the following ones are fetched ahead. Other reads fetch `UNIT_BYTES`.
+
+Of ranges that will be read in order, two segments each fit in memory: the one that is read, and the next. A segment that
+has been read to its end is the first to be dropped.
 """
 
 from __future__ import annotations
@@ -172,25 +175,33 @@ class SegmentedObject:
         while at < end:
             with self._cache.lock:
                 segment = self._find(at) or self._begin(at, end, expected)
-                self._read_ahead(segment, end, expected)
                 self._cache.touch(segment)
+                self._read_ahead(segment, end, expected)
             stop = min(segment.end, end)
             view[at - offset : stop - offset] = segment.content.result()[
                 at - segment.begin : stop - segment.begin
             ]
+            if stop == segment.end <= _find_range(expected, segment.begin)[1]:
+                with self._cache.lock:
+                    self._cache.touch(segment, is_last=False)
             at = stop
         return max(0, at - offset)
 
     def expect(self, ranges: Iterable[Range]) -> list[Range]:
-        """Return ranges that will be read, in order; fetches all of them at once if memory allows."""
-        given = sorted(ranges)
-        joined = _join(given, self.stamp.size)
-        if sum(end - begin for begin, end in joined) > self._cache.reader_bytes:
-            return given
+        """Return ranges that will be read, in order; fetches all of them at once if memory allows, else a part of each."""
+        size, most = self.stamp.size, self._cache.reader_bytes
+        given = [(begin, min(end, size)) for begin, end in sorted(ranges) if 0 <= begin < min(end, size)]
+        expected = _join(given)
         with self._cache.lock:
-            for begin, end in joined:
-                self._fill(begin, end, divide(end - begin, self._cache.part_bytes), end)
-        return joined
+            if sum(end - begin for begin, end in expected) <= most:
+                for begin, end in expected:
+                    self._fill(begin, end, divide(end - begin, self._cache.part_bytes), end)
+                return expected
+            part = self._share(given)
+            if len(given) * part <= most:
+                for begin, end in given:
+                    self._fill(begin, min(end, begin + part), part, end)
+        return given
 
     def release(self, ranges: Iterable[Range]) -> None:
         """Let the segments in some ranges be dropped first, as they will hardly be read again."""
@@ -216,10 +227,15 @@ class SegmentedObject:
     def _begin(self, at: int, end: int, expected: Sequence[Range]) -> Segment:
         """Return a new segment that holds byte `at`, for a read up to `end`."""
         part = self._cache.part_bytes
-        most = _find_end(expected, at)
-        if most:
-            return self._add(at, min(most, at + self._share(expected)))
         before = self._segments[index] if (index := self._count_before(at) - 1) >= 0 else None
+        least, most = _find_range(expected, at)
+        if least < most:
+            share = self._share(expected)
+            if at == least or (before is not None and at == before.end):
+                return self._add(at, min(most, at + share))
+            # What is left out here will be read, too.
+            if before is not None and before.wanted >= share and at - share < before.end >= least:
+                return self._add(before.end, min(most, before.end + share))
         if before is not None and at - before.end < UNIT_BYTES:
             begin = before.end
             return self._add(begin, begin + min(part, max(_GROWTH * before.wanted, end - begin)))
@@ -239,8 +255,8 @@ class SegmentedObject:
     def _read_ahead(self, segment: Segment, end: int, expected: Sequence[Range]) -> None:
         """Begin to fetch what follows a segment of the full size, and the rest of a read up to `end`."""
         part, at = self._cache.part_bytes, segment.end
-        most = _find_end(expected, at - 1)
-        if most:
+        _, most = _find_range(expected, at - 1)
+        if most and segment.wanted >= self._share(expected):
             self._fill(at, max(end, min(at + 1, most)), self._share(expected), max(end, most))
         elif segment.wanted >= part:
             self._fill(at, max(end, at + (AHEAD_PARTS - 1) * part + 1), part)
@@ -289,18 +305,18 @@ def divide(size: int, part_bytes: int) -> int:
     return -(-size // max(1, count))
 
 
-def _find_end(ranges: Sequence[Range], at: int) -> int:
-    """Return the end of the range that holds a byte; 0 if none does."""
+def _find_range(ranges: Sequence[Range], at: int) -> Range:
+    """Return the range that holds a byte; an empty one if none does."""
     index = bisect_right(ranges, at, key=lambda one: one[0]) - 1
-    return ranges[index][1] if index >= 0 and at < ranges[index][1] else 0
+    return ranges[index] if index >= 0 and at < ranges[index][1] else (0, 0)
 
 
-def _join(ranges: Iterable[Range], size: int) -> list[Range]:
+def _join(ranges: Iterable[Range]) -> list[Range]:
     """Return ranges, given in order, those joined that are close together."""
     joined: list[Range] = []
     for begin, end in ranges:
         if joined and begin - joined[-1][1] <= _GAP_BYTES:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], min(end, size)))
-        elif 0 <= begin < min(end, size):
-            joined.append((begin, min(end, size)))
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((begin, end))
     return joined

@@ -152,6 +152,48 @@ def test_expected_ranges_that_do_not_fit_are_read_by_parts_in_turn():
     assert store.byte_count <= 1.1 * len(CONTENT)
 
 
+def test_the_beginnings_of_expected_ranges_that_do_not_fit_are_fetched_at_once():
+    store = MemoryStore()
+    content, _ = open_object(store, most_bytes=32 * MB)
+    content.expect([(0, 10 * MB), (10 * MB, 40 * MB)])
+    for segment in content._segments:
+        segment.content.result(60)
+    assert sorted(store.ranges) == [(0, 4 * MB), (10 * MB, 14 * MB)]
+
+
+def test_what_a_read_of_an_expected_range_leaves_out_comes_with_it():
+    store = MemoryStore()
+    content, _ = open_object(store, most_bytes=32 * MB)
+    expected = content.expect([(0, 40 * MB)])
+    for begin in range(0, 40 * MB, MB):
+        for at in (min(begin + 3 * MB, 40 * MB - 100), begin):
+            assert read(content, at, 100, expected) == CONTENT[at : at + 100]
+        assert read(content, begin, MB, expected) == CONTENT[begin : begin + MB]
+    assert sorted(store.ranges) == [(at, at + 4 * MB) for at in range(0, 40 * MB, 4 * MB)]
+
+
+def test_a_read_far_ahead_in_an_expected_range_takes_little():
+    store = MemoryStore()
+    content, _ = open_object(store, most_bytes=32 * MB)
+    expected = content.expect([(0, 40 * MB)])
+    for begin in (30 * MB, 20 * MB + 17):
+        read(content, begin, 100, expected)
+    assert store.byte_count == 4 * MB + 2 * UNIT_BYTES
+
+
+def test_many_expected_ranges_are_read_by_turns_without_reading_anything_twice():
+    store = MemoryStore()
+    content, cache = open_object(store, most_bytes=10 * MB, workers=1)
+    step = 4 * MB
+    expected = content.expect([(begin, begin + step) for begin in range(0, 40 * MB, step)])
+    for at in range(0, step, 100_000):
+        for begin, end in expected:
+            size = min(100_000, end - begin - at)
+            assert read(content, begin + at, size, expected) == CONTENT[begin + at : begin + at + size]
+    assert store.byte_count <= 1.02 * len(CONTENT)
+    assert cache._held_bytes <= 10 * MB
+
+
 def test_segments_stay_within_their_memory():
     store = MemoryStore()
     content, cache = open_object(store, most_bytes=10 * MB)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from h5py import h5d, h5p, h5s, h5t
 
 from recshuf.formats.hdf5.file.types import Kind, describe_type, kind_of
+
+if TYPE_CHECKING:
+    from recshuf.formats.hdf5.file.index_nodes import IndexRoot
 
 _CACHE_SLOTS = 521
 
@@ -72,7 +76,11 @@ class Storage:
     chunk_bytes: int
     """Size of a chunk before compression; 0 without chunks."""
     stored_bytes: int
-    """Size in the file, without the values of variable-length rows."""
+    """Size in the file, without the values of variable-length rows; uncompressed if there is an `index_root`."""
+    begin: int | None
+    """Place in the file where the rows begin, if that is known."""
+    index_root: IndexRoot | None
+    """The root of the index of chunks, if the index is read and checked with the rows."""
 
 
 def read_column(dataset: h5d.DatasetID, name: str, arrow_type: str | None = None) -> Column:
@@ -83,12 +91,18 @@ def read_column(dataset: h5d.DatasetID, name: str, arrow_type: str | None = None
     return Column(name, kind_of(tid), tid.encode(), row_shape, row_bytes, arrow_type)
 
 
-def read_storage(dataset: h5d.DatasetID, path: str) -> Storage:
-    """Return the storage of a dataset with a first axis."""
+def read_storage(dataset: h5d.DatasetID, path: str, index_root: IndexRoot | None = None) -> Storage:
+    """Return the storage of a dataset with a first axis; reads its index of chunks, unless it is given its root."""
     chunk = find_chunk(dataset)
-    chunk_bytes = prod(chunk) * dataset.get_type().get_size() if chunk else 0
+    item_bytes = dataset.get_type().get_size()
+    chunk_bytes = prod(chunk) * item_bytes if chunk else 0
     chunk_rows = chunk[0] if chunk else None
-    return Storage(path, dataset.shape[0], chunk_rows, chunk_bytes, dataset.get_storage_size())
+    if index_root is None:
+        begin, stored_bytes = dataset.get_offset(), dataset.get_storage_size()
+    else:
+        # A dataset gets its index just before its first chunk.
+        begin, stored_bytes = index_root.place, prod(dataset.shape) * item_bytes
+    return Storage(path, dataset.shape[0], chunk_rows, chunk_bytes, stored_bytes, begin, index_root)
 
 
 def find_chunk(dataset: h5d.DatasetID) -> tuple[int, ...] | None:

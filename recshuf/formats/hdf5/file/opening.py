@@ -14,7 +14,8 @@ import pyarrow as pa
 from h5py import h5f
 
 from recshuf.errors import InputError, RecshufError
-from recshuf.formats.hdf5.file.index_nodes import list_children
+from recshuf.formats.hdf5.file.dataset import find_chunk
+from recshuf.formats.hdf5.file.index_nodes import IndexRoot, parse_node
 from recshuf.storage.local import LocalHandle, opener_of
 from recshuf.storage.objects import ObjectStream
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from _typeshed import WriteableBuffer
+    from h5py import h5d
 
     from recshuf.interfaces import Handle, InputFile, Stamp
     from recshuf.storage.objects import ObjectHandle
@@ -45,15 +47,35 @@ _FAILURES = (
 )
 
 
+class _FoundRoot(Exception):  # noqa: N818 # no error
+    """Ends a walk through an index at its root."""
+
+    def __init__(self, root: IndexRoot) -> None:
+        super().__init__()
+        self.root = root
+
+
 class _IndexStream(ObjectStream):
     """An object whose indexes are read: all nodes below one are fetched at once, since HDF5 asks for one at a time."""
 
+    root_axes = 0
+    """Axes of the root at which a walk is to stop; 0 if it is not."""
+
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """See `ObjectStream`."""
+        """See `ObjectStream`.
+
+        Raises
+        ------
+        _FoundRoot
+            At such a root, unless it is a leaf.
+        """
+        place = self.tell()
         count = super().readinto(buffer)
-        nodes = list_children(memoryview(buffer)[:count])
-        if nodes:
-            self.handle.expect([(place, place + count) for place in nodes])
+        node = parse_node(memoryview(buffer)[:count])
+        if node is not None and node.level:
+            if node.is_root and node.axes == self.root_axes:
+                raise _FoundRoot(IndexRoot(place, count))
+            self.handle.expect([(child, child + count) for child in node.children])
         return count
 
 
@@ -62,13 +84,34 @@ class ObjectHdf5(h5py.File):  # type: ignore[misc] # h5py ships no types
 
     def __init__(self, raw: ObjectStream) -> None:
         super().__init__(raw, "r")
-        self.content = raw.handle
+        self.stream = raw
+
+
+def find_index_root(file: h5py.File, dataset: h5d.DatasetID) -> IndexRoot | None:
+    """Return the root of the index of chunks of a dataset in an object.
+
+    Returns
+    -------
+        None also if the root is a leaf, has another layout than is usual, or has been read before.
+    """
+    stream = file.stream if isinstance(file, ObjectHdf5) else None
+    is_listed = find_chunk(dataset) is not None and hasattr(dataset, "chunk_iter")
+    if not isinstance(stream, _IndexStream) or not is_listed or file.userblock_size:
+        return None
+    stream.root_axes = len(dataset.shape) + 1
+    try:
+        dataset.chunk_iter(lambda _: True)
+    except _FoundRoot as found:
+        return found.root
+    finally:
+        stream.root_axes = 0
+    return None
 
 
 def content_of(file: h5py.File) -> Handle:
     """Return the bytes of an open input; they are closed with it."""
     if isinstance(file, ObjectHdf5):
-        return file.content
+        return file.stream.handle
     return LocalHandle(file.filename, file.id.get_vfd_handle())
 
 

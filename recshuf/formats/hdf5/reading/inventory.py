@@ -18,7 +18,7 @@ from recshuf.formats.hdf5.file.contents import (
     walk_file,
 )
 from recshuf.formats.hdf5.file.dataset import Column, Storage, read_column, read_storage
-from recshuf.formats.hdf5.file.opening import content_of, opened, read_stamp, reading
+from recshuf.formats.hdf5.file.opening import content_of, find_index_root, opened, read_stamp, reading
 from recshuf.formats.hdf5.file.types import Kind, find_copy_obstacle, find_obstacle, kind_of
 from recshuf.formats.hdf5.filters.names import refuse_unknown_filters
 from recshuf.formats.hdf5.reading.chunk_index import check_chunks
@@ -143,14 +143,21 @@ def read_inventory(file: h5py.File, given: InputFile, records: dict[str, str]) -
             dataset = file[path]
             _check_dataset(dataset, path, given.name)
             columns.append(read_column(dataset.id, name, _read_arrow_type(dataset)))
-            storages.append(read_storage(dataset.id, path))
+    # The size of variable-length values is that of the file without what is stored of the datasets.
+    is_fixed = all(column.kind is Kind.FIXED for column in columns)
+    for path in records.values():
+        with reading(given.name, f"dataset {path!r}"):
+            dataset = file[path].id
+            root = find_index_root(file, dataset) if is_fixed else None
+            storages.append(read_storage(dataset, path, root))
     check_lengths({record: file[path] for record, path in records.items()}, given.name)
     for column, storage in zip(columns, storages, strict=True):
         with reading(given.name, f"dataset {storage.path!r}"):
             _check_column(column, storage, given.name)
-            item_bytes = find_item_bytes(file, column)
-            check_chunks(file[storage.path].id, item_bytes, storage.path, given.name, stamp.size)
-    _check_sizes(columns, storages, given.name)
+            if storage.index_root is None:
+                item_bytes = find_item_bytes(file, column)
+                check_chunks(file[storage.path].id, item_bytes, storage.path, given.name, stamp.size)
+    _check_sizes(columns, storages, given.name, stamp.size)
     return Inventory(given, stamp, storages[0].row_count, tuple(columns), tuple(storages))
 
 
@@ -217,7 +224,7 @@ def find_item_bytes(file: h5py.File, column: Column) -> int:
     return 4 + int(address_bytes) + 4
 
 
-def _check_sizes(columns: list[Column], storages: list[Storage], name: str) -> None:
+def _check_sizes(columns: list[Column], storages: list[Storage], name: str, file_bytes: int) -> None:
     sizes = [
         (f"dataset {storage.path!r}", column.native_width * storage.row_count, storage.stored_bytes)
         for column, storage in zip(columns, storages, strict=True)
@@ -228,6 +235,7 @@ def _check_sizes(columns: list[Column], storages: list[Storage], name: str) -> N
         sum(stored for _, _, stored in sizes),
     )
     for place, declared, stored in [*sizes, totals]:
-        if declared > _MOST_UNSTORED_BYTES and declared > _MOST_SHRINKAGE * stored:
-            problem = f"declares {declared} bytes but stores {stored}"
+        stored_bytes = min(stored, file_bytes)
+        if declared > _MOST_UNSTORED_BYTES and declared > _MOST_SHRINKAGE * stored_bytes:
+            problem = f"declares {declared} bytes but stores {stored_bytes}"
             raise InputError(name, problem, place=place, remedy="write a file that has its data")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 from weakref import finalize
 
@@ -10,9 +11,10 @@ import pyarrow as pa
 from h5py import h5d, h5t
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.file.dataset import Column, access_plist, select_rows
-from recshuf.formats.hdf5.file.opening import check_stamp, close_file, open_file, reading
+from recshuf.formats.hdf5.file.dataset import Column, Storage, access_plist, select_rows
+from recshuf.formats.hdf5.file.opening import check_stamp, close_file, content_of, open_file, reading
 from recshuf.formats.hdf5.file.types import Kind
+from recshuf.formats.hdf5.reading.chunk_index import ChunkChecker, RowGuard
 from recshuf.formats.hdf5.reading.chunks import ChunkReader, make_inflater
 from recshuf.formats.hdf5.reading.references import ValueGuard
 from recshuf.interfaces import Fragment
@@ -40,6 +42,8 @@ class RowReader:
         self.schema = schema
         self.columns = inventory.columns
         self._stamp = inventory.stamp
+        self._storages = inventory.storages
+        self._is_begun = False
         self._file = open_file(inventory.given)
         finalize(self, close_file, self._file)
         check_stamp(self._file, self.name, self._stamp)
@@ -55,6 +59,17 @@ class RowReader:
                 self._inflaters.append(make_inflater(dataset, keeps=keep) if is_fixed else None)
                 guard = None if is_fixed else ValueGuard(self._file, dataset, column, self.name, self._stamp)
                 self._guards.append(guard)
+            self._row_guards = [
+                self._guard_rows(*each)
+                for each in zip(self._datasets, self.columns, inventory.storages, strict=True)
+            ]
+
+    def _guard_rows(self, dataset: h5d.DatasetID, column: Column, storage: Storage) -> RowGuard | None:
+        if storage.index_root is None:
+            return None
+        item_bytes = column.tid.get_size()
+        checker = ChunkChecker(dataset, item_bytes, storage.path, self.name, self._stamp.size)
+        return RowGuard(content_of(self._file), storage.index_root, checker)
 
     def check_values(self, start: int, stop: int, most_bytes: int) -> None:
         """Check the variable-length values of rows ``start:stop`` without reading them.
@@ -77,13 +92,36 @@ class RowReader:
         InputError
             When they cannot be read, naming dataset and rows.
         """
+        if not self._is_begun:
+            self._is_begun = True
+            with reading(self.name):
+                content_of(self._file).expect(self._list_expected())
         arrays = [self._read_column(i, start, stop) for i in range(len(self.columns))]
         check_stamp(self._file, self.name, self._stamp)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
+    def _list_expected(self) -> list[tuple[int, int]]:
+        """Return the bytes ``begin:end`` that are read in order, a range for each dataset.
+
+        Returns
+        -------
+            Nothing if a dataset may lie in another order, or most of the file is not read.
+        """
+        begins = {storage.begin or 0 for storage in self._storages}
+        stored_bytes = sum(storage.stored_bytes for storage in self._storages)
+        is_fixed = all(column.kind is Kind.FIXED for column in self.columns)
+        if not is_fixed or 0 in begins or 2 * stored_bytes < self._stamp.size:
+            return []
+        if not all(guard is None or guard.seems_ordered() for guard in self._row_guards):
+            return []
+        places = [0, *sorted(begins)[1:], self._stamp.size]
+        return [(begin, end) for begin, end in pairwise(places) if begin < end]
+
     def _read_column(self, index: int, start: int, stop: int) -> pa.Array:
-        column, dataset = self.columns[index], self._datasets[index]
+        column, dataset, guard = self.columns[index], self._datasets[index], self._row_guards[index]
         with reading(self.name, f"rows {start} to {stop} of dataset {column.name!r}"):
+            if guard is not None:
+                guard.check(start, stop)
             if column.kind is Kind.FIXED:
                 return _read_fixed(dataset, self._inflaters[index], column, start, stop)
             return _read_variable(dataset, column, start, stop)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import struct
 import threading
 from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -14,12 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recshuf.errors import InputError
 from recshuf.formats.hdf5 import FORMAT
-from recshuf.formats.hdf5.file.index_nodes import list_children
+from recshuf.formats.hdf5.file.index_nodes import parse_node
 from recshuf.interfaces import InputFile, ReadOptions, Stamp
+from recshuf.storage import read_ahead
 from recshuf.storage.objects import ObjectFile
 from recshuf.storage.read_ahead import SegmentCache, SegmentedObject
 from recshuf.storage.requests import Requests
+from tests.support.hdf5_bytes import patch
 from tests.support.hdf5_tools import open_source, read_all
 
 if TYPE_CHECKING:
@@ -47,10 +52,12 @@ class FileStore:
     def __init__(self, path: Path, at_once: Sequence[int] = ()) -> None:
         self.path = path
         self.requests = Requests()
+        self.ranges: list[tuple[int, int]] = []
         self._at_once = at_once
         self._barrier = threading.Barrier(max(1, len(at_once)), timeout=60)
 
     def get(self, key: str, begin: int, end: int, stamp: Stamp) -> bytes:
+        self.ranges.append((begin, end))
         if begin in self._at_once:
             self._barrier.wait()
         with self.path.open("rb") as file:
@@ -58,11 +65,13 @@ class FileStore:
             return file.read(end - begin)
 
 
-def open_object(store: FileStore) -> Source:
+def open_object(
+    store: FileStore, cache_bytes: int = 1 << 28, datasets: tuple[str, ...] | None = None
+) -> Source:
     stamp = Stamp(store.path.stat().st_size, etag="x")
-    content = SegmentedObject("s3://b/in.h5", "in.h5", stamp, store, SegmentCache(1 << 28, 1))
+    content = SegmentedObject("s3://b/in.h5", "in.h5", stamp, store, SegmentCache(cache_bytes, 1))
     source = InputFile("s3://b/in.h5", None, stamp=stamp, opener=ObjectFile(content, store.requests))
-    return FORMAT.open_source([source], ReadOptions())
+    return FORMAT.open_source([source], ReadOptions(datasets=datasets))
 
 
 def make_rows(seed: int = 0, rows: int = ROWS) -> np.ndarray:
@@ -119,10 +128,144 @@ def test_nodes_of_an_index_are_fetched_at_once(tmp_path: Path) -> None:
     leaves = [place for place, node in nodes if not node[5]]
     assert len(inner) == 1
     assert 3 <= len(leaves) <= 8
-    assert sorted(list_children(memoryview(inner[0]))) == leaves
+    root = parse_node(memoryview(inner[0]))
+    assert root is not None
+    assert (root.level, root.is_root, root.axes) == (1, True, 3)
+    assert sorted(root.children) == leaves
     apart = [place for before, place in pairwise([0, *leaves]) if place - before > 1 << 20]
     assert len(apart) > 2
     open_object(FileStore(tmp_path / "in.h5", at_once=apart))
+
+
+# Requests, with parts of a sixteenth of their sizes
+
+PART = 1 << 20
+UNIT = 1 << 14
+ITEMS = 64_000
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead, "PART_BYTES", PART)
+    monkeypatch.setattr(read_ahead, "UNIT_BYTES", UNIT)
+    monkeypatch.setattr(read_ahead, "_LARGE_BYTES", PART // 8)
+    monkeypatch.setattr(read_ahead, "_GAP_BYTES", PART // 16)
+
+
+def make_images() -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 256, (ITEMS, 192), np.uint8)
+
+
+def write_images(path: Path, **options: Any) -> int:
+    """Write images and labels, and return the size of the file."""
+    with h5py.File(path, "w") as file:
+        file.create_dataset("image", data=make_images(), chunks=(64, 192), **options)
+        file["label"] = np.arange(ITEMS)
+    return path.stat().st_size
+
+
+def check_rows(
+    path: Path, cache_bytes: int, datasets: tuple[str, ...] | None = None
+) -> list[tuple[int, int]]:
+    """Check that the rows of an object are those of the file, and return the ranges that were requested."""
+    store = FileStore(path)
+    found = read_all(open_object(store, cache_bytes, datasets), cache_bytes // 3)
+    expected = read_all(open_source(path, datasets=datasets))
+    assert pa.Table.from_batches(found).equals(pa.Table.from_batches(expected))
+    return store.ranges
+
+
+def count_bytes(ranges: Sequence[tuple[int, int]]) -> int:
+    return sum(end - begin for begin, end in ranges)
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("options", [{}, {"compression": "gzip", "compression_opts": 1}])
+@pytest.mark.parametrize("cache_bytes", [6 << 20, 64 << 20])
+def test_a_file_takes_few_more_requests_than_it_has_parts(
+    tmp_path: Path, options: dict[str, Any], cache_bytes: int
+) -> None:
+    size = write_images(tmp_path / "in.h5", **options)
+    ranges = check_rows(tmp_path / "in.h5", cache_bytes)
+    assert len(ranges) <= size // PART + 8
+    assert count_bytes(ranges) <= 1.02 * size
+    assert median(end - begin for begin, end in ranges) >= PART // 4
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_small_part_of_a_file_is_read_alone(tmp_path: Path) -> None:
+    size = write_images(tmp_path / "in.h5")
+    assert count_bytes(check_rows(tmp_path / "in.h5", 64 << 20, ("label",))) <= 0.1 * size
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_chunks_in_another_order_are_not_read_ahead(tmp_path: Path) -> None:
+    images, order = make_images(), np.random.default_rng(2).permutation(ITEMS // 64)
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        made = file.create_dataset("image", images.shape, "u1", chunks=(64, 192))
+        for chunk in order.tolist():
+            made[64 * chunk : 64 * (chunk + 1)] = images[64 * chunk : 64 * (chunk + 1)]
+    assert count_bytes(check_rows(tmp_path / "in.h5", 4 << 20)) <= 4 * images.nbytes
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_many_datasets_are_read_at_once(tmp_path: Path) -> None:
+    images = make_images()
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        for column in range(12):
+            file[f"{column}"] = images[:, column::12].copy()
+    assert count_bytes(check_rows(tmp_path / "in.h5", 6 << 20)) <= 1.1 * images.nbytes
+
+
+# Damage of an index that is checked as rows are read
+
+
+def write_numbers(path: Path, chunk_rows: int) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.arange(40_000).reshape(-1, 2), chunks=(chunk_rows, 2))
+
+
+def find_entry(path: Path, number: int) -> tuple[int, bytes]:
+    """Return the place and the bytes of the entry of a chunk in a leaf."""
+    with h5py.File(path) as file:
+        info = file["x"].id.get_chunk_info(number)
+    entry = struct.pack("<IIQQQQ", info.size, 0, *info.chunk_offset, 0, info.byte_offset)
+    return path.read_bytes().index(entry), entry
+
+
+def read_object(path: Path) -> None:
+    read_all(open_object(FileStore(path)), 1 << 16)
+
+
+@pytest.mark.parametrize("chunk_rows", [16, 2])
+@pytest.mark.parametrize("number", [0, 1, 500, -1])
+@pytest.mark.parametrize(
+    ("field", "value"), [(slice(0, 4), b"\x11\0\0\0"), (slice(32, 40), bytes(5) + b"\1\0\0")]
+)
+def test_a_damaged_entry_is_refused_as_in_a_local_file(
+    tmp_path: Path, chunk_rows: int, number: int, field: slice, value: bytes
+) -> None:
+    path = tmp_path / "in.h5"
+    write_numbers(path, chunk_rows)
+    place, _ = find_entry(path, number % (20_000 // chunk_rows))
+    patch(path, place + field.start, value)
+    with pytest.raises(InputError, match=r"dataset 'x': the chunk at .*: the file is damaged") as local:
+        open_source(path)
+    with pytest.raises(InputError) as remote:
+        read_object(path)
+    assert str(remote.value).partition("dataset")[2] == str(local.value).partition("dataset")[2]
+
+
+@pytest.mark.parametrize("place", [0, 5])
+def test_a_damaged_node_is_refused(tmp_path: Path, place: int) -> None:
+    path = tmp_path / "in.h5"
+    write_numbers(path, 16)
+    leaf = [begin for begin, node in find_nodes(path) if not node[5]][-1]
+    patch(path, leaf + place, b"\2")
+    with pytest.raises(
+        InputError, match=r"dataset 'x': cannot be read as HDF5 \(the node of an index at byte \d+ is damaged"
+    ):
+        read_object(path)
 
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
@@ -132,10 +275,12 @@ def test_leaves_have_no_children(tmp_path: Path, shape: tuple[int, ...], libver:
         file.create_dataset("x", shape, chunks=(3,) * len(shape), data=np.ones(shape))
     content = (tmp_path / "in.h5").read_bytes()
     for place in range(len(content) - 1):
-        assert list_children(memoryview(content)[place:]) == []
+        node = parse_node(memoryview(content)[place:])
+        assert node is None or node.level == 0
 
 
 @given(st.binary(max_size=3_000), st.integers(1, 255))
 def test_any_bytes_are_some_children_or_none(content: bytes, level: int) -> None:
     node = b"TREE\x01" + bytes([level]) + content
-    assert len(list_children(memoryview(node))) <= 64
+    found = parse_node(memoryview(node))
+    assert found is None or len(found.children) <= 64

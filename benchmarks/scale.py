@@ -1,8 +1,8 @@
 """Measures a shuffle on a Ray cluster of this machine beside Ray Data's `random_shuffle`, as ratios of medians.
 
-    python -m benchmarks.scale [FOLDER] [--size 2GB] [--rounds 3] [--nodes 2] [--store 300MB]
+    python -m benchmarks.scale [FOLDER] [--size 2GB] [--format jsonl] [--rounds 3] [--nodes 2] [--store 300MB]
 
-Both read and write the same Parquet files, take turns, and are warm: the cluster is up, the driver connected, and each has
+Both read and write the same files, take turns, and are warm: the cluster is up, the driver connected, and each has
 shuffled a small set before. CPU seconds are those of the driver and of all processes of the cluster. FOLDER needs five
 times the size; what is written there is removed afterwards.
 """
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _SAMPLED_SECONDS = 0.2
 _STORE_SHARE = 0.3  # Ray's default share of memory for its objects
 _SMALL_BYTES = 50 << 20
+_READ_BYTES = 1 << 20
+_KINDS = {"parquet": "parquet", "jsonl": "lines140"}
+"""Formats, and the data of `make_data` in each."""
 
 
 class Cost(NamedTuple):
@@ -95,7 +98,7 @@ def open_cluster(nodes: int, store_bytes: int) -> Iterator[str]:
         cluster.shutdown()
 
 
-def make_shuffles(nodes: int) -> dict[str, Callable[[Path, Path], None]]:
+def make_shuffles(format_name: str, nodes: int) -> dict[str, Callable[[Path, Path], None]]:
     """Return the contenders: functions of a folder of inputs and a new folder."""
 
     def shuffle_by_tasks(inputs: Path, output: Path) -> None:
@@ -103,15 +106,28 @@ def make_shuffles(nodes: int) -> dict[str, Callable[[Path, Path], None]]:
 
     def shuffle_by_data(inputs: Path, output: Path) -> None:
         ray.data.DataContext.get_current().enable_progress_bars = False
-        rows = ray.data.read_parquet(sorted(map(str, inputs.iterdir()))).random_shuffle(seed=7)
-        rows.write_parquet(str(output), compression="snappy")
+        files = sorted(map(str, inputs.iterdir()))
+        if format_name == "parquet":
+            rows = ray.data.read_parquet(files).random_shuffle(seed=7)
+            rows.write_parquet(str(output), compression="snappy")
+        else:
+            ray.data.read_json(files).random_shuffle(seed=7).write_json(str(output))
 
     return {"recshuf": shuffle_by_tasks, "Ray Data": shuffle_by_data}
 
 
 def count_rows(folder: Path) -> int:
     """Return the number of rows in all files of a folder."""
-    return sum(pq.read_metadata(path).num_rows for path in folder.iterdir())
+    return sum(
+        pq.read_metadata(path).num_rows if path.suffix == ".parquet" else count_lines(path)
+        for path in folder.iterdir()
+    )
+
+
+def count_lines(path: Path) -> int:
+    """Return the number of line ends in a file."""
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(_READ_BYTES), b""))
 
 
 def measure(meter: CpuMeter, shuffle: Callable[[Path, Path], None], inputs: Path, output: Path) -> Cost:
@@ -128,29 +144,34 @@ def measure(meter: CpuMeter, shuffle: Callable[[Path, Path], None], inputs: Path
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False), required=False)
 @click.option("--size", default="2GB", help="Size of the records. Default: 2GB.")
+@click.option(
+    "--format", "format_name", type=click.Choice(list(_KINDS)), default="parquet", show_default=True
+)
 @click.option("--rounds", default=3, help="Rounds of each. Default: 3.")
 @click.option("--nodes", default=2, help="Nodes of one core each. Default: 2.")
 @click.option(
     "--store", help="Memory of each node for Ray's objects. Default: a share of 30 % of what is free."
 )
-def main(folder: str | None, size: str, rounds: int, nodes: int, store: str | None) -> None:
+def main(folder: str | None, size: str, format_name: str, rounds: int, nodes: int, store: str | None) -> None:
     """Print the figures as JSON."""
     share = int(_STORE_SHARE * psutil.virtual_memory().available / nodes)
     store_bytes = share if store is None else parse_size(store)
     with tempfile.TemporaryDirectory(dir=folder, prefix="scale-") as work:
-        found = run_rounds(Path(work), parse_size(size), rounds, nodes, store_bytes)
+        found = run_rounds(Path(work), parse_size(size), format_name, rounds, nodes, store_bytes)
     print(json.dumps(found, indent=2))
 
 
-def run_rounds(work: Path, size: int, rounds: int, nodes: int, store_bytes: int) -> dict[str, Any]:
+def run_rounds(
+    work: Path, size: int, format_name: str, rounds: int, nodes: int, store_bytes: int
+) -> dict[str, Any]:
     """Return the figures of all rounds."""
     sets = {"small": work / "small", "large": work / "large"}
     for name, wanted in (("small", min(size, _SMALL_BYTES)), ("large", size)):
-        make_data("parquet", wanted, sets[name])
+        make_data(_KINDS[format_name], wanted, sets[name])
     found: dict[str, list[Cost]] = {}
     meter = CpuMeter()
     with open_cluster(nodes, store_bytes):
-        shuffles = make_shuffles(nodes)
+        shuffles = make_shuffles(format_name, nodes)
         for one in shuffles.values():
             measure(meter, one, sets["small"], work / "warm")
         for _ in range(rounds):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, Self, run
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from io import RawIOBase
     from pathlib import Path
     from types import TracebackType
@@ -545,10 +545,15 @@ class StoredInputs:
     schema: pa.Schema
     """Native schema."""
     names: list[str]
-    layout: object
-    """`Source.layout`."""
+    find_layout: Callable[[], object]
+    """Returns `layout`, which may take its time."""
     options: ReadOptions
     """How they were read; `schema` is that of the table form."""
+
+    @property
+    def layout(self) -> object:
+        """`Source.layout`."""
+        return self.find_layout()
 
 
 class Format(ABC):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -119,15 +120,18 @@ class StoredSource(Source):
         self.inputs = tuple(inputs)
         self.format_name: str = TABLE_FORMAT if origin is None else origin["format"]
         self._problem = ""
-        self.layout = None
         self.options = ReadOptions(schema=schema)
+        self._kept_layout = None if origin is None else origin["layout"]
         if origin is not None:
-            kept = (*self._format.layout_types, ReadOptions)
             self.compression = origin["compression"]
-            self.layout = unpack(origin["layout"], kept)
-            self.options = unpack(origin["options"], kept)
+            self.options = unpack(origin["options"], (ReadOptions,))
             self._problem = origin["problem"]
             self.repeated = origin.get("repeated", {})
+
+    @cached_property
+    def layout(self) -> object:  # type: ignore[override] # loading its classes takes as long as opening a store
+        """See `Source`."""
+        return None if self._kept_layout is None else unpack(self._kept_layout, self._format.layout_types)
 
     @property
     def _format(self) -> Format:
@@ -160,4 +164,4 @@ class StoredSource(Source):
     @property
     def _stored(self) -> StoredInputs:
         names = [one.name for one in self.inputs]
-        return StoredInputs(self.schema, names, self.layout, self.options or ReadOptions())
+        return StoredInputs(self.schema, names, lambda: self.layout, self.options or ReadOptions())

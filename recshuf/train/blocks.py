@@ -60,27 +60,35 @@ class NumpyBlock:
     @staticmethod
     def cut(parts: Sequence[Part]) -> dict[str, Any]:
         """See `Block`."""
-        first = parts[0].block
+        first, start, stop = parts[0]
+        if len(parts) == 1:
+            return {
+                name: first.cut_column(column, start, stop) if values is None else values[start:stop]
+                for name, (column, values) in zip(first.names, first.columns, strict=True)
+            }
         columns = zip(*[block.columns for block, _, _ in parts], strict=True)
         return {
-            name: first.cut_column(parts, column) for name, column in zip(first.names, columns, strict=True)
+            name: first.join_column(parts, column) for name, column in zip(first.names, columns, strict=True)
         }
 
-    def cut_column(self, parts: Sequence[Part], columns: Sequence[tuple[pa.Array, Any]]) -> Any:
-        """Return the parts of a column of some blocks."""
-        bounds = [part[1:] for part in parts]
+    def cut_column(self, column: pa.Array, start: int, stop: int) -> Any:
+        """Return records ``start:stop`` of a column that is no array as a whole."""
+        return self._wrap(show_column(column.slice(start, stop - start)))
+
+    def join_column(self, parts: Sequence[Part], columns: Sequence[tuple[pa.Array, Any]]) -> Any:
+        """Return the parts of a column of several blocks."""
         arrays = [
             values[start:stop]
-            for (_, values), (start, stop) in zip(columns, bounds, strict=True)
+            for (_, values), (_, start, stop) in zip(columns, parts, strict=True)
             if values is not None
         ]
         if len(arrays) == len(parts):
-            return arrays[0] if len(arrays) == 1 else self._join(arrays)
+            return self._join(arrays)
         slices = [
             column.slice(start, stop - start)
-            for (column, _), (start, stop) in zip(columns, bounds, strict=True)
+            for (column, _), (_, start, stop) in zip(columns, parts, strict=True)
         ]
-        return self._wrap(show_column(slices[0] if len(slices) == 1 else pa.concat_arrays(slices)))
+        return self._wrap(show_column(pa.concat_arrays(slices)))
 
     def _wrap(self, column: Any) -> Any:
         """Return a column, in another form if it is an array."""

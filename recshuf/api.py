@@ -232,7 +232,7 @@ def window(
     progress: Progress | bool | None = None,
     **options: Unpack[ScatterOptions],
 ) -> recshuf.PileStore:
-    """Append inputs to a pile store as a slice of time, and remove old slices, in one step.
+    """Append inputs to a pile store as a time slice, and remove old slices, in one step.
 
     Parameters
     ----------
@@ -241,8 +241,9 @@ def window(
     time
         Time of the slice: seconds since 1970, a datetime, or text such as ``2026-01-31``; UTC. Default: now.
     expire_before, keep_records, keep_bytes
-        Remove slices that are older, or the oldest that the newest so many records or bytes do not include. A slice
-        leaves as a whole.
+        Remove slices that are older than the time; keep the newest slices that together hold at most so many records or
+        bytes. A slice is removed as a whole. Records of `scatter` and `PileWriter` have no time, and count as older than all
+        others.
     progress
         As for `shuffle`.
     **options

@@ -30,7 +30,7 @@ Several DATA are shuffles with different seeds and are tested together. With --c
 values is tested, without the inputs. With --loader, two epochs of a pile store are tested. More than a million records are sampled. Exit code 0: no evidence against a
 uniformly random order; 3: not uniformly random; 1: a file cannot be read; 2: wrong usage.
 """,
-    usage=["DATA...", "[--against INPUT... | --column NAME | --provenance]"],
+    usage=["DATA...", "[--against INPUT... | --column NAME | --provenance | --loader STORE]"],
     example="""\
 Examples:
   recshuf data/ -o shuffled/ && recshuf check shuffled/ --against data/

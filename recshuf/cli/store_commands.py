@@ -39,9 +39,10 @@ Example:
 )
 _WINDOW = Wording(
     description="""
-Append inputs to a pile store as a slice of time, and remove old slices.
+Append inputs to a pile store as a time slice, and remove old slices.
 
-All of it happens in one step. Loaders that are open keep what they have. A slice leaves as a whole.
+Both happen in one step. Open loaders keep what they have. A slice is removed as a whole. Records of `recshuf scatter` and
+recshuf.PileWriter have no time, and count as older than all others.
 """,
     usage=["STORE", "[--append INPUT]..."],
     example="""\
@@ -51,7 +52,11 @@ Example:
     shared=ScatterOptions,
     headings={"Order": "Window"},
     general=("quiet", "verbose"),
-    help={"seed": "Seed of the store, or an error.", "piles": "Number of piles of the store, or an error."},
+    help={
+        "seed": "Must be the seed of the store; another one is an error. Default: that of the store.",
+        "piles": "Must be the number of piles of the store. Default: that of the store.",
+        "spill_compression": "Compression of the records: none, lz4 or zstd. Default: none.",
+    },
 )
 _GATHER = Wording(
     description="""
@@ -69,9 +74,12 @@ Example:
     headings={},
     general=("report", "quiet", "verbose"),
     help={
-        "seed": "Seed of the store, or an error. Default: that of the store.",
+        "seed": "Must be the seed of the store; another one is an error. Default: that of the store.",
         "to": "Output format. Default: from the suffix of OUTPUT, else that of the inputs of the store.",
         "shards": "Number of shards. Default: one per input of the store, in a directory.",
+        "verify": "Compare the output with the store before it is put in place.",
+        "overwrite": "Replace an existing output or report. Default: it is an error.",
+        "temp_dir": "Folder for spilled records. Default: beside the output.",
         "report": "Write the figures of the run as JSON; - is standard output.",
     },
 )
@@ -216,7 +224,7 @@ _store = click.argument("store", type=click.Path(path_type=Path))
 
 @click.group("store", context_settings=_NAMES, no_args_is_help=False)
 def store_group() -> None:
-    """Look at a pile store, check it, or delete it."""
+    """Print, verify, compact or delete a pile store."""
 
 
 @store_group.command("info", context_settings=_NAMES)
@@ -258,7 +266,7 @@ def _info(store: Path, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - 
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only; the exit code is the result.")
 @_verbose
 def _verify(store: Path, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - as above
-    """Read all of STORE, and check it against its checksums and digests."""
+    """Check all records of STORE against its checksums."""
     from recshuf.piles.store.upkeep import describe_store, verify_store
 
     progress = choose_progress(quiet)
@@ -288,7 +296,10 @@ def _drop(store: Path, verbose: bool) -> None:  # noqa: ARG001 - as above
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @_verbose
 def _compact(store: Path, sets: int, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - as above
-    """Join small sets of STORE, so that it loads faster; slices of a window that follow each other become one."""
+    """Join small sets of STORE.
+
+    It then loads faster. Time slices of a window that follow each other become one.
+    """
     from recshuf import api
 
     done = api.compact(store, sets=sets, progress=choose_progress(quiet))

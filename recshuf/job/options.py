@@ -164,7 +164,7 @@ class InputOptions(TypedDict, total=False):
 
 
 class CheckOptions(InputOptions, total=False):
-    """Options of all functions that read inputs and an output."""
+    """Options that `shuffle`, `verify`, `check` and `picture` share."""
 
     to: Annotated[str | None, Option("Output", "NAME", "Output format. Default: from the suffix of OUTPUT, else that of the inputs.", choices=FORMATS)]
     """Output format. Default: from the suffix of the output, else that of the inputs."""

@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from recshuf.errors import ConversionError, UsageError
@@ -24,6 +23,7 @@ from recshuf.records.keys import stream_of
 from recshuf.records.provenance import extend_schema
 from recshuf.run.resolve import list_inputs, resolve_inputs
 from recshuf.run.scatter_store import scatter_sets
+from recshuf.system.paths import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ class PileStore:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = local_path(path)
         self._folder = StoreFolder(self.path)
         self._snapshot = self._open()
 
@@ -143,7 +143,7 @@ class StoreUpdate:
         Parameters
         ----------
         data
-            Paths of inputs, as `scatter` takes them; or what `PileWriter.write` takes, or an iterator over that.
+            Paths of inputs, as `scatter` takes them; or what `PileWriter.write` takes, or an iterator over such.
         time
             Seconds since 1970, a datetime, or text such as ``2026-01-31`` or ``2026-01-31T12:00:00Z``; UTC. Default: now.
         name

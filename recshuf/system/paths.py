@@ -61,6 +61,18 @@ def _is_sole(status: os.stat_result) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
+def local_path(name: str | os.PathLike[str]) -> Path:
+    """Return a path, which may not be a URL.
+
+    Raises
+    ------
+    UsageError
+        As `refuse_url` does.
+    """
+    refuse_url(os.fspath(name))
+    return Path(name)
+
+
 def refuse_url(name: str) -> None:
     """Refuse a URL in place of a path.
 

@@ -13,6 +13,7 @@ from recshuf.formats.stored import StoredSource
 from recshuf.interfaces import InputSummary
 from recshuf.piles.order.rekeyed import RekeyedPiles
 from recshuf.piles.store.stored import StoredPiles
+from recshuf.system.paths import local_path
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -33,7 +34,7 @@ def open_piles(store: Any) -> tuple[StoredPiles, bool]:
         Path of a store, a `PileStore`, or its piles.
     """
     if isinstance(store, str | os.PathLike):
-        return StoredPiles(Path(store)), True
+        return StoredPiles(local_path(store)), True
     if hasattr(store, "piles"):
         return store.piles(), True
     return store, False

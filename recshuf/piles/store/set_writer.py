@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -36,8 +35,10 @@ from recshuf.records.input_counts import InputCount
 from recshuf.records.keys import draw_keys, stream_of
 from recshuf.records.provenance import PROVENANCE, add_provenance, extend_schema
 from recshuf.records.rows import RowRange
+from recshuf.system.paths import local_path
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
 DEFAULT_PILES = 1024
@@ -45,7 +46,7 @@ DEFAULT_PILES = 1024
 10 MB."""
 BUFFER_BYTES = 64 << 20
 """Records collected before they are scattered."""
-_TAKEN = "give record batches, tables, data frames, a dict of arrays, or a list of dicts"
+_TAKEN = "give record batches, tables, data frames, a dict of arrays, or a list of dicts or batches"
 
 
 class PileWriter:
@@ -88,7 +89,7 @@ class PileWriter:
         piles: int | None = None,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
-        self._folder = StoreFolder(Path(store))
+        self._folder = StoreFolder(local_path(store))
         own_name = SetNames(self._folder, name)
         self._name = name
         self._buffer_bytes = buffer_bytes
@@ -119,7 +120,7 @@ class PileWriter:
         ----------
         data
             A record batch, a table, a data frame or other object with Arrow's C interface, a dict of arrays (an array of
-            several axes becomes lists of a fixed size), or a list of dicts. Arrays and data frames may be changed
+            several axes becomes lists of a fixed size), or a list of dicts, of batches or of tables. Arrays and data frames may be changed
             afterwards. Arrow data is not copied; memory of others under it must not change before `close`.
 
         Raises
@@ -285,6 +286,8 @@ def _to_table(data: Any, schema: pa.Schema | None) -> pa.Table:
             return _fit(pa.table({name: _to_array(values) for name, values in data.items()}), schema)
         if isinstance(data, Sequence) and all(isinstance(record, Mapping) for record in data):
             return _fit(_to_records(data), schema)
+        if isinstance(data, Sequence) and all(isinstance(one, pa.RecordBatch | pa.Table) for one in data):
+            return pa.concat_tables(_to_table(one, schema) for one in data)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"the records are no table: {error}; {_TAKEN}") from error
     raise UsageError(f"{type(data).__name__} is not taken; {_TAKEN}")

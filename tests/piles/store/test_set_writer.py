@@ -20,6 +20,7 @@ from recshuf.piles.store.snapshots import StoreFolder
 from recshuf.piles.store.stored import StoredPiles
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 ROWS = {"id": list(range(10)), "text": [f"row {row}" for row in range(10)]}
@@ -46,6 +47,7 @@ def list_files(store: Path) -> set[str]:
 FORMS = {
     "table": pa.table(ROWS),
     "batch": pa.record_batch(ROWS),
+    "batches": pa.table(ROWS).to_batches(max_chunksize=3),
     "dict": ROWS,
     "arrays": {"id": np.arange(10), "text": pa.array(ROWS["text"])},
     "dicts": [dict(zip(ROWS, values, strict=True)) for values in zip(*ROWS.values(), strict=True)],
@@ -208,6 +210,7 @@ def test_names_that_are_no_file_names_are_refused(tmp_path: Path, name: str) -> 
         ([{"id": 1, "text": "a", "more": 2}], "column 'more' is not in the store"),
         (7, "int is not taken"),
         ([1, 2], "list is not taken"),
+        ([pa.table({"id": [1], "text": ["a"]}), pa.table({"id": [1]})], "no table: .*ifferent"),
     ],
 )
 def test_other_columns_are_refused_and_nothing_of_them_is_kept(
@@ -221,6 +224,26 @@ def test_other_columns_are_refused_and_nothing_of_them_is_kept(
     with recshuf.PileWriter(tmp_path / "store", "b") as writer, pytest.raises(UsageError, match=message):
         writer.write(later)
     assert len(read_all(tmp_path / "store")) == 10
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda url: recshuf.PileWriter(url, "a"),
+        lambda url: recshuf.PileLoader(url, 2),
+        recshuf.PileStore,
+        recshuf.check_loader,
+        lambda url: recshuf.window(url, keep_records=1),
+        lambda url: recshuf.gather(url, "x.jsonl"),
+    ],
+)
+def test_a_store_in_an_object_store_is_refused_by_its_url(
+    tmp_path: Path, use: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="^s3://bucket/store: is a URL; give a local path"):
+        use("s3://bucket/store")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_closed_writer_takes_nothing(tmp_path: Path) -> None:

@@ -83,6 +83,9 @@ class FsspecStore:
             except Exception as error:
                 if getattr(error, "status", None) == _CHANGED:
                     raise ChangedObject from error
+                # Replies that cannot be parsed are errors of both classes, and may be better the next time.
+                if isinstance(error, ValueError) and not isinstance(error, OSError):
+                    raise InputError(name, str(error), remedy="check the URL") from error
                 raise
 
         return self.requests.call(name, translated)

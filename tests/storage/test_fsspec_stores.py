@@ -108,3 +108,20 @@ def test_a_file_of_the_hub_that_changes_is_an_error(
     monkeypatch.setattr(type(hub), "cat_file", change)
     with pytest.raises(InputError, match=r"b9.txt: has changed while it was read: its size was"):
         shuffle("hf://datasets/user/set/b9.txt", tmp_path / "out.txt", shards=None)
+
+
+def test_a_name_that_the_hub_does_not_allow_is_an_error_at_once(
+    tmp_path: Path, hub: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch
+):
+    requests = []
+
+    def refuse(self: fsspec.AbstractFileSystem, path: str, **options: object) -> None:
+        requests.append(path)
+        raise ValueError("Repository id must be 'namespace/name'")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(hub), "info", refuse)
+        patch.setattr(type(hub), "find", refuse)
+        with pytest.raises(InputError, match=r"Repository id must be 'namespace/name'; check the URL"):
+            shuffle("hf://a/b/c/d.txt", tmp_path / "out.txt", shards=None)
+    assert len(requests) == 1

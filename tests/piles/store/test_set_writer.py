@@ -241,7 +241,7 @@ def test_a_store_in_an_object_store_is_refused_by_its_url(
     tmp_path: Path, use: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="^s3://bucket/store: is a URL; give a local path"):
+    with pytest.raises(UsageError, match=r"^s3://bucket/store: is a URL; give a local path"):
         use("s3://bucket/store")
     assert not list(tmp_path.iterdir())
 

@@ -30,6 +30,7 @@ from recshuf.job.options import (
 from recshuf.job.progress import Progress, SilentProgress
 from recshuf.records.keys import MAX_PILES
 from recshuf.system.memory import choose_allocators
+from recshuf.system.numbers import check_number
 from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
@@ -210,8 +211,7 @@ def gather(
         As `shuffle` does.
     """
     refuse_unknown(options, GatherOptions)
-    if mix not in range(1, MAX_PILES + 1):
-        raise UsageError(f"mix={mix!r}: give an integer from 1 to {MAX_PILES:,}")
+    mix = check_number("mix", mix, MAX_PILES, least=1)
     job = make_job(parse_path("store", store), output, cast("Options", options))
     job.require_local_scratch()
     choose_allocators(job.memory_bytes)
@@ -269,11 +269,14 @@ def window(
     )
     from recshuf.run.pile_store import PileStore
 
+    refuse_unknown(options, ScatterOptions)
+    if not paths and expire_before is None and keep_records is None and most is None:
+        raise UsageError("nothing to do; give append, expire_before, keep_records or keep_bytes")
     found = PileStore(parse_path("store", store))
     with _listen(progress) as listener, found.update(listener) as update:
+        update.expire(before=expire_before, records=keep_records, bytes=most)
         if paths:
             update.append(paths, time=time, **options)
-        update.expire(before=expire_before, records=keep_records, bytes=most)
     return found
 
 
@@ -304,8 +307,7 @@ def compact(
     from recshuf.piles.store.compaction import compact_store
     from recshuf.run.pile_store import PileStore
 
-    if sets not in range(1, MAX_PILES + 1):
-        raise UsageError(f"sets={sets!r}: give an integer from 1 to {MAX_PILES:,}")
+    sets = check_number("sets", sets, MAX_PILES, least=1)
     found = PileStore(parse_path("store", store))
     with _listen(progress) as listener:
         listener.start("compact", found.num_records, found.num_bytes)
@@ -502,8 +504,7 @@ def check_loader(
     CheckError
         When a record comes twice or not at all.
     """
-    if mix not in range(1, MAX_PILES + 1):
-        raise UsageError(f"mix={mix!r}: give an integer from 1 to {MAX_PILES:,}")
+    mix = check_number("mix", mix, MAX_PILES, least=1)
     path = Path(parse_path("store", store))
     from recshuf.train.check import check_epochs
 

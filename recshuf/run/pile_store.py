@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time as clock
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -23,6 +24,7 @@ from recshuf.records.keys import stream_of
 from recshuf.records.provenance import extend_schema
 from recshuf.run.resolve import list_inputs, resolve_inputs
 from recshuf.run.scatter_store import scatter_sets
+from recshuf.system.numbers import check_number
 from recshuf.system.paths import local_path
 
 if TYPE_CHECKING:
@@ -134,7 +136,6 @@ class StoreUpdate:
         self._cleanup = cleanup
         self._append_count = 0
         self._entries: list[SetEntry] = []
-        self._schema: pa.Schema | None = None
         self._limits: dict[str, float] = {}
 
     def append(self, data: Any, *, time: Any = None, name: str | None = None, **options: Any) -> None:
@@ -152,14 +153,20 @@ class StoreUpdate:
         **options
             For inputs: see `recshuf.ScatterOptions`.
         """
+        seconds = parse_time(time)
+        refuse_unknown(options, ScatterOptions)
+        if options and not _are_paths(data):
+            raise UsageError(f"{next(iter(options))}: is for inputs that are given as paths; leave it out")
         name = name or f"append-{self._snapshot.number + 1:06d}-{self._append_count:03d}"
         self._append_count += 1
         entries, schema = (
             self._append_inputs(data, name, options) if _are_paths(data) else self._append_records(data, name)
         )
-        seconds = parse_time(time)
-        self._entries += [replace(one, time=seconds) for one in entries]
-        self._schema = schema if entries else self._schema
+        timed = [replace(one, time=seconds) for one in entries]
+        if schema is not None:
+            # Also what is appended next must have these columns.
+            self._snapshot = self._snapshot.add(tuple(timed), schema)
+        self._entries += timed
 
     def expire(
         self,
@@ -179,8 +186,8 @@ class StoreUpdate:
         """
         given = {
             "before": None if before is None else parse_time(before),
-            "records": records,
-            "bytes": bytes,
+            "records": None if records is None else check_number("records", records, sys.maxsize),
+            "bytes": None if bytes is None else check_number("bytes", bytes, sys.maxsize),
         }
         self._limits |= {name: limit for name, limit in given.items() if limit is not None}
 
@@ -197,8 +204,8 @@ class StoreUpdate:
         return self._folder.commit(self._change)
 
     def _change(self, newest: Snapshot) -> Snapshot:
-        if self._entries and self._schema is not None:
-            newest = newest.add(tuple(self._entries), self._schema)
+        if self._entries and self._snapshot.schema is not None:
+            newest = newest.add(tuple(self._entries), self._snapshot.schema)
         expired = find_expired(newest.sets, self._limits)
         if any(one.name in expired for one in self._entries):
             raise UsageError(
@@ -206,8 +213,9 @@ class StoreUpdate:
             )
         return newest.drop(expired)
 
-    def _append_records(self, data: Any, name: str) -> tuple[Sequence[SetEntry], pa.Schema]:
-        writer = PileWriter(self._folder.path, name)
+    def _append_records(self, data: Any, name: str) -> tuple[Sequence[SetEntry], pa.Schema | None]:
+        schema = self._snapshot.schema
+        writer = PileWriter(self._folder.path, name, schema and schema.remove(len(schema) - 1))
         self._cleanup.callback(writer.abort)
         for part in data if hasattr(data, "__next__") else [data]:
             writer.write(part)
@@ -220,11 +228,10 @@ class StoreUpdate:
 
     def _append_inputs(
         self, data: Any, name: str, options: dict[str, Any]
-    ) -> tuple[Sequence[SetEntry], pa.Schema]:
+    ) -> tuple[Sequence[SetEntry], pa.Schema | None]:
         origin = self._snapshot.origin
         if origin is not None:
             options = {"format": origin["format"]} | options
-        refuse_unknown(options, ScatterOptions)
         job = _fit_job(make_job(data, None, cast("Options", options)), self._snapshot)
         self._check_same("seed", options.get("seed"), self._snapshot.seed)
         self._check_same("piles", options.get("piles"), self._snapshot.pile_count)
@@ -256,18 +263,15 @@ def find_expired(sets: Sequence[SetEntry], limits: dict[str, float]) -> set[str]
     >>> sorted(find_expired(sets, {"records": 9})), sorted(find_expired(sets, {"before": 2.0}))
     (['a', 'c'], ['a', 'c'])
     """
-    oldest = float("-inf")
-    newest_first = sorted(
-        sets, key=lambda one: (oldest if one.time is None else one.time, one.name), reverse=True
-    )
+    newest_first = sorted(sets, key=lambda one: (one.age_key, one.name), reverse=True)
     expired: set[str] = set()
     records, byte_count = 0, 0
     for _, same_time in groupby(newest_first, lambda one: one.name if one.time is None else one.time):
         members = list(same_time)
         records += sum(one.records for one in members)
         byte_count += sum(one.byte_count for one in members)
-        time = oldest if members[0].time is None else members[0].time
-        is_old = time < limits.get("before", oldest)
+        time = members[0].age_key
+        is_old = time < limits.get("before", time)
         if is_old or records > limits.get("records", records) or byte_count > limits.get("bytes", byte_count):
             expired.update(one.name for one in members)
     return expired
@@ -282,12 +286,14 @@ def parse_time(given: Any) -> float:
     if given is None:
         return clock.time()
     if isinstance(given, int | float) and not isinstance(given, bool):
-        return float(given)
+        return _check_seconds(given)
     if isinstance(given, str):
         try:
-            return float(given)
+            seconds = float(given)
         except ValueError:
             pass
+        else:
+            return _check_seconds(seconds)
         try:
             given = datetime.fromisoformat(given)
         except ValueError:
@@ -299,6 +305,14 @@ def parse_time(given: Any) -> float:
             f"{given!r} is no time; give seconds since 1970, a datetime, or text such as 2026-01-31"
         )
     return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
+
+
+def _check_seconds(seconds: float) -> float:
+    try:
+        datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"{seconds!r} is no time; give seconds since 1970, in the years 1 to 9999") from None
+    return float(seconds)
 
 
 def _are_paths(data: Any) -> bool:

@@ -11,12 +11,13 @@ from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from recshuf.errors import UsageError
-from recshuf.piles.order.epochs import EpochOrder, check_number
+from recshuf.piles.order.epochs import EpochOrder
 from recshuf.piles.order.groups import Groups
 from recshuf.piles.order.rekeyed import RekeyedPiles
 from recshuf.records.keys import MAX_PILES
 from recshuf.records.provenance import find_origins
 from recshuf.system.buffers import BufferPool
+from recshuf.system.numbers import check_number
 from recshuf.train.blocks import choose_block
 from recshuf.train.columns import iterate_rows
 from recshuf.train.cutting import Cutter

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recshuf.errors import UsageError
-from recshuf.piles.order.epochs import check_number
+from recshuf.system.numbers import check_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

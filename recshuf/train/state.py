@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
-from recshuf.piles.order.epochs import MAX_EPOCH, check_number
+from recshuf.piles.order.epochs import MAX_EPOCH
 from recshuf.records.keys import ORDER_VERSION
+from recshuf.system.numbers import check_number
 from recshuf.train.schedule import MOST_STEPS
 
 if TYPE_CHECKING:

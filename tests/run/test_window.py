@@ -286,3 +286,65 @@ def test_the_command_does_what_the_function_does(store: Path, tmp_path: Path, ca
     assert call("window", store).returncode == 2
     recshuf.window(store, write_day(tmp_path, 2))
     assert b"200 records, snapshot 4" in call("store", "compact", store, "--sets", "1").stdout
+
+
+def test_appends_of_other_columns_in_one_update_change_nothing(tmp_path: Path) -> None:
+    recshuf.PileWriter(tmp_path / "new", "start", piles=4).close()
+
+    def append_both() -> None:
+        with recshuf.PileStore(tmp_path / "new").update() as update:
+            update.append({"x": np.arange(10)}, time=1)
+            update.append({"y": np.arange(10.0)}, time=2)
+
+    with pytest.raises(UsageError, match="column 'x' is missing"):
+        append_both()
+    assert recshuf.PileStore(tmp_path / "new").num_records == 0
+
+
+@pytest.mark.parametrize("time", ["nan", "inf", 1e20, float("nan"), -1e15])
+def test_times_that_no_calendar_has_are_refused_before_records_are_read(store: Path, time: Any) -> None:
+    def read() -> Any:
+        raise AssertionError("records are read")
+        yield
+
+    with pytest.raises(UsageError, match="is no time"), recshuf.PileStore(store).update() as update:
+        update.append(read(), time=time)
+
+
+@pytest.mark.parametrize("limit", [{"records": -1}, {"bytes": -1}, {"records": "5"}, {"bytes": 2.5}])
+def test_limits_that_are_no_counts_are_refused(store: Path, limit: dict) -> None:
+    with (
+        pytest.raises(UsageError, match="give an integer from 0"),
+        recshuf.PileStore(store).update() as update,
+    ):
+        update.expire(**limit)
+    assert recshuf.PileStore(store).num_records == 100
+
+
+def test_arguments_that_do_nothing_are_refused(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="keep_record"):
+        recshuf.window(store, keep_record=5)  # type: ignore[call-arg]
+    with pytest.raises(UsageError, match="nothing to do"):
+        recshuf.window(store)
+    rows = {"day": [1], "id": [2]}
+    with pytest.raises(TypeError, match="tme"), recshuf.PileStore(store).update() as update:
+        update.append(rows, tme=5)
+    with (
+        pytest.raises(UsageError, match="header: is for inputs that are given as paths"),
+        recshuf.PileStore(store).update() as update,
+    ):
+        update.append(rows, header=1)
+    assert recshuf.PileStore(store).num_records == 100
+
+
+def test_compaction_does_not_take_the_time_zero_for_none(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with recshuf.PileWriter(store, "none", piles=4, seed=1) as writer:
+        writer.write({"id": np.arange(10)})
+    for time in (-5, 0, 7):
+        with recshuf.PileStore(store).update() as update:
+            update.append({"id": np.arange(10) + 100 * (time + 10)}, time=time)
+    recshuf.compact(store, sets=2)
+    recshuf.window(store, expire_before=0.0)
+    (batch,) = recshuf.PileLoader(store, 20)
+    assert sorted(batch["id"].tolist()) == [*range(1000, 1010), *range(1700, 1710)]

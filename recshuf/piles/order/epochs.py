@@ -17,9 +17,8 @@ splitmix64. It is one to one, so no two records of an epoch have the same seed.
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from numpy.random import Philox, SeedSequence
 
 from recshuf.errors import UsageError
 from recshuf.records.keys import MAX_SEED, sort_by_key, stream_of
+from recshuf.system.numbers import check_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,20 +127,3 @@ def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     words = (words ^ words >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ words >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return words ^ words >> np.uint64(31)
-
-
-def check_number(name: str, value: Any, most: int, least: int = 0) -> int:
-    """Return an argument that is an integer in a range, also one of NumPy or a tensor, as a number of Python.
-
-    Raises
-    ------
-    UsageError
-        When it is not; names the argument and the range.
-    """
-    try:
-        number = least - 1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = least - 1
-    if not least <= number <= most:
-        raise UsageError(f"{name}={value!r}: give an integer from {least:,} to {most:,}")
-    return number

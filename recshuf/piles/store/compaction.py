@@ -72,7 +72,7 @@ def compact_store(path: Path, most_sets: int, advance: Callable[[int, int], None
 
 def _join_sets(sets: Sequence[SetEntry], most_sets: int) -> list[list[int]]:
     """Return the indices of the sets that are joined, at most so many groups of about as many records."""
-    by_time = sorted(range(len(sets)), key=lambda k: (sets[k].time or float("-inf"), sets[k].name))
+    by_time = sorted(range(len(sets)), key=lambda k: (sets[k].age_key, sets[k].name))
     least = -(-sum(one.records for one in sets) // most_sets)
     groups: list[list[int]] = [[]]
     records = 0
@@ -86,6 +86,8 @@ def _join_sets(sets: Sequence[SetEntry], most_sets: int) -> list[list[int]]:
 
 
 def _replace(newest: Snapshot, old: Snapshot, entries: list[SetEntry], path: Path) -> Snapshot:
+    if set(entries) <= set(newest.sets):
+        return newest
     names = {one.name for one in old.sets}
     if not names <= {one.name for one in newest.sets} or old.schema is None:
         raise OutputError(f"{path}: another process has removed records meanwhile; run again")

@@ -36,7 +36,7 @@ class SetNames:
     """
 
     def __init__(self, folder: StoreFolder, name: str) -> None:
-        if not _NAME.fullmatch(str(name)):
+        if str(name) != name or not _NAME.fullmatch(name):
             raise UsageError(f"name={name!r}: give letters, digits, '.', '_' and '-', at most 100")
         self._folder, self._name = folder, name
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
@@ -32,9 +33,10 @@ from recshuf.records.batch import Records, concat_batches
 from recshuf.records.byte_sizes import count_bytes
 from recshuf.records.digests import Digest, digest_records
 from recshuf.records.input_counts import InputCount
-from recshuf.records.keys import draw_keys, stream_of
-from recshuf.records.provenance import PROVENANCE, add_provenance, extend_schema
+from recshuf.records.keys import MAX_PILES, MAX_SEED, draw_keys, stream_of
+from recshuf.records.provenance import add_provenance, extend_schema
 from recshuf.records.rows import RowRange
+from recshuf.system.numbers import check_number
 from recshuf.system.paths import local_path
 
 if TYPE_CHECKING:
@@ -89,6 +91,11 @@ class PileWriter:
         piles: int | None = None,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
+        if piles is not None:
+            piles = check_number("piles", piles, MAX_PILES, least=1)
+        if seed is not None:
+            seed = check_number("seed", seed, MAX_SEED)
+        buffer_bytes = check_number("buffer_bytes", buffer_bytes, sys.maxsize, least=1)
         self._folder = StoreFolder(local_path(store))
         own_name = SetNames(self._folder, name)
         self._name = name
@@ -120,8 +127,9 @@ class PileWriter:
         ----------
         data
             A record batch, a table, a data frame or other object with Arrow's C interface, a dict of arrays (an array of
-            several axes becomes lists of a fixed size), or a list of dicts, of batches or of tables. Arrays and data frames may be changed
-            afterwards. Arrow data is not copied; memory of others under it must not change before `close`.
+            several axes becomes lists of a fixed size), or a list of dicts, of batches or of tables. Arrays and data
+            frames may be changed afterwards. Arrow data is not copied; memory of others under it must not change before
+            `close`.
 
         Raises
         ------
@@ -140,6 +148,8 @@ class PileWriter:
 
     def _read(self, data: Any) -> list[pa.RecordBatch]:
         table = _to_table(data, self._schema)
+        if not table.num_columns and not table.num_rows:  # an empty list, which tells nothing about columns
+            return []
         if self._schema is None:
             self._schema = _plain_schema(table.schema)
         if table.schema.names != self._schema.names and sorted(table.schema.names) == sorted(
@@ -149,7 +159,10 @@ class PileWriter:
         plain = _plain_schema(table.schema)
         if not plain.equals(self._schema, check_metadata=False):
             raise UsageError(describe_drift(self._schema, plain))
-        batches: list[pa.RecordBatch] = table.cast(self._schema).to_batches()
+        try:
+            batches: list[pa.RecordBatch] = table.cast(self._schema).to_batches()
+        except ValueError as error:
+            raise UsageError(f"the records do not fit the columns of the store: {error}") from error
         return batches
 
     def _collect(self, batch: pa.RecordBatch) -> None:
@@ -210,7 +223,7 @@ class PileWriter:
     def close(self) -> None:
         """Put the records in the store, synced to disk. Idempotent.
 
-        A writer without records adds nothing.
+        A writer without records adds nothing but the columns of a store that has none yet.
 
         Raises
         ------
@@ -227,6 +240,9 @@ class PileWriter:
             if sealed is not None:
                 entry, schema = sealed
                 self._folder.commit(lambda newest: newest.add((entry,), schema))
+            elif self._schema is not None and self._snapshot.schema is None:
+                columns = extend_schema(self._schema)
+                self._folder.commit(lambda newest: newest.add((), columns))
 
     def abort(self) -> None:
         """Drop all records. Idempotent."""
@@ -266,7 +282,7 @@ def _check_store(path: Path, snapshot: Snapshot, seed: int | None, piles: int | 
 def _find_schema(snapshot: Snapshot) -> pa.Schema | None:
     """Return the columns of the records of a store; None if it has none yet."""
     schema = snapshot.schema
-    return None if schema is None else schema.remove(schema.get_field_index(PROVENANCE.name))
+    return None if schema is None else schema.remove(len(schema) - 1)
 
 
 def _plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -315,7 +331,7 @@ def _to_records(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def _fit(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
-    """Return values of Python in the types of a schema, which must hold them exactly."""
+    """Return values of Python in the types of a schema, as Arrow casts them; integers must fit."""
     if schema is None:
         return table
     columns = [

@@ -59,6 +59,11 @@ class SetEntry:
     time: float | None = None
     """Seconds since 1970, UTC; None if it has no time."""
 
+    @property
+    def age_key(self) -> float:
+        """What orders sets by age; without a time, a set is older than all others."""
+        return float("-inf") if self.time is None else self.time
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -92,19 +97,21 @@ class Snapshot:
         return sum(one.byte_count for one in self.sets)
 
     def add(self, sets: tuple[SetEntry, ...], schema: pa.Schema) -> Snapshot:
-        """Return a snapshot with more sets.
+        """Return a snapshot with more sets; those that it holds already are left out.
 
         Raises
         ------
         UsageError
             When a name is taken, or the records have other columns.
         """
-        names = {one.name for one in self.sets}
-        for one in sets:
-            if one.name in names:
+        # `StoreFolder.commit` may not see that it succeeded, when another process was next at once.
+        held = {one.name: one for one in self.sets}
+        more = [one for one in sets if not (one.checksum and held.get(one.name) == one)]
+        for one in more:
+            if one.name in held:
                 raise UsageError(f"{one.name}: the store has a pile set of this name; choose another name")
         self.check_schema(schema)
-        ordered = tuple(sorted((*self.sets, *sets), key=lambda one: one.name))
+        ordered = tuple(sorted((*self.sets, *more), key=lambda one: one.name))
         return replace(self, schema=self.schema or schema, sets=ordered)
 
     def check_schema(self, schema: pa.Schema) -> None:
@@ -382,8 +389,9 @@ class StoreFolder:
             with suppress(OSError):
                 part.unlink()
         if max(self._numbers()) > number:
-            # The number was free again, since others have taken later ones and deleted it.
-            self._file(number).unlink(missing_ok=True)
+            # The number may have been free again, since others have taken later ones and deleted it. Or the later ones
+            # follow this one: then the change is made once more, and changes nothing.
+            unlink_unless_locked(self._file(number))
             return None
         sync(self.path)
         return made

@@ -13,9 +13,8 @@ from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.encoding.packed import PackedRecords
 from recshuf.piles.sets.pile_set import PileSet
 from recshuf.piles.sets.scratch import Scratch
-from recshuf.piles.store.snapshots import SET_SUFFIX, StoreFolder
+from recshuf.piles.store.snapshots import SET_SUFFIX, SETS_FOLDER, StoreFolder
 from recshuf.records.digests import Digest
-from recshuf.records.provenance import PROVENANCE
 from recshuf.system.buffers import Slab, allocate
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class StoredPiles:
         """Names of the K sets."""
         self._scratch = Scratch(folder.sets, kept=folder.sets)
         try:
-            opened = [self._open_set(folder.sets, entry) for entry in found.sets]
+            opened = [self._open_set(entry) for entry in found.sets]
         except PileError:
             self.close()
             raise
@@ -106,13 +105,23 @@ class StoredPiles:
         self.sources: tuple[str, ...] = tuple(sources)
         """Names of the sources, by their numbers in the provenance of records."""
 
-    def _open_set(self, folder: Path, entry: SetEntry) -> tuple[PileSet, Footer]:
-        """Open a set, which must be the very one that the snapshot refers to."""
+    def _open_set(self, entry: SetEntry) -> tuple[PileSet, Footer]:
+        """Open a set, which must be the very one that the snapshot refers to, and fit the others."""
         found, footer = PileSet.open(self._scratch, entry.name + SET_SUFFIX, reads_all=False)
+        path = self.path / SETS_FOLDER / f"{entry.name}{SET_SUFFIX}"
         if entry.checksum != footer.checksum:
             raise PileError(
-                f"{folder / entry.name}{SET_SUFFIX}: is another pile set than was written under this name; "
+                f"{path}: is another pile set than was written under this name; "
                 "put that back, or make the store again"
+            )
+        shape = (self.seed, self.info.pile_count)
+        if (
+            footer.description.seed,
+            len(footer.digests.counts),
+        ) != shape or footer.schema != self.info.schema:
+            raise PileError(
+                f"{path}: has another seed, other columns or another number of piles than the store; "
+                "make the store again"
             )
         return found, footer
 
@@ -128,7 +137,7 @@ class StoredPiles:
     def schema(self) -> pa.Schema:
         """Schema of the records, without provenance."""
         schema = self.pile_schema
-        return schema.remove(schema.get_field_index(PROVENANCE.name))
+        return schema.remove(len(schema) - 1)
 
     @property
     def descriptions(self) -> list[tuple[int, SetDescription]]:

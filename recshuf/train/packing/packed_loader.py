@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import UsageError
-from recshuf.piles.order.epochs import check_number
+from recshuf.system.numbers import check_number
 from recshuf.train.blocks import make_batch
 from recshuf.train.packing.documents import LanePosition
 from recshuf.train.packing.lane_positions import LaneFinder

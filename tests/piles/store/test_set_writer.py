@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import OutputError, UsageError
+from recshuf.errors import OutputError, PileError, UsageError
 from recshuf.piles.store.snapshots import StoreFolder
 from recshuf.piles.store.stored import StoredPiles
 
@@ -324,3 +325,78 @@ def test_a_forked_child_leaves_the_set_of_its_parent_alone(tmp_path: Path) -> No
         child.join(60)
         assert child.exitcode == 0
     assert len(read_all(tmp_path / "store")) == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"piles": -5}, "piles=-5: give an integer from 1 to 65,536"),
+        ({"piles": 0}, "piles=0: give an integer"),
+        ({"piles": 65_537}, "piles=65537: give an integer"),
+        ({"piles": "8"}, "piles='8': give an integer"),
+        ({"seed": -1}, "seed=-1: give an integer"),
+        ({"seed": 2**128}, "seed=.*: give an integer"),
+        ({"seed": "a"}, "seed='a': give an integer"),
+        ({"buffer_bytes": "1MB"}, "buffer_bytes='1MB': give an integer"),
+        ({"name": 5}, "name=5: give letters"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_a_store_is_made(
+    tmp_path: Path, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        recshuf.PileWriter(tmp_path / "store", **{"name": "a"} | arguments)
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_column_called_provenance_is_one_of_the_records(tmp_path: Path) -> None:
+    rows = {"provenance": ["here", "there"], "id": [0, 1]}
+    with recshuf.PileWriter(tmp_path / "store", "a", piles=2) as writer:
+        writer.write(rows)
+        writer.write(pa.table(rows))
+    loader = recshuf.PileLoader(tmp_path / "store", 4)
+    (batch,) = loader
+    assert sorted(zip(batch["provenance"], batch["id"].tolist(), strict=True)) == [
+        ("here", 0), ("here", 0), ("there", 1), ("there", 1),
+    ]  # fmt: skip
+    recshuf.gather(tmp_path / "store", tmp_path / "out.parquet")
+    assert pq.read_table(tmp_path / "out.parquet")["provenance"].to_pylist() == batch["provenance"]
+
+
+def test_empty_lists_tell_nothing_about_columns(tmp_path: Path) -> None:
+    with recshuf.PileWriter(tmp_path / "store", "a", piles=2) as writer:
+        writer.write([])
+        writer.write(ROWS)
+        writer.write([])
+    assert len(read_all(tmp_path / "store")) == 10
+
+
+def test_a_null_where_the_store_takes_none_is_refused(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    with recshuf.PileWriter(tmp_path / "store", "a", schema, piles=2) as writer:
+        with pytest.raises(UsageError, match="do not fit the columns of the store"):
+            writer.write({"id": [1, None]})
+        writer.write({"id": [1]})
+    assert recshuf.PileStore(tmp_path / "store").num_records == 1
+
+
+def test_columns_without_records_are_those_of_the_store(tmp_path: Path) -> None:
+    recshuf.PileWriter(tmp_path / "store", "start", SCHEMA).close()
+    assert recshuf.PileStore(tmp_path / "store").schema == SCHEMA
+    assert list(recshuf.PileLoader(tmp_path / "store", 2, drop_last=False)) == []
+    with recshuf.PileWriter(tmp_path / "store", "start") as writer, pytest.raises(UsageError, match="column"):
+        writer.write({"x": [1]})
+    with recshuf.PileWriter(tmp_path / "store", "start") as writer:
+        writer.write(ROWS)
+    assert len(read_all(tmp_path / "store")) == 10
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 6}, {"pile_count": 4}, {"schema": pa.schema([*SCHEMA, ("provenance", pa.uint32())])}]
+)
+def test_sets_that_do_not_fit_their_snapshot_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    with recshuf.PileWriter(tmp_path / "store", "a", seed=5, piles=2) as writer:
+        writer.write(ROWS)
+    StoreFolder(tmp_path / "store").commit(lambda newest: replace(newest, **change))
+    with pytest.raises(PileError, match=r"a-00000.piles: has another seed, other columns or another number"):
+        recshuf.PileLoader(tmp_path / "store", 2)

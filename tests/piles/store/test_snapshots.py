@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -55,6 +55,24 @@ def test_a_commit_that_others_overtake_loses_nothing(folder: StoreFolder, others
     make_set(folder, "mine")
     folder.commit(change)
     assert names_of(folder) == ["mine", *sorted(f"other-{number}" for number in range(others))]
+
+
+def test_a_commit_that_another_follows_at_once_is_none_that_failed(
+    folder: StoreFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its snapshot is no longer the newest when it looks, though the newest builds on it."""
+    link = os.link
+
+    def link_and_be_followed(*paths: Any) -> None:
+        monkeypatch.setattr(os, "link", link)
+        link(*paths)
+        add(folder, "other")
+
+    make_set(folder, "mine")
+    entry = SetEntry("mine", 1, 8, 100, checksum="that of this set alone")
+    monkeypatch.setattr(os, "link", link_and_be_followed)
+    folder.commit(lambda newest: newest.add((entry,), SCHEMA))
+    assert names_of(folder) == ["mine", "other"]
 
 
 def test_whoever_makes_the_same_store_later_gets_the_first(folder: StoreFolder) -> None:

@@ -25,7 +25,7 @@ from recshuf.train.packing.packed_loader import PackedLoader
 from recshuf.train.prefetch import Absence, close_at_exit, compute_ahead
 from recshuf.train.schedule import Schedule, Sharding
 from recshuf.train.selection import Selection
-from recshuf.train.state import LoaderState
+from recshuf.train.state import LoaderState, find_position
 from recshuf.train.stores import fill_piles, open_piles, restore_decoder
 from recshuf.train.transforms import TransformedBlock, append_seeds
 
@@ -219,7 +219,7 @@ class PileLoader:
         UsageError
             When the state is of another store, or of other batches; names the field and both values.
         """
-        self.seek(*self._describe().find_position(state))
+        self.seek(*find_position(self.state_dict(), state))
 
     def packed(self, tokens: int = 2048, *, column: str) -> PackedLoader:
         """Return a loader of sequences of one length, cut from the documents of a column, for language models.

@@ -213,7 +213,7 @@ class MixLoader:
         UsageError
             When the state is of other stores, weights or batches; names the field and both values.
         """
-        self.seek(*find_position(self._start, state))
+        self.seek(*find_position(self.state_dict(), state))
 
     def _run(self, epoch: int, first_step: int) -> Generator[Any]:
         batch, bases = self._start.batch, [epoch * count for count in self._counts]

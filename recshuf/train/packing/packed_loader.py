@@ -10,7 +10,6 @@ the number of batches tells where every lane stands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from recshuf.errors import UsageError
 from recshuf.piles.order.epochs import check_number
 from recshuf.train.blocks import make_batch
 from recshuf.train.packing.documents import LanePosition
 from recshuf.train.packing.lane_positions import LaneFinder
 from recshuf.train.packing.lane_tokens import LaneTokens
 from recshuf.train.prefetch import close_at_exit
+from recshuf.train.state import find_position
 from recshuf.train.stores import EpochPiles
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Mapping
 
     from recshuf.train.packing.documents import DocumentSource
     from recshuf.train.schedule import Sharding
@@ -87,7 +86,8 @@ class PackedLoader:
 
         It has the epoch of the first batch, how many global batches the latest iterator yielded, `tokens` and `column`.
         """
-        return self._describe(self._step)
+        own = {"tokens": self._tokens, "column": self._column}
+        return replace(self._start, step=self._step).to_dict() | own
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was called, with the next iteration, on any number of ranks.
@@ -97,27 +97,9 @@ class PackedLoader:
         UsageError
             When the state is of another store, or of other batches; names the field and both values.
         """
-        self._check_own(state)
-        epoch, step = self._start.find_position(state)
+        epoch, step = find_position(self.state_dict(), state)
         self._start = replace(self._start, epoch=epoch)
         self._step = self._next_step = step
-
-    def _check_own(self, state: Any) -> None:
-        """Raise an error unless a state is of the same tokens and column."""
-        for name, mine in (("tokens", self._tokens), ("column", self._column)):
-            if not isinstance(state, Mapping) or name not in state:
-                raise UsageError(
-                    f"load_state_dict: no {name!r} in the state; give what state_dict of packed returned"
-                )
-            if state[name] != mine:
-                raise UsageError(
-                    f"load_state_dict: {name!r} is {state[name]!r} in the state and {mine!r} here; call packed with "
-                    f"{name}={state[name]!r}"
-                )
-
-    def _describe(self, step: int) -> dict[str, Any]:
-        described = replace(self._start, step=step).to_dict()
-        return described | {"tokens": self._tokens, "column": self._column}
 
     def _run(self, epoch: int, step: int) -> Generator[Any]:
         with ExitStack() as stack:

@@ -209,9 +209,13 @@ def test_states_of_other_batches_are_refused(change: dict[str, Any], message: st
     with pytest.raises(UsageError, match=f"^load_state_dict: {message}"):
         packed.load_state_dict(packed.state_dict() | change)
     plain = PileLoader(make_store(), 2, lanes=2)
-    for state in (plain.state_dict(), [packed.state_dict()], None):
-        with pytest.raises(UsageError, match=r"^load_state_dict: no 'tokens' in the state"):
+    for state, missing in ((plain.state_dict(), "tokens"), ([packed.state_dict()], "store"), (None, "store")):
+        with pytest.raises(UsageError, match=f"^load_state_dict: no '{missing}' in the state"):
             packed.load_state_dict(state)
+    with pytest.raises(
+        UsageError, match=r"^load_state_dict: the state has 'tokens', 'column', which this loader "
+    ):
+        plain.load_state_dict(packed.state_dict())
 
 
 def write_store(folder: Path, made_by: str, column: str) -> Path:

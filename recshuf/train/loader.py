@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -22,6 +22,7 @@ from recshuf.train.columns import iterate_rows
 from recshuf.train.cutting import Cutter
 from recshuf.train.packing.documents import DocumentSource
 from recshuf.train.packing.packed_loader import PackedLoader
+from recshuf.train.position import Position, count_batches
 from recshuf.train.prefetch import Absence, close_at_exit, compute_ahead
 from recshuf.train.schedule import Schedule, Sharding
 from recshuf.train.selection import Selection
@@ -42,15 +43,6 @@ Loaded = TypeVar("Loaded")
 
 _MOST_AHEAD = 1 << 16
 _KEPT_PILES = 2
-
-
-@dataclass(slots=True)
-class _Position:
-    """Where an iteration stands; each has its own."""
-
-    epoch: int
-    step: int
-    """Batches that the consumer has received."""
 
 
 class _Epoch(NamedTuple):
@@ -144,7 +136,7 @@ class PileLoader:
         choose_block(output)
         self._columns = columns
         self._selection = Selection(restore_decoder(piles), columns)
-        self._position = _Position(self._order.epoch, 0)
+        self._position = Position(self._order.epoch, 0)
         self._next_step = 0
         self._opened: _Epoch | None = None
 
@@ -177,7 +169,7 @@ class PileLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the batches of the epoch, once from where `load_state_dict` or `seek` went."""
-        return _count(*self._start())
+        return count_batches(*self._start())
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Return an iterator over the records of the batches, one by one.
@@ -201,7 +193,7 @@ class PileLoader:
         """
         order = replace(self._order, epoch=epoch)
         step = check_number("step", step, self._open(order).schedule.steps)
-        self._order, self._position, self._next_step = order, _Position(order.epoch, step), step
+        self._order, self._position, self._next_step = order, Position(order.epoch, step), step
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position as JSON of less than 300 bytes, the same on every rank.
@@ -312,9 +304,9 @@ class PileLoader:
         """Return an iterator over the batches of the epoch from a step on, cut from the blocks of all its bundles."""
         return self._open(self._order).make_cutter(first_step).cut(blocks)
 
-    def _start(self) -> tuple[Generator[Any], _Position]:
+    def _start(self) -> tuple[Generator[Any], Position]:
         """Return the batches of a new iteration, and its position."""
-        position = self._position = _Position(self.epoch, self._next_step)
+        position = self._position = Position(self.epoch, self._next_step)
         self._next_step = 0
         return self.read(position.step, self._output, self._transform), position
 
@@ -370,14 +362,7 @@ def _cut(cutter: Cutter, blocks: Generator[Block], absence: Absence) -> Generato
             absence.seconds += time.perf_counter() - left
 
 
-def _count(batches: Generator[Any], position: _Position) -> Iterator[Any]:
-    with closing(batches):
-        for batch in batches:
-            position.step += 1
-            yield batch
-
-
-def _split(batches: Generator[Any], position: _Position) -> Iterator[dict[str, Any]]:
+def _split(batches: Generator[Any], position: Position) -> Iterator[dict[str, Any]]:
     with closing(batches):
         for batch in batches:
             *records, last = iterate_rows(batch)

@@ -26,6 +26,7 @@ from recshuf.records.batch import concat_batches, take_rows
 from recshuf.records.keys import ORDER_VERSION, sort_by_key
 from recshuf.train.blocks import choose_block, make_batch
 from recshuf.train.loader import PileLoader
+from recshuf.train.position import Position, count_batches
 from recshuf.train.prefetch import close_at_exit
 from recshuf.train.schedule import Sharding
 from recshuf.train.state import STATE_VERSION, find_position
@@ -167,12 +168,12 @@ class MixLoader:
         ]
         digest = xxhash.xxh3_128_hexdigest(json.dumps(stores).encode())
         self._start = MixState(batch, digest, states[0]["seed"], epoch, reshuffle, mix, step=0)
-        self._epoch, self._step, self._next_step = epoch, 0, 0
+        self._position, self._next_step = Position(epoch, 0), 0
 
     @property
     def epoch(self) -> int:
         """Number of the epoch."""
-        return self._epoch
+        return self._position.epoch
 
     @property
     def counts(self) -> list[int]:
@@ -185,25 +186,26 @@ class MixLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the batches of the epoch, once from where `load_state_dict` or `seek` went."""
-        self._step, self._next_step = self._next_step, 0
-        return close_at_exit(self._run(self._epoch, self._step))
+        position = self._position = Position(self.epoch, self._next_step)
+        self._next_step = 0
+        return count_batches(close_at_exit(self._run(position.epoch, position.step)), position)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch."""
-        if epoch != self._epoch:
+        if epoch != self.epoch:
             self.seek(epoch, 0)
 
     def seek(self, epoch: int, step: int) -> None:
         """Choose the epoch of the next iteration, and how many of its global batches to skip. Nothing is read."""
         epoch, step = check_number("epoch", epoch, MAX_EPOCH), check_number("step", step, self._steps)
-        self._epoch, self._step, self._next_step = epoch, step, step
+        self._position, self._next_step = Position(epoch, step), step
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position as JSON of less than 300 bytes, the same on every rank.
 
         It fits any number of ranks with the same global batch.
         """
-        return asdict(self._start) | {"epoch": self._epoch, "step": self._step}
+        return asdict(self._start) | asdict(self._position)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was called, with the next iteration.
@@ -227,7 +229,7 @@ class MixLoader:
                 after = count_before((step + 1) * batch, self._counts)
                 labels = self._draw_labels(epoch, step, np.subtract(after, before))
                 made = self._join(streams, labels, np.add(bases, before).tolist())
-                self._step, before = step + 1, after
+                before = after
                 yield made
 
     def _draw_labels(self, epoch: int, step: int, counts: NDArray[np.int64]) -> NDArray[np.intp]:

@@ -101,6 +101,17 @@ def test_chains_of_resumes_on_other_numbers_of_ranks_yield_the_epoch(
     assert delivered == whole
 
 
+def test_the_state_counts_the_batches_of_the_latest_iterator() -> None:
+    mix = make_mix([40, 20], [1, 1], 4)
+    old = iter(mix)
+    assert len(list(islice(old, 5))) == mix.state_dict()["step"] == 5
+    new = iter(mix)
+    assert mix.state_dict()["step"] == 0
+    next(new)
+    next(old)
+    assert mix.state_dict()["step"] == 1, "another iterator was counted"
+
+
 def test_stores_are_mixed_within_batches_in_another_order_each_time() -> None:
     loader = make_mix([3000, 1000], [3, 1], 400)
     orders = [tuple(batch["_store"].tolist()) for batch in loader]

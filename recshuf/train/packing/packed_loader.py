@@ -11,7 +11,7 @@ the number of batches tells where every lane stands.
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from recshuf.train.blocks import make_batch
 from recshuf.train.packing.documents import LanePosition
 from recshuf.train.packing.lane_positions import LaneFinder
 from recshuf.train.packing.lane_tokens import LaneTokens
+from recshuf.train.position import Position, count_batches
 from recshuf.train.prefetch import close_at_exit
 from recshuf.train.state import find_position
 from recshuf.train.stores import EpochPiles
@@ -71,15 +72,16 @@ class PackedLoader:
         first = sharding.rank * share if sharding.lanes > 1 else 0
         self._lanes = range(first, first + share)
         self._lane_tokens = sharding.batch // sharding.lanes * tokens
-        self._step = self._next_step = 0
+        self._position, self._next_step = Position(start.epoch, 0), 0
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over batches, once from where `load_state_dict` went, else from the first one.
 
         A batch is a dictionary of one array or tensor of shape ``(batch_size, tokens)``, or a record batch.
         """
-        self._step, self._next_step = self._next_step, 0
-        return close_at_exit(self._run(self._start.epoch, self._step))
+        position = self._position = Position(self._position.epoch, self._next_step)
+        self._next_step = 0
+        return count_batches(close_at_exit(self._run(position.epoch, position.step)), position)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position as JSON of less than 300 bytes, the same on every rank: the state of a `PileLoader`.
@@ -87,7 +89,7 @@ class PackedLoader:
         It has the epoch of the first batch, how many global batches the latest iterator yielded, `tokens` and `column`.
         """
         own = {"tokens": self._tokens, "column": self._column}
-        return replace(self._start, step=self._step).to_dict() | own
+        return self._start.to_dict() | asdict(self._position) | own
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was called, with the next iteration, on any number of ranks.
@@ -98,16 +100,13 @@ class PackedLoader:
             When the state is of another store, or of other batches; names the field and both values.
         """
         epoch, step = find_position(self.state_dict(), state)
-        self._start = replace(self._start, epoch=epoch)
-        self._step = self._next_step = step
+        self._position, self._next_step = Position(epoch, step), step
 
     def _run(self, epoch: int, step: int) -> Generator[Any]:
         with ExitStack() as stack:
             streams = self._open_streams(stack, epoch, step)
             while True:
-                batch = self._cut(streams)
-                self._step += 1
-                yield batch
+                yield self._cut(streams)
 
     def _open_streams(self, stack: ExitStack, epoch: int, step: int) -> list[LaneTokens]:
         """Return the streams of this rank's lanes, so many steps after the beginning of an epoch."""

@@ -103,7 +103,8 @@ class PileLoader:
     Raises
     ------
     UsageError
-        When an argument is not valid.
+        When an argument is not valid. When an epoch is opened: when it has enough records for a global batch, but not in
+        each of the lanes.
     """
 
     def __init__(

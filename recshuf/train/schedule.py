@@ -191,6 +191,11 @@ class Schedule:
     ----------
     group_sizes
         Number of records of each group, shape ``(G,)``.
+
+    Raises
+    ------
+    UsageError
+        When the records would fill a global batch, but one of the lanes has too few for it.
     """
 
     def __init__(self, group_sizes: NDArray[np.int64], sharding: Sharding) -> None:
@@ -202,6 +207,11 @@ class Schedule:
         self._main_steps = int(lane_sizes.min()) // self._lane_rows
         tail = 0 if sharding.drop_last else int(lane_sizes.sum()) - self._main_steps * sharding.batch
         self._tail_steps, self._last_rows = divmod(tail, sharding.batch)
+        if not self.steps and lane_sizes.sum() >= sharding.batch:
+            raise UsageError(
+                f"lanes={sharding.lanes}: no batch takes {self._lane_rows:,} records from each lane, since one has "
+                f"{lane_sizes.min():,}; the store has {len(self._sizes):,} groups; give fewer lanes, or drop_last=False"
+            )
 
     @property
     def steps(self) -> int:

@@ -25,7 +25,7 @@ from recshuf.train.packing.packed_loader import PackedLoader
 from recshuf.train.position import Position, count_batches
 from recshuf.train.prefetch import Absence, close_at_exit, compute_ahead
 from recshuf.train.schedule import Schedule, Sharding
-from recshuf.train.selection import Selection
+from recshuf.train.selection import Selection, list_columns
 from recshuf.train.state import LoaderState, find_position
 from recshuf.train.stores import fill_piles, open_piles, restore_decoder
 from recshuf.train.transforms import TransformedBlock, append_seeds
@@ -128,15 +128,17 @@ class PileLoader:
         self._mix = check_number("mix", mix, MAX_PILES, least=1)
         self._prefetch = check_number("prefetch", prefetch, _MOST_AHEAD)
         self._sharding = Sharding(batch_size, rank, world_size, lanes, drop_last)
+        order = EpochOrder(0 if seed is None else seed, epoch, reshuffle, store_seed=0)
+        self._output, self._transform = output, transform
+        choose_block(output)
+        self._columns = list_columns(columns)
+        # Last, since it may have to be made from files first.
         self._piles, is_mine = open_piles(store)
         if is_mine:
             self._close_at_the_end()
-        piles = self._piles
-        self._order = EpochOrder(piles.seed if seed is None else seed, epoch, reshuffle, piles.seed)
-        self._output, self._transform = output, transform
-        choose_block(output)
-        self._columns = columns
-        self._selection = Selection(restore_decoder(piles), columns)
+        own = self._piles.seed
+        self._order = replace(order, seed=own if seed is None else order.seed, store_seed=own)
+        self._selection = Selection(restore_decoder(self._piles), self._columns)
         self._position = Position(self._order.epoch, 0)
         self._next_step = 0
         self._opened: _Epoch | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -32,8 +33,6 @@ class Selection:
     """
 
     def __init__(self, decoder: Decoder, columns: Sequence[str] | None) -> None:
-        if isinstance(columns, str):
-            raise UsageError(f"columns={columns!r}: give a list of names")
         known = decoder.finish().names
         self._decoder = decoder
         self._names = known if columns is None else list(columns)
@@ -60,6 +59,22 @@ class Selection:
         if ids is not None:
             table = table.append_column(ID, ids)
         return table.select(self._names)
+
+
+def list_columns(columns: Iterable[str] | None) -> list[str] | None:
+    """Return the names of columns; None if none are given.
+
+    Raises
+    ------
+    UsageError
+        When they are no list of names.
+    """
+    if columns is None:
+        return None
+    names = None if isinstance(columns, str) or not isinstance(columns, Iterable) else list(columns)
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"columns={columns!r}: give a list of names")
+    return names
 
 
 def _check_names(wanted: Sequence[str], known: Sequence[str]) -> None:

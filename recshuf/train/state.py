@@ -17,8 +17,9 @@ _REMEDIES = {
     "version": "load it with the version of recshuf that saved it",
     "order": "load it with the version of recshuf that saved it",
     "store": "open the store that was trained from",
-    "stores": "give the stores, snapshots and weights of the state, in its order",
-    "snapshot": "open the store at the snapshot of the state",
+    "stores": "give the stores and weights of the state, in its order, or begin a new epoch if a store has changed since",
+    "snapshot": "the store has changed since the state was saved, and older snapshots cannot be opened; make the loader "
+    "with the next epoch, without the state",
     "batch": "give a batch_size that makes batch_size x world_size the global batch of the state",
     "tokens": "call packed with the tokens of the state",
     "column": "call packed with the column of the state",

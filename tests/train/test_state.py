@@ -56,6 +56,13 @@ def test_another_value_of_a_field_is_named_with_both(field: str, value: object) 
     )
 
 
+def test_a_state_of_an_older_snapshot_says_how_to_go_on() -> None:
+    with pytest.raises(
+        UsageError, match=r"the store has changed since .*; make the loader with the next epoch"
+    ):
+        find_position(STATE.to_dict(), STATE.to_dict() | {"snapshot": 16})
+
+
 @pytest.mark.parametrize("field", list(asdict(STATE)))
 def test_a_missing_field_is_named(field: str) -> None:
     state = STATE.to_dict()

@@ -84,7 +84,7 @@ class PackedLoader:
         return count_batches(close_at_exit(self._run(position.epoch, position.step)), position)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position as JSON of less than 300 bytes, the same on every rank: the state of a `PileLoader`.
+        """Return the position as JSON of some 300 bytes, the same on every rank: the state of a `PileLoader`.
 
         It has the epoch of the first batch, how many global batches the latest iterator yielded, `tokens` and `column`.
         """

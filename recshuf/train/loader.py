@@ -131,6 +131,10 @@ class PileLoader:
         order = EpochOrder(0 if seed is None else seed, epoch, reshuffle, store_seed=0)
         self._output, self._transform = output, transform
         choose_block(output)
+        if transform is not None and not callable(transform):
+            raise UsageError(
+                f"transform={transform!r}: give a function of a batch and of the seeds of its records"
+            )
         self._columns = list_columns(columns)
         # Last, since it may have to be made from files first.
         self._piles, is_mine = open_piles(store)
@@ -368,7 +372,7 @@ def _cut(cutter: Cutter, blocks: Generator[Block], absence: Absence) -> Generato
 def _split(batches: Generator[Any], position: Position) -> Iterator[dict[str, Any]]:
     with closing(batches):
         for batch in batches:
-            *records, last = iterate_rows(batch)
-            yield from records
+            records = list(iterate_rows(batch))
+            yield from records[:-1]
             position.step += 1
-            yield last
+            yield from records[-1:]  # none if a transform left none

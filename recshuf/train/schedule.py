@@ -154,7 +154,7 @@ class Sharding:
     Raises
     ------
     UsageError
-        When the numbers do not divide each other.
+        When one is out of range, or the numbers do not divide each other.
     """
 
     batch_size: int
@@ -168,6 +168,9 @@ class Sharding:
         for name in ("batch_size", "world_size", "lanes"):
             object.__setattr__(self, name, check_number(name, getattr(self, name), MOST_STEPS, least=1))
         object.__setattr__(self, "rank", check_number("rank", self.rank, self.world_size - 1))
+        if not isinstance(self.drop_last, bool | np.bool_):
+            raise UsageError(f"drop_last={self.drop_last!r}: give True or False")
+        object.__setattr__(self, "drop_last", bool(self.drop_last))
         if self.lanes > 1 and self.lanes % self.world_size:
             raise UsageError(
                 f"lanes={self.lanes} with world_size={self.world_size}: give lanes that world_size divides, or lanes=1"

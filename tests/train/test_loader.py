@@ -243,6 +243,10 @@ def test_states_of_other_batches_are_refused(field: str, other: Any) -> None:
         ({"columns": "id"}, "columns='id': give a list"),
         ({"epoch": 1.0}, "epoch=1.0: give an integer"),
         ({"lanes": True}, "lanes=True: give an integer"),
+        ({"columns": 5}, "columns=5: give a list"),
+        ({"columns": ["id", 5]}, "columns=.*: give a list"),
+        ({"drop_last": "no"}, "drop_last='no': give True or False"),
+        ({"transform": 5}, "transform=5: give a function"),
         ({"columns": ["nothing"]}, "columns: no column 'nothing' in the store; it has 'id'$"),
         ({"columns": ["id", "id"]}, "columns: 'id' is named twice"),
     ],
@@ -252,11 +256,17 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> Non
         PileLoader(small_store(), 8, **arguments)
 
 
+@pytest.mark.parametrize("store", [5, None, b"store"])
+def test_what_is_no_store_is_named(store: Any) -> None:
+    with pytest.raises(UsageError, match=f"^store={store!r}: give the path of a store"):
+        PileLoader(store, 4)
+
+
 def test_numbers_may_be_of_numpy() -> None:
     numbers = {"seed": 3, "epoch": 1, "rank": 1, "world_size": 2, "lanes": 2, "mix": 2, "prefetch": 2}
     arrays = {name: np.int64(number) for name, number in numbers.items()}
     loader = PileLoader(small_store(), 8, columns=["_id"], **numbers)
-    other = PileLoader(small_store(), np.int64(8), columns=["_id"], **arrays)
+    other = PileLoader(small_store(), np.int64(8), columns=["_id"], drop_last=np.bool_(True), **arrays)
     loader.seek(2, 3)
     other.seek(np.int64(2), np.int64(3))
     assert json.dumps(other.state_dict()) == json.dumps(loader.state_dict())

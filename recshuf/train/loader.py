@@ -167,6 +167,11 @@ class PileLoader:
         """Columns of record batches."""
         return self._selection.schema
 
+    @property
+    def known_columns(self) -> list[str]:
+        """Names of all columns of the store."""
+        return self._selection.known
+
     def __len__(self) -> int:
         """Return the number of batches of the epoch, the same on every rank.
 

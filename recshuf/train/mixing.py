@@ -29,6 +29,7 @@ from recshuf.train.loader import PileLoader
 from recshuf.train.position import Position, count_batches
 from recshuf.train.prefetch import close_at_exit
 from recshuf.train.schedule import Sharding
+from recshuf.train.selection import list_columns
 from recshuf.train.state import STATE_VERSION, find_position
 
 if TYPE_CHECKING:
@@ -140,12 +141,12 @@ class MixLoader:
         prefetch: int = 1,
         output: str = "numpy",
     ) -> None:
-        _check_weights(weights)
+        weights = _read_weights(weights)
         epoch = check_number("epoch", epoch, MAX_EPOCH)
         self._sharding = Sharding(batch_size, rank, world_size)
         choose_block(output)
-        self._output, self._columns = output, columns
-        own = None if columns is None else [name for name in columns if name != STORE]
+        self._output, self._columns = output, list_columns(columns)
+        own = _find_own_columns(self._columns)
         self._chunk = max(_LEAST_CHUNK, self._sharding.batch)
         self._loaders = [
             PileLoader(
@@ -155,6 +156,10 @@ class MixLoader:
             for store in weights
         ]  # fmt: skip
         _check_columns([loader.schema for loader in self._loaders], list(weights))
+        if STORE in (self._columns or ()) and any(STORE in loader.known_columns for loader in self._loaders):
+            raise UsageError(
+                f"columns: two columns are called {STORE!r}; give the inputs another name, or leave it out"
+            )
         self._sizes = [loader.num_records for loader in self._loaders]
         for store, size in zip(weights, self._sizes, strict=True):
             if not size:
@@ -259,16 +264,33 @@ class MixLoader:
         if self._columns is None or STORE not in self._columns:
             return records
         column = pa.Array.from_buffers(pa.int64(), len(labels), [None, pa.py_buffer(labels.astype(np.int64))])
-        return records.append_column(STORE, column).select(list(self._columns))
+        return records.append_column(STORE, column).select(self._columns)
 
 
-def _check_weights(weights: Any) -> None:
+def _read_weights(weights: Any) -> dict[Any, float]:
+    """Return the weights as numbers of Python."""
     if not hasattr(weights, "items") or not weights:
         raise UsageError(f"weights={weights!r}: give a dict from stores to their weights")
+    read = {}
     for store, weight in weights.items():
-        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
-        if not is_number or not 0 < weight < float("inf"):
+        number = weight.item() if isinstance(weight, np.generic) else weight
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        if not is_number or not 0 < number < float("inf"):
             raise UsageError(f"{_name(store)}: its weight is {weight!r}; give a positive number")
+        read[store] = number
+    return read
+
+
+def _find_own_columns(columns: list[str] | None) -> list[str] | None:
+    """Return the columns that the stores hold."""
+    if columns is None:
+        return None
+    own = [name for name in columns if name != STORE]
+    if not own and columns:
+        raise UsageError(f"columns={columns!r}: name at least one column of the stores, too")
+    if columns.count(STORE) > 1:
+        raise UsageError(f"columns: {STORE!r} is named twice; name it once")
+    return own
 
 
 def _check_columns(schemas: Sequence[pa.Schema], stores: Sequence[Any]) -> None:
@@ -281,7 +303,7 @@ def _check_columns(schemas: Sequence[pa.Schema], stores: Sequence[Any]) -> None:
 
 
 def _show(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in schema)
+    return ", ".join(f"{one.name}: {one.type}{'' if one.nullable else ' not null'}" for one in schema)
 
 
 def _name(store: Any) -> str:

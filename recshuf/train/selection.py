@@ -33,11 +33,12 @@ class Selection:
     """
 
     def __init__(self, decoder: Decoder, columns: Sequence[str] | None) -> None:
-        known = decoder.finish().names
+        self.known: list[str] = decoder.finish().names
+        """Names of all columns of the store."""
         self._decoder = decoder
-        self._names = known if columns is None else list(columns)
+        self._names = self.known if columns is None else list(columns)
         self._has_id = columns is not None and ID in self._names
-        _check_names(self._names, [*known, ID] if self._has_id else known)
+        _check_names(self._names, [*self.known, ID] if self._has_id else self.known)
 
     @property
     def schema(self) -> pa.Schema:

@@ -173,7 +173,7 @@ class MixLoader:
             for one, count in zip(states, self._counts, strict=True)
         ]
         digest = xxhash.xxh3_128_hexdigest(json.dumps(stores).encode())
-        self._start = MixState(batch, digest, states[0]["seed"], epoch, reshuffle, mix, step=0)
+        self._start = MixState(batch, digest, states[0]["seed"], epoch, reshuffle, states[0]["mix"], step=0)
         self._position, self._next_step = Position(epoch, 0), 0
 
     @property

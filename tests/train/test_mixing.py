@@ -186,6 +186,13 @@ def test_a_column_called_store_is_no_riddle() -> None:
         MixLoader(weights, 2, columns=["id", "_store"])
 
 
+def test_numbers_may_be_of_numpy() -> None:
+    numbers = {"seed": 3, "epoch": 1, "mix": 2, "prefetch": 0}
+    arrays = {name: np.int64(number) for name, number in numbers.items()}
+    expected = make_mix([9, 9], [1, 1], 4, **numbers).state_dict()
+    assert json.dumps(make_mix([9, 9], [1, 1], np.int64(4), **arrays).state_dict()) == json.dumps(expected)
+
+
 def test_weights_may_be_of_numpy() -> None:
     weights = [np.float32(0.5), np.int64(5), np.float64(1)]
     assert make_mix([9] * 3, weights, 4).counts == make_mix([9] * 3, [0.5, 5, 1.0], 4).counts

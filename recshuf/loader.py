@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from inspect import signature
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from recshuf.api import cache_store, speak_python
 from recshuf.job.options import ScatterOptions
 from recshuf.train.loader import PileLoader as StoreLoader
+from recshuf.train.stores import open_piles
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
+    from pathlib import Path
 
     from recshuf.job.options import Paths
     from recshuf.job.progress import Progress
+    from recshuf.piles.store.stored import StoredPiles
 
 _SCATTER_ONLY = ScatterOptions.__annotations__.keys() - {"columns"}
 
@@ -60,6 +65,15 @@ class PileLoader(StoreLoader):
         """
         options = {name: value for name, value in arguments.items() if name in _SCATTER_ONLY}
         own = {name: value for name, value in arguments.items() if name not in _SCATTER_ONLY}
-        signature(cls).bind(None, batch_size, **own)
-        store = speak_python(cache_store)(inputs, cache, progress=progress, **options)
-        return cls(store, batch_size, **own)
+        make = partial(speak_python(cache_store), inputs, cache, progress=progress, **options)
+        return cls(_CachedStore(make), batch_size, **own)
+
+
+@dataclass(frozen=True)
+class _CachedStore:
+    """A store that is made, or found in the cache, when it is opened: after the loader has checked its arguments."""
+
+    make: Callable[[], Path]
+
+    def piles(self) -> StoredPiles:
+        return open_piles(self.make())[0]

@@ -28,7 +28,8 @@ def count_before(done: int, counts: Sequence[int]) -> list[int]:
     """Return how many of the first `done` records are of each part, if these have `counts` records in all.
 
     The first part gets its share rounded down, the second its share of what is left, and so on. No number falls when
-    `done` rises, the sum is `done`, and at the end the numbers are `counts`.
+    `done` rises, the sum is `done`, and at the end the numbers are `counts`. With n > 1 parts, a number, and what is
+    added to it from one `done` to another, is off the exact share by less than n - 1; remainders add up from part to part.
 
     >>> [count_before(done, [2, 1, 1]) for done in range(5)]
     [[0, 0, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [2, 1, 1]]

@@ -16,12 +16,14 @@ A column of numbers is an Arrow array, too, in batches where it has nulls. In li
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from recshuf.errors import UsageError
 from recshuf.records.arrow_views import view_bytes
 from recshuf.train.ids import ID_TYPE, stack_ids
 
@@ -97,10 +99,20 @@ def view_values(column: pa.Array) -> NDArray[Any] | None:
 
 
 def iterate_rows(batch: Any) -> Iterator[dict[str, Any]]:
-    """Yield the records of a batch as dictionaries."""
+    """Yield the records of a batch as dictionaries.
+
+    Raises
+    ------
+    UsageError
+        When a transform has made it something else than columns.
+    """
     if isinstance(batch, pa.RecordBatch):
         yield from batch.to_pylist()
         return
+    if not isinstance(batch, Mapping):
+        raise UsageError(
+            f"records: the transform returned {type(batch).__name__}, no dictionary of columns; iterate over the loader"
+        )
     columns = [one.to_pylist() if isinstance(one, pa.Array) else one for one in batch.values()]
     for values in zip(*columns, strict=True):
         yield dict(zip(batch, values, strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -23,10 +23,11 @@ from recshuf.train.columns import iterate_rows
 from recshuf.train.cutting import Cutter
 from recshuf.train.packing.documents import DocumentSource
 from recshuf.train.packing.packed_loader import PackedLoader
+from recshuf.train.position import Position, count_batches
 from recshuf.train.prefetch import Absence, close_at_exit, compute_ahead
 from recshuf.train.schedule import Schedule, Sharding
-from recshuf.train.selection import Selection
-from recshuf.train.state import LoaderState
+from recshuf.train.selection import Selection, list_columns
+from recshuf.train.state import LoaderState, find_position
 from recshuf.train.stores import fill_piles, open_piles, restore_decoder
 from recshuf.train.transforms import TransformedBlock, append_seeds
 
@@ -43,15 +44,6 @@ Loaded = TypeVar("Loaded")
 
 _MOST_AHEAD = 1 << 16
 _KEPT_PILES = 2
-
-
-@dataclass(slots=True)
-class _Position:
-    """Where an iteration stands; each has its own."""
-
-    epoch: int
-    step: int
-    """Batches that the consumer has received."""
 
 
 class _Epoch(NamedTuple):
@@ -112,7 +104,8 @@ class PileLoader:
     Raises
     ------
     UsageError
-        When an argument is not valid.
+        When an argument is not valid. When an epoch is opened: when it has enough records for a global batch, but not in
+        each of the lanes.
     """
 
     def __init__(
@@ -136,16 +129,22 @@ class PileLoader:
         self._mix = check_number("mix", mix, MAX_PILES, least=1)
         self._prefetch = check_number("prefetch", prefetch, _MOST_AHEAD)
         self._sharding = Sharding(batch_size, rank, world_size, lanes, drop_last)
+        order = EpochOrder(0 if seed is None else seed, epoch, reshuffle, store_seed=0)
+        self._output, self._transform = output, transform
+        choose_block(output)
+        if transform is not None and not callable(transform):
+            raise UsageError(
+                f"transform={transform!r}: give a function of a batch and of the seeds of its records"
+            )
+        self._columns = list_columns(columns)
+        # Last, since it may have to be made from files first.
         self._piles, is_mine = open_piles(store)
         if is_mine:
             self._close_at_the_end()
-        piles = self._piles
-        self._order = EpochOrder(piles.seed if seed is None else seed, epoch, reshuffle, piles.seed)
-        self._output, self._transform = output, transform
-        choose_block(output)
-        self._columns = columns
-        self._selection = Selection(restore_decoder(piles), columns)
-        self._position = _Position(self._order.epoch, 0)
+        own = self._piles.seed
+        self._order = replace(order, seed=own if seed is None else order.seed, store_seed=own)
+        self._selection = Selection(restore_decoder(self._piles), self._columns)
+        self._position = Position(self._order.epoch, 0)
         self._next_step = 0
         self._opened: _Epoch | None = None
 
@@ -169,6 +168,11 @@ class PileLoader:
         """Columns of record batches."""
         return self._selection.schema
 
+    @property
+    def known_columns(self) -> list[str]:
+        """Names of all columns of the store."""
+        return self._selection.known
+
     def __len__(self) -> int:
         """Return the number of batches of the epoch, the same on every rank.
 
@@ -178,7 +182,7 @@ class PileLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the batches of the epoch, once from where `load_state_dict` or `seek` went."""
-        return _count(*self._start())
+        return count_batches(*self._start())
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Return an iterator over the records of the batches, one by one.
@@ -202,7 +206,7 @@ class PileLoader:
         """
         order = replace(self._order, epoch=epoch)
         step = check_number("step", step, self._open(order).schedule.steps)
-        self._order, self._position, self._next_step = order, _Position(order.epoch, step), step
+        self._order, self._position, self._next_step = order, Position(order.epoch, step), step
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position as JSON of less than 300 bytes, the same on every rank.
@@ -220,7 +224,7 @@ class PileLoader:
         UsageError
             When the state is of another store, or of other batches; names the field and both values.
         """
-        self.seek(*self._describe().find_position(state))
+        self.seek(*find_position(self.state_dict(), state))
 
     def packed(self, tokens: int = 2048, *, column: str) -> PackedLoader:
         """Return a loader of sequences of one length, cut from the documents of a column, for language models.
@@ -313,9 +317,9 @@ class PileLoader:
         """Return an iterator over the batches of the epoch from a step on, cut from the blocks of all its bundles."""
         return self._open(self._order).make_cutter(first_step).cut(blocks)
 
-    def _start(self) -> tuple[Generator[Any], _Position]:
+    def _start(self) -> tuple[Generator[Any], Position]:
         """Return the batches of a new iteration, and its position."""
-        position = self._position = _Position(self.epoch, self._next_step)
+        position = self._position = Position(self.epoch, self._next_step)
         self._next_step = 0
         return self.read(position.step, self._output, self._transform), position
 
@@ -371,17 +375,10 @@ def _cut(cutter: Cutter, blocks: Generator[Block], absence: Absence) -> Generato
             absence.seconds += time.perf_counter() - left
 
 
-def _count(batches: Generator[Any], position: _Position) -> Iterator[Any]:
+def _split(batches: Generator[Any], position: Position) -> Iterator[dict[str, Any]]:
     with closing(batches):
         for batch in batches:
+            records = list(iterate_rows(batch))
+            yield from records[:-1]
             position.step += 1
-            yield batch
-
-
-def _split(batches: Generator[Any], position: _Position) -> Iterator[dict[str, Any]]:
-    with closing(batches):
-        for batch in batches:
-            *records, last = iterate_rows(batch)
-            yield from records
-            position.step += 1
-            yield last
+            yield from records[-1:]  # none if a transform left none

@@ -27,8 +27,10 @@ from recshuf.records.keys import ORDER_VERSION, sort_by_key
 from recshuf.system.numbers import check_number
 from recshuf.train.blocks import choose_block, make_batch
 from recshuf.train.loader import PileLoader
+from recshuf.train.position import Position, count_batches
 from recshuf.train.prefetch import close_at_exit
 from recshuf.train.schedule import Sharding
+from recshuf.train.selection import list_columns
 from recshuf.train.state import STATE_VERSION, find_position
 
 if TYPE_CHECKING:
@@ -105,7 +107,8 @@ class MixLoader:
 
     An epoch has as many records as the stores together, rounded down to whole global batches. Of these, a store gives its
     share by weight. Its records come epoch after epoch of its own, so that those of a small store with a large weight come
-    several times. Every batch holds the shares as exactly as whole records allow, in random order.
+    several times. With n > 1 stores, the number of records of each in a global batch, and in all batches so far, is off
+    its share by less than n - 1. The order within a global batch is random.
 
     Parameters
     ----------
@@ -139,12 +142,12 @@ class MixLoader:
         prefetch: int = 1,
         output: str = "numpy",
     ) -> None:
-        _check_weights(weights)
+        weights = _read_weights(weights)
         epoch = check_number("epoch", epoch, MAX_EPOCH)
         self._sharding = Sharding(batch_size, rank, world_size)
         choose_block(output)
-        self._output, self._columns = output, columns
-        own = None if columns is None else [name for name in columns if name != STORE]
+        self._output, self._columns = output, list_columns(columns)
+        own = _find_own_columns(self._columns)
         self._chunk = max(_LEAST_CHUNK, self._sharding.batch)
         self._loaders = [
             PileLoader(
@@ -154,6 +157,10 @@ class MixLoader:
             for store in weights
         ]  # fmt: skip
         _check_columns([loader.schema for loader in self._loaders], list(weights))
+        if STORE in (self._columns or ()) and any(STORE in loader.known_columns for loader in self._loaders):
+            raise UsageError(
+                f"columns: two columns are called {STORE!r}; give the inputs another name, or leave it out"
+            )
         self._sizes = [loader.num_records for loader in self._loaders]
         for store, size in zip(weights, self._sizes, strict=True):
             if not size:
@@ -167,13 +174,13 @@ class MixLoader:
             for one, count in zip(states, self._counts, strict=True)
         ]
         digest = xxhash.xxh3_128_hexdigest(json.dumps(stores).encode())
-        self._start = MixState(batch, digest, states[0]["seed"], epoch, reshuffle, mix, step=0)
-        self._epoch, self._step, self._next_step = epoch, 0, 0
+        self._start = MixState(batch, digest, states[0]["seed"], epoch, reshuffle, states[0]["mix"], step=0)
+        self._position, self._next_step = Position(epoch, 0), 0
 
     @property
     def epoch(self) -> int:
         """Number of the epoch."""
-        return self._epoch
+        return self._position.epoch
 
     @property
     def counts(self) -> list[int]:
@@ -186,25 +193,26 @@ class MixLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the batches of the epoch, once from where `load_state_dict` or `seek` went."""
-        self._step, self._next_step = self._next_step, 0
-        return close_at_exit(self._run(self._epoch, self._step))
+        position = self._position = Position(self.epoch, self._next_step)
+        self._next_step = 0
+        return count_batches(close_at_exit(self._run(position.epoch, position.step)), position)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch."""
-        if epoch != self._epoch:
+        if epoch != self.epoch:
             self.seek(epoch, 0)
 
     def seek(self, epoch: int, step: int) -> None:
         """Choose the epoch of the next iteration, and how many of its global batches to skip. Nothing is read."""
         epoch, step = check_number("epoch", epoch, MAX_EPOCH), check_number("step", step, self._steps)
-        self._epoch, self._step, self._next_step = epoch, step, step
+        self._position, self._next_step = Position(epoch, step), step
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position as JSON of less than 300 bytes, the same on every rank.
 
         It fits any number of ranks with the same global batch.
         """
-        return asdict(self._start) | {"epoch": self._epoch, "step": self._step}
+        return asdict(self._start) | asdict(self._position)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was called, with the next iteration.
@@ -214,7 +222,7 @@ class MixLoader:
         UsageError
             When the state is of other stores, weights or batches; names the field and both values.
         """
-        self.seek(*find_position(self._start, state))
+        self.seek(*find_position(self.state_dict(), state))
 
     def _run(self, epoch: int, first_step: int) -> Generator[Any]:
         batch, bases = self._start.batch, [epoch * count for count in self._counts]
@@ -228,7 +236,7 @@ class MixLoader:
                 after = count_before((step + 1) * batch, self._counts)
                 labels = self._draw_labels(epoch, step, np.subtract(after, before))
                 made = self._join(streams, labels, np.add(bases, before).tolist())
-                self._step, before = step + 1, after
+                before = after
                 yield made
 
     def _draw_labels(self, epoch: int, step: int, counts: NDArray[np.int64]) -> NDArray[np.intp]:
@@ -257,16 +265,33 @@ class MixLoader:
         if self._columns is None or STORE not in self._columns:
             return records
         column = pa.Array.from_buffers(pa.int64(), len(labels), [None, pa.py_buffer(labels.astype(np.int64))])
-        return records.append_column(STORE, column).select(list(self._columns))
+        return records.append_column(STORE, column).select(self._columns)
 
 
-def _check_weights(weights: Any) -> None:
+def _read_weights(weights: Any) -> dict[Any, float]:
+    """Return the weights as numbers of Python."""
     if not hasattr(weights, "items") or not weights:
         raise UsageError(f"weights={weights!r}: give a dict from stores to their weights")
+    read = {}
     for store, weight in weights.items():
-        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
-        if not is_number or not 0 < weight < float("inf"):
+        number = weight.item() if isinstance(weight, np.generic) else weight
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        if not is_number or not 0 < number < float("inf"):
             raise UsageError(f"{_name(store)}: its weight is {weight!r}; give a positive number")
+        read[store] = number
+    return read
+
+
+def _find_own_columns(columns: list[str] | None) -> list[str] | None:
+    """Return the columns that the stores hold."""
+    if columns is None:
+        return None
+    own = [name for name in columns if name != STORE]
+    if not own and columns:
+        raise UsageError(f"columns={columns!r}: name at least one column of the stores, too")
+    if columns.count(STORE) > 1:
+        raise UsageError(f"columns: {STORE!r} is named twice; name it once")
+    return own
 
 
 def _check_columns(schemas: Sequence[pa.Schema], stores: Sequence[Any]) -> None:
@@ -279,7 +304,7 @@ def _check_columns(schemas: Sequence[pa.Schema], stores: Sequence[Any]) -> None:
 
 
 def _show(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in schema)
+    return ", ".join(f"{one.name}: {one.type}{'' if one.nullable else ' not null'}" for one in schema)
 
 
 def _name(store: Any) -> str:

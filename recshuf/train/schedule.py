@@ -154,7 +154,7 @@ class Sharding:
     Raises
     ------
     UsageError
-        When the numbers do not divide each other.
+        When one is out of range, or the numbers do not divide each other.
     """
 
     batch_size: int
@@ -168,6 +168,9 @@ class Sharding:
         for name in ("batch_size", "world_size", "lanes"):
             object.__setattr__(self, name, check_number(name, getattr(self, name), MOST_STEPS, least=1))
         object.__setattr__(self, "rank", check_number("rank", self.rank, self.world_size - 1))
+        if not isinstance(self.drop_last, bool | np.bool_):
+            raise UsageError(f"drop_last={self.drop_last!r}: give True or False")
+        object.__setattr__(self, "drop_last", bool(self.drop_last))
         if self.lanes > 1 and self.lanes % self.world_size:
             raise UsageError(
                 f"lanes={self.lanes} with world_size={self.world_size}: give lanes that world_size divides, or lanes=1"
@@ -191,6 +194,11 @@ class Schedule:
     ----------
     group_sizes
         Number of records of each group, shape ``(G,)``.
+
+    Raises
+    ------
+    UsageError
+        When the records would fill a global batch, but one of the lanes has too few for it.
     """
 
     def __init__(self, group_sizes: NDArray[np.int64], sharding: Sharding) -> None:
@@ -202,6 +210,11 @@ class Schedule:
         self._main_steps = int(lane_sizes.min()) // self._lane_rows
         tail = 0 if sharding.drop_last else int(lane_sizes.sum()) - self._main_steps * sharding.batch
         self._tail_steps, self._last_rows = divmod(tail, sharding.batch)
+        if not self.steps and lane_sizes.sum() >= sharding.batch:
+            raise UsageError(
+                f"lanes={sharding.lanes}: no batch takes {self._lane_rows:,} records from each lane, since one has "
+                f"{lane_sizes.min():,}; the store has {len(self._sizes):,} groups; give fewer lanes, or drop_last=False"
+            )
 
     @property
     def steps(self) -> int:

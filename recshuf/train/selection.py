@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -32,13 +33,12 @@ class Selection:
     """
 
     def __init__(self, decoder: Decoder, columns: Sequence[str] | None) -> None:
-        if isinstance(columns, str):
-            raise UsageError(f"columns={columns!r}: give a list of names")
-        known = decoder.finish().names
+        self.known: list[str] = decoder.finish().names
+        """Names of all columns of the store."""
         self._decoder = decoder
-        self._names = known if columns is None else list(columns)
+        self._names = self.known if columns is None else list(columns)
         self._has_id = columns is not None and ID in self._names
-        _check_names(self._names, [*known, ID] if self._has_id else known)
+        _check_names(self._names, [*self.known, ID] if self._has_id else self.known)
 
     @property
     def schema(self) -> pa.Schema:
@@ -60,6 +60,22 @@ class Selection:
         if ids is not None:
             table = table.append_column(ID, ids)
         return table.select(self._names)
+
+
+def list_columns(columns: Iterable[str] | None) -> list[str] | None:
+    """Return the names of columns; None if none are given.
+
+    Raises
+    ------
+    UsageError
+        When they are no list of names.
+    """
+    if columns is None:
+        return None
+    names = None if isinstance(columns, str) or not isinstance(columns, Iterable) else list(columns)
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"columns={columns!r}: give a list of names")
+    return names
 
 
 def _check_names(wanted: Sequence[str], known: Sequence[str]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from recshuf.errors import UsageError
 from recshuf.piles.order.epochs import MAX_EPOCH
@@ -12,18 +12,18 @@ from recshuf.records.keys import ORDER_VERSION
 from recshuf.system.numbers import check_number
 from recshuf.train.schedule import MOST_STEPS
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 STATE_VERSION = 1
 _POSITION = ("epoch", "step")
 _REMEDIES = {
     "version": "load it with the version of recshuf that saved it",
     "order": "load it with the version of recshuf that saved it",
     "store": "open the store that was trained from",
-    "stores": "give the stores, snapshots and weights of the state, in its order",
-    "snapshot": "open the store at the snapshot of the state",
+    "stores": "give the stores and weights of the state, in its order, or begin a new epoch if a store has changed since",
+    "snapshot": "the store has changed since the state was saved, and older snapshots cannot be opened; make the loader "
+    "with the next epoch, without the state",
     "batch": "give a batch_size that makes batch_size x world_size the global batch of the state",
+    "tokens": "call packed with the tokens of the state",
+    "column": "call packed with the column of the state",
 }
 
 
@@ -50,28 +50,27 @@ class LoaderState:
         """Return the state as a JSON object of less than 300 bytes."""
         return asdict(self)
 
-    def find_position(self, state: Mapping[str, Any]) -> tuple[int, int]:
-        """See the function."""
-        return find_position(self, state)
 
-
-def find_position(mine: DataclassInstance, state: Any) -> tuple[int, int]:
+def find_position(mine: Mapping[str, Any], state: Any) -> tuple[int, int]:
     """Return epoch and step of another state, which must be of the batches of mine.
 
     Raises
     ------
     UsageError
-        When it lacks a field, or one differs; names the field and both values.
+        When a field is missing or unknown, or differs; names the field and both values.
     """
-    for field in fields(mine):
-        if not isinstance(state, Mapping) or field.name not in state:
+    for name, here in mine.items():
+        if not isinstance(state, Mapping) or name not in state:
+            raise UsageError(f"load_state_dict: no {name!r} in the state; give what state_dict returned")
+        theirs = state[name]
+        if name not in _POSITION and (here != theirs or type(here) is not type(theirs)):
+            remedy = _REMEDIES.get(name, f"make the loader with {name}={theirs!r}")
             raise UsageError(
-                f"load_state_dict: no {field.name!r} in the state; give what state_dict returned"
+                f"load_state_dict: {name!r} is {theirs!r} in the state and {here!r} here; {remedy}"
             )
-        here, theirs = getattr(mine, field.name), state[field.name]
-        if field.name not in _POSITION and (here != theirs or type(here) is not type(theirs)):
-            remedy = _REMEDIES.get(field.name, f"make the loader with {field.name}={theirs!r}")
-            raise UsageError(
-                f"load_state_dict: {field.name!r} is {theirs!r} in the state and {here!r} here; {remedy}"
-            )
+    if unknown := [name for name in state if name not in mine]:
+        raise UsageError(
+            f"load_state_dict: the state has {', '.join(map(repr, unknown))}, which this loader has not; load it into a "
+            "loader like the one that saved it"
+        )
     return check_number("epoch", state["epoch"], MAX_EPOCH), check_number("step", state["step"], MOST_STEPS)

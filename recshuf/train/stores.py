@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recshuf.errors import UsageError
 from recshuf.formats.stored import StoredSource
 from recshuf.interfaces import InputSummary
 from recshuf.piles.order.rekeyed import RekeyedPiles
@@ -32,11 +33,18 @@ def open_piles(store: Any) -> tuple[StoredPiles, bool]:
     ----------
     store
         Path of a store, a `PileStore`, or its piles.
+
+    Raises
+    ------
+    UsageError
+        When it is none of these, or there is no store.
     """
     if isinstance(store, str | os.PathLike):
         return StoredPiles(local_path(store)), True
     if hasattr(store, "piles"):
         return store.piles(), True
+    if not hasattr(store, "store_id"):
+        raise UsageError(f"store={store!r}: give the path of a store, or a PileStore")
     return store, False
 
 

@@ -37,7 +37,11 @@ class Rules(NamedTuple):
 
     @property
     def is_stored(self) -> bool:
-        return self.reshuffle == "none" or (self.epoch == 0 and self.seed == self.store_seed)
+        return self.drawn_epoch == 0 and self.seed == self.store_seed
+
+    @property
+    def drawn_epoch(self) -> int:
+        return 0 if self.reshuffle == "none" else self.epoch
 
 
 def raw(seed: int, *stream: int, count: int) -> list[int]:
@@ -59,7 +63,7 @@ def slots_of(set_name: str, piles: int, rules: Rules) -> list[int]:
     """Return the pile in each slot of a set."""
     if rules.is_stored or rules.reshuffle == "exact":
         return list(range(piles))
-    stream = (3, rules.epoch) if rules.reshuffle == "piles" else (1, rules.epoch, *words(set_name))
+    stream = (3, rules.epoch) if rules.reshuffle == "piles" else (1, rules.drawn_epoch, *words(set_name))
     return sort_by(raw(rules.seed, *stream, count=piles), list(range(piles)))
 
 
@@ -76,7 +80,7 @@ def group_records(
     for number, group in enumerate(groups):
         group.sort(key=lambda record: (record.key, record.source, record.row))
         if not rules.is_stored and rules.reshuffle != "exact":
-            group[:] = sort_by(raw(rules.seed, 2, rules.epoch, number, count=len(group)), group)
+            group[:] = sort_by(raw(rules.seed, 2, rules.drawn_epoch, number, count=len(group)), group)
     return groups
 
 

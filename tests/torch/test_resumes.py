@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data._utils.pin_memory import pin_memory
@@ -85,6 +85,9 @@ def test_chains_of_three_resumes_yield_the_epoch(
 ) -> None:
     cutting.BUNDLE_BYTES = bundle_bytes
     store, batch = FakePiles({"a": sizes, "b": [20]}, piles), 6 * share
+    groups = group_records(store.records(), list(store.names), piles, Rules(epoch=epoch, mix=mix))
+    expected = cut_batches([[one.id for one in group] for group in groups], batch, 1, lanes, True)
+    assume(expected or lanes == 1)  # else the loader may refuse the lanes
     found: list[list[tuple[int, ...]]] = []
     state = None
     for iteration, (count, workers, wanted, in_bundles) in enumerate(legs):
@@ -105,8 +108,6 @@ def test_chains_of_three_resumes_yield_the_epoch(
             states.add(json.dumps(begun | {"step": begun["step"] + len(taken)}))
         (state,) = states
         found += [flatten(parts) for parts in zip(*ranks, strict=True)]
-    groups = group_records(store.records(), list(store.names), piles, Rules(epoch=epoch, mix=mix))
-    expected = cut_batches([[one.id for one in group] for group in groups], batch, 1, lanes, True)
     assert found == [step[0] for step in expected]
 
 

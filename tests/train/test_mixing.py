@@ -9,6 +9,7 @@ from itertools import chain, islice
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -101,6 +102,17 @@ def test_chains_of_resumes_on_other_numbers_of_ranks_yield_the_epoch(
     assert delivered == whole
 
 
+def test_the_state_counts_the_batches_of_the_latest_iterator() -> None:
+    mix = make_mix([40, 20], [1, 1], 4)
+    old = iter(mix)
+    assert len(list(islice(old, 5))) == mix.state_dict()["step"] == 5
+    new = iter(mix)
+    assert mix.state_dict()["step"] == 0
+    next(new)
+    next(old)
+    assert mix.state_dict()["step"] == 1, "another iterator was counted"
+
+
 def test_stores_are_mixed_within_batches_in_another_order_each_time() -> None:
     loader = make_mix([3000, 1000], [3, 1], 400)
     orders = [tuple(batch["_store"].tolist()) for batch in loader]
@@ -143,12 +155,63 @@ def test_the_state_of_many_stores_is_short() -> None:
     assert len(json.dumps(mix.state_dict())) < 300
 
 
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ("id", "columns='id': give a list"),
+        (["_store"], r"columns=\['_store'\]: name at least one column of the stores, too$"),
+        (["_store", "id", "_store"], "columns: '_store' is named twice"),
+        (["id", "id"], "columns: 'id' is named twice"),
+    ],
+)
+def test_bad_columns_are_named(columns: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{message}"):
+        make_mix([9, 9], [1, 1], 4, columns=columns)
+
+
+def test_columns_may_come_from_an_iterator() -> None:
+    batch = next(iter(make_mix([9, 9], [1, 1], 4, columns=iter(["_store", "id"]))))
+    assert list(batch) == ["_store", "id"]
+
+
+def test_a_column_called_store_is_no_riddle() -> None:
+    stores = make_stores([9, 9])
+    for store in stores:
+        store.make = lambda source, count: pa.record_batch(
+            {"id": pa.array(range(count)), "_store": ["mine"] * count}
+        )
+    weights = dict.fromkeys(stores, 1)
+    assert next(iter(MixLoader(weights, 2)))["_store"] == ["mine"] * 2
+    with pytest.raises(UsageError, match="columns: two columns are called '_store'"):
+        MixLoader(weights, 2, columns=["id", "_store"])
+
+
+def test_numbers_may_be_of_numpy() -> None:
+    numbers = {"seed": 3, "epoch": 1, "mix": 2, "prefetch": 0}
+    arrays = {name: np.int64(number) for name, number in numbers.items()}
+    expected = make_mix([9, 9], [1, 1], 4, **numbers).state_dict()
+    assert json.dumps(make_mix([9, 9], [1, 1], np.int64(4), **arrays).state_dict()) == json.dumps(expected)
+
+
+def test_weights_may_be_of_numpy() -> None:
+    weights = [np.float32(0.5), np.int64(5), np.float64(1)]
+    assert make_mix([9] * 3, weights, 4).counts == make_mix([9] * 3, [0.5, 5, 1.0], 4).counts
+
+
+def test_columns_that_differ_in_nulls_alone_are_shown_with_them() -> None:
+    stores = make_stores([9, 9])
+    strict = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    stores[1].make = lambda _, count: pa.record_batch([pa.array(range(count), pa.int64())], schema=strict)
+    with pytest.raises(UsageError, match=r"columns than .*: id: int64 not null and id: int64;"):
+        MixLoader(dict.fromkeys(stores, 1), 2)
+
+
 def test_bad_mixes_are_named() -> None:
     first, second = make_stores([9, 9])
     second.make = lambda source, count: pa.record_batch({"other": pa.array(range(count), pa.int8())})
     with pytest.raises(UsageError, match="has other columns than"):
         MixLoader({first: 1, second: 1}, 2)
-    for weight in (0, -1, float("nan"), "1", True):
+    for weight in (0, -1, float("nan"), "1", True, np.int64(0), np.bool_(True)):
         with pytest.raises(UsageError, match="its weight is"):
             MixLoader({first: weight}, 2)
     with pytest.raises(UsageError, match="no records"):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
@@ -30,6 +31,13 @@ def shardings(draw: st.DrawFn) -> list[Sharding]:
     batch_size = per_rank * draw(st.integers(1, 7))
     drop_last = draw(st.booleans())
     return [Sharding(batch_size, rank, world, lanes, drop_last) for rank in range(world)]
+
+
+def leaves_no_batch(sizes: Sequence[int], sharding: Sharding) -> bool:
+    """Return whether the records would fill a batch, but not all of its lanes."""
+    lane_sizes = [sum(sizes[lane :: sharding.lanes]) for lane in range(sharding.lanes)]
+    is_short = min(lane_sizes) < sharding.batch // sharding.lanes
+    return sharding.drop_last and is_short and sum(sizes) >= sharding.batch
 
 
 def number_groups(sizes: Sequence[int]) -> list[list[tuple[int, int]]]:
@@ -55,6 +63,7 @@ def test_ranks_take_what_the_oracle_cuts(
     sizes: list[int], ranks: list[Sharding], data: st.DataObject
 ) -> None:
     one = ranks[0]
+    assume(not leaves_no_batch(sizes, one))
     expected = cut_batches(number_groups(sizes), one.batch_size, one.world_size, one.lanes, one.drop_last)
     for sharding in ranks:
         schedule = Schedule(np.array(sizes), sharding)
@@ -68,6 +77,7 @@ def test_ranks_take_what_the_oracle_cuts(
 def test_every_record_is_taken_once_or_dropped_or_padded_within_the_limits(
     sizes: list[int], ranks: list[Sharding]
 ) -> None:
+    assume(not leaves_no_batch(sizes, ranks[0]))
     schedules = [Schedule(np.array(sizes), sharding) for sharding in ranks]
     taken = [row for schedule in schedules for batch in take_rows(schedule) for row in batch]
     whole = flatten(number_groups(sizes))
@@ -84,6 +94,7 @@ def test_every_record_is_taken_once_or_dropped_or_padded_within_the_limits(
 def test_with_lanes_the_global_batches_do_not_depend_on_the_number_of_ranks(
     sizes: list[int], lanes: int, times: int, drop_last: bool
 ) -> None:
+    assume(not leaves_no_batch(sizes, Sharding(lanes * times, lanes=lanes, drop_last=drop_last)))
     found = []
     for world in (1, 2, lanes):
         ranks = [
@@ -93,6 +104,21 @@ def test_with_lanes_the_global_batches_do_not_depend_on_the_number_of_ranks(
         steps = zip(*map(take_rows, ranks), strict=True)
         found.append([flatten(parts) for parts in steps])
     assert found[0] == found[1] == found[2]
+
+
+@given(SIZES, shardings())
+def test_lanes_that_leave_no_batch_of_enough_records_are_named(
+    sizes: list[int], ranks: list[Sharding]
+) -> None:
+    is_refused = leaves_no_batch(sizes, ranks[0])
+    for one in ranks:
+        named = f"^lanes={one.lanes}: .*{len(sizes)} groups.*; give fewer lanes"
+        with pytest.raises(UsageError, match=named) if is_refused else nullcontext():
+            assert Schedule(np.array(sizes), one).steps or sum(sizes) < one.batch
+
+
+def test_a_store_of_fewer_records_than_a_batch_has_none() -> None:
+    assert Schedule(np.array([7, 8]), Sharding(16, lanes=16)).steps == 0
 
 
 def test_a_rank_loads_only_its_lanes() -> None:

@@ -13,7 +13,7 @@ from recshuf.errors import UsageError
 from recshuf.piles.order.epochs import MAX_EPOCH
 from recshuf.records.keys import MAX_SEED
 from recshuf.train.schedule import MOST_STEPS
-from recshuf.train.state import LoaderState
+from recshuf.train.state import LoaderState, find_position
 
 STATE = LoaderState(
     "0123456789abcdef0123456789abcdef", 17, 7, 2, "rotate", 1, 4, 512, drop_last=True, step=99
@@ -28,7 +28,7 @@ def test_the_longest_state_is_short() -> None:
 
 
 def test_the_position_survives_json() -> None:
-    assert STATE.find_position(json.loads(json.dumps(STATE.to_dict()))) == (2, 99)
+    assert find_position(STATE.to_dict(), json.loads(json.dumps(STATE.to_dict()))) == (2, 99)
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,17 @@ def test_the_position_survives_json() -> None:
 def test_another_value_of_a_field_is_named_with_both(field: str, value: object) -> None:
     mine = STATE.to_dict()[field]
     with pytest.raises(UsageError) as caught:
-        STATE.find_position(STATE.to_dict() | {field: value})
+        find_position(STATE.to_dict(), STATE.to_dict() | {field: value})
     assert re.match(
         f"load_state_dict: '{field}' is {value!r} in the state and {mine!r} here; .", str(caught.value)
     )
+
+
+def test_a_state_of_an_older_snapshot_says_how_to_go_on() -> None:
+    with pytest.raises(
+        UsageError, match=r"the store has changed since .*; make the loader with the next epoch"
+    ):
+        find_position(STATE.to_dict(), STATE.to_dict() | {"snapshot": 16})
 
 
 @pytest.mark.parametrize("field", list(asdict(STATE)))
@@ -61,13 +68,18 @@ def test_a_missing_field_is_named(field: str) -> None:
     state = STATE.to_dict()
     del state[field]
     with pytest.raises(UsageError, match=f"no '{field}' in the state"):
-        STATE.find_position(state)
+        find_position(STATE.to_dict(), state)
+
+
+def test_fields_of_other_loaders_are_named() -> None:
+    with pytest.raises(UsageError, match=r"^load_state_dict: the state has 'worker', 'tokens', which "):
+        find_position(STATE.to_dict(), STATE.to_dict() | {"worker": 0, "tokens": 8})
 
 
 @pytest.mark.parametrize("state", [None, "state", []])
 def test_what_is_no_state_is_refused(state: Any) -> None:
     with pytest.raises(UsageError, match="give what state_dict returned"):
-        STATE.find_position(state)
+        find_position(STATE.to_dict(), state)
 
 
 @pytest.mark.parametrize(
@@ -75,4 +87,4 @@ def test_what_is_no_state_is_refused(state: Any) -> None:
 )
 def test_a_position_that_is_none_is_named(field: str, value: object) -> None:
     with pytest.raises(UsageError, match=f"^{field}={value!r}: "):
-        STATE.find_position(STATE.to_dict() | {field: value})
+        find_position(STATE.to_dict(), STATE.to_dict() | {field: value})

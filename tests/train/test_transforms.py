@@ -88,6 +88,22 @@ def test_seeds_belong_to_the_trainer() -> None:
     assert 0 not in next(iter(loader))
 
 
+def test_records_need_columns() -> None:
+    loader = PileLoader(STORE, 6, transform=lambda _, seeds: seeds)
+    with pytest.raises(
+        UsageError, match=r"^records: the transform returned ndarray, .*; iterate over the loader"
+    ):
+        next(loader.records())
+
+
+def test_a_transform_may_leave_no_record_of_a_batch() -> None:
+    loader = PileLoader(STORE, 6, transform=lambda batch, seeds: {"id": batch["id"][seeds % 16 == 0]})
+    sizes = [len(batch["id"]) for batch in loader]
+    assert 0 in sizes
+    assert len(list(loader.records())) == sum(sizes)
+    assert loader.state_dict()["step"] == len(sizes)
+
+
 def test_packed_refuses_a_transform() -> None:
     with pytest.raises(UsageError, match="transform"):
         PileLoader(STORE, 6, transform=keep).packed(column="id")

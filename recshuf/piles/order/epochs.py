@@ -9,7 +9,8 @@ Order version 1. All random numbers are raw 64-bit outputs of ``Philox(SeedSeque
     (5, epoch)                      two words a, b for the seeds of transforms
 
 An epoch is a sequence of groups. Slot j of a set is one of its piles, and group g is slots ``g * mix`` to
-``(g + 1) * mix`` of every set.
+``(g + 1) * mix`` of every set. Epoch 0 of the store's seed is that of its own keys, without random numbers. "none" is
+epoch 0 of "rotate" in every epoch; its seeds for transforms are those of the epoch.
 
 The seed that a transform gets for row r of source s is ``mix(mix((s << 42 | r) ^ a) ^ b)``; mix is the output function of
 splitmix64. It is one to one, so no two records of an epoch have the same seed.
@@ -66,7 +67,12 @@ class EpochOrder:
     @property
     def is_stored(self) -> bool:
         """Whether this is the order of the store's own keys: that of `gather`."""
-        return self.reshuffle == "none" or (self.epoch == 0 and self.seed == self.store_seed)
+        return self._drawn_epoch == 0 and self.seed == self.store_seed
+
+    @property
+    def _drawn_epoch(self) -> int:
+        """Number of the epoch whose order this is."""
+        return 0 if self.reshuffle == "none" else self.epoch
 
     @property
     def needs_keys(self) -> bool:
@@ -82,7 +88,7 @@ class EpochOrder:
             return np.broadcast_to(self._permute(pile_count, _SLOTS, self.epoch), shape)
         slots = np.empty(shape, np.intp)
         for index, name in enumerate(set_names):
-            slots[index] = self._permute(pile_count, _SLOTS_OF_SET, self.epoch, *stream_of(name))
+            slots[index] = self._permute(pile_count, _SLOTS_OF_SET, self._drawn_epoch, *stream_of(name))
         return slots
 
     def sort_group(
@@ -103,7 +109,7 @@ class EpochOrder:
             index = np.lexsort((origins, keys))
         if self.is_stored or self.needs_keys:
             return index
-        return index[self._permute(len(keys), _RECORDS_OF_GROUP, self.epoch, group)]
+        return index[self._permute(len(keys), _RECORDS_OF_GROUP, self._drawn_epoch, group)]
 
     def draw_keys(self, set_name: str, pile: int, count: int) -> NDArray[np.uint64]:
         """Return the new keys of the records of a region, by source and row, if `needs_keys`."""

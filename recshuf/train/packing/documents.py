@@ -58,11 +58,13 @@ class EpochGroups:
         Raises
         ------
         UsageError
-            When there is none.
+            When there is none in the lane, or in the store.
         """
         sizes = self.groups.sizes
         numbers = np.arange(lane, len(sizes), lanes)
         found = numbers[sizes[numbers] > 0]
+        if not sizes.any():
+            raise UsageError("the store holds no records; append some, or give another store")
         if not found.size:
             raise UsageError(
                 f"lane {lane} has no records in epoch {self.groups.order.epoch}; give fewer lanes"

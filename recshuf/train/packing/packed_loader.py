@@ -10,25 +10,25 @@ the number of batches tells where every lane stands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from recshuf.errors import UsageError
 from recshuf.system.numbers import check_number
 from recshuf.train.blocks import make_batch
 from recshuf.train.packing.documents import LanePosition
 from recshuf.train.packing.lane_positions import LaneFinder
 from recshuf.train.packing.lane_tokens import LaneTokens
+from recshuf.train.position import Position, count_batches
 from recshuf.train.prefetch import close_at_exit
+from recshuf.train.state import find_position
 from recshuf.train.stores import EpochPiles
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Mapping
 
     from recshuf.train.packing.documents import DocumentSource
     from recshuf.train.schedule import Sharding
@@ -72,22 +72,24 @@ class PackedLoader:
         first = sharding.rank * share if sharding.lanes > 1 else 0
         self._lanes = range(first, first + share)
         self._lane_tokens = sharding.batch // sharding.lanes * tokens
-        self._step = self._next_step = 0
+        self._position, self._next_step = Position(start.epoch, 0), 0
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over batches, once from where `load_state_dict` went, else from the first one.
 
         A batch is a dictionary of one array or tensor of shape ``(batch_size, tokens)``, or a record batch.
         """
-        self._step, self._next_step = self._next_step, 0
-        return close_at_exit(self._run(self._start.epoch, self._step))
+        position = self._position = Position(self._position.epoch, self._next_step)
+        self._next_step = 0
+        return count_batches(close_at_exit(self._run(position.epoch, position.step)), position)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position as JSON of less than 300 bytes, the same on every rank: the state of a `PileLoader`.
+        """Return the position as JSON of some 300 bytes, the same on every rank: the state of a `PileLoader`.
 
         It has the epoch of the first batch, how many global batches the latest iterator yielded, `tokens` and `column`.
         """
-        return self._describe(self._step)
+        own = {"tokens": self._tokens, "column": self._column}
+        return self._start.to_dict() | asdict(self._position) | own
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was called, with the next iteration, on any number of ranks.
@@ -97,35 +99,14 @@ class PackedLoader:
         UsageError
             When the state is of another store, or of other batches; names the field and both values.
         """
-        self._check_own(state)
-        epoch, step = self._start.find_position(state)
-        self._start = replace(self._start, epoch=epoch)
-        self._step = self._next_step = step
-
-    def _check_own(self, state: Any) -> None:
-        """Raise an error unless a state is of the same tokens and column."""
-        for name, mine in (("tokens", self._tokens), ("column", self._column)):
-            if not isinstance(state, Mapping) or name not in state:
-                raise UsageError(
-                    f"load_state_dict: no {name!r} in the state; give what state_dict of packed returned"
-                )
-            if state[name] != mine:
-                raise UsageError(
-                    f"load_state_dict: {name!r} is {state[name]!r} in the state and {mine!r} here; call packed with "
-                    f"{name}={state[name]!r}"
-                )
-
-    def _describe(self, step: int) -> dict[str, Any]:
-        described = replace(self._start, step=step).to_dict()
-        return described | {"tokens": self._tokens, "column": self._column}
+        epoch, step = find_position(self.state_dict(), state)
+        self._position, self._next_step = Position(epoch, step), step
 
     def _run(self, epoch: int, step: int) -> Generator[Any]:
         with ExitStack() as stack:
             streams = self._open_streams(stack, epoch, step)
             while True:
-                batch = self._cut(streams)
-                self._step += 1
-                yield batch
+                yield self._cut(streams)
 
     def _open_streams(self, stack: ExitStack, epoch: int, step: int) -> list[LaneTokens]:
         """Return the streams of this rank's lanes, so many steps after the beginning of an epoch."""

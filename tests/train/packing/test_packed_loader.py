@@ -90,6 +90,13 @@ def test_nulls_and_columns_without_tokens_are_errors() -> None:
         next(iter(PileLoader(make_store(piles=3), 4, lanes=4).packed(2, column="tokens")))
 
 
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_an_emptied_store_is_named(lanes: int) -> None:
+    packed = PileLoader(make_store(sizes=(0, 0, 0)), 2, lanes=lanes).packed(2, column="tokens")
+    with pytest.raises(UsageError, match=r"^the store holds no records; append some"):
+        next(iter(packed))
+
+
 def test_threads_end_with_the_iterator() -> None:
     batches = iter(PileLoader(make_store(), 2, lanes=2).packed(4, column="tokens"))
     next(batches)

@@ -101,6 +101,17 @@ def test_chains_of_resumes_yield_the_stream_of_the_oracle(
     assert delivered == expect(store, order, lanes, batch, tokens, len(delivered), column)
 
 
+def test_the_state_counts_the_batches_of_the_latest_iterator() -> None:
+    packed = PileLoader(make_store(), 2).packed(4, column="tokens")
+    old = iter(packed)
+    assert len(list(islice(old, 5))) == packed.state_dict()["step"] == 5
+    new = iter(packed)
+    assert packed.state_dict()["step"] == 0
+    next(new)
+    next(old)
+    assert packed.state_dict()["step"] == 1, "another iterator was counted"
+
+
 def test_the_iteration_after_a_resumed_one_begins_with_the_epoch_of_the_state() -> None:
     first = PileLoader(make_store(), 2, epoch=3).packed(4, column="tokens")
     whole = [batch["tokens"].tolist() for batch in islice(first, 4)]
@@ -209,9 +220,13 @@ def test_states_of_other_batches_are_refused(change: dict[str, Any], message: st
     with pytest.raises(UsageError, match=f"^load_state_dict: {message}"):
         packed.load_state_dict(packed.state_dict() | change)
     plain = PileLoader(make_store(), 2, lanes=2)
-    for state in (plain.state_dict(), [packed.state_dict()], None):
-        with pytest.raises(UsageError, match=r"^load_state_dict: no 'tokens' in the state"):
+    for state, missing in ((plain.state_dict(), "tokens"), ([packed.state_dict()], "store"), (None, "store")):
+        with pytest.raises(UsageError, match=f"^load_state_dict: no '{missing}' in the state"):
             packed.load_state_dict(state)
+    with pytest.raises(
+        UsageError, match=r"^load_state_dict: the state has 'tokens', 'column', which this loader "
+    ):
+        plain.load_state_dict(packed.state_dict())
 
 
 def write_store(folder: Path, made_by: str, column: str) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.interfaces import Stamp
@@ -30,6 +30,9 @@ class FsspecStore:
     """
 
     is_bound = False
+    _find_options: ClassVar[Mapping[str, Any]] = {"refresh": True, "expand_info": True}
+    """Arguments with which the hub is asked anew, also for identifiers, in place of its listings in memory."""
+    _list_options: ClassVar[Mapping[str, Any]] = {"refresh": True}
 
     def __init__(self, files: Any, prefix: str) -> None:
         self.requests = Requests()
@@ -40,7 +43,7 @@ class FsspecStore:
         """See `Store`."""
         name = self._prefix + key
         try:
-            found = self._call(name, lambda: self._files.info(name))
+            found = self._call(name, lambda: self._files.info(name, **self._find_options))
         except MissingObject:
             return None
         return self._stamp_of(name, found) if found.get("type", "file") == "file" else None
@@ -48,7 +51,7 @@ class FsspecStore:
     def list(self, prefix: str) -> list[Entry]:
         """See `Store`."""
         name = self._prefix + prefix
-        found = self._call(name, lambda: self._files.find(name, detail=True))
+        found = self._call(name, lambda: self._files.find(name, detail=True, **self._list_options))
         begin = len(self._files._strip_protocol(self._prefix))  # noqa: SLF001 - named by fsspec for its users
         return [Entry(path[begin:].lstrip("/"), self._stamp_of(path, info)) for path, info in found.items()]
 
@@ -106,6 +109,7 @@ class HttpStore(FsspecStore):
     """Files of a server of HTTP."""
 
     is_bound = True
+    _find_options: ClassVar[Mapping[str, Any]] = {}
 
     def _bind(self, stamp: Stamp) -> dict[str, Any]:
         return {"headers": {"If-Match": stamp.etag} if stamp.etag else {}}

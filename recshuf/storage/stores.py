@@ -172,10 +172,11 @@ def _configure_s3(options: StorageOptions) -> dict[str, Any]:
     is_public = given.pop("skip_signature", "").lower() in ("true", "1", "yes")
     session = make_session(given)
     client = make_client(session, options.endpoint_url)
-    endpoint: str = client.meta.endpoint_url
-    arguments: dict[str, Any] = {"region": session.region_name or os.environ.get("AWS_REGION") or "us-east-1"}
-    if ".amazonaws.com" not in endpoint:
-        arguments["endpoint"] = endpoint
+    # Always given: obstore's own choice knows neither China nor private, FIPS and dual-stack endpoints.
+    arguments: dict[str, Any] = {
+        "region": session.region_name or os.environ.get("AWS_REGION") or "us-east-1",
+        "endpoint": client.meta.endpoint_url,
+    }
     if is_public:
         return arguments | {"config": {"skip_signature": True}}
     if session.get_credentials() is None:

@@ -255,6 +255,7 @@ def _describe(error: Exception) -> str:
         CredentialRetrievalError,
         NoCredentialsError,
         NoRegionError,
+        ParamValidationError,
         PartialCredentialsError,
         SSOError,
         TokenRetrievalError,
@@ -266,6 +267,8 @@ def _describe(error: Exception) -> str:
         return f"there are no valid credentials: {error}".rstrip(".") + "; renew them, and run again"
     if isinstance(error, NoRegionError):
         return "the region is unknown; set AWS_REGION, or give --storage-option region=NAME"
+    if isinstance(error, ParamValidationError):
+        return f"{str(error).rpartition(chr(10))[2]}; check the URL"
     return f"the store cannot be reached: {error}".rstrip(".")
 
 

@@ -116,6 +116,14 @@ def test_a_bucket_that_does_not_exist_is_told(bucket: Bucket):
         S3Bucket("no-such-bucket", StorageOptions()).put("k", b"", Match())
 
 
+def test_a_bucket_whose_name_boto3_does_not_take_is_told_in_a_line(bucket: Bucket):
+    with pytest.raises(
+        OutputError, match=r'^s3://a:b/k: Invalid bucket name "a:b": .*; check the URL'
+    ) as caught:
+        S3Bucket("a:b", StorageOptions()).put("k", b"", Match())
+    assert "\n" not in str(caught.value)
+
+
 def test_missing_credentials_are_told(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")

@@ -101,7 +101,8 @@ class Failure:
                 remedy="check the credentials and the policy of the bucket",
             )
         if self.code == "NoSuchBucket":
-            return MissingInputError(name, "there is no such bucket", remedy="check the name")
+            bucket = "/".join(name.split("/")[:3])
+            return MissingInputError(bucket, "there is no such bucket", remedy="check the name")
         if self.status is None:
             problem = f"the store cannot be reached: {self.text[:300]}"
             return InputError(name, f"{problem}, after {ATTEMPTS} attempts", remedy="run again later")

@@ -272,8 +272,13 @@ def _describe(error: Exception) -> str:
     return f"the store cannot be reached: {error}".rstrip(".")
 
 
-def make_session(given: Mapping[str, str]) -> Any:
+def make_session(given: Mapping[str, str], others: Sequence[str] = ()) -> Any:
     """Return a session of boto3 with some storage options.
+
+    Parameters
+    ----------
+    others
+        Names of options that the caller takes itself.
 
     Raises
     ------
@@ -287,17 +292,12 @@ def make_session(given: Mapping[str, str]) -> Any:
         raise UsageError("s3:// needs boto3; install recshuf[cloud]") from error
     # Other libraries for object stores read this variable, and boto3 does not.
     session: dict[str, str | None] = {"region_name": os.environ.get("AWS_REGION")}
-    others = []
     for name, value in given.items():
         known = _SESSION_OPTIONS.get(name.lower().removeprefix("aws_"))
         if known is None:
-            others.append(name)
-        else:
-            session[known] = value
-    if others:
-        raise UsageError(
-            f"--storage-option {others[0]}: is not taken for s3:// here; known are {', '.join(_SESSION_OPTIONS)}"
-        )
+            names = ", ".join((*_SESSION_OPTIONS, *others))
+            raise UsageError(f"--storage-option {name}: is not taken for s3:// here; known are {names}")
+        session[known] = value
     try:
         return boto3.Session(botocore_session=_new_session(), **session)
     except BotoCoreError as error:
@@ -337,8 +337,11 @@ def make_client(session: Any, endpoint_url: str | None) -> Any:
     )
     try:
         client = session.client("s3", endpoint_url=endpoint_url, config=config)
-    except (BotoCoreError, ValueError) as error:
+    except BotoCoreError as error:
         raise UsageError(f"--storage-option: {error}") from error
+    except ValueError as error:
+        given = "--endpoint-url" if endpoint_url else "AWS_ENDPOINT_URL"
+        raise UsageError(f"{given}: {error}; give a URL, such as http://127.0.0.1:9000") from error
     if client.meta.endpoint_url.startswith("https:"):
         # TLS and the CRC-32 suffice, as for the checksums of botocore; it does not know ours, and would add SHA-256.
         client.meta.config.s3 = {"payload_signing_enabled": False} | (client.meta.config.s3 or {})

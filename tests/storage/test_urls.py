@@ -81,3 +81,5 @@ def test_storage_options_are_parsed():
     for text in ("a", "=b"):
         with pytest.raises(UsageError, match="write NAME=VALUE"):
             parse_storage_options([text])
+    with pytest.raises(UsageError, match=r"--storage-option: give a dict, such as {'region': 'eu-west-1'}"):
+        parse_storage_options("region=eu-west-1")

@@ -7,7 +7,7 @@ import click
 from recshuf.cli.shuffle_options import make_option
 from recshuf.errors import UsageError
 from recshuf.storage.settings import StorageOptions, parse_storage_options
-from recshuf.storage.urls import Url, is_url
+from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
 
 _HELP = """
 List what dead runs left in an object store: open uploads and the journal of the output URL, and spilled records below
@@ -39,6 +39,7 @@ def _run_clean(
     storage_options: tuple[str, ...],
     verbose: bool,  # noqa: ARG001 - `main` reads it
 ) -> None:
+    refuse_unknown_scheme(url)
     if not is_url(url):
         raise UsageError(
             f"{url}: is no URL of an object store; a run into local files names the folder that it leaves, which you can "

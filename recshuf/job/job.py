@@ -209,8 +209,10 @@ def parse_path(what: str, path: object) -> str:
 
 def _parse_output(output: str | os.PathLike[str]) -> str:
     """Return the output as text: a path, or a URL of a known scheme."""
-    if isinstance(output, str) and is_url(output):
-        return output
+    if isinstance(output, str):
+        if is_url(output):
+            return output
+        refuse_unknown_scheme(output)
     return parse_path("output", output)
 
 

@@ -29,6 +29,7 @@ _TOKEN_KEY = "recshuf_upload"  # noqa: S105 - no secret
 """Key of the token in the metadata of a blob."""
 _OPTIONS = ("account_name", "account_key", "sas_key", "endpoint")
 """Storage options, without the prefix ``azure_storage_``; each is an environment variable, too, as for reading."""
+NO_ACCOUNT = "az://: the account is unknown; set AZURE_STORAGE_ACCOUNT_NAME"
 _CONFLICTS = ("ConditionNotMet", "BlobAlreadyExists", "TargetConditionNotMet")
 _LOST = ("InvalidBlockList", "InvalidBlobOrBlock")
 _MISSING = ("BlobNotFound", "ResourceNotFound")
@@ -230,7 +231,7 @@ def _open_container(container: str, given: Mapping[str, str]) -> Any:
         raise UsageError("writing az:// needs azure-storage-blob; install recshuf[cloud]") from error
     account = given.get("account_name")
     if account is None:
-        raise UsageError("az://: the account is unknown; set AZURE_STORAGE_ACCOUNT_NAME")
+        raise UsageError(NO_ACCOUNT)
     endpoint = given.get("endpoint", f"https://{account}.blob.core.windows.net")
     return ContainerClient(
         endpoint, container, credential=_find_credential(account, given), retry_total=0, **_SECONDS

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from recshuf.errors import InputError, UsageError
+from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.interfaces import Stamp
 from recshuf.storage.requests import ChangedObject, MissingObject, Requests, ShortBody
 from recshuf.storage.store import Entry
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from recshuf.storage.urls import Url
 
 _CHANGED = 412
+_MISSING = (404, 410)
 
 
 class FsspecStore:
@@ -29,6 +30,9 @@ class FsspecStore:
     """
 
     is_bound = False
+    _find_options: ClassVar[Mapping[str, Any]] = {"refresh": True, "expand_info": True}
+    """Arguments with which the hub is asked anew, also for identifiers, in place of its listings in memory."""
+    _list_options: ClassVar[Mapping[str, Any]] = {"refresh": True}
 
     def __init__(self, files: Any, prefix: str) -> None:
         self.requests = Requests()
@@ -39,7 +43,7 @@ class FsspecStore:
         """See `Store`."""
         name = self._prefix + key
         try:
-            found = self._call(name, lambda: self._files.info(name))
+            found = self._call(name, lambda: self._files.info(name, **self._find_options))
         except MissingObject:
             return None
         return self._stamp_of(name, found) if found.get("type", "file") == "file" else None
@@ -47,7 +51,7 @@ class FsspecStore:
     def list(self, prefix: str) -> list[Entry]:
         """See `Store`."""
         name = self._prefix + prefix
-        found = self._call(name, lambda: self._files.find(name, detail=True))
+        found = self._call(name, lambda: self._files.find(name, detail=True, **self._list_options))
         begin = len(self._files._strip_protocol(self._prefix))  # noqa: SLF001 - named by fsspec for its users
         return [Entry(path[begin:].lstrip("/"), self._stamp_of(path, info)) for path, info in found.items()]
 
@@ -78,23 +82,34 @@ class FsspecStore:
         def translated() -> Any:
             try:
                 return request()
-            except FileNotFoundError as error:
-                raise MissingObject from error
-            except Exception as error:
-                if getattr(error, "status", None) == _CHANGED:
-                    raise ChangedObject from error
-                # Replies that cannot be parsed are errors of both classes, and may be better the next time.
-                if isinstance(error, ValueError) and not isinstance(error, OSError):
-                    raise InputError(name, str(error), remedy="check the URL") from error
+            except RecshufError:
                 raise
+            except Exception as error:
+                found = self._translate(name, error)
+                if found is error:
+                    raise
+                raise found from error
 
         return self.requests.call(name, translated)
+
+    def _translate(self, name: str, error: BaseException) -> BaseException:
+        """Return what the failure of a request says about an object, or the failure itself."""
+        status = getattr(error, "status", None)
+        if isinstance(error, FileNotFoundError) or status in _MISSING:
+            return MissingObject()
+        if status == _CHANGED:
+            return ChangedObject()
+        # Replies that cannot be parsed are errors of both classes, and may be better the next time.
+        if isinstance(error, ValueError) and not isinstance(error, OSError):
+            return InputError(name, str(error), remedy="check the URL")
+        return error
 
 
 class HttpStore(FsspecStore):
     """Files of a server of HTTP."""
 
     is_bound = True
+    _find_options: ClassVar[Mapping[str, Any]] = {}
 
     def _bind(self, stamp: Stamp) -> dict[str, Any]:
         return {"headers": {"If-Match": stamp.etag} if stamp.etag else {}}
@@ -102,11 +117,26 @@ class HttpStore(FsspecStore):
     def _stamp_of(self, name: str, info: Mapping[str, Any]) -> Stamp:
         if info.get("size") is None:
             raise InputError(name, "the server does not tell the size", remedy="download the file")
-        modified = info.get("Last-Modified")
-        seconds = int(parsedate_to_datetime(modified).timestamp()) if modified else 0
         etag = str(info.get("ETag") or "")
         # A weak ETag fits no condition.
-        return Stamp(info["size"], seconds * 10**9, etag="" if etag.startswith("W/") else etag)
+        return Stamp(
+            info["size"],
+            _read_time(info.get("Last-Modified")) * 10**9,
+            etag="" if etag.startswith("W/") else etag,
+        )
+
+    def _translate(self, name: str, error: BaseException) -> BaseException:
+        # To fsspec, a file whose size it cannot find out is missing, whatever the server answers.
+        cause = error.__cause__ if isinstance(error, FileNotFoundError) else None
+        return super()._translate(name, cause or error)
+
+
+def _read_time(date: str | None) -> int:
+    """Return the seconds since 1970 of a date of HTTP; 0 if there is none, or it cannot be read."""
+    try:
+        return int(parsedate_to_datetime(date).timestamp()) if date else 0
+    except (ValueError, OverflowError):
+        return 0
 
 
 def open_fsspec(url: Url, options: StorageOptions) -> FsspecStore:

@@ -318,7 +318,8 @@ def _open_session(given: Mapping[str, str]) -> Any:
         session = requests.Session()
     else:
         session = AuthorizedSession(_find_credentials(google.auth, given.get("service_account")))
-    session.mount("http", requests.adapters.HTTPAdapter(pool_maxsize=_CONNECTIONS))
+    for prefix in ("https://", "http://"):
+        session.mount(prefix, requests.adapters.HTTPAdapter(pool_maxsize=_CONNECTIONS))
     return session
 
 

@@ -72,15 +72,15 @@ class InputLister:
                 return [self._name_object(pattern, url, stamp, None)]
             if not listed:
                 raise MissingInputError(pattern, "there is nothing at this URL", remedy="check it")
-        if glob.has_magic(url.key):
-            return self._list_glob(pattern, url)
         prefix = replace(url, key=url.key.rstrip("/") + "/" if url.key else "")
         objects = self._find_objects(prefix)
-        if not objects:
-            raise MissingInputError(
-                pattern, "there is neither an object nor one below it", remedy="check the URL"
-            )
-        return self._list_folder(pattern, prefix, objects, str(prefix))
+        if objects:
+            return self._list_folder(pattern, prefix, objects, str(prefix))
+        if glob.has_magic(url.key):
+            return self._list_glob(pattern, url)
+        raise MissingInputError(
+            pattern, "there is neither an object nor one below it", remedy="check the URL"
+        )
 
     def _find_objects(self, prefix: Url) -> dict[str, Stamp]:
         """Return the stamp of each object below a prefix, by its name."""

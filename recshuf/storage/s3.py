@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError, UsageError
 from recshuf.storage.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
+from recshuf.storage.requests import ATTEMPTS, EXPIRED, FORBIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from recshuf.storage.settings import StorageOptions
 
 CONNECTIONS = 16
-_ATTEMPTS = 8
-"""Of each request, with a growing pause between them; the last pauses are 20 s."""
 _CONFLICT_ATTEMPTS = 6
 _CONFLICT_SECONDS = 0.05
 """Pause after the first conflict of two writers of an object; it doubles."""
@@ -38,8 +37,6 @@ _SESSION_OPTIONS = {
 }
 """Argument of a boto3 session for each storage option, without the prefix ``aws_``."""
 NO_CREDENTIALS = "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidToken", "TokenRefreshRequired")
-_FORBIDDEN = ("AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AllAccessDisabled")
 _BUSY = ("SlowDown", "ServiceUnavailable", "503", "Throttling", "RequestLimitExceeded")
 
 
@@ -240,12 +237,12 @@ def _code_of(error: Any) -> str:
 
 def _find_problem(code: str, message: str) -> str:
     """Return what is wrong, and what to do."""
-    if code in _EXPIRED:
+    if code in EXPIRED:
         return f"the credentials have expired ({code}); renew them, and run again"
-    if code in _FORBIDDEN:
+    if code in (*FORBIDDEN, "403"):
         return f"access is denied ({code}); check the credentials and the policy of the bucket"
     if code in _BUSY:
-        return f"the store is busy ({code}), after {_ATTEMPTS} attempts; run again later"
+        return f"the store is busy ({code}), after {ATTEMPTS} attempts; run again later"
     return f"the store answers {code}: {message}"
 
 
@@ -255,6 +252,7 @@ def _describe(error: Exception) -> str:
         CredentialRetrievalError,
         NoCredentialsError,
         NoRegionError,
+        ParamValidationError,
         PartialCredentialsError,
         SSOError,
         TokenRetrievalError,
@@ -266,11 +264,18 @@ def _describe(error: Exception) -> str:
         return f"there are no valid credentials: {error}".rstrip(".") + "; renew them, and run again"
     if isinstance(error, NoRegionError):
         return "the region is unknown; set AWS_REGION, or give --storage-option region=NAME"
+    if isinstance(error, ParamValidationError):
+        return f"{str(error).rpartition(chr(10))[2]}; check the URL"
     return f"the store cannot be reached: {error}".rstrip(".")
 
 
-def make_session(given: Mapping[str, str]) -> Any:
+def make_session(given: Mapping[str, str], others: Sequence[str] = ()) -> Any:
     """Return a session of boto3 with some storage options.
+
+    Parameters
+    ----------
+    others
+        Names of options that the caller takes itself.
 
     Raises
     ------
@@ -284,17 +289,12 @@ def make_session(given: Mapping[str, str]) -> Any:
         raise UsageError("s3:// needs boto3; install recshuf[cloud]") from error
     # Other libraries for object stores read this variable, and boto3 does not.
     session: dict[str, str | None] = {"region_name": os.environ.get("AWS_REGION")}
-    others = []
     for name, value in given.items():
         known = _SESSION_OPTIONS.get(name.lower().removeprefix("aws_"))
         if known is None:
-            others.append(name)
-        else:
-            session[known] = value
-    if others:
-        raise UsageError(
-            f"--storage-option {others[0]}: is not taken for s3:// here; known are {', '.join(_SESSION_OPTIONS)}"
-        )
+            names = ", ".join((*_SESSION_OPTIONS, *others))
+            raise UsageError(f"--storage-option {name}: is not taken for s3:// here; known are {names}")
+        session[known] = value
     try:
         return boto3.Session(botocore_session=_new_session(), **session)
     except BotoCoreError as error:
@@ -329,13 +329,17 @@ def make_client(session: Any, endpoint_url: str | None) -> Any:
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
+    # The pauses between attempts grow; the last are 20 s.
     config = Config(
-        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, max_pool_connections=CONNECTIONS
+        retries={"mode": "standard", "total_max_attempts": ATTEMPTS}, max_pool_connections=CONNECTIONS
     )
     try:
         client = session.client("s3", endpoint_url=endpoint_url, config=config)
-    except (BotoCoreError, ValueError) as error:
+    except BotoCoreError as error:
         raise UsageError(f"--storage-option: {error}") from error
+    except ValueError as error:
+        given = "--endpoint-url" if endpoint_url else "AWS_ENDPOINT_URL"
+        raise UsageError(f"{given}: {error}; give a URL, such as http://127.0.0.1:9000") from error
     if client.meta.endpoint_url.startswith("https:"):
         # TLS and the CRC-32 suffice, as for the checksums of botocore; it does not know ours, and would add SHA-256.
         client.meta.config.s3 = {"payload_signing_enabled": False} | (client.meta.config.s3 or {})

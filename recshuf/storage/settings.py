@@ -33,6 +33,8 @@ def parse_storage_options(given: Mapping[str, str] | Iterable[str]) -> dict[str,
     """
     if hasattr(given, "items"):
         return {str(name): str(value) for name, value in given.items()}
+    if isinstance(given, str):
+        raise UsageError("--storage-option: give a dict, such as {'region': 'eu-west-1'}")
     pairs = [text.partition("=") for text in given]
     for name, equals, _ in pairs:
         if not name or not equals:

@@ -26,6 +26,8 @@ _TIMEOUTS = {"connect_timeout": "20s", "timeout": "180s"}
 _PAGE_KEYS = 1000
 _ENDPOINTS = {"gs": "base_url", "az": "endpoint"}
 """Option of obstore for the URL of the server."""
+_SKIP_SIGNATURE = "skip_signature"
+"""Storage option of inputs in S3 that boto3 does not know."""
 
 
 class ObstoreStore:
@@ -100,11 +102,7 @@ class ObstoreStore:
                 return request()
             except FileNotFoundError as error:
                 if "<Code>NoSuchBucket" in str(error):
-                    raise InputError(
-                        f"{self._url.scheme}://{self._url.bucket}",
-                        "there is no such bucket",
-                        remedy="check the name",
-                    ) from error
+                    raise
                 raise MissingObject from error
             except PreconditionError as error:
                 raise ChangedObject from error
@@ -159,7 +157,13 @@ def _open_store(url: Url, options: StorageOptions) -> Any:
         endpoint = {_ENDPOINTS[url.scheme]: options.endpoint_url} if options.endpoint_url else {}
         made = store.GCSStore if url.scheme == "gs" else store.AzureStore
         return made(url.bucket, config=dict(options.options) | endpoint, **common)  # type: ignore[arg-type] # see above
+    except UsageError:
+        raise
     except (BaseError, ValueError, TypeError) as error:
+        if "Account must be specified" in str(error):
+            from recshuf.storage.azure import NO_ACCOUNT
+
+            raise UsageError(NO_ACCOUNT) from error
         problem = str(error).partition("\n")[0]
         raise UsageError(f"--storage-option for {url.scheme}://: {problem}") from error
 
@@ -169,15 +173,16 @@ def _configure_s3(options: StorageOptions) -> dict[str, Any]:
     from recshuf.storage.s3 import NO_CREDENTIALS, make_client, make_session
 
     given = {name.lower().removeprefix("aws_"): value for name, value in options.options.items()}
-    is_public = given.pop("skip_signature", "").lower() in ("true", "1", "yes")
-    session = make_session(given)
+    is_public = given.pop(_SKIP_SIGNATURE, "").lower() in ("true", "1", "yes")
+    session = make_session(given, (_SKIP_SIGNATURE,))
     client = make_client(session, options.endpoint_url)
-    endpoint: str = client.meta.endpoint_url
-    arguments: dict[str, Any] = {"region": session.region_name or os.environ.get("AWS_REGION") or "us-east-1"}
-    if ".amazonaws.com" not in endpoint:
-        arguments["endpoint"] = endpoint
+    # Always given: obstore's own choice knows neither China nor private, FIPS and dual-stack endpoints.
+    arguments: dict[str, Any] = {
+        "region": session.region_name or os.environ.get("AWS_REGION") or "us-east-1",
+        "endpoint": client.meta.endpoint_url,
+    }
     if is_public:
-        return arguments | {"config": {"skip_signature": True}}
+        return arguments | {"config": {_SKIP_SIGNATURE: True}}
     if session.get_credentials() is None:
         raise UsageError(NO_CREDENTIALS)
     from obstore.auth.boto3 import Boto3CredentialProvider

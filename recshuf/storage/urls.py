@@ -10,6 +10,10 @@ from recshuf.errors import UsageError
 
 SCHEMES = ("s3", "gs", "az", "http", "https", "hf")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_BUCKET = re.compile(r"[A-Za-z0-9._:$-]+")
+"""Names that some store takes; with other characters, libraries ask for another bucket, or crash."""
+_HOSTS = ("http", "https", "hf")
+"""Schemes in whose URLs a host, or a kind of repository, is in the place of the bucket."""
 _ALIASES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "azure": "az"}
 
 
@@ -68,12 +72,14 @@ class Url:
         Raises
         ------
         UsageError
-            When it has no bucket.
+            When it has no bucket, or no store takes its name.
         """
         scheme, _, rest = text.partition("://")
         bucket, _, key = rest.partition("/")
         if not bucket:
             raise UsageError(f"{text}: has no bucket; write for example {scheme.lower()}://bucket/prefix/")
+        if scheme.lower() not in _HOSTS and not _BUCKET.fullmatch(bucket):
+            raise UsageError(f"{text!r}: no bucket has such a name; check it")
         return cls(scheme.lower(), bucket, key)
 
     def __str__(self) -> str:

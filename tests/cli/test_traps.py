@@ -73,6 +73,17 @@ def test_urls_of_other_schemes_are_named(call: Run, lines: Path, url: str):
     assert os.listdir() == [lines.name]
 
 
+@pytest.mark.parametrize(
+    ("url", "known"), [("s3a://b/a/", "s3"), ("gcs://b/a/", "gs"), ("abfs://b/a/", "az")]
+)
+def test_the_scheme_to_give_for_an_output_is_named(call: Run, lines: Path, url: str, known: str):
+    for arguments in ([lines, "-o", url], ["clean", url]):
+        result = call(*arguments)
+        assert result.returncode == 2
+        assert_one_line(result.stderr, url, f"give {known}://")
+    assert os.listdir() == [lines.name]
+
+
 @pytest.mark.parametrize("url", ["s3://bucket/a.json", "https://host/a.json", "file:///a.json"])
 def test_a_url_in_place_of_a_local_path_is_named_as_such(call: Run, lines: Path, url: str):
     result = call(lines, "-o", "out", "--report", url)

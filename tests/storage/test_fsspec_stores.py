@@ -8,7 +8,7 @@ import fsspec
 import pytest
 
 import recshuf
-from recshuf.errors import InputError, MissingInputError
+from recshuf.errors import ForbiddenInputError, InputError, MissingInputError
 from recshuf.storage import fsspec_stores, requests
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs
 from tests.support.object_outputs import shuffle
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.object_server import Bucket
+    from tests.support.object_server import Bucket, ProxiedRequest
 
 CONTENT = b"".join(b"%0999d\n" % number for number in range(10_000))
 
@@ -70,9 +70,60 @@ def test_a_missing_file_is_an_error(tmp_path: Path, public: Bucket):
         shuffle(url_of(public, "nothing.txt"), tmp_path / "out.txt", shards=None)
 
 
+@pytest.mark.parametrize("status", [404, 410])
+def test_a_file_that_the_server_says_is_gone_is_missing(tmp_path: Path, public: Bucket, status: int):
+    public.proxy.answer("(HEAD|GET) .*", status, "Gone", times=100)
+    with pytest.raises(MissingInputError, match=r"in.txt: there is nothing at this URL; check it"):
+        shuffle(url_of(public), tmp_path / "out.txt", shards=None)
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_server_that_is_busy_at_first_is_asked_again(tmp_path: Path, public: Bucket, status: int):
+    # A HEAD that fails is followed by a GET.
+    public.proxy.answer("(HEAD|GET) .*", status, "Busy", times=4)
+    report = shuffle(url_of(public), tmp_path / "out.txt", shards=None)
+    assert report.records == 10_000
+    assert report.downloads is not None
+    assert report.downloads.retries == 2
+
+
+def test_a_server_that_stays_busy_is_no_missing_file(tmp_path: Path, public: Bucket):
+    public.proxy.answer("(HEAD|GET) .*", 503, "Busy", times=100)
+    with pytest.raises(InputError, match=r"in.txt: the store is busy \(503\), after 8 attempts") as caught:
+        shuffle(url_of(public), tmp_path / "out.txt", shards=None)
+    assert not isinstance(caught.value, MissingInputError)
+
+
+def test_a_denied_access_is_an_error_at_once(tmp_path: Path, public: Bucket):
+    public.proxy.answer("(HEAD|GET) .*", 403, "AccessDenied", times=100)
+    with pytest.raises(ForbiddenInputError, match=r"in.txt: access is denied \(403\)"):
+        shuffle(url_of(public), tmp_path / "out.txt", shards=None)
+    assert [one.split()[0] for one in public.proxy.requests] == ["HEAD", "GET"]
+
+
+def test_a_server_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(requests, "FIRST_PAUSE_SECONDS", 0.001)
+    with pytest.raises(InputError, match=r"/in.txt: the store cannot be reached: .*, after 8 attempts"):
+        shuffle("http://127.0.0.1:9/in.txt", tmp_path / "out.txt", shards=None)
+
+
+@pytest.mark.parametrize("date", ["soon", "Mon, 99 Jan 2024 00:00:00 GMT"])
+def test_a_date_that_cannot_be_read_counts_as_none(tmp_path: Path, public: Bucket, date: str):
+    def answer(one: ProxiedRequest) -> bool:
+        one.send_response_only(200)
+        one.send_header("Content-Length", str(len(CONTENT)))
+        one.send_header("Last-Modified", date)
+        one.end_headers()
+        one.wfile.flush()
+        return True
+
+    public.proxy.add("HEAD .*", answer, 100)
+    assert shuffle(url_of(public), tmp_path / "out.txt", shards=None).records == 10_000
+
+
 def test_a_server_without_ranges_is_named(tmp_path: Path, public: Bucket):
     public.proxy.add("GET .*", lambda one: one.forward(left_out=("Range",)), 100)
-    with pytest.raises(InputError, match=r"in.txt: the server takes no ranges; download the file"):
+    with pytest.raises(InputError, match=r"in.txt: the server takes no ranges; download the file$"):
         shuffle(url_of(public), tmp_path / "out.txt", shards=None)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.errors import OutputError, UsageError
-from recshuf.storage import requests
+from recshuf.storage import gcs, requests
 from recshuf.storage.bucket import Conflict, Match, MissingUpload, OpenUpload
 from recshuf.storage.gcs import GcsBucket
 from recshuf.storage.settings import StorageOptions
@@ -49,6 +49,12 @@ def test_an_object_is_made_once_and_replaced_only_as_it_was(store: GcsBucket):
     store.put("a", b"two", Match(generation))
     assert (store.read("a") or [None])[0] == b"two"
     assert store.read("none") is None
+
+
+@pytest.mark.parametrize("url", ["https://storage.googleapis.com/", "http://127.0.0.1/"])
+def test_connections_are_kept_for_all_threads(url: str):
+    bucket = GcsBucket("bucket", StorageOptions(None, {"skip_signature": "true"}), ".scratch/")
+    assert bucket._session.get_adapter(url)._pool_maxsize == gcs._CONNECTIONS
 
 
 @pytest.mark.parametrize("match", ["new", "old"])

@@ -116,6 +116,14 @@ def test_a_bucket_that_does_not_exist_is_told(bucket: Bucket):
         S3Bucket("no-such-bucket", StorageOptions()).put("k", b"", Match())
 
 
+def test_a_bucket_whose_name_boto3_does_not_take_is_told_in_a_line(bucket: Bucket):
+    with pytest.raises(
+        OutputError, match=r'^s3://a:b/k: Invalid bucket name "a:b": .*; check the URL'
+    ) as caught:
+        S3Bucket("a:b", StorageOptions()).put("k", b"", Match())
+    assert "\n" not in str(caught.value)
+
+
 def test_missing_credentials_are_told(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
@@ -124,7 +132,7 @@ def test_missing_credentials_are_told(bucket: Bucket, monkeypatch: pytest.Monkey
 
 
 def test_a_server_that_is_not_there_is_told(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(s3, "_ATTEMPTS", 1)
+    monkeypatch.setattr(s3, "ATTEMPTS", 1)
     store = S3Bucket(bucket.name, StorageOptions("http://127.0.0.1:1"))
     with pytest.raises(OutputError, match="the store cannot be reached"):
         store.put("k", b"", Match())

@@ -51,9 +51,35 @@ def test_parts_of_a_url():
         Url.parse("s3:///a")
 
 
+@pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
+@pytest.mark.parametrize("bucket", ["no bucket", "a\nb", "a?b", "a#b", "a%20b", "b*", "bücket"])
+def test_a_name_that_no_store_takes_is_refused_in_a_line(scheme: str, bucket: str):
+    with pytest.raises(
+        UsageError, match=rf"^'{scheme}://.*': no bucket has such a name; check it$"
+    ) as caught:
+        Url.parse(f"{scheme}://{bucket}/x/")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s3://My_old.Bucket-1/",
+        "gs://example.com:old/",
+        "az://$web/",
+        "http://user:pass@host:80/",
+        "http://[::1]:80/",
+    ],
+)
+def test_names_that_stores_take_are_taken(text: str):
+    assert str(Url.parse(text)) == text
+
+
 def test_storage_options_are_parsed():
     assert parse_storage_options(["a=b", "c=d=e", "f="]) == {"a": "b", "c": "d=e", "f": ""}
     assert parse_storage_options({"a": "b"}) == {"a": "b"}
     for text in ("a", "=b"):
         with pytest.raises(UsageError, match="write NAME=VALUE"):
             parse_storage_options([text])
+    with pytest.raises(UsageError, match=r"--storage-option: give a dict, such as {'region': 'eu-west-1'}"):
+        parse_storage_options("region=eu-west-1")

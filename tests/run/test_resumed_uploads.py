@@ -165,15 +165,19 @@ def test_a_commit_that_fails_is_completed(
     assert bucket.proxy.count(bucket.requests["part"]) == 0
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
 def test_a_commit_whose_upload_is_lost_writes_that_shard_again(
-    bucket: AnyBucket, source: Path, expected: dict[str, bytes]
+    bucket: AnyBucket, source: Path, expected: dict[str, bytes], overwrite: bool
 ):
+    if overwrite:
+        shuffle(source, f"{bucket.url}/data/out/", seed=1, shards=9)
+        bucket.proxy.clear()
     fail_after(bucket, bucket.requests["complete"], 2)
     with pytest.raises(OutputError, match=bucket.refusal[2]):
-        shuffle(source, f"{bucket.url}/data/out/")
+        shuffle(source, f"{bucket.url}/data/out/", overwrite=overwrite)
     bucket.proxy.clear()
     bucket.abort_one()
-    shuffle(source, f"{bucket.url}/data/out/", resume=True)
+    shuffle(source, f"{bucket.url}/data/out/", overwrite=overwrite, resume=True)
     check_whole(bucket, expected)
     assert bucket.proxy.count(bucket.requests["part"]) == 1
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import AlreadyCompleteError, OutputError
 from recshuf.output.objects.journal import ObjectJournal
+from recshuf.output.objects.place import FoundOutput
 from recshuf.output.objects.scratch import UploadFolder
 from recshuf.output.objects.uploader import ShardUploader, UploadTarget
 from recshuf.output.transaction import Transaction
@@ -140,6 +141,7 @@ class UploadTransaction(Transaction):
             self._complete(claim)
         except _LostUploadError as error:
             self._warn(f"{error}; it is written again")
+            self._place.before = FoundOutput(claim["commit"]["old"], claim["commit"]["old_manifest"])
             return False
         return True
 
@@ -219,15 +221,14 @@ class UploadTransaction(Transaction):
 
     def commit(self, manifest: Manifest | None) -> None:
         """Complete all uploads, and then write the manifest."""
-        earlier = self.journal.last("commit")
-        if earlier is None:
+        if self.journal.last("commit") is None:
             self._place.check_unchanged()
         found = self._place.before
         claim = {
             "shards": {self._keys.of_shard(name): entry for name, (entry, _) in self._find_shards().items()},
             "manifest": None if manifest is None else manifest.render(),
-            "old_manifest": earlier["old_manifest"] if earlier else found.manifest_etag,
-            "old": earlier["old"] if earlier else found.etags,
+            "old_manifest": found.manifest_etag,
+            "old": found.etags,
         }
         self.journal.claim({"run": self._token, "commit": claim})
         self._complete({"commit": claim})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -194,6 +195,26 @@ def test_a_commit_whose_entry_is_damaged_writes_that_shard_again(
     shuffle(source, f"{bucket.url}/data/out/", resume=True)
     check_whole(bucket, expected, is_lossy=True)
     assert bucket.proxy.count(bucket.requests["part"]) == 1
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("lost", ["-000001-", "-000002-", ".entry"])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_entries_that_are_deleted_during_a_commit_are_no_sign_of_its_end(
+    bucket: AnyBucket, source: Path, expected: dict[str, bytes], count: int, lost: str, overwrite: bool
+):
+    if overwrite:
+        shuffle(source, f"{bucket.url}/data/out/", seed=1, shards=9)
+        bucket.proxy.clear()
+    fail_after(bucket, bucket.requests["complete"], count)
+    with pytest.raises(OutputError, match=bucket.refusal[2]):
+        shuffle(source, f"{bucket.url}/data/out/", overwrite=overwrite)
+    bucket.proxy.clear()
+    for key in [key for key in bucket.list_keys() if lost in key]:
+        bucket.delete(key)
+    with suppress(AlreadyCompleteError) if count else nullcontext():
+        shuffle(source, f"{bucket.url}/data/out/", overwrite=overwrite, resume=True)
+    check_whole(bucket, expected, is_lossy=True)
 
 
 @pytest.mark.parametrize("count", [0, 1])

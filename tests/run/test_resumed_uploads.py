@@ -352,6 +352,44 @@ def test_clean_leaves_a_commit_to_resume(
     check_whole(bucket, expected)
 
 
+@pytest.mark.parametrize("lost", ["-000001-", ".entry"])
+def test_clean_leaves_a_commit_without_its_entries_to_resume(
+    bucket: AnyBucket, source: Path, call: Run, expected: dict[str, bytes], lost: str
+):
+    fail_after(bucket, bucket.requests["complete"], 2)
+    with pytest.raises(OutputError, match=bucket.refusal[2]):
+        shuffle(source, f"{bucket.url}/data/out/")
+    bucket.proxy.clear()
+    for key in [key for key in bucket.list_keys() if lost in key]:
+        bucket.delete(key)
+    before = bucket.read_all()
+    refused = call("clean", f"{bucket.url}/data/out/", "--yes")
+    assert refused.returncode == 1
+    assert b"the commit of a run has begun" in refused.stderr
+    assert bucket.read_all() == before
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_clean_removes_what_is_left_of_a_journal_after_the_commit(
+    bucket: AnyBucket,
+    source: Path,
+    call: Run,
+    expected: dict[str, bytes],
+    overwrite: bool,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    if overwrite:
+        shuffle(source, f"{bucket.url}/data/out/", seed=1, shards=9)
+    with monkeypatch.context() as patch:
+        patch.setattr(UploadTransaction, "remove", UploadTransaction.release)
+        shuffle(source, f"{bucket.url}/data/out/", overwrite=overwrite)
+    for key in bucket.list_keys("data/.out.recshuf/"):
+        if not key.endswith(".run"):
+            bucket.delete(key)
+    assert call("clean", f"{bucket.url}/data/out/", "--yes").returncode == 0
+    check_whole(bucket, expected)
+
+
 def test_clean_removes_a_commit_that_nobody_can_complete(bucket: AnyBucket, source: Path, call: Run):
     bucket.proxy.call(bucket.requests["claim"], lambda: bucket.put("out.txt", b"precious"))
     with pytest.raises(OutputError, match=r"out\.txt: was written by another program"):

@@ -57,7 +57,11 @@ class Remains:
         self._journal.load()
         known = self._journal.list_uploads(self._find_key)
         found = self._bucket.find_uploads(self._keys[0].prefix, known)
-        self._uploads = [one for one in found if any(keys.is_shard(one.key) for keys in self._keys)]
+        self._uploads = [
+            one
+            for one in found
+            if one.key.startswith(sets) or any(keys.is_shard(one.key) for keys in self._keys)
+        ]
         self._result_count = self._tasks.count()
         return bool(self._uploads or self._sets or self._result_count) or self._journal.has_remains
 

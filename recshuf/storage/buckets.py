@@ -15,6 +15,27 @@ WRITTEN_SCHEMES = ("s3", "gs", "az")
 """Schemes of buckets that `open_bucket` opens."""
 
 
+def check_prefix(url: Url, given: str, example: str) -> None:
+    """Refuse a URL that is no place for the objects of a run.
+
+    Parameters
+    ----------
+    given
+        The URL as the user gave it, for messages.
+    example
+        A name of a prefix.
+
+    Raises
+    ------
+    UsageError
+        When it is a whole bucket.
+    """
+    if not url.key.strip("/"):
+        raise UsageError(
+            f"{given}: is a whole bucket; give a prefix in it, such as {url.scheme}://{url.bucket}/{example}/"
+        )
+
+
 def open_bucket(url: Url, options: StorageOptions, scratch: str) -> Bucket:
     """Return the bucket of a URL.
 

@@ -28,12 +28,14 @@ def check_prefix(url: Url, given: str, example: str) -> None:
     Raises
     ------
     UsageError
-        When it is a whole bucket.
+        When it is a whole bucket, or has an empty part: obstore cannot read such keys.
     """
     if not url.key.strip("/"):
         raise UsageError(
             f"{given}: is a whole bucket; give a prefix in it, such as {url.scheme}://{url.bucket}/{example}/"
         )
+    if "" in url.key.removesuffix("/").split("/"):
+        raise UsageError(f"{given}: has an empty part in its key, and could not be read; leave out a slash")
 
 
 def open_bucket(url: Url, options: StorageOptions, scratch: str) -> Bucket:

@@ -141,6 +141,21 @@ def test_nothing_to_resume_is_told_or_run(bucket: AnyBucket, source: Path, expec
     check_whole(bucket, expected)
 
 
+@pytest.mark.parametrize("name", ["data/out/", "out.txt"])
+def test_a_complete_run_that_is_resumed_may_have_its_report(
+    bucket: AnyBucket, source: Path, tmp_path: Path, call: Run, name: str
+):
+    report = tmp_path / "report"
+    command = (source, "-o", f"{bucket.url}/{name}", "--resume", "--report", report)
+    assert call(*command).returncode == 0
+    first = report.read_bytes()
+    again = call(*command)
+    assert (again.returncode, report.read_bytes()) == (0, first)
+    refused = call(source, "-o", f"{bucket.url}/other/{name}", "--resume", "--report", report)
+    assert refused.returncode == 1
+    assert b"report: exists; give --overwrite" in refused.stderr
+
+
 # The commit
 
 

@@ -16,7 +16,7 @@ from recshuf.job.options import OPTIONS, Options, parse_header, refuse_unknown
 from recshuf.job.plan import Cut
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
-from recshuf.storage.buckets import WRITTEN_SCHEMES
+from recshuf.storage.buckets import WRITTEN_SCHEMES, check_prefix
 from recshuf.storage.settings import StorageOptions, parse_storage_options
 from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
 from recshuf.system.memory import available_bytes
@@ -289,6 +289,7 @@ def _parse_temp_url(path: str) -> Url | None:
     url = Url.parse(path if path.endswith("/") else f"{path}/")
     if url.scheme not in WRITTEN_SCHEMES:
         raise UsageError(f"--temp-dir {path}: is only read; give s3://, gs://, az:// or a local folder")
+    check_prefix(url, f"--temp-dir {path}", "tmp")
     return url
 
 

@@ -11,12 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recshuf.errors import OutputError
 from recshuf.output.objects.scratch import UploadFolder
 from recshuf.output.objects.uploader import PART_THREADS, send_file
 from recshuf.output.pile_sets import PILES_PREFIX, remove_sets
 from recshuf.piles.sets.pile_file import ObjectPileFile
 from recshuf.piles.sets.scratch import Scratch
-from recshuf.storage.bucket import Match
+from recshuf.storage.bucket import Conflict, Match, MissingUpload
 from recshuf.storage.buckets import open_bucket
 from recshuf.storage.objects import Stores, count_read_bytes
 from recshuf.storage.read_ahead import UNIT_BYTES
@@ -130,6 +131,17 @@ class _UploadedSets(SetFolder):
         return _SetScratch(self, UploadFolder(choose_temp_dir(None), str(self.url)), needed_bytes)
 
     def keep(self, path: Path) -> None:
+        try:
+            self._upload(path)
+        except (Conflict, MissingUpload) as error:
+            # The reply to the request that completed it may have been lost.
+            if self._bucket.find_token(self.url.join(path.name).key) != path.name:
+                raise OutputError(
+                    f"{error}: was aborted or replaced by another program; run again, with --resume"
+                ) from error
+        path.unlink()
+
+    def _upload(self, path: Path) -> None:
         key = self.url.join(path.name).key
         upload_id = self._bucket.begin_upload(key, path.name, Match())
         try:
@@ -138,9 +150,9 @@ class _UploadedSets(SetFolder):
                 parts = send_file(path, send, pool, in_order=self._bucket.sends_in_order)
             self._bucket.complete_upload(key, upload_id, parts, Match())
         except BaseException:
-            self._bucket.abort_upload(key, upload_id)
+            with suppress(OutputError):  # `remove` aborts it
+                self._bucket.abort_upload(key, upload_id)
             raise
-        path.unlink()
 
     def discard(self, name: str) -> None:
         self._bucket.delete([self.url.join(name).key])

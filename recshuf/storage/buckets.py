@@ -15,6 +15,29 @@ WRITTEN_SCHEMES = ("s3", "gs", "az")
 """Schemes of buckets that `open_bucket` opens."""
 
 
+def check_prefix(url: Url, given: str, example: str) -> None:
+    """Refuse a URL that is no place for the objects of a run.
+
+    Parameters
+    ----------
+    given
+        The URL as the user gave it, for messages.
+    example
+        A name of a prefix.
+
+    Raises
+    ------
+    UsageError
+        When it is a whole bucket, or has an empty part: obstore cannot read such keys.
+    """
+    if not url.key.strip("/"):
+        raise UsageError(
+            f"{given}: is a whole bucket; give a prefix in it, such as {url.scheme}://{url.bucket}/{example}/"
+        )
+    if "" in url.key.removesuffix("/").split("/"):
+        raise UsageError(f"{given}: has an empty part in its key, and could not be read; leave out a slash")
+
+
 def open_bucket(url: Url, options: StorageOptions, scratch: str) -> Bucket:
     """Return the bucket of a URL.
 

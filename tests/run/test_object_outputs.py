@@ -310,6 +310,16 @@ def test_what_is_not_possible_is_refused(tmp_path: Path, bucket: AnyBucket):
         ("s3://b/out/", {"temp_dir": "hf://b/x"}, "temp_dir hf://b/x: is only read; give s3://"),
         ("s3://b", {}, "is a whole bucket; give a prefix in it"),
         ("s3://b/", {}, "is a whole bucket; give a prefix in it"),
+        ("s3://b/out/", {"temp_dir": "s3://b"}, "temp_dir s3://b: is a whole bucket; give a prefix in it"),
+        ("s3://b/a//out/", {}, "s3://b/a//out/: has an empty part in its key"),
+        ("s3://b//out/", {}, "has an empty part in its key"),
+        ("s3://b/out//", {}, "has an empty part in its key"),
+        ("s3://b/a//out.txt", {"shards": None}, "has an empty part in its key"),
+        (
+            "s3://b/out/",
+            {"temp_dir": "s3://b/a//tmp"},
+            "temp_dir s3://b/a//tmp: has an empty part in its key",
+        ),
         ("https://b/out", {}, "is only read; write to s3://, gs://, az:// or a local folder"),
     ]
     for output, options, said in cases:

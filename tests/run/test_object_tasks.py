@@ -372,6 +372,18 @@ def test_piles_of_a_dead_run_are_cleaned(tmp_path: Path, bucket: AnyBucket, run:
     assert bucket.list_keys() == ["tmp/others.piles"]
 
 
+def test_uploads_of_piles_that_a_dead_run_had_not_finished_are_cleaned(
+    s3_bucket: AnyBucket, call: Run
+) -> None:
+    others = ["tmp/others", "tmp/recshuf-pile"]
+    for key in [*others, "tmp/recshuf-piles-00/set-0.piles"]:
+        s3_bucket.begin_upload(key)
+    listed = call("clean", f"{s3_bucket.url}/tmp/").stdout
+    assert b"/tmp/recshuf-piles-00/set-0.piles: open upload, begun " in listed
+    assert call("clean", f"{s3_bucket.url}/tmp/", "--yes").returncode == 0
+    assert s3_bucket.list_uploads() == others
+
+
 def test_a_run_with_piles_in_a_bucket_is_not_continued_without(tmp_path: Path, s3_bucket: AnyBucket) -> None:
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     die_with_piles(15, inputs, tmp_path / "out", s3_bucket)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -140,6 +141,21 @@ def test_nothing_to_resume_is_told_or_run(bucket: AnyBucket, source: Path, expec
     check_whole(bucket, expected)
 
 
+@pytest.mark.parametrize("name", ["data/out/", "out.txt"])
+def test_a_complete_run_that_is_resumed_may_have_its_report(
+    bucket: AnyBucket, source: Path, tmp_path: Path, call: Run, name: str
+):
+    report = tmp_path / "report"
+    command = (source, "-o", f"{bucket.url}/{name}", "--resume", "--report", report)
+    assert call(*command).returncode == 0
+    first = report.read_bytes()
+    again = call(*command)
+    assert (again.returncode, report.read_bytes()) == (0, first)
+    refused = call(source, "-o", f"{bucket.url}/other/{name}", "--resume", "--report", report)
+    assert refused.returncode == 1
+    assert b"report: exists; give --overwrite" in refused.stderr
+
+
 # The commit
 
 
@@ -165,15 +181,19 @@ def test_a_commit_that_fails_is_completed(
     assert bucket.proxy.count(bucket.requests["part"]) == 0
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
 def test_a_commit_whose_upload_is_lost_writes_that_shard_again(
-    bucket: AnyBucket, source: Path, expected: dict[str, bytes]
+    bucket: AnyBucket, source: Path, expected: dict[str, bytes], overwrite: bool
 ):
+    if overwrite:
+        shuffle(source, f"{bucket.url}/data/out/", seed=1, shards=9)
+        bucket.proxy.clear()
     fail_after(bucket, bucket.requests["complete"], 2)
     with pytest.raises(OutputError, match=bucket.refusal[2]):
-        shuffle(source, f"{bucket.url}/data/out/")
+        shuffle(source, f"{bucket.url}/data/out/", overwrite=overwrite)
     bucket.proxy.clear()
     bucket.abort_one()
-    shuffle(source, f"{bucket.url}/data/out/", resume=True)
+    shuffle(source, f"{bucket.url}/data/out/", overwrite=overwrite, resume=True)
     check_whole(bucket, expected)
     assert bucket.proxy.count(bucket.requests["part"]) == 1
 
@@ -190,6 +210,26 @@ def test_a_commit_whose_entry_is_damaged_writes_that_shard_again(
     shuffle(source, f"{bucket.url}/data/out/", resume=True)
     check_whole(bucket, expected, is_lossy=True)
     assert bucket.proxy.count(bucket.requests["part"]) == 1
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("lost", ["-000001-", "-000002-", ".entry"])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_entries_that_are_deleted_during_a_commit_are_no_sign_of_its_end(
+    bucket: AnyBucket, source: Path, expected: dict[str, bytes], count: int, lost: str, overwrite: bool
+):
+    if overwrite:
+        shuffle(source, f"{bucket.url}/data/out/", seed=1, shards=9)
+        bucket.proxy.clear()
+    fail_after(bucket, bucket.requests["complete"], count)
+    with pytest.raises(OutputError, match=bucket.refusal[2]):
+        shuffle(source, f"{bucket.url}/data/out/", overwrite=overwrite)
+    bucket.proxy.clear()
+    for key in [key for key in bucket.list_keys() if lost in key]:
+        bucket.delete(key)
+    with suppress(AlreadyCompleteError) if count else nullcontext():
+        shuffle(source, f"{bucket.url}/data/out/", overwrite=overwrite, resume=True)
+    check_whole(bucket, expected, is_lossy=True)
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -324,6 +364,44 @@ def test_clean_leaves_a_commit_to_resume(
     assert b"the commit of a run has begun" in refused.stderr
     with pytest.raises(AlreadyCompleteError):
         shuffle(source, f"{bucket.url}/data/out/", resume=True)
+    check_whole(bucket, expected)
+
+
+@pytest.mark.parametrize("lost", ["-000001-", ".entry"])
+def test_clean_leaves_a_commit_without_its_entries_to_resume(
+    bucket: AnyBucket, source: Path, call: Run, expected: dict[str, bytes], lost: str
+):
+    fail_after(bucket, bucket.requests["complete"], 2)
+    with pytest.raises(OutputError, match=bucket.refusal[2]):
+        shuffle(source, f"{bucket.url}/data/out/")
+    bucket.proxy.clear()
+    for key in [key for key in bucket.list_keys() if lost in key]:
+        bucket.delete(key)
+    before = bucket.read_all()
+    refused = call("clean", f"{bucket.url}/data/out/", "--yes")
+    assert refused.returncode == 1
+    assert b"the commit of a run has begun" in refused.stderr
+    assert bucket.read_all() == before
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_clean_removes_what_is_left_of_a_journal_after_the_commit(
+    bucket: AnyBucket,
+    source: Path,
+    call: Run,
+    expected: dict[str, bytes],
+    overwrite: bool,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    if overwrite:
+        shuffle(source, f"{bucket.url}/data/out/", seed=1, shards=9)
+    with monkeypatch.context() as patch:
+        patch.setattr(UploadTransaction, "remove", UploadTransaction.release)
+        shuffle(source, f"{bucket.url}/data/out/", overwrite=overwrite)
+    for key in bucket.list_keys("data/.out.recshuf/"):
+        if not key.endswith(".run"):
+            bucket.delete(key)
+    assert call("clean", f"{bucket.url}/data/out/", "--yes").returncode == 0
     check_whole(bucket, expected)
 
 

@@ -17,7 +17,7 @@ from recshuf.output.objects.transaction import UploadTransaction
 from recshuf.output.objects.uploader import UploadLimits, UploadTarget, count_slots
 from recshuf.output.transaction import Destination
 from recshuf.storage.bucket import Match
-from recshuf.storage.buckets import WRITTEN_SCHEMES, open_bucket
+from recshuf.storage.buckets import WRITTEN_SCHEMES, check_prefix, open_bucket
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,10 +52,7 @@ class ObjectDestination(Destination):
     ) -> None:
         if url.scheme not in WRITTEN_SCHEMES:
             raise UsageError(f"{url}: is only read; write to s3://, gs://, az:// or a local folder")
-        if not url.key.strip("/"):
-            raise UsageError(
-                f"{url}: is a whole bucket; give a prefix in it, such as {url.scheme}://{url.bucket}/shuffled/"
-            )
+        check_prefix(url, str(url), "shuffled")
         self._url, self._options = url, options
         self.temp_dir = temp_dir
         self._limits = UploadLimits.within(memory_bytes // 4, workers)

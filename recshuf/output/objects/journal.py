@@ -46,8 +46,6 @@ class ObjectJournal(Journal):
         self._shown = shown
         self._known: dict[str, Entry] = {}
         """Loaded and written entries by the names of their objects."""
-        self._listed: set[str] = set()
-        """Names of the objects that were loaded, also of damaged ones."""
         self._runs: dict[int, Entry] = {}
         self._number = 0
         """Number of the last object of this run, or of the last one found."""
@@ -82,10 +80,6 @@ class ObjectJournal(Journal):
             if "upload" in entry
         ]
 
-    def is_deleted(self, name: str) -> bool:
-        """Tell whether the object of an entry was missing when the journal was loaded."""
-        return name not in self._listed
-
     def read(self) -> list[Entry]:
         """Return all entries; none if the first one is no header."""
         entries = list(self.named_entries.values())
@@ -104,7 +98,6 @@ class ObjectJournal(Journal):
             if entry and name.endswith(".entry") and starts.get(name[:5]) == name[-14:-6]
         }
         self._number = max([self._run, *self._runs])
-        self._listed = set(names)
         return super().load()
 
     def _read(self, name: str) -> Entry | None:

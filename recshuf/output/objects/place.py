@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError
 from recshuf.output.manifest import Manifest
+from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from recshuf.output.objects.keys import OutputKeys
     from recshuf.storage.bucket import Bucket
+
+_REQUESTERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +82,10 @@ class OutputPlace:
         except ValueError as error:
             shown = self.keys.show(self.keys.manifest)
             raise OutputError(f"{shown}: is not a manifest of recshuf; choose another output") from error
+
+
+def find_placed(bucket: Bucket, tokens: Mapping[str, str], keys: Collection[str]) -> set[str]:
+    """Return those keys at which the shards of a commit are in place, given its tokens by their keys."""
+    with Pool(_REQUESTERS, "token") as pool:
+        found = pool.map(bucket.find_token, keys)
+        return {key for key, token in zip(keys, found, strict=True) if token == tokens[key]}

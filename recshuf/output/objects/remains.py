@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from dataclasses import replace
-from operator import ne
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, UsageError
 from recshuf.output.objects.journal import ObjectJournal
 from recshuf.output.objects.keys import OutputKeys
+from recshuf.output.objects.place import find_placed
 from recshuf.output.objects.task_folder import ObjectTaskFolder
 from recshuf.output.pile_sets import PILES_PREFIX
 from recshuf.storage.buckets import WRITTEN_SCHEMES, open_bucket
@@ -57,7 +57,11 @@ class Remains:
         self._journal.load()
         known = self._journal.list_uploads(self._find_key)
         found = self._bucket.find_uploads(self._keys[0].prefix, known)
-        self._uploads = [one for one in found if any(keys.is_shard(one.key) for keys in self._keys)]
+        self._uploads = [
+            one
+            for one in found
+            if one.key.startswith(sets) or any(keys.is_shard(one.key) for keys in self._keys)
+        ]
         self._result_count = self._tasks.count()
         return bool(self._uploads or self._sets or self._result_count) or self._journal.has_remains
 
@@ -86,7 +90,8 @@ class Remains:
         OutputError
             When a commit has begun, which only ``--resume`` may complete, or a run begins or commits meanwhile.
         """
-        if any("commit" in run and not self._is_hopeless(run["commit"]) for run in self._journal.runs):
+        commits = [run["commit"] for run in self._journal.runs if "commit" in run]
+        if commits and not self._is_done(commits[-1]) and not all(map(self._is_hopeless, commits)):
             raise OutputError(
                 f"{self._url}: the commit of a run has begun, and shards may be visible; complete it with the same command "
                 "and --resume"
@@ -103,9 +108,18 @@ class Remains:
         """Tell whether no shard of a commit is in place, and objects of others have taken its names."""
         etags = {one.key: one.etag for one in self._bucket.list(self._keys[0].prefix)}
         others = [key for key in commit["shards"] if etags.get(key) != commit["old"].get(key)]
-        entries = self._journal.named_entries
-        tokens = (entries[commit["shards"][key]]["token"] for key in others)
-        return bool(others) and all(map(ne, map(self._bucket.find_token, others), tokens))
+        return bool(others) and not find_placed(self._bucket, commit["tokens"], others)
+
+    def _is_done(self, commit: Entry) -> bool:
+        """Tell whether a commit has done all that it says; a run may have died while it deleted its journal."""
+        there = {one.key: one.etag for one in self._bucket.list(self._keys[0].prefix)}
+        manifest = self._bucket.read(self._keys[0].manifest)
+        is_written = manifest is not None and manifest[0] == (commit["manifest"] or "").encode()
+        if commit["manifest"] is not None and not is_written:
+            return False
+        tokens, old = commit["tokens"], commit["old"]
+        has_old = any(key not in tokens and there.get(key) == etag for key, etag in old.items())
+        return not has_old and len(find_placed(self._bucket, tokens, tokens)) == len(tokens)
 
 
 def _describe_run(run: Entry) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import AlreadyCompleteError, OutputError
 from recshuf.output.objects.journal import ObjectJournal
+from recshuf.output.objects.place import FoundOutput, find_placed
 from recshuf.output.objects.scratch import UploadFolder
 from recshuf.output.objects.uploader import ShardUploader, UploadTarget
 from recshuf.output.transaction import Transaction
@@ -134,14 +135,25 @@ class UploadTransaction(Transaction):
 
     def _try_to_complete(self, claim: Entry) -> bool:
         """Complete the commit of an earlier run, unless some of its uploads are lost."""
-        if any(map(self.journal.is_deleted, claim["commit"]["shards"].values())):
-            return True  # the journal is deleted after the commit, its entries first
         try:
             self._complete(claim)
         except _LostUploadError as error:
             self._warn(f"{error}; it is written again")
+            self._place.before = self._find_replaced(claim["commit"])
             return False
         return True
+
+    def _find_replaced(self, claim: Entry) -> FoundOutput:
+        """Return what the next commit replaces: what `claim` did, and shards of it that are written again."""
+        tokens = {
+            self._keys.of_shard(entry["name"]): entry["token"]
+            for entry in self.journal.read()
+            if "shard" in entry
+        }
+        now = self._place.look().etags
+        again = [key for key, token in claim["tokens"].items() if key in now and tokens.get(key) != token]
+        placed = find_placed(self._bucket, claim["tokens"], again)
+        return FoundOutput(claim["old"] | {key: now[key] for key in placed}, claim["old_manifest"])
 
     def path_of(self, shard: int, suffix: str) -> Path:
         """Return the local path to write shard number `shard` to."""
@@ -219,15 +231,16 @@ class UploadTransaction(Transaction):
 
     def commit(self, manifest: Manifest | None) -> None:
         """Complete all uploads, and then write the manifest."""
-        earlier = self.journal.last("commit")
-        if earlier is None:
+        if self.journal.last("commit") is None:
             self._place.check_unchanged()
         found = self._place.before
+        shards = {self._keys.of_shard(name): one for name, one in self._find_shards().items()}
         claim = {
-            "shards": {self._keys.of_shard(name): entry for name, (entry, _) in self._find_shards().items()},
+            "shards": {key: name for key, (name, _) in shards.items()},
+            "tokens": {key: entry["token"] for key, (_, entry) in shards.items()},
             "manifest": None if manifest is None else manifest.render(),
-            "old_manifest": earlier["old_manifest"] if earlier else found.manifest_etag,
-            "old": earlier["old"] if earlier else found.etags,
+            "old_manifest": found.manifest_etag,
+            "old": found.etags,
         }
         self.journal.claim({"run": self._token, "commit": claim})
         self._complete({"commit": claim})
@@ -235,16 +248,20 @@ class UploadTransaction(Transaction):
     def _complete(self, run: Entry) -> None:
         """Do what a commit has said that it does; what is done already stays."""
         claim, entries = run["commit"], self.journal.named_entries
-        damaged = next((name for name in claim["shards"].values() if name not in entries), None)
-        if damaged is not None:
-            raise _LostUploadError(f"{self.name}{damaged}: is damaged, and with it the name of an upload")
-        shards = {key: entries[name] for key, name in claim["shards"].items()}
+        shards = {key: entries[name] for key, name in claim["shards"].items() if name in entries}
+        # The journal is deleted after the commit, its entries first; others may have deleted some before.
+        unnamed = claim["shards"].keys() - shards.keys()
+        lost = unnamed - find_placed(self._bucket, claim["tokens"], unnamed)
+        if lost:
+            raise _LostUploadError(
+                f"{self.name}{claim['shards'][min(lost)]}: is damaged or deleted, and with it the name of an upload"
+            )
         with Pool(_REQUESTERS, "complete") as pool:
             list(pool.map(partial(self._complete_shard, claim["old"]), shards, shards.values()))
         if claim["manifest"] is not None:
             self._put_manifest(claim["manifest"].encode(), claim["old_manifest"])
         for key, etag in claim["old"].items():
-            if key not in shards:
+            if key not in claim["shards"]:
                 self._bucket.delete_if(key, etag)
 
     def _complete_shard(self, old: dict[str, str], key: str, entry: Entry) -> None:

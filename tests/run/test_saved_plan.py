@@ -1,0 +1,84 @@
+"""A saved plan: where and when its tasks run, and what they say of one that is no plan, or is done."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from recshuf import api
+from tests.support.numbered_files import make_inputs
+from tests.support.object_outputs import SEED, shuffle_locally
+from tests.support.task_runs import divide_small
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.object_server import Bucket, ProxiedRequest
+
+COUNTS = (300, 200, 0, 250)
+OPTIONS: dict[str, Any] = {"seed": SEED, "shards": 4, "workers": 1, "piles": 64, "memory": "300MB"}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    divide_small(monkeypatch, block_bytes=3000)
+
+
+def plan(inputs: Any, output: Any, **options: Any) -> dict[str, Any]:
+    return api.plan_tasks(inputs, output, **OPTIONS | options)[1]
+
+
+def run_all(run: dict[str, Any]) -> None:
+    (last,) = api.list_tasks(run, "commit")
+    for number in range(last + 1):
+        api.run_task(run, number)
+
+
+# Credentials
+
+
+@pytest.fixture
+def storage(s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return how to reach a bucket of which the environment knows nothing."""
+    endpoint = os.environ["AWS_ENDPOINT_URL"]
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    options = {"access_key_id": "first", "secret_access_key": "a secret", "region": "us-east-1"}
+    return {"endpoint_url": endpoint, "storage_options": options}
+
+
+def note_keys(bucket: Bucket) -> list[str]:
+    """Return a list to which the credentials of all further requests are added."""
+    seen: list[str] = []
+
+    def note(request: ProxiedRequest) -> bool:
+        seen.append(request.headers["Authorization"])
+        return False
+
+    bucket.proxy.add("", note, 10**6)
+    return seen
+
+
+def test_tasks_leave_no_credentials_in_the_work_folder_and_take_those_of_the_plan(
+    tmp_path: Path, s3_bucket: Bucket, storage: dict[str, Any]
+):
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    for path in inputs:
+        s3_bucket.put(f"in/{path.name}", path.read_bytes())
+    expected = shuffle_locally(inputs, tmp_path / "local", to="parquet")
+    run = plan(f"{s3_bucket.url}/in/", f"{tmp_path}/out/", to="parquet", **storage)
+    first, *others = range(*api.list_tasks(run, "commit"))
+    api.run_task(run, first)
+    left = [path for path in (tmp_path / ".out.recshuf").rglob("*") if path.is_file()]
+    assert any(path.suffix == ".pickle" for path in left)
+    assert not [path for path in left if b"a secret" in path.read_bytes()]
+    run["storage"]["options"]["access_key_id"] = "renewed"
+    seen = note_keys(s3_bucket)
+    for number in [*others, *api.list_tasks(run, "commit")]:
+        api.run_task(run, number)
+    assert seen
+    assert all("Credential=renewed/" in one for one in seen)
+    shards = {f"data/out/{path.name}": path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert shards == {name: content for name, content in expected.items() if name in shards}

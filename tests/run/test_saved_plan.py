@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import recshuf
 from recshuf import api
+from recshuf.errors import OutputExistsError
+from recshuf.run.saved_plan import STAGES
 from tests.support.numbered_files import make_inputs
 from tests.support.object_outputs import SEED, shuffle_locally
 from tests.support.task_runs import divide_small
@@ -82,3 +85,33 @@ def test_tasks_leave_no_credentials_in_the_work_folder_and_take_those_of_the_pla
     assert all("Credential=renewed/" in one for one in seen)
     shards = {f"data/out/{path.name}": path.read_bytes() for path in (tmp_path / "out").iterdir()}
     assert shards == {name: content for name, content in expected.items() if name in shards}
+
+
+# After the commit
+
+
+@pytest.fixture(params=["out/", "out.jsonl", "bucket"])
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return where a run writes several shards, one file, or objects."""
+    if request.param == "bucket":
+        bucket: Bucket = request.getfixturevalue("s3_bucket")
+        return f"{bucket.url}/data/out/"
+    (tmp_path / "data").mkdir()
+    return str(tmp_path / "data" / request.param)
+
+
+@pytest.mark.parametrize("replaces", [False, True], ids=["new", "replaced"])
+def test_late_tasks_of_a_plan_that_may_overwrite_do_not_begin_it_again(
+    tmp_path: Path, output: str, replaces: bool
+):
+    cut = {"shards": 4 if output.endswith("/") else None}
+    given = OPTIONS | cut | {"overwrite": True, "temp_dir": tmp_path}
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    if replaces:
+        recshuf.shuffle(inputs[0], output, **given)
+    run = plan(inputs, output, **given)
+    run_all(run)
+    for stage in STAGES:
+        with pytest.raises(OutputExistsError, match=r"out.*: was written after this plan was made"):
+            api.run_task(run, api.list_tasks(run, stage)[0])
+    recshuf.shuffle(inputs, output, **given)

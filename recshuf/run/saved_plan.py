@@ -13,7 +13,7 @@ from recshuf.run.gather_task import adopt_set
 from recshuf.run.open_run import join_run
 from recshuf.run.pipeline import run_job
 from recshuf.run.resolve import find_destination, resolve_job
-from recshuf.run.shared_run import SharedRun, find_tasks
+from recshuf.run.shared_run import SharedRun, damaged_plan, find_tasks
 from recshuf.run.task_results import RUN, name_result, read_results
 from recshuf.run.task_work import do_work
 from recshuf.storage.settings import StorageOptions
@@ -73,7 +73,21 @@ def _find_token(destination: Destination) -> list[object] | None:
 
 
 def _load_run(values: dict[str, Any]) -> SharedRun:
-    return SharedRun.from_json(values, StorageOptions(**values["storage"]))
+    """Return the run of a plan.
+
+    Raises
+    ------
+    UsageError
+        When these are no values of `save_plan`.
+    """
+    run = SharedRun.from_json(values, StorageOptions())
+    try:
+        storage = StorageOptions(**values["storage"])
+    except (LookupError, TypeError) as error:
+        raise damaged_plan() from error
+    if not isinstance(storage.options, dict) or "replaces" not in values:
+        raise damaged_plan()
+    return replace(run, storage=storage)
 
 
 def list_stage(values: dict[str, Any], stage: str) -> range:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +11,7 @@ import pytest
 
 import recshuf
 from recshuf import api
-from recshuf.errors import OutputExistsError
+from recshuf.errors import OutputExistsError, UsageError
 from recshuf.run.saved_plan import STAGES
 from tests.support.numbered_files import make_inputs
 from tests.support.object_outputs import SEED, shuffle_locally
@@ -18,6 +20,7 @@ from tests.support.task_runs import divide_small
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.conftest import Run
     from tests.support.object_server import Bucket, ProxiedRequest
 
 COUNTS = (300, 200, 0, 250)
@@ -115,3 +118,70 @@ def test_late_tasks_of_a_plan_that_may_overwrite_do_not_begin_it_again(
         with pytest.raises(OutputExistsError, match=r"out.*: was written after this plan was made"):
             api.run_task(run, api.list_tasks(run, stage)[0])
     recshuf.shuffle(inputs, output, **given)
+
+
+# What is no plan
+
+
+def damage(run: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """Return a plan with another value; without one if it is None."""
+    *parents, last = name.split(".")
+    damaged = inner = copy.deepcopy(run)
+    for parent in parents:
+        inner = inner[parent]
+    inner[last] = value
+    if value is None:
+        del inner[last]
+    return damaged
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(
+            (name, None)
+            for name in ("id", "inputs", "options", "folder", "piles", "tasks", "storage", "replaces")
+        ),
+        *((name, 5) for name in ("id", "inputs", "output", "options", "folder", "piles", "tasks", "storage")),
+        ("tasks.gather_count", "3"),
+        ("tasks.sets", [5]),
+        ("tasks.counted", [["0"]]),
+        ("storage.unknown", "x"),
+        ("storage.options", "x"),
+    ],
+)
+def test_a_damaged_plan_is_refused_by_every_command(tmp_path: Path, name: str, value: Any):
+    run = damage(plan(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/"), name, value)
+    for stage in STAGES:
+        with pytest.raises(UsageError, match="the plan is damaged; make it again"):
+            api.list_tasks(run, stage)
+    with pytest.raises(UsageError, match="the plan is damaged; make it again"):
+        api.run_task(run, 0)
+
+
+@pytest.mark.parametrize("value", ["x", {"x": 1}], ids=str)
+def test_an_option_that_is_damaged_is_refused_by_tasks(tmp_path: Path, value: Any):
+    run = plan(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/")
+    with pytest.raises(UsageError, match="the plan is damaged; make it again"):
+        api.run_task(damage(run, "options.unknown", value), 0)
+
+
+@pytest.mark.parametrize("values", [{}, {"format": 1}, {"format": 99, "storage": {}}, [], "x"], ids=str)
+def test_the_plan_of_another_version_is_refused(values: Any):
+    with pytest.raises(UsageError, match="the plan is of another version of recshuf; make it again"):
+        api.list_tasks(values, "count")
+    with pytest.raises(UsageError, match="the plan is of another version of recshuf; make it again"):
+        api.run_task(values, 0)
+
+
+@pytest.mark.parametrize("what", ["0", "count"])
+@pytest.mark.parametrize(
+    ("values", "said"), [({"format": 1}, "is of another version of recshuf"), ({"format": 2}, "is damaged")]
+)
+def test_the_command_names_the_file_of_a_wrong_plan(
+    tmp_path: Path, call: Run, values: Any, what: str, said: str
+):
+    (tmp_path / "plan.json").write_text(json.dumps({"run": values}))
+    done = call("task", tmp_path / "plan.json", what)
+    assert done.returncode == 2
+    assert done.stderr.decode() == f"recshuf: error: {tmp_path}/plan.json: the plan {said}; make it again\n"

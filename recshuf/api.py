@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os  # noqa: TC003 - `typing.get_type_hints` needs it, as it does the names below
 from collections.abc import Mapping  # noqa: TC003 - for typing.get_type_hints
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime  # noqa: TC003 - for typing.get_type_hints
 from functools import wraps
@@ -354,7 +354,7 @@ def list_tasks(run: dict[str, Any], stage: str) -> range:
     Raises
     ------
     UsageError
-        When another version of recshuf has made the plan.
+        When another version of recshuf has made the plan, or it is damaged.
     """
     from recshuf.run.saved_plan import list_stage
 
@@ -371,8 +371,8 @@ def run_task(
     RecshufError
         When it fails, or tasks of an earlier stage are missing.
     """
-    options = run["options"]
-    choose_allocators(options["memory"])
+    with suppress(LookupError, TypeError):  # the values are checked below, which imports Arrow
+        choose_allocators(run["options"]["memory"])
     from recshuf.run.saved_plan import run_saved
 
     with _listen(progress) as listener:

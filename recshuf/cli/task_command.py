@@ -49,8 +49,12 @@ def _run_task(plan: str, what: str, quiet: bool, verbose: bool) -> None:  # noqa
     run = _read_run(plan)
     from recshuf import api
 
+    try:
+        numbers = api.list_tasks(run, what if what in _STAGES else _STAGES[0])
+    except UsageError as error:
+        raise UsageError(f"{plan}: {error}") from error
     if what in _STAGES:
-        for number in api.list_tasks(run, what):
+        for number in numbers:
             click.echo(number)
         return
     if not (what.isascii() and what.isdecimal()):

@@ -6,6 +6,7 @@ gather some shards each, and last the commit.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
@@ -89,15 +90,36 @@ class TaskPlan:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> TaskPlan:
-        """Return the tasks that `to_json` returned."""
-        layout = PileLayout(values["pile_count"], values["region_piles"], tuple(values["set_of_input"]))
+        """Return the tasks that `to_json` returned.
+
+        Raises
+        ------
+        LookupError, TypeError, ValueError
+            When these are others.
+        """
+        whole = operator.index
+        layout = PileLayout(
+            whole(values["pile_count"]),
+            whole(values["region_piles"]),
+            tuple(map(whole, values["set_of_input"])),
+        )
         return cls(
             layout,
-            values["block_bytes"],
-            tuple(tuple(InputPart(*part) for part in parts) for parts in values["sets"]),
-            tuple(InputPart(*part) for part in values["counted"]),
-            values["gather_count"],
+            whole(values["block_bytes"]),
+            tuple(tuple(map(_parse_part, parts)) for parts in values["sets"]),
+            tuple(map(_parse_part, values["counted"])),
+            whole(values["gather_count"]),
         )
+
+
+def _parse_part(values: Sequence[Any]) -> InputPart:
+    index, start, stop, first_row = values
+    return InputPart(
+        operator.index(index),
+        operator.index(start),
+        None if stop is None else operator.index(stop),
+        operator.index(first_row),
+    )
 
 
 def size_sets(plan: Plan, byte_count: int) -> int:

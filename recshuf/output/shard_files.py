@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from recshuf.output.checksum import find_checksum
 from recshuf.output.manifest import manifest_path
 from recshuf.system.paths import is_sole_file
+from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
     from recshuf.output.journal import Entry, Journal
     from recshuf.output.output_path import OutputPath
+
+_READERS = 4
+"""So many shards are read at once."""
 
 
 class ShardFiles:
@@ -51,11 +55,11 @@ class ShardFiles:
 
     def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
         """Return the names of those written shards whose checksum is that in their journal entry."""
-        return {entry["name"] for entry in entries if self._is_unchanged(entry)}
-
-    def _is_unchanged(self, entry: Entry) -> bool:
-        path = self.written / entry["name"] if self.output.is_directory else self.written
-        return is_sole_file(path) and find_checksum(path) == entry["xxh3"]
+        some, written = list(entries), self.written
+        paths = [written / entry["name"] if self.output.is_directory else written for entry in some]
+        with Pool(_READERS, "checksum") as pool:
+            checks = pool.map(_is_unchanged, paths, [entry["xxh3"] for entry in some])
+            return {entry["name"] for entry, is_unchanged in zip(some, checks, strict=True) if is_unchanged}
 
     @property
     def written(self) -> Path:
@@ -88,3 +92,7 @@ class ShardFiles:
         folder = self.written if self.output.is_directory else self.folder
         names = sorted(os.listdir(folder), key=lambda name: (len(name), name))  # noqa: PTH208 - names are wanted
         return [(name, (folder / name).stat().st_size) for name in names]
+
+
+def _is_unchanged(path: Path, checksum: str) -> bool:
+    return is_sole_file(path) and find_checksum(path) == checksum

@@ -104,21 +104,28 @@ class WorkFolder(Transaction):
         """Move shards of tasks to the folder of all shards, and note them."""
         if self.shards.are_committed:
             return []
-        lost = [str(entry["name"]) for entry in entries if not self._move(entry)]
+        for entry in entries:
+            self._move(entry)
         sync(self.shards.folder)
-        return lost
-
-    def _move(self, entry: Entry) -> bool:
-        """Move a shard, unless an earlier run has, and note it; return whether it is there."""
-        written = self.tasks.path / entry["folder"] / entry["name"]
-        target = self.shards.folder / entry["name"]
-        if written.exists():
-            written.rename(target)
-        if not target.exists() or target.stat().st_size != entry["bytes"]:
-            return False
+        whole = self._find_whole(entries)
         if self._output.is_directory:
-            self.journal.note({name: value for name, value in entry.items() if name != "folder"})
-        return True
+            for entry in entries:
+                if entry["name"] in whole:
+                    self.journal.note({name: value for name, value in entry.items() if name != "folder"})
+        return [str(entry["name"]) for entry in entries if entry["name"] not in whole]
+
+    def _move(self, entry: Entry) -> None:
+        """Move a shard, unless an earlier run has, or it is lost."""
+        with suppress(FileNotFoundError):
+            written = self.tasks.path / entry["folder"] / entry["name"]
+            written.rename(self.shards.folder / entry["name"])
+
+    def _find_whole(self, entries: Sequence[Entry]) -> set[str]:
+        """Return the names of shards that are there: by their checksums, or by their sizes if they were just written."""
+        if self._is_continued:
+            return self.find_unchanged(entries)
+        sizes = dict(self.list_files())
+        return {entry["name"] for entry in entries if sizes.get(entry["name"]) == entry["bytes"]}
 
     def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
         """Return the names of those shards in the journal that are as they were written."""

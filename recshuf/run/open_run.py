@@ -140,9 +140,9 @@ def join_run(run: SharedRun, tasks: TaskFolder) -> OpenRun:
     job = run.make_job()
     destination, piles = find_destination(job), run.tasks.piles
     _read_run(run, tasks)
-    inputs = load_inputs(tasks)
+    inputs = load_inputs(tasks, run.storage)
     with nullcontext() if inputs else lock_inputs(tasks):
-        inputs = inputs or load_inputs(tasks)
+        inputs = inputs or load_inputs(tasks, run.storage)
         if inputs is None:
             resolved = resolve_job(job, destination, SilentProgress(), piles)
         else:

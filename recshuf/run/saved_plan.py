@@ -6,13 +6,14 @@ import secrets
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from recshuf.errors import PileError, UsageError
+from recshuf.errors import OutputExistsError, PileError, UsageError
+from recshuf.output.manifest import manifest_path
 from recshuf.records.input_counts import InputCounts
 from recshuf.run.gather_task import adopt_set
 from recshuf.run.open_run import join_run
 from recshuf.run.pipeline import run_job
 from recshuf.run.resolve import find_destination, resolve_job
-from recshuf.run.shared_run import SharedRun, find_tasks
+from recshuf.run.shared_run import SharedRun, damaged_plan, find_tasks
 from recshuf.run.task_results import RUN, name_result, read_results
 from recshuf.run.task_work import do_work
 from recshuf.storage.settings import StorageOptions
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
     from recshuf.job.report import ShuffleReport
+    from recshuf.output.transaction import Destination
     from recshuf.run.open_run import OpenRun
 
 STAGES = ("count", "scatter", "gather", "commit")
@@ -41,11 +43,51 @@ def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
     resolved = resolve_job(job, destination, progress)
     seed = job.options["seed"]
     run = SharedRun.of(resolved, secrets.randbits(128) if seed is None else seed)
-    return run.tasks.fit(resolved.plan), run.to_json() | {"storage": asdict(run.storage)}
+    replaced = None if destination is None else _find_version(destination)
+    return run.tasks.fit(resolved.plan), run.to_json() | {
+        "storage": asdict(run.storage),
+        "replaces": replaced,
+    }
+
+
+def _find_version(destination: Destination) -> list[object] | None:
+    """Return JSON values that change when a run puts the output in place; None if there is no output."""
+    path = destination.local_path
+    if path is None:
+        return _find_token(destination)
+    try:
+        found = (manifest_path(path) if destination.is_directory else path).stat()
+    except OSError:
+        return None
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _find_token(destination: Destination) -> list[object] | None:
+    """Return the key of an object of an output, and what a run has marked it with."""
+    from recshuf.output.objects.destination import ObjectDestination  # most runs use no object store
+
+    if not isinstance(destination, ObjectDestination):
+        return None
+    key = min(destination.place.look().etags, default=None)
+    return None if key is None else [key, destination.bucket.find_token(key)]
 
 
 def _load_run(values: dict[str, Any]) -> SharedRun:
-    return SharedRun.from_json(values, StorageOptions(**values["storage"]))
+    """Return the run of a plan.
+
+    Raises
+    ------
+    UsageError
+        When these are no values of `save_plan`.
+    """
+    run = SharedRun.from_json(values, StorageOptions())
+    try:
+        storage = StorageOptions(**values["storage"])
+    except (LookupError, TypeError) as error:
+        raise damaged_plan() from error
+    if not isinstance(storage.options, dict) or "replaces" not in values:
+        raise damaged_plan()
+    return replace(run, storage=storage)
 
 
 def list_stage(values: dict[str, Any], stage: str) -> range:
@@ -78,11 +120,16 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
     if number not in range(last + 1):
         raise UsageError(f"there is no task {number}; the plan has tasks 0 to {last}")
     job = run.make_job()
-    if number == last:
-        return _commit(run, job, progress)
-    tasks, destination = find_tasks(job), find_destination(job)
-    if destination is not None:
+    destination, tasks = find_destination(job), find_tasks(job)
+    has_begun = tasks.read(RUN) is not None
+    if destination is not None and number != last:
         destination.check(overwrite=job.options["overwrite"])
+    if destination is not None and job.options["overwrite"] and not has_begun:
+        _refuse_written(destination, values["replaces"])
+    if number == last:
+        if has_begun:
+            read_results(tasks, run.id, range(last))
+        return run_job(replace(job, options=job.options | {"resume": True}), progress)
     with tasks.share(run.output):
         opened = join_run(run, tasks)
         if not _is_done(opened, number):
@@ -105,8 +152,10 @@ def _is_done(opened: OpenRun, number: int) -> bool:
     return True
 
 
-def _commit(run: SharedRun, job: Job, progress: Progress) -> ShuffleReport:
-    tasks = find_tasks(job)
-    if tasks.read(RUN) is not None:
-        read_results(tasks, run.id, range(run.tasks.commit))
-    return run_job(replace(job, options=job.options | {"resume": True}), progress)
+def _refuse_written(destination: Destination, replaced: list[object] | None) -> None:
+    """Refuse to begin a run whose output has been written since it was planned, since that was its own commit, or others."""
+    if _find_version(destination) != replaced:
+        raise OutputExistsError(
+            f"{destination.name}: was written after this plan was made; if by its tasks, all are done; else make the "
+            "plan again"
+        )

@@ -13,6 +13,7 @@ from recshuf.engines.registry import LOCAL
 from recshuf.errors import UsageError
 from recshuf.formats.stored import pack, unpack
 from recshuf.job.job import make_job
+from recshuf.job.options import Options, refuse_unknown
 from recshuf.job.task_plan import TaskPlan, divide, find_large_inputs
 from recshuf.run.resolve import find_destination
 from recshuf.run.set_folders import choose_sets
@@ -27,6 +28,21 @@ if TYPE_CHECKING:
 _FORMAT = 2
 _LEFT_OUT = ("stdin", "stdout", "resume", "ray_address", "endpoint_url", "storage_options")
 """Options that tasks do not need, and those of `storage`."""
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "id": str,
+    "inputs": (list, tuple),
+    "output": str,
+    "options": dict,
+    "folder": str,
+    "piles": str,
+    "tasks": dict,
+}
+"""Types of the values in a plan."""
+
+
+def damaged_plan() -> UsageError:
+    """Return the error for a plan that no version of recshuf has made."""
+    return UsageError("the plan is damaged; make it again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +98,22 @@ class SharedRun:
         }
 
     @classmethod
-    def from_json(cls, values: dict[str, Any], storage: StorageOptions) -> SharedRun:
+    def from_json(cls, values: Any, storage: StorageOptions) -> SharedRun:
         """Return the run that `to_json` returned, with storage options.
 
         Raises
         ------
         UsageError
-            When another version of recshuf has written it.
+            When another version of recshuf has written it, or it is damaged.
         """
-        if values["format"] != _FORMAT:
+        if not isinstance(values, dict) or values.get("format") != _FORMAT:
             raise UsageError("the plan is of another version of recshuf; make it again")
+        if not all(isinstance(values.get(name), kind) for name, kind in _KINDS.items()):
+            raise damaged_plan()
+        try:
+            tasks = TaskPlan.from_json(values["tasks"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise damaged_plan() from error
         return cls(
             values["id"],
             tuple(values["inputs"]),
@@ -99,7 +121,7 @@ class SharedRun:
             json.dumps(values["options"]),
             values["folder"],
             values["piles"],
-            TaskPlan.from_json(values["tasks"]),
+            tasks,
             storage,
         )
 
@@ -109,7 +131,7 @@ class SharedRun:
         Raises
         ------
         UsageError
-            When that folder does not exist here.
+            When that folder does not exist here, or options are damaged.
         """
         if not all(is_url(path) or os.path.isabs(path) for path in (*self.inputs, self.output)):  # noqa: PTH117 - texts
             try:
@@ -118,7 +140,11 @@ class SharedRun:
                 raise UsageError(
                     f"{self.folder}: {error.strerror}; run tasks where this folder is shared, or give absolute paths"
                 ) from error
-        options = {name: unpack(value, ()) for name, value in json.loads(self.options).items()}
+        try:
+            options = {name: unpack(value, ()) for name, value in json.loads(self.options).items()}
+            refuse_unknown(options, Options)
+        except (LookupError, TypeError, AttributeError, StopIteration) as error:
+            raise damaged_plan() from error
         options |= {"endpoint_url": self.storage.endpoint_url, "storage_options": self.storage.options}
         return make_job(self.inputs, self.output, options)  # type: ignore[arg-type] # they are its own
 

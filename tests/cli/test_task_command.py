@@ -16,7 +16,7 @@ import pytest
 
 from recshuf.system.locks import share_folder
 from tests.support.numbered_files import make_inputs
-from tests.support.task_runs import divide_small, read_all, shuffle
+from tests.support.task_runs import HARMS, divide_small, read_all, shuffle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,12 +163,13 @@ def test_a_commit_waits_for_the_end_of_other_tasks(call: Run, folder: Path):
     run_number(call, folder, last)
 
 
-def test_a_commit_without_a_shard_names_the_task_to_run_again(call: Run, folder: Path):
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_commit_without_a_shard_names_the_task_to_run_again(call: Run, folder: Path, harm: str):
     shuffle(make_plan(call, folder), folder / "here" / "out")
     for stage in STAGES[:3]:
         for number in numbers_of(call, folder, stage):
             run_number(call, folder, number)
-    shutil.rmtree(next((folder / "there" / ".out.recshuf" / "tasks").glob("shards-*")))
+    HARMS[harm](next((folder / "there" / ".out.recshuf" / "tasks").glob("shards-*/*")))
     (last,) = numbers_of(call, folder, "commit")
     done = call("task", folder / "plan.json", str(last))
     assert done.returncode == 2

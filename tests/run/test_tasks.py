@@ -21,7 +21,7 @@ from recshuf.run.tasks import Task, run_task
 from tests.support.conversion_data import PAIRS, WRITERS, choose_columns, choose_schema
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.store_reader import read_footer
-from tests.support.task_runs import PROCESSES, die_after, divide_small, read_all, shuffle
+from tests.support.task_runs import HARMS, PROCESSES, die_after, divide_small, flip, read_all, shuffle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -227,10 +227,10 @@ def test_a_run_that_dies_while_it_moves_shards_is_continued(folder: Path, monkey
     shuffle(inputs, folder / "here" / "out")
     move, left = WorkFolder._move, iter(range(2))
 
-    def move_some(self: WorkFolder, entry: dict[str, Any]) -> bool:
+    def move_some(self: WorkFolder, entry: dict[str, Any]) -> None:
         if next(left, None) is None:
             raise KeyboardInterrupt
-        return move(self, entry)
+        move(self, entry)
 
     with monkeypatch.context() as patch:
         patch.setattr(WorkFolder, "_move", move_some)
@@ -259,25 +259,33 @@ def test_a_pile_set_that_is_lost_is_written_again(folder: Path, harm: str, recwa
     shuffle(inputs, folder / "here" / "out")
     die_after(40, inputs, folder / "there" / "out")
     lost = sorted((folder / "there" / ".out.recshuf" / "piles").iterdir())[0]
-    if harm == "cut":
-        lost.write_bytes(lost.read_bytes()[:-9])
-    else:
-        lost.unlink()
+    HARMS[harm](lost)
     shuffle(inputs, folder / "there" / "out", engine="threads", resume=True)
     assert read_all(folder / "there") == read_all(folder / "here")
 
 
-@pytest.mark.parametrize("harm", ["cut", "deleted"])
+@pytest.mark.parametrize("harm", HARMS)
 def test_a_shard_that_is_lost_is_written_again(folder: Path, harm: str):
     inputs = make_inputs(folder / "in", "text", COUNTS)
     shuffle(inputs, folder / "here" / "out")
     die_after(68, inputs, folder / "there" / "out")
     lost = sorted((folder / "there" / ".out.recshuf" / "tasks").glob("shards-*/shard-00001.txt"))[0]
-    if harm == "cut":
-        lost.write_bytes(lost.read_bytes()[:-9])
-    else:
-        lost.unlink()
+    HARMS[harm](lost)
     shuffle(inputs, folder / "there" / "out", engine="threads", resume=True)
+    assert read_all(folder / "there") == read_all(folder / "here")
+
+
+def test_a_file_that_is_damaged_between_its_task_and_the_commit_is_written_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    inputs = make_inputs(folder / "in", "text", COUNTS)
+    shuffle(inputs, folder / "here" / "out.txt")
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, "adopt", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            shuffle(inputs, folder / "there" / "out.txt", engine="threads")
+    flip(next((folder / "there" / ".out.txt.recshuf" / "tasks").glob("shards-*/out.txt")))
+    shuffle(inputs, folder / "there" / "out.txt", engine="threads", resume=True)
     assert read_all(folder / "there") == read_all(folder / "here")
 
 

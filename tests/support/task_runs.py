@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import recshuf
@@ -14,13 +15,27 @@ from recshuf.run import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
-    from pathlib import Path
 
     import pytest
 
     from recshuf.job.plan import Plan
 
 PROCESSES = {"processes": "ProcessEngine", "twins": "TwinEngine"}
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def flip(path: Path) -> None:
+    """Change a bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+HARMS: dict[str, Callable[[Path], None]] = {"cut": cut, "flipped": flip, "deleted": Path.unlink}
+"""What can happen to a file that a task has written."""
 
 
 class ThreadEngine:

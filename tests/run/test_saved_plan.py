@@ -1,0 +1,187 @@
+"""A saved plan: where and when its tasks run, and what they say of one that is no plan, or is done."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import recshuf
+from recshuf import api
+from recshuf.errors import OutputExistsError, UsageError
+from recshuf.run.saved_plan import STAGES
+from tests.support.numbered_files import make_inputs
+from tests.support.object_outputs import SEED, shuffle_locally
+from tests.support.task_runs import divide_small
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Run
+    from tests.support.object_server import Bucket, ProxiedRequest
+
+COUNTS = (300, 200, 0, 250)
+OPTIONS: dict[str, Any] = {"seed": SEED, "shards": 4, "workers": 1, "piles": 64, "memory": "300MB"}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    divide_small(monkeypatch, block_bytes=3000)
+
+
+def plan(inputs: Any, output: Any, **options: Any) -> dict[str, Any]:
+    return api.plan_tasks(inputs, output, **OPTIONS | options)[1]
+
+
+def run_all(run: dict[str, Any]) -> None:
+    (last,) = api.list_tasks(run, "commit")
+    for number in range(last + 1):
+        api.run_task(run, number)
+
+
+# Credentials
+
+
+@pytest.fixture
+def storage(s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return how to reach a bucket of which the environment knows nothing."""
+    endpoint = os.environ["AWS_ENDPOINT_URL"]
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    options = {"access_key_id": "first", "secret_access_key": "a secret", "region": "us-east-1"}
+    return {"endpoint_url": endpoint, "storage_options": options}
+
+
+def note_keys(bucket: Bucket) -> list[str]:
+    """Return a list to which the credentials of all further requests are added."""
+    seen: list[str] = []
+
+    def note(request: ProxiedRequest) -> bool:
+        seen.append(request.headers["Authorization"])
+        return False
+
+    bucket.proxy.add("", note, 10**6)
+    return seen
+
+
+def test_tasks_leave_no_credentials_in_the_work_folder_and_take_those_of_the_plan(
+    tmp_path: Path, s3_bucket: Bucket, storage: dict[str, Any]
+):
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    for path in inputs:
+        s3_bucket.put(f"in/{path.name}", path.read_bytes())
+    expected = shuffle_locally(inputs, tmp_path / "local", to="parquet")
+    run = plan(f"{s3_bucket.url}/in/", f"{tmp_path}/out/", to="parquet", **storage)
+    first, *others = range(*api.list_tasks(run, "commit"))
+    api.run_task(run, first)
+    left = [path for path in (tmp_path / ".out.recshuf").rglob("*") if path.is_file()]
+    assert any(path.suffix == ".pickle" for path in left)
+    assert not [path for path in left if b"a secret" in path.read_bytes()]
+    run["storage"]["options"]["access_key_id"] = "renewed"
+    seen = note_keys(s3_bucket)
+    for number in [*others, *api.list_tasks(run, "commit")]:
+        api.run_task(run, number)
+    assert seen
+    assert all("Credential=renewed/" in one for one in seen)
+    shards = {f"data/out/{path.name}": path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert shards == {name: content for name, content in expected.items() if name in shards}
+
+
+# After the commit
+
+
+@pytest.fixture(params=["out/", "out.jsonl", "bucket"])
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return where a run writes several shards, one file, or objects."""
+    if request.param == "bucket":
+        bucket: Bucket = request.getfixturevalue("s3_bucket")
+        return f"{bucket.url}/data/out/"
+    (tmp_path / "data").mkdir()
+    return str(tmp_path / "data" / request.param)
+
+
+@pytest.mark.parametrize("replaces", [False, True], ids=["new", "replaced"])
+def test_late_tasks_of_a_plan_that_may_overwrite_do_not_begin_it_again(
+    tmp_path: Path, output: str, replaces: bool
+):
+    cut = {"shards": 4 if output.endswith("/") else None}
+    given = OPTIONS | cut | {"overwrite": True, "temp_dir": tmp_path}
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    if replaces:
+        recshuf.shuffle(inputs[0], output, **given)
+    run = plan(inputs, output, **given)
+    run_all(run)
+    for stage in STAGES:
+        with pytest.raises(OutputExistsError, match=r"out.*: was written after this plan was made"):
+            api.run_task(run, api.list_tasks(run, stage)[0])
+    recshuf.shuffle(inputs, output, **given)
+
+
+# What is no plan
+
+
+def damage(run: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """Return a plan with another value; without one if it is None."""
+    *parents, last = name.split(".")
+    damaged = inner = copy.deepcopy(run)
+    for parent in parents:
+        inner = inner[parent]
+    inner[last] = value
+    if value is None:
+        del inner[last]
+    return damaged
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(
+            (name, None)
+            for name in ("id", "inputs", "options", "folder", "piles", "tasks", "storage", "replaces")
+        ),
+        *((name, 5) for name in ("id", "inputs", "output", "options", "folder", "piles", "tasks", "storage")),
+        ("tasks.gather_count", "3"),
+        ("tasks.sets", [5]),
+        ("tasks.counted", [["0"]]),
+        ("storage.unknown", "x"),
+        ("storage.options", "x"),
+    ],
+)
+def test_a_damaged_plan_is_refused_by_every_command(tmp_path: Path, name: str, value: Any):
+    run = damage(plan(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/"), name, value)
+    for stage in STAGES:
+        with pytest.raises(UsageError, match="the plan is damaged; make it again"):
+            api.list_tasks(run, stage)
+    with pytest.raises(UsageError, match="the plan is damaged; make it again"):
+        api.run_task(run, 0)
+
+
+@pytest.mark.parametrize("value", ["x", {"x": 1}], ids=str)
+def test_an_option_that_is_damaged_is_refused_by_tasks(tmp_path: Path, value: Any):
+    run = plan(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/")
+    with pytest.raises(UsageError, match="the plan is damaged; make it again"):
+        api.run_task(damage(run, "options.unknown", value), 0)
+
+
+@pytest.mark.parametrize("values", [{}, {"format": 1}, {"format": 99, "storage": {}}, [], "x"], ids=str)
+def test_the_plan_of_another_version_is_refused(values: Any):
+    with pytest.raises(UsageError, match="the plan is of another version of recshuf; make it again"):
+        api.list_tasks(values, "count")
+    with pytest.raises(UsageError, match="the plan is of another version of recshuf; make it again"):
+        api.run_task(values, 0)
+
+
+@pytest.mark.parametrize("what", ["0", "count"])
+@pytest.mark.parametrize(
+    ("values", "said"), [({"format": 1}, "is of another version of recshuf"), ({"format": 2}, "is damaged")]
+)
+def test_the_command_names_the_file_of_a_wrong_plan(
+    tmp_path: Path, call: Run, values: Any, what: str, said: str
+):
+    (tmp_path / "plan.json").write_text(json.dumps({"run": values}))
+    done = call("task", tmp_path / "plan.json", what)
+    assert done.returncode == 2
+    assert done.stderr.decode() == f"recshuf: error: {tmp_path}/plan.json: the plan {said}; make it again\n"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from itertools import islice, starmap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recshuf.errors import UsageError
 
 try:
     import torch
     from torch import distributed
-    from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+    from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 except ImportError as error:
     raise ImportError(
         'recshuf.torch needs PyTorch, which is not installed: pip install "recshuf[torch]"'
@@ -35,6 +36,10 @@ _WORKERS_COUNT = (
     "state_dict: worker processes make the batches, and this process cannot count those that the training loop has "
     "received; use recshuf.torch.PileDataLoader, or count the steps and call seek(epoch, step)"
 )
+_LATER_HAS_WORKERS = (
+    "persistent_workers=True: a later iterator has the workers of this one; leave it out to use both in turn"
+)
+_NOBODY = -1
 
 
 class _Position:
@@ -75,12 +80,19 @@ class _Position:
         self._claimed = move
         return int(shared[self._EPOCH]), int(shared[self._STEP]) if is_first else 0
 
-    def begin(self) -> tuple[int, int, int]:
-        """Return epoch and step for the next iteration to begin at, which has not claimed it yet, and its move."""
+    def begin(self, in_workers: bool) -> tuple[int, int, int]:
+        """Return epoch and step for the next iteration to begin at, and its move.
+
+        One that is not in workers claims it later.
+        """
         epoch, step, move, claimed, *_ = self._shared.tolist()
-        self.move(epoch, 0 if move in (self._begun, claimed) else step)
+        step = 0 if move in (self._begun, claimed) else step
+        self.move(epoch, step)
         self._begun = self.moves
-        return epoch, int(self._shared[self._STEP]), self._begun
+        if in_workers:
+            self._shared[self._CLAIMED], self._shared[self._CLAIMED_BY] = self._begun, _NOBODY
+            self._shared[self._IN_WORKERS] = True
+        return epoch, step, self._begun
 
     @property
     def moves(self) -> int:
@@ -178,47 +190,47 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         if worker is None:
             self._loader.seek(*self._position.claim(os.getpid(), in_workers=False))
             return iter(self._loader)
-        self._begin_in(worker)
-        return self._iterate(worker.num_workers)
-
-    def share_bundles(self) -> Iterator[SharedBlock]:
-        """Return an iterator over the bundles that this worker loads, for `cut_bundles` of another process."""
-        worker = get_worker_info()
-        if worker is None:
-            raise RuntimeError("the bundles of this process are not sent")
-        step = self._begin_in(worker)
-        bundles = self._loader.read_bundles(step, worker.id, worker.num_workers)
-        return (SharedBlock(records, "torch") for records in bundles)
-
-    def cut_bundles(self, first_step: int, blocks: Iterator[Block]) -> Iterator[Any]:
-        """Return an iterator over the batches from a step on, cut from the blocks that all workers share, in turn."""
-        return self._loader.cut_bundles(first_step, blocks)
-
-    def _begin_in(self, worker: Any) -> int:
-        """Move to the epoch of this iteration; return its first step."""
         end_with_parent()
         # Now, since the position may have moved when the first batch is asked for.
         epoch, step = self._position.claim(worker.seed - worker.id, in_workers=True)
         resumed, self._resumed = self._resumed, None
         epoch, self._next_step = resumed or (epoch, step + worker.id)
-        self._loader.set_epoch(epoch)
-        return step
+        batches = self.share_batches(epoch, self._next_step, worker.num_workers)
+        return self._count(batches, worker.num_workers)
 
-    def _iterate(self, workers: int) -> Iterator[Any]:
-        """Yield every batch whose step is the next one or a multiple of `workers` after it."""
-        for batch in self._make_batches(workers):
+    def _count(self, batches: Iterator[Any], workers: int) -> Iterator[Any]:
+        """Yield batches of a worker, and count the steps of all workers."""
+        for batch in batches:
             self._next_step += workers
             yield batch
 
-    def _make_batches(self, workers: int) -> Iterator[Any]:
-        """Yield one of as many batches as there are workers, from the next step on."""
+    def share_batches(self, epoch: int, first_step: int, every: int) -> Iterator[Any]:
+        """Return an iterator over one of `every` batches of an epoch, from a step on, to be sent to another process."""
+        self._loader.set_epoch(epoch)
         transform = self._transform
         if transform is None:
-            mine = islice(self._loader.read(self._next_step, "arrow", prefetch=0), 0, None, workers)
+            mine = islice(self._loader.read(first_step, "arrow", prefetch=0), 0, None, every)
             return share_batches(mine, "torch", self._together)
         # Paired first, since the batches of other workers need no transform.
-        pairs = islice(self._loader.read(self._next_step, "torch", _pair, prefetch=0), 0, None, workers)
+        pairs = islice(self._loader.read(first_step, "torch", _pair, prefetch=0), 0, None, every)
         return starmap(transform, pairs)
+
+    def share_bundles(self, epoch: int, first_step: int, first: int, every: int) -> Iterator[SharedBlock]:
+        """Return an iterator over one of `every` bundles from the first one on, for `cut_bundles` of another process.
+
+        Bundles count from those of a step.
+        """
+        self._loader.set_epoch(epoch)
+        return (SharedBlock(one, "torch") for one in self._loader.read_bundles(first_step, first, every))
+
+    def cut_bundles(self, first_step: int, blocks: Iterator[Block]) -> Iterator[Any]:
+        """Return an iterator over the batches from a step on, cut from the blocks of all bundles, in order."""
+        return self._loader.cut_bundles(first_step, blocks)
+
+    def count_parts(self, first_step: int, in_bundles: bool) -> Iterator[int]:
+        """Return an iterator over the numbers of the bundles or batches from a step on, from 0."""
+        parts = self._loader.find_bundles(first_step) if in_bundles else range(first_step, len(self))
+        return (number for number, _ in enumerate(parts))
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration, also of workers that are running."""
@@ -246,9 +258,12 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         """How often an iteration was begun by `begin`, or the position was moved."""
         return self._position.moves
 
-    def begin(self) -> tuple[int, dict[str, Any]]:
-        """Prepare the next iteration for somebody else to count; return its number in `moves`, and its state."""
-        epoch, step, move = self._position.begin()
+    def begin(self, in_workers: bool) -> tuple[int, dict[str, Any]]:
+        """Prepare the next iteration for somebody else to count; return its number in `moves`, and its state.
+
+        In workers, it is not begun by `iter`, but by what is asked for.
+        """
+        epoch, step, move = self._position.begin(in_workers)
         self._loader.seek(epoch, step)
         return move, self._loader.state_dict()
 
@@ -319,14 +334,57 @@ def _return_unchanged(batch: Any) -> Any:
     return batch
 
 
-class _Bundles(IterableDataset[Any]):
-    """The bundles of a `PileDataset`, each loaded by one worker."""
+class _Request(NamedTuple):
+    """What a worker is asked for. It tells all of its iteration, since the worker may have been busy with another one."""
 
-    def __init__(self, dataset: PileDataset) -> None:
+    move: int
+    """Of the iteration: another one for each."""
+    epoch: int
+    first_step: int
+    """Of the iteration."""
+    number: int
+    """Of the bundle or batch, from those of the first step on."""
+
+
+class _Requests:
+    """The sampler of a `DataLoader`: what is to be asked for, in order, in the iteration that was begun last."""
+
+    def __init__(self, dataset: PileDataset, in_bundles: bool) -> None:
         self._dataset = dataset
+        self._in_bundles = in_bundles
+        self._iteration = 0, 0, 0
 
-    def __iter__(self) -> Iterator[SharedBlock]:
-        return self._dataset.share_bundles()
+    def begin(self, move: int, epoch: int, first_step: int) -> None:
+        """Begin an iteration."""
+        self._iteration = move, epoch, first_step
+
+    def __iter__(self) -> Iterator[_Request]:
+        numbers = self._dataset.count_parts(self._iteration[-1], self._in_bundles)
+        return map(partial(_Request, *self._iteration), numbers)
+
+
+class _Parts(Dataset[Any]):
+    """The bundles or batches of a `PileDataset` that `_Requests` ask for: in each worker one of as many as there are."""
+
+    def __init__(self, dataset: PileDataset, in_bundles: bool) -> None:
+        self._dataset = dataset
+        self._in_bundles = in_bundles
+        self._move = 0
+        self._parts: Iterator[Any] = iter(())
+
+    def __getitem__(self, request: _Request) -> Any:
+        if request.move != self._move:
+            self._parts = self._begin(request)
+            self._move = request.move
+        return next(self._parts)
+
+    def _begin(self, request: _Request) -> Iterator[Any]:
+        end_with_parent()
+        _, epoch, step, number = request
+        workers = get_worker_info().num_workers
+        if self._in_bundles:
+            return self._dataset.share_bundles(epoch, step, number, workers)
+        return self._dataset.share_batches(epoch, step + number, workers)
 
 
 class PileDataLoader:
@@ -355,11 +413,14 @@ class PileDataLoader:
         if not options.get("in_order", True):
             raise UsageError("in_order=False: batches would come in another order; leave it out")
         self.dataset = dataset
+        given: Dataset[Any] = dataset
+        self._in_workers = options.get("num_workers", 0) != 0
         # What changes batches runs where they are made.
-        self._takes_bundles = not (
-            options.get("num_workers", 0) == 0 or dataset.has_transform or options.get("collate_fn")
-        )
-        given = _Bundles(dataset) if self._takes_bundles else dataset
+        self._in_bundles = self._in_workers and not (dataset.has_transform or options.get("collate_fn"))
+        self._requests = _Requests(dataset, self._in_bundles)
+        if self._in_workers:
+            given = _Parts(dataset, self._in_bundles)
+            options["sampler"] = self._requests
         self._loader = DataLoader(given, batch_size=None, **({"collate_fn": _return_unchanged} | options))
         self._move, self._state = 0, dict[str, Any]()
 
@@ -369,11 +430,26 @@ class PileDataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the batches of the epoch, once from where `load_state_dict` or `seek` went."""
-        self._move, self._state = self.dataset.begin()
+        self._move, self._state = self.dataset.begin(self._in_workers)
+        self._requests.begin(self._move, self._state["epoch"], self._state["step"])
         batches = iter(self._loader)
-        if self._takes_bundles:
+        if self._loader.persistent_workers:
+            batches = self._receive(batches, self._move)
+        if self._in_bundles:
             batches = self.dataset.cut_bundles(self._state["step"], batches)
         return _count(batches, self._state)
+
+    def _receive(self, parts: Iterator[Any], move: int) -> Iterator[Any]:
+        """Yield what workers send as long as they serve the iteration of a move."""
+        while True:
+            if move != self._move:
+                raise UsageError(_LATER_HAS_WORKERS)
+            try:
+                part = next(parts)
+            except StopIteration:
+                return
+            yield part
+            del part  # to be freed before the next one is there
 
     @property
     def sampler(self) -> PileDataset:

@@ -308,10 +308,17 @@ class PileLoader:
         return close_at_exit(_cut(cutter, blocks, absence))
 
     def read_bundles(self, first_step: int, worker: int, workers: int) -> Generator[pa.RecordBatch]:
-        """Return an iterator over one of as many bundles as there are workers, for `cut_bundles`. No transform."""
+        """Return an iterator over one of as many bundles as there are workers, for `cut_bundles`. No transform.
+
+        Bundles count from those of the step.
+        """
         epoch = self._open(self._order)
         mine = islice(epoch.make_cutter(first_step).find_bundles(), worker, None, workers)
         return close_at_exit(self._load_all(epoch, mine, partial(self._load, _keep, False), ahead=0))
+
+    def find_bundles(self, first_step: int) -> Iterator[list[int]]:
+        """Return an iterator over the groups of each bundle of the epoch from a step on."""
+        return self._open(self._order).make_cutter(first_step).find_bundles()
 
     def cut_bundles(self, first_step: int, blocks: Iterator[Block]) -> Iterator[Any]:
         """Return an iterator over the batches of the epoch from a step on, cut from the blocks of all its bundles."""

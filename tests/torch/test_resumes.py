@@ -29,26 +29,40 @@ if TYPE_CHECKING:
 WORLDS = [1, 2, 3, 6]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def bundle_bytes_are_restored() -> Iterator[None]:
+    before = cutting.BUNDLE_BYTES
+    yield
+    cutting.BUNDLE_BYTES = before
+
+
 def start_worker(
-    dataset: PileDataset, number: int, workers: int, iteration: int, in_bundles: bool
+    dataset: PileDataset, number: int, workers: int, iteration: int, bundles: tuple[int, int] | None
 ) -> Iterator[Any]:
     """Return the iterator of a worker with its own copy of all but the shared memory."""
     mine = copy.copy(dataset)
     mine._position, mine._loader = copy.copy(dataset._position), copy.copy(dataset._loader)
+    if bundles is not None:
+        return mine.share_bundles(*bundles, number, workers)
     info = {"id": number, "num_workers": workers, "seed": 1000 * iteration + number, "dataset": mine}
     torch_worker._worker_info = torch_worker.WorkerInfo(**info)
     try:
-        return mine.share_bundles() if in_bundles else iter(mine)
+        return iter(mine)
     finally:
         torch_worker._worker_info = None
 
 
-def iterate(dataset: PileDataset, workers: int, iteration: int, in_bundles: bool = False) -> Iterator[Any]:
-    """Yield what workers make as `DataLoader` does: from each in turn, pickled, leaving out those that ended."""
+def iterate(
+    dataset: PileDataset, workers: int, iteration: int, bundles: tuple[int, int] | None = None
+) -> Iterator[Any]:
+    """Yield what workers make as `DataLoader` does: from each in turn, pickled, leaving out those that ended.
+
+    Bundles are those of an epoch from a step on; else they make batches.
+    """
     if not workers:
         yield from dataset
         return
-    running = [start_worker(dataset, number, workers, iteration, in_bundles) for number in range(workers)]
+    running = [start_worker(dataset, number, workers, iteration, bundles) for number in range(workers)]
     while running:
         for one in list(running):
             made = next(one, None)
@@ -90,7 +104,7 @@ def test_chains_of_three_resumes_yield_the_epoch(
     assume(expected or lanes == 1)  # else the loader may refuse the lanes
     found: list[list[tuple[int, ...]]] = []
     state = None
-    for iteration, (count, workers, wanted, in_bundles) in enumerate(legs):
+    for iteration, (count, workers, wanted, wants_bundles) in enumerate(legs):
         world = wanted if lanes == 1 or lanes % wanted == 0 else 1
         ranks, states = [], set()
         for rank in range(world):
@@ -99,9 +113,11 @@ def test_chains_of_three_resumes_yield_the_epoch(
             if state is not None:
                 dataset.load_state_dict(json.loads(state))
             dataset.set_epoch(epoch)
-            _, begun = dataset.begin()
-            made = iterate(dataset, workers, iteration, in_bundles)
-            batches = dataset.cut_bundles(begun["step"], made) if in_bundles and workers else made
+            in_bundles = wants_bundles and workers > 0
+            _, begun = dataset.begin(in_workers=in_bundles)
+            bundles = (begun["epoch"], begun["step"]) if in_bundles else None
+            made = iterate(dataset, workers, iteration, bundles)
+            batches = dataset.cut_bundles(begun["step"], made) if in_bundles else made
             taken = list(islice(batches, None if iteration == 3 else count))
             made.close()
             ranks.append([[tuple(one) for one in taken_one["_id"].tolist()] for taken_one in taken])
@@ -116,7 +132,7 @@ def test_each_group_is_read_by_one_worker(lanes: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
     store = FakePiles({"a": [60], "b": [20]}, 7)
     dataset = PileDataset(store, 4, lanes=lanes)
-    blocks = list(iterate(dataset, 3, 0, in_bundles=True))
+    blocks = list(iterate(dataset, 3, 0, bundles=(0, 0)))
     loaded = [region for regions in store.loads for region in regions]
     assert len(blocks) == len(store.loads) >= 6
     assert len(loaded) == len(set(loaded)) == 2 * len(blocks)
@@ -134,7 +150,7 @@ def test_tensors_cut_from_pinned_blocks_are_pinned(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
     monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
     dataset = PileDataset(FakePiles({"a": [60]}, 3), 7)
-    blocks = (pin_memory(block) for block in iterate(dataset, 2, 0, in_bundles=True))
+    blocks = (pin_memory(block) for block in iterate(dataset, 2, 0, bundles=(0, 0)))
     batches = list(dataset.cut_bundles(0, blocks))
     assert [batch["id"].tolist() for batch in batches] == [batch["id"].tolist() for batch in dataset]
     assert all(batch["id"].untyped_storage().data_ptr() in pinned for batch in batches)

@@ -1,0 +1,112 @@
+"""Workers that start late, and iterations that were left: each iteration yields its own batches, or says that it cannot."""
+
+from __future__ import annotations
+
+import multiprocessing
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from recshuf.errors import UsageError
+from recshuf.torch import PileDataLoader, PileDataset
+from recshuf.train import cutting
+from recshuf.train.loader import PileLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from multiprocessing.synchronize import Event
+    from pathlib import Path
+
+# DataLoader warns where there are more workers than cores.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+
+def ids_of(batches: Iterable[dict[str, Any]]) -> list[list[int]]:
+    return [batch["id"].tolist() for batch in batches]
+
+
+def expect(store: Path, epoch: int = 0) -> list[list[int]]:
+    return ids_of(PileLoader(store, 16, epoch=epoch))
+
+
+def return_unchanged(batch: Any) -> Any:
+    return batch
+
+
+def wait_for(gate: Event, late_worker: int, worker: int) -> None:
+    if worker == late_worker:
+        gate.wait()
+
+
+def make_late(late_worker: int) -> tuple[Event, dict[str, Any]]:
+    """Return a gate that one worker waits at before it starts, and options for `DataLoader`."""
+    context = multiprocessing.get_context("fork")
+    gate = context.Event()
+    init = partial(wait_for, gate, late_worker)
+    return gate, {"worker_init_fn": init, "multiprocessing_context": context}
+
+
+@pytest.fixture(params=["bundles", "batches"])
+def sent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return options with which workers send bundles of one group each, or batches."""
+    monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
+    return {} if request.param == "bundles" else {"collate_fn": return_unchanged}
+
+
+@pytest.mark.parametrize("late_worker", [0, 1])
+def test_a_resume_does_not_depend_on_workers_that_were_late_before(
+    store: Path, sent: dict[str, Any], late_worker: int
+) -> None:
+    gate, options = make_late(late_worker)
+    loader = PileDataLoader(PileDataset(store, 16), num_workers=2, persistent_workers=True, **sent, **options)
+    state = loader.state_dict() | {"step": 12}  # in the second group
+    batches = iter(loader)
+    if late_worker:  # the other one sends the first batches
+        next(batches)
+    loader.load_state_dict(state)
+    gate.set()
+    assert ids_of(loader) == expect(store)[12:]
+    assert ids_of(loader) == expect(store)
+
+
+@pytest.mark.parametrize("persistent_workers", [False, True])
+@pytest.mark.parametrize(("workers", "late_worker"), [(1, 0), (2, 1)])
+def test_an_iteration_yields_the_epoch_that_it_began_with(
+    store: Path, sent: dict[str, Any], workers: int, late_worker: int, persistent_workers: bool
+) -> None:
+    gate, options = make_late(late_worker)
+    dataset = PileDataset(store, 16)
+    loader = PileDataLoader(
+        dataset, num_workers=workers, persistent_workers=persistent_workers, **sent, **options
+    )
+    batches = iter(loader)
+    found = ids_of(islice(batches, late_worker))
+    loader.set_epoch(1)
+    gate.set()
+    assert found + ids_of(batches) == expect(store)
+    assert ids_of(loader) == expect(store, epoch=1)
+
+
+def test_an_iterator_whose_workers_serve_a_later_one_is_refused(store: Path, sent: dict[str, Any]) -> None:
+    loader = PileDataLoader(PileDataset(store, 16), num_workers=2, persistent_workers=True, **sent)
+    earlier = iter(loader)
+    first, later = next(earlier), iter(loader)
+    with pytest.raises(UsageError, match="persistent_workers=True: a later iterator has the workers"):
+        ids_of(earlier)
+    assert ids_of(later) == expect(store)
+    assert ids_of([first]) == expect(store)[:1]
+
+
+def test_iterators_with_workers_of_their_own_do_not_disturb_each_other(
+    store: Path, sent: dict[str, Any]
+) -> None:
+    loader = PileDataLoader(PileDataset(store, 16), num_workers=1, **sent)
+    earlier = iter(loader)
+    loader.set_epoch(1)
+    later = iter(loader)
+    assert ids_of(later) == expect(store, epoch=1)
+    assert ids_of(earlier) == expect(store)

@@ -25,8 +25,8 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
 _FINAL_STATUS = range(400, 500)
 _PASSING_STATUS = (408, 425, 429)
-_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidToken", "TokenRefreshRequired")
-_FORBIDDEN = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AllAccessDisabled")
+EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidToken", "TokenRefreshRequired")
+FORBIDDEN = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AllAccessDisabled")
 _OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
 CHANGED = "changed while it was read"
 REMEDY = "run again when nobody writes to it"
@@ -88,13 +88,13 @@ class Failure:
     def explain(self, name: str) -> InputError:
         """Return the error for a user."""
         label = self.code or str(self.status)
-        if self.code in _EXPIRED:
+        if self.code in EXPIRED:
             return InputError(
                 name, f"the credentials have expired ({label})", remedy="renew them, and run again"
             )
         if self.code in _OTHER_REGION:
             return InputError(name, f"the bucket is in another region ({label})", remedy="set AWS_REGION")
-        if self.code in _FORBIDDEN or self.status in (401, 403):
+        if self.code in FORBIDDEN or self.status in (401, 403):
             return ForbiddenInputError(
                 name,
                 f"access is denied ({label})",

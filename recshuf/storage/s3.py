@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError, UsageError
 from recshuf.storage.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
+from recshuf.storage.requests import ATTEMPTS, EXPIRED, FORBIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from recshuf.storage.settings import StorageOptions
 
 CONNECTIONS = 16
-_ATTEMPTS = 8
-"""Of each request, with a growing pause between them; the last pauses are 20 s."""
 _CONFLICT_ATTEMPTS = 6
 _CONFLICT_SECONDS = 0.05
 """Pause after the first conflict of two writers of an object; it doubles."""
@@ -38,8 +37,6 @@ _SESSION_OPTIONS = {
 }
 """Argument of a boto3 session for each storage option, without the prefix ``aws_``."""
 NO_CREDENTIALS = "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidToken", "TokenRefreshRequired")
-_FORBIDDEN = ("AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AllAccessDisabled")
 _BUSY = ("SlowDown", "ServiceUnavailable", "503", "Throttling", "RequestLimitExceeded")
 
 
@@ -240,12 +237,12 @@ def _code_of(error: Any) -> str:
 
 def _find_problem(code: str, message: str) -> str:
     """Return what is wrong, and what to do."""
-    if code in _EXPIRED:
+    if code in EXPIRED:
         return f"the credentials have expired ({code}); renew them, and run again"
-    if code in _FORBIDDEN:
+    if code in (*FORBIDDEN, "403"):
         return f"access is denied ({code}); check the credentials and the policy of the bucket"
     if code in _BUSY:
-        return f"the store is busy ({code}), after {_ATTEMPTS} attempts; run again later"
+        return f"the store is busy ({code}), after {ATTEMPTS} attempts; run again later"
     return f"the store answers {code}: {message}"
 
 
@@ -332,8 +329,9 @@ def make_client(session: Any, endpoint_url: str | None) -> Any:
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
+    # The pauses between attempts grow; the last are 20 s.
     config = Config(
-        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, max_pool_connections=CONNECTIONS
+        retries={"mode": "standard", "total_max_attempts": ATTEMPTS}, max_pool_connections=CONNECTIONS
     )
     try:
         client = session.client("s3", endpoint_url=endpoint_url, config=config)

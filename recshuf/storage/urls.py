@@ -11,7 +11,7 @@ from recshuf.errors import UsageError
 SCHEMES = ("s3", "gs", "az", "http", "https", "hf")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _BUCKET = re.compile(r"[A-Za-z0-9._:$-]+")
-"""Names that some store takes; with others in them, libraries ask for another bucket, or crash."""
+"""Names that some store takes; with other characters, libraries ask for another bucket, or crash."""
 _HOSTS = ("http", "https", "hf")
 """Schemes in whose URLs a host, or a kind of repository, is in the place of the bucket."""
 _ALIASES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "azure": "az"}

@@ -132,7 +132,7 @@ def test_missing_credentials_are_told(bucket: Bucket, monkeypatch: pytest.Monkey
 
 
 def test_a_server_that_is_not_there_is_told(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(s3, "_ATTEMPTS", 1)
+    monkeypatch.setattr(s3, "ATTEMPTS", 1)
     store = S3Bucket(bucket.name, StorageOptions("http://127.0.0.1:1"))
     with pytest.raises(OutputError, match="the store cannot be reached"):
         store.put("k", b"", Match())

@@ -76,7 +76,8 @@ class Failure:
         """Return the failure behind an error."""
         text = str(error).partition("\n\nDebug source")[0]
         status, code = _STATUS.search(text), _CODE.search(str(error))
-        known = getattr(error, "status", None)
+        # Libraries give the status, or the response that has it.
+        known = getattr(error, "status", getattr(getattr(error, "response", None), "status_code", None))
         named = error.code if isinstance(error, Answer) else ""
         return cls(int(status[1]) if status else known, code[1] if code else named, " ".join(text.split()))
 

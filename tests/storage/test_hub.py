@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recshuf.errors import InputError, MissingInputError
+from recshuf.errors import ForbiddenInputError, InputError, MissingInputError
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.stores import open_store
 from recshuf.storage.urls import Url
@@ -56,6 +56,13 @@ def test_what_is_not_there_is_missing(tmp_path: Path, hub: HubServer):
     for name in ("b8.txt", "y/", "x/a.txt/b"):
         with pytest.raises(MissingInputError, match=rf"{name}: there is neither an object nor one below it"):
             read(hub, tmp_path, name)
+
+
+def test_a_denied_access_is_an_error_at_once(tmp_path: Path, hub: HubServer):
+    hub.denied.add("b9.txt")
+    with pytest.raises(ForbiddenInputError, match=r"b9.txt: access is denied \(403\)"):
+        read(hub, tmp_path, "b9.txt")
+    assert sum("/resolve/" in one for one in hub.requests) == 1
 
 
 @pytest.mark.parametrize("listed", ["b9.txt", ""])

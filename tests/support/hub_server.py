@@ -22,6 +22,8 @@ class HubServer:
         """Content of each file by its path in the data set."""
         self.requests: list[str] = []
         """Method and path of every request."""
+        self.denied: set[str] = set()
+        """Paths of files whose content is denied."""
 
         class Handler(_Request):
             hub = self
@@ -77,6 +79,8 @@ class _Request(BaseHTTPRequestHandler):
             is_recursive = parse_qs(url.query)["recursive"][0].lower() == "true"
             found = self.hub.list(path[len(f"{_SET}/tree/main/") :], is_recursive=is_recursive)
             self._answer(found if found else {}, 200 if found else 404)
+        elif path.removeprefix(_RESOLVE) in self.hub.denied:
+            self._send(b"{}", 403)
         elif path.startswith(_RESOLVE) and path[len(_RESOLVE) :] in self.hub.files:
             content = self.hub.files[path[len(_RESOLVE) :]]
             begin, end = map(int, re.findall(r"\d+", self.headers["Range"]))

@@ -254,7 +254,7 @@ class UploadTransaction(Transaction):
         lost = unnamed - find_placed(self._bucket, claim["tokens"], unnamed)
         if lost:
             raise _LostUploadError(
-                f"{self.name}{claim['shards'][min(lost)]}: is damaged or deleted, and with it the name of an upload"
+                f"{self._keys.show(min(lost))}: its entry in the journal is damaged or deleted, and with it its upload"
             )
         with Pool(_REQUESTERS, "complete") as pool:
             list(pool.map(partial(self._complete_shard, claim["old"]), shards, shards.values()))

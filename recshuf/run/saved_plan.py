@@ -40,7 +40,7 @@ def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
     destination = find_destination(job)
     if destination is not None:
         destination.check(overwrite=job.options["overwrite"])
-    resolved = resolve_job(job, destination, progress)
+    resolved = resolve_job(_find_quarantine(job), destination, progress)
     seed = job.options["seed"]
     run = SharedRun.of(resolved, secrets.randbits(128) if seed is None else seed)
     replaced = None if destination is None else _find_version(destination)
@@ -48,6 +48,14 @@ def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
         "storage": asdict(run.storage),
         "replaces": replaced,
     }
+
+
+def _find_quarantine(job: Job) -> Job:
+    """Return a job whose file for bad records does not depend on the folder of the commit."""
+    if job.quarantine is None:
+        return job
+    path = job.quarantine.absolute()
+    return replace(job, quarantine=path, options=job.options | {"on_bad_record": f"quarantine:{path}"})
 
 
 def _find_version(destination: Destination) -> list[object] | None:

@@ -164,8 +164,9 @@ def find_tasks(job: Job) -> TaskFolder:
 
 
 def _pack_options(job: Job, seed: int) -> str:
-    """Return the options of a job as JSON; those that depend on the machine are fixed."""
+    """Return the options of a job as JSON; those that depend on the machine or the working folder are fixed."""
     given = {name: value for name, value in job.options.items() if name not in _LEFT_OUT}
+    temp_dir = job.options["temp_dir"] if job.temp_dir is None else job.temp_dir.absolute()
     parsed = {
         "seed": seed,
         "engine": LOCAL if job.options["engine"] == LOCAL else "tasks",
@@ -174,7 +175,7 @@ def _pack_options(job: Job, seed: int) -> str:
         "datasets": job.read.datasets,
         "columns": job.read.columns,
         "schema": job.read.schema,
-        "temp_dir": None if job.options["temp_dir"] is None else str(job.options["temp_dir"]),
+        "temp_dir": None if temp_dir is None else os.fspath(temp_dir),
     }
     return json.dumps({name: pack(value) for name, value in (given | parsed).items()})
 

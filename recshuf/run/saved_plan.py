@@ -128,7 +128,8 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
     if number not in range(last + 1):
         raise UsageError(f"there is no task {number}; the plan has tasks 0 to {last}")
     job = run.make_job()
-    destination, tasks = find_destination(job), find_tasks(job)
+    destination = find_destination(job)
+    tasks = find_tasks(destination)
     has_begun = tasks.read(RUN) is not None
     if destination is not None and number != last:
         destination.check(overwrite=job.options["overwrite"])
@@ -139,7 +140,7 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
             read_results(tasks, run.id, range(last))
         return run_job(replace(job, options=job.options | {"resume": True}), progress)
     with tasks.share(run.output):
-        opened = join_run(run, tasks)
+        opened = join_run(run, tasks, job, destination)
         if not _is_done(opened, number):
             do_work(opened, number)
     return None

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import typing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,10 +21,11 @@ import pytest
 import recshuf
 from recshuf.api import speak_python
 from recshuf.errors import UsageError
+from recshuf.storage.urls import SCHEMES
 from tests.support.numbered_files import make_inputs
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
 TABLE = pa.table({"a": [1, 2]})
 
@@ -202,3 +204,41 @@ def test_message_and_notes_survive_pickle():
     for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
         assert str(error) == "a--b.txt: is long; raise max_record_bytes"
         assert error.__notes__ == ["continue with the same command and resume=True"]
+
+
+CUT_URLS = [f"{scheme}://bucket/out/" for scheme in (*SCHEMES, "S3", "s3a", "file")]
+TAKERS: dict[str, Callable[[Path], object]] = {
+    "inputs": lambda cut: recshuf.shuffle(cut, "out/"),
+    "one of the inputs": lambda cut: recshuf.shuffle(["in.txt", cut], "out/"),
+    "output": lambda cut: recshuf.shuffle("in.txt", cut, shards=2),
+    "output of a plan": lambda cut: recshuf.plan("in.txt", cut, shards=2),
+    "temp_dir": lambda cut: recshuf.shuffle("in.txt", "out/", temp_dir=cut),
+    "store to write": lambda cut: recshuf.scatter("in.txt", cut),
+    "store to read": lambda cut: recshuf.gather(cut, "out/"),
+    "store to open": recshuf.PileStore,
+    "store to fill": lambda cut: recshuf.PileWriter(cut, "a"),
+    "store to train from": lambda cut: recshuf.PileLoader(cut, batch_size=1),
+    "cache": lambda cut: recshuf.PileLoader.from_files("in.txt", 1, cache=cut),
+}
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+def test_a_url_that_a_path_object_has_cut_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taker: str
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    for url in CUT_URLS:
+        with pytest.raises(
+            UsageError, match=rf"^{Path(url)}: is a URL in a path object, .*; give the URL as text$"
+        ):
+            TAKERS[taker](Path(url))
+    assert os.listdir(tmp_path) == ["in.txt"]
+
+
+def test_a_path_with_a_colon_is_no_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("c:", "s3:", "s3:x"):
+        (tmp_path / folder).mkdir()
+        (path,) = make_inputs(Path(folder), "text", [10])
+        assert recshuf.shuffle(path, Path(folder) / "out.txt").records_written == 10

@@ -20,7 +20,7 @@ from recshuf.storage.buckets import WRITTEN_SCHEMES, check_prefix
 from recshuf.storage.settings import StorageOptions, parse_storage_options
 from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
 from recshuf.system.memory import available_bytes
-from recshuf.system.paths import refuse_url
+from recshuf.system.paths import refuse_cut_url, refuse_url
 from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
@@ -203,6 +203,7 @@ def parse_path(what: str, path: object) -> str:
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(name, str):
         raise UsageError(f"{what}: {_TAKEN}; here: {_describe(name)}")
+    refuse_cut_url(path)
     refuse_url(name)
     return name
 
@@ -242,6 +243,7 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
     header = _choose_header(options["header"])
     quarantine = _parse_bad_record(options["on_bad_record"])
     memory, temp_dir = options["memory"], options["temp_dir"]
+    refuse_cut_url(temp_dir)
     workers = options["workers"] or _count_threads(options)
     memory_bytes = _choose_memory(options, workers) if memory is None else _parse(memory)
     return Job(

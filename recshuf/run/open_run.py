@@ -22,7 +22,9 @@ from recshuf.run.task_results import RUN
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from recshuf.job.job import Job
     from recshuf.output.task_folder import TaskFolder
+    from recshuf.output.transaction import Destination
     from recshuf.run.resolve import ResolvedJob
     from recshuf.run.set_folders import SetFolder
     from recshuf.run.tasks import RunAddress
@@ -87,7 +89,7 @@ def begin_run(run: SharedRun, resolved: ResolvedJob, seed: int) -> None:
     UsageError, InputError
         When the folder is that of another run, or this machine has other inputs or versions.
     """
-    tasks = find_tasks(resolved.job)
+    tasks = find_tasks(resolved.output.destination)
     header = describe_job(resolved, seed, None)
     if _read_run(run, tasks) is None:
         tasks.place(RUN, {"run": run.to_json(), "job": header})
@@ -124,10 +126,11 @@ def open_run(address: RunAddress) -> OpenRun:
     if found is None or found["run"]["id"] != address.run_id:
         raise OutputError(f"{address.tasks}: the run of this task has ended")
     run = SharedRun.from_json(found["run"], address.storage)
-    return join_run(run, tasks)
+    job = run.make_job()
+    return join_run(run, tasks, job, find_destination(job))
 
 
-def join_run(run: SharedRun, tasks: TaskFolder) -> OpenRun:
+def join_run(run: SharedRun, tasks: TaskFolder, job: Job, destination: Destination | None) -> OpenRun:
     """Return a run for its tasks, which is begun if its folder holds none.
 
     The first process opens the inputs, while others wait; they take what it found.
@@ -137,8 +140,7 @@ def join_run(run: SharedRun, tasks: TaskFolder) -> OpenRun:
     RecshufError
         As `begin_run` does, or when the job cannot be run.
     """
-    job = run.make_job()
-    destination, piles = find_destination(job), run.tasks.piles
+    piles = run.tasks.piles
     _read_run(run, tasks)
     inputs = load_inputs(tasks, run.storage)
     with nullcontext() if inputs else lock_inputs(tasks):

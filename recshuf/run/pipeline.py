@@ -83,7 +83,7 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         destination = find_destination(job)
         work = begin_output(job, destination, progress, cleanup)
         earlier = Earlier.of(work.journal.entries) if work else None
-        shared = _find_shared(job)
+        shared = _find_shared(job, destination)
         layout = shared.tasks.piles if shared else earlier.piles if earlier else None
         if job.epoch is not None:
             resolved = _resolve_stored(job, destination, progress, cleanup)
@@ -119,13 +119,13 @@ def _choose_sets(job: Job, work: Transaction | None, shared: SharedRun | None) -
     return shared.piles if shared else choose_sets(job, work.path if work.keeps_files else None)
 
 
-def _find_shared(job: Job) -> SharedRun | None:
+def _find_shared(job: Job, destination: Destination | None) -> SharedRun | None:
     """Return the run whose tasks are in the work folder; None if there is none, or the job uses no tasks."""
     if not job.uses_tasks:
         return None
     from recshuf.run.task_passes import find_run  # most runs use no tasks
 
-    return find_run(job)
+    return find_run(job, destination)
 
 
 def _open_tasks(

@@ -40,7 +40,7 @@ def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
     destination = find_destination(job)
     if destination is not None:
         destination.check(overwrite=job.options["overwrite"])
-    resolved = resolve_job(job, destination, progress)
+    resolved = resolve_job(_find_quarantine(job), destination, progress)
     seed = job.options["seed"]
     run = SharedRun.of(resolved, secrets.randbits(128) if seed is None else seed)
     replaced = None if destination is None else _find_version(destination)
@@ -48,6 +48,14 @@ def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
         "storage": asdict(run.storage),
         "replaces": replaced,
     }
+
+
+def _find_quarantine(job: Job) -> Job:
+    """Return a job whose file for bad records does not depend on the folder of the commit."""
+    if job.quarantine is None:
+        return job
+    path = job.quarantine.absolute()
+    return replace(job, quarantine=path, options=job.options | {"on_bad_record": f"quarantine:{path}"})
 
 
 def _find_version(destination: Destination) -> list[object] | None:
@@ -120,7 +128,8 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
     if number not in range(last + 1):
         raise UsageError(f"there is no task {number}; the plan has tasks 0 to {last}")
     job = run.make_job()
-    destination, tasks = find_destination(job), find_tasks(job)
+    destination = find_destination(job)
+    tasks = find_tasks(destination)
     has_begun = tasks.read(RUN) is not None
     if destination is not None and number != last:
         destination.check(overwrite=job.options["overwrite"])
@@ -131,7 +140,7 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
             read_results(tasks, run.id, range(last))
         return run_job(replace(job, options=job.options | {"resume": True}), progress)
     with tasks.share(run.output):
-        opened = join_run(run, tasks)
+        opened = join_run(run, tasks, job, destination)
         if not _is_done(opened, number):
             do_work(opened, number)
     return None

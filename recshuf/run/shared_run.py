@@ -15,13 +15,13 @@ from recshuf.formats.stored import pack, unpack
 from recshuf.job.job import make_job
 from recshuf.job.options import Options, refuse_unknown
 from recshuf.job.task_plan import TaskPlan, divide, find_large_inputs
-from recshuf.run.resolve import find_destination
 from recshuf.run.set_folders import choose_sets
 from recshuf.storage.urls import is_url
 
 if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.output.task_folder import TaskFolder
+    from recshuf.output.transaction import Destination
     from recshuf.run.resolve import ResolvedJob
     from recshuf.storage.settings import StorageOptions
 
@@ -71,7 +71,7 @@ class SharedRun:
         piles
             Where the pile sets are. Default: as the job says.
         """
-        job, tasks = resolved.job, find_tasks(resolved.job).private
+        job, tasks = resolved.job, find_tasks(resolved.output.destination).private
         work = None if tasks is None else tasks.parent
         return cls(
             secrets.token_hex(8),
@@ -149,23 +149,23 @@ class SharedRun:
         return make_job(self.inputs, self.output, options)  # type: ignore[arg-type] # they are its own
 
 
-def find_tasks(job: Job) -> TaskFolder:
-    """Return the folder of the tasks of a job, which is beside its output.
+def find_tasks(destination: Destination | None) -> TaskFolder:
+    """Return the folder of the tasks of a run, which is beside its output.
 
     Raises
     ------
     UsageError
         When the output is a stream.
     """
-    destination = find_destination(job)
     if destination is None or destination.is_stream:
         raise UsageError("--engine: other processes cannot write a stream; give a file or directory with -o")
     return destination.tasks
 
 
 def _pack_options(job: Job, seed: int) -> str:
-    """Return the options of a job as JSON; those that depend on the machine are fixed."""
+    """Return the options of a job as JSON; those that depend on the machine or the working folder are fixed."""
     given = {name: value for name, value in job.options.items() if name not in _LEFT_OUT}
+    temp_dir = job.options["temp_dir"] if job.temp_dir is None else job.temp_dir.absolute()
     parsed = {
         "seed": seed,
         "engine": LOCAL if job.options["engine"] == LOCAL else "tasks",
@@ -174,7 +174,7 @@ def _pack_options(job: Job, seed: int) -> str:
         "datasets": job.read.datasets,
         "columns": job.read.columns,
         "schema": job.read.schema,
-        "temp_dir": None if job.options["temp_dir"] is None else str(job.options["temp_dir"]),
+        "temp_dir": None if temp_dir is None else os.fspath(temp_dir),
     }
     return json.dumps({name: pack(value) for name, value in (given | parsed).items()})
 

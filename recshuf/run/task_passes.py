@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from recshuf.engines.engine import Engine
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
+    from recshuf.output.transaction import Destination
     from recshuf.run.resolve import ResolvedJob
     from recshuf.run.workspace import Workspace
 
 
-def find_run(job: Job) -> SharedRun | None:
+def find_run(job: Job, destination: Destination | None) -> SharedRun | None:
     """Return the run whose tasks are in the work folder of a job that uses tasks; None if there is none.
 
     Raises
@@ -38,7 +39,7 @@ def find_run(job: Job) -> SharedRun | None:
     UsageError
         When the output is a stream.
     """
-    found = find_tasks(job).read(RUN)
+    found = find_tasks(destination).read(RUN)
     return None if found is None else SharedRun.from_json(found["run"], job.storage)
 
 
@@ -66,7 +67,7 @@ class TaskPasses:
         self._resolved = resolved
         self._workspace = workspace
         self._work = workspace.work
-        self._tasks = find_tasks(resolved.job)
+        self._tasks = find_tasks(resolved.output.destination)
         self._progress = progress
         self._cleanup = cleanup
         self.spilled_bytes = 0

@@ -25,6 +25,7 @@ class WriteMessages(NamedTuple):
 
 
 _OUTPUT_MESSAGES = WriteMessages()
+_CUT_URL = re.compile("((s3a?|gs|gcs|az|azure|abfss?|hf|https?|file):)/(?!/)", re.IGNORECASE)
 _LONGEST_NAME = 240  # file systems allow 255 bytes
 
 
@@ -67,8 +68,9 @@ def local_path(name: str | os.PathLike[str]) -> Path:
     Raises
     ------
     UsageError
-        As `refuse_url` does.
+        As `refuse_url` and `refuse_cut_url` do.
     """
+    refuse_cut_url(name)
     refuse_url(os.fspath(name))
     return Path(name)
 
@@ -87,6 +89,22 @@ def refuse_url(name: str) -> None:
     if match[1].lower() == "file":
         raise UsageError(f"{name}: is a URL; give the path in it")
     raise UsageError(f"{name}: is a URL; give a local path here")
+
+
+def refuse_cut_url(path: object) -> None:
+    """Refuse a path object that was made from a URL: it has lost a slash, and would be a local folder with that name.
+
+    Raises
+    ------
+    UsageError
+        Says what to do.
+    """
+    name = str(os.fspath(path)) if isinstance(path, os.PathLike) else ""
+    match = _CUT_URL.match(name)
+    if match is not None and not Path(match[1]).exists():
+        raise UsageError(
+            f"{name}: is a URL in a path object, which drops one of its slashes; give the URL as text"
+        )
 
 
 def shorten_name(name: str) -> str:

@@ -477,3 +477,12 @@ def test_other_commands_keep_their_scratch_on_disks(tmp_path: Path) -> None:
             UsageError, match="temp_dir s3://b/tmp/: is for shuffles only; give a local folder"
         ):
             call(given, tmp_path / "out.txt", temp_dir="s3://b/tmp")
+
+
+def test_each_process_looks_once_whether_an_output_is_a_prefix(
+    tmp_path: Path, s3_bucket: AnyBucket, shared: Path
+) -> None:
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    shuffle(inputs, f"{s3_bucket.url}/data/out.txt", shared, shards=None, engine="threads")
+    looks = s3_bucket.proxy.count(r"GET .*list-type=2.*prefix=data%2Fout\.txt%2F")
+    assert looks == 2  # by the run, and by the process of its tasks

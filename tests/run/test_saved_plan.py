@@ -15,7 +15,7 @@ from recshuf.errors import OutputExistsError, UsageError
 from recshuf.run.saved_plan import STAGES
 from tests.support.numbered_files import make_inputs
 from tests.support.object_outputs import SEED, shuffle_locally
-from tests.support.task_runs import divide_small
+from tests.support.task_runs import die_after, divide_small, shuffle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -185,3 +185,35 @@ def test_the_command_names_the_file_of_a_wrong_plan(
     done = call("task", tmp_path / "plan.json", what)
     assert done.returncode == 2
     assert done.stderr.decode() == f"recshuf: error: {tmp_path}/plan.json: the plan {said}; make it again\n"
+
+
+# The working folder
+
+
+def test_paths_among_the_options_are_those_of_the_folder_where_the_plan_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("here", "here/scratch", "there"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "in.jsonl").write_text('{"a": 1}\n{bad\n' * 300)
+    monkeypatch.chdir(tmp_path / "here")
+    bad = {"on_bad_record": "quarantine:bad.jsonl", "temp_dir": "scratch", "to": "parquet"}
+    run = plan(tmp_path / "in.jsonl", f"{tmp_path}/out/", **bad)
+    monkeypatch.chdir(tmp_path / "there")
+    run_all(run)
+    assert os.listdir(tmp_path / "there") == os.listdir(tmp_path / "here" / "scratch") == []
+    assert (tmp_path / "here" / "bad.jsonl").read_bytes().count(b"\n") == 300
+
+
+def test_a_run_with_relative_paths_among_its_options_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "in.jsonl").write_text('{"a": 1}\n{bad\n' * 300)
+    monkeypatch.chdir(tmp_path)
+    bad = {"on_bad_record": "quarantine:bad.jsonl", "temp_dir": "scratch", "to": "parquet"}
+    die_after(5, [tmp_path / "in.jsonl"], tmp_path / "out", **bad)
+    report = shuffle([tmp_path / "in.jsonl"], tmp_path / "out", engine="threads", resume=True, **bad)
+    assert report.quarantined == 300
+    assert os.listdir("scratch") == []
+    assert (tmp_path / "bad.jsonl").read_bytes().count(b"\n") == 300

@@ -39,6 +39,12 @@ _WORKERS_COUNT = (
 _LATER_HAS_WORKERS = (
     "persistent_workers=True: a later iterator has the workers of this one; leave it out to use both in turn"
 )
+_OVERTAKEN = (
+    "DataLoader: a later iteration has begun before all workers of this one had started; call set_epoch and seek between "
+    "iterations, or use recshuf.torch.PileDataLoader"
+)
+_MOST_WORKERS = 4096
+_TRAINER = _MOST_WORKERS
 _NOBODY = -1
 
 
@@ -52,7 +58,9 @@ class _Position:
 
     def __init__(self, epoch: int) -> None:
         self._shared = torch.zeros(6, dtype=torch.int64).share_memory_()
-        self._claimed = self._begun = 0
+        self._claims = torch.zeros(_MOST_WORKERS + 1, dtype=torch.int64).share_memory_()
+        """The last move that each worker has claimed, and the process that trains."""
+        self._process, self._begun = os.getpid(), 0
         self.move(epoch, 0)
 
     def move(self, epoch: int, step: int) -> None:
@@ -61,24 +69,42 @@ class _Position:
         self._shared[self._STEP] = step
         self._shared[self._IN_WORKERS] = False
         self._shared[self._MOVE] += 1
+        self._here = epoch, step, self.moves
+        """Of this process; a worker that starts has what its iteration began with."""
 
-    def claim(self, iteration: int, in_workers: bool) -> tuple[int, int]:
+    def claim(self, iteration: int, worker: int, at_start: bool = False) -> tuple[int, int]:
         """Return epoch and step for an iteration to begin at.
 
         Parameters
         ----------
         iteration
-            The same number for all workers of one iteration, another one for other iterations.
+            The same number for all workers of one iteration. Those of another one may have it, too, if torch is seeded.
+        worker
+            Number of the worker, or `_TRAINER`.
+        at_start
+            Whether a worker that has not yet claimed anything is in the iteration that it was started for. The position
+            may have moved since.
+
+        Raises
+        ------
+        UsageError
+            When a later iteration has claimed a later move, so that nobody knows any more whose this one was.
         """
         shared = self._shared
-        move = int(shared[self._MOVE])
-        if shared[self._CLAIMED] != move:
+        epoch, step, move = latest = tuple(shared[: self._CLAIMED].tolist())
+        if at_start and self._process != os.getpid():
+            epoch, step, move = self._here
+        self._process = os.getpid()
+        if shared[self._CLAIMED] > move:
+            raise UsageError(_OVERTAKEN)
+        if shared[self._CLAIMED] < move:
             shared[self._CLAIMED_BY] = iteration
             shared[self._CLAIMED] = move
-        is_first = self._claimed != move and int(shared[self._CLAIMED_BY]) == iteration
-        shared[self._IN_WORKERS] = in_workers
-        self._claimed = move
-        return int(shared[self._EPOCH]), int(shared[self._STEP]) if is_first else 0
+        is_first = int(shared[self._CLAIMED_BY]) == iteration and int(self._claims[worker]) < move
+        self._claims[worker] = move
+        if move == latest[-1]:
+            shared[self._IN_WORKERS] = worker != _TRAINER
+        return epoch, step if is_first else 0
 
     def begin(self, in_workers: bool) -> tuple[int, int, int]:
         """Return epoch and step for the next iteration to begin at, and its move.
@@ -188,11 +214,14 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         """Return an iterator over the batches of this process: all of them, or a worker's part."""
         worker = get_worker_info()
         if worker is None:
-            self._loader.seek(*self._position.claim(os.getpid(), in_workers=False))
+            self._loader.seek(*self._position.claim(os.getpid(), _TRAINER))
             return iter(self._loader)
         end_with_parent()
-        # Now, since the position may have moved when the first batch is asked for.
-        epoch, step = self._position.claim(worker.seed - worker.id, in_workers=True)
+        if worker.num_workers > _MOST_WORKERS:
+            raise UsageError(f"num_workers={worker.num_workers}: give at most {_MOST_WORKERS:,}")
+        # Now, since the position may have moved when the first batch is asked for. What wraps the dataset may call this late.
+        at_start = worker.dataset is self
+        epoch, step = self._position.claim(worker.seed - worker.id, worker.id, at_start)
         resumed, self._resumed = self._resumed, None
         epoch, self._next_step = resumed or (epoch, step + worker.id)
         batches = self.share_batches(epoch, self._next_step, worker.num_workers)

@@ -11,6 +11,9 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
+import torch
+from torch.utils.data import DataLoader
+
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
 from recshuf.train import cutting
@@ -110,3 +113,60 @@ def test_iterators_with_workers_of_their_own_do_not_disturb_each_other(
     later = iter(loader)
     assert ids_of(later) == expect(store, epoch=1)
     assert ids_of(earlier) == expect(store)
+
+
+@pytest.mark.parametrize("persistent_workers", [False, True])
+def test_a_position_holds_once_also_if_torch_is_seeded_anew(store: Path, persistent_workers: bool) -> None:
+    dataset = PileDataset(store, 16)
+    loader = DataLoader(dataset, batch_size=None, num_workers=2, persistent_workers=persistent_workers)
+    dataset.seek(0, 45)
+    found = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        found.append(ids_of(loader))
+    assert found == [expect(store)[45:], expect(store)]
+
+
+@pytest.mark.parametrize("late_worker", [0, 1])
+def test_a_seek_reaches_plain_workers_that_were_late(store: Path, late_worker: int) -> None:
+    gate, options = make_late(late_worker)
+    dataset = PileDataset(store, 16)
+    loader = DataLoader(dataset, batch_size=None, num_workers=2, persistent_workers=True, **options)
+    batches = iter(loader)
+    if late_worker:
+        next(batches)
+    dataset.seek(0, 45)
+    gate.set()
+    assert ids_of(loader) == expect(store)[45:]
+    assert ids_of(loader) == expect(store)
+
+
+@pytest.mark.parametrize(("workers", "late_worker"), [(1, 0), (2, 1)])
+def test_plain_workers_begin_where_the_dataset_was_when_they_were_started(
+    store: Path, workers: int, late_worker: int
+) -> None:
+    gate, options = make_late(late_worker)
+    dataset = PileDataset(store, 16)
+    dataset.seek(0, 45)
+    loader = DataLoader(dataset, batch_size=None, num_workers=workers, **options)
+    batches = iter(loader)
+    found = ids_of(islice(batches, late_worker))
+    dataset.set_epoch(1)
+    gate.set()
+    assert found + ids_of(batches) == expect(store)[45:]
+    assert ids_of(loader) == expect(store, epoch=1)
+
+
+def test_a_plain_worker_that_another_iteration_overtook_is_an_error(store: Path) -> None:
+    gate, options = make_late(1)
+    dataset = PileDataset(store, 16)
+    loader = DataLoader(dataset, batch_size=None, num_workers=2, **options)
+    overtaken = iter(loader)
+    next(overtaken)
+    dataset.set_epoch(1)
+    later = iter(loader)
+    first = next(later)
+    gate.set()
+    with pytest.raises(UsageError, match="begun before all workers of this one had started"):
+        ids_of(overtaken)
+    assert ids_of([first, *later]) == expect(store, epoch=1)

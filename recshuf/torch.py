@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import partial
 from itertools import islice, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +23,7 @@ from recshuf.train.loader import PileLoader
 from recshuf.train.workers.sharing import PARCEL_BYTES, SharedBlock, end_with_parent, share_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -322,6 +323,8 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         """
         worker = get_worker_info()
         mine = (None, None) if worker is None else (worker.id, worker.num_workers)
+        if not isinstance(state, Mapping):
+            raise UsageError(f"load_state_dict: {state!r:.80} is no state; give what state_dict returned")
         if (state.get("worker"), state.get("workers")) != mine:
             raise UsageError(_explain_worker(state, mine))
         state = {name: value for name, value in state.items() if name not in ("worker", "workers")}
@@ -432,10 +435,14 @@ class PileDataLoader:
     Raises
     ------
     UsageError
-        When an option would change the order of batches.
+        When an option would change the order of batches, or `dataset` is not a `PileDataset`.
     """
 
     def __init__(self, dataset: PileDataset, **options: Any) -> None:
+        if not isinstance(dataset, PileDataset):
+            raise UsageError(
+                f"PileDataLoader: {dataset!r:.200} is no dataset; give a PileDataset: PileDataset(store, batch_size)"
+            )
         for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"):
             if name in options:
                 raise UsageError(f"{name}: PileDataset makes the batches; give it there, or leave it out")

@@ -286,6 +286,19 @@ def test_options_that_change_the_order_are_refused(
         PileDataLoader(PileDataset(store, 16), **options)
 
 
+@pytest.mark.parametrize("state", [None, "state.json", 3])
+def test_what_is_no_state_is_refused(store: Path, state: Any) -> None:
+    dataset = PileDataset(store, 16)
+    for one in (dataset, PileDataLoader(dataset)):
+        with pytest.raises(UsageError, match=r"load_state_dict: .* give what state_dict returned"):
+            one.load_state_dict(state)
+
+
+def test_a_path_in_place_of_the_dataset_is_refused(store: Path) -> None:
+    with pytest.raises(UsageError, match=r"give a PileDataset: PileDataset\(store, batch_size\)"):
+        PileDataLoader(str(store))
+
+
 def test_a_rank_without_a_world_size_is_refused(store: Path) -> None:
     with pytest.raises(UsageError, match="rank=1 with world_size=None: give both, or neither"):
         PileDataset(store, 16, rank=1)

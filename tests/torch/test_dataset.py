@@ -251,6 +251,25 @@ def test_batches_can_be_changed_in_the_worker(store: Path, method: str) -> None:
         assert batch.get("worker") == (step % 2 if is_changed else None)
 
 
+def use_as_dictionary(batch: Any) -> dict[str, Any]:
+    """Use what a dictionary can, as a `collate_fn` does."""
+    same = dict(batch) == batch == dict(batch)
+    joined = {"left": 0} | batch | {"right": 1}
+    batch |= {"added": 2}
+    text = batch.pop("text")
+    batch.setdefault("flag", None)
+    batch.update(same=same, left=joined["left"], right=joined["right"], size=len(text))
+    return {name: batch[name] for name in ("same", "left", "right", "size", "added")}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_collate_function_may_use_a_batch_as_a_dictionary(store: Path, workers: int) -> None:
+    dataset = PileDataset(store, 16, columns=["text"])
+    dataset.seek(0, len(dataset) - 1)
+    (batch,) = PileDataLoader(dataset, num_workers=workers, collate_fn=use_as_dictionary)
+    assert batch == {"same": True, "left": 0, "right": 1, "size": 16, "added": 2}
+
+
 def test_batches_are_the_consumers_own(store: Path) -> None:
     kept = []
     for batch in DataLoader(PileDataset(store, 16), batch_size=None, num_workers=2):

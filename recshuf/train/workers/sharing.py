@@ -15,6 +15,7 @@ from recshuf.train.workers.parcels import Label, Parcel, receive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import Self
 
     import pyarrow as pa
 
@@ -31,6 +32,7 @@ class SharedBatch:
     own, which is sent with all changes.
     """
 
+    # No `Mapping`: PyTorch's default `collate_fn` would look at all values of one, so that none would be sent as a label.
     __slots__ = ("_number", "_output", "_parcel", "_values")
 
     def __init__(self, parcel: Parcel, number: int, output: str) -> None:
@@ -74,6 +76,23 @@ class SharedBatch:
 
     def __contains__(self, name: object) -> bool:
         return name in self.values_by_name
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, SharedBatch):
+            other = other.values_by_name
+        return self.values_by_name == other
+
+    __hash__ = None  # type: ignore[assignment] # as that of a dictionary
+
+    def __or__(self, other: Any) -> dict[str, Any]:
+        return self.values_by_name | dict(other)
+
+    def __ror__(self, other: Any) -> dict[str, Any]:
+        return dict(other) | self.values_by_name
+
+    def __ior__(self, other: Any) -> Self:
+        self.values_by_name.update(other)
+        return self
 
     def __repr__(self) -> str:
         return repr(self.values_by_name)

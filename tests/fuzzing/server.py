@@ -5,7 +5,6 @@ The server speaks JSON, one line for a job and one for its result, on its standa
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import resource
@@ -14,35 +13,19 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
+
+from recshuf.cli import main
+from tests.fuzzing import oracle
+from tests.support.preloading import WITHOUT_THREADS, import_all
 
 MEMORY_BYTES = 4 << 30
 SECONDS = 20
 HUNG = "hung"
-_MODULES = (
-    "recshuf.cli.main",
-    "recshuf.api",
-    "recshuf.run.pipeline",
-    "recshuf.audit.reports.terminal",
-    "recshuf.formats.parquet",
-    "recshuf.formats.hdf5",
-    "recshuf.formats.jsonl",
-    "recshuf.formats.csv",
-    "recshuf.formats.text",
-    "recshuf.formats.jsonl.decoding.decoder",
-    "recshuf.formats.jsonl.encoding",
-    "recshuf.formats.text.tables",
-    "recshuf.formats.compression.readers",
-    "recshuf.formats.compression.encoders",
-    "recshuf.audit.reports.text",
-    "pyarrow.compute",
-    "pyarrow.json",
-    "pyarrow.parquet",
-    "tests.fuzzing.oracle",
-)
 
 
 @dataclass(frozen=True)
@@ -85,7 +68,12 @@ class Server:
             command = [sys.executable, "-m", "tests.fuzzing.server"]
             root = Path(__file__).resolve().parents[2]
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=root,
+                env=os.environ | WITHOUT_THREADS,
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -94,17 +82,16 @@ class Server:
         return Ended(**json.loads(self._process.stdout.readline()))
 
 
-def serve() -> int:
-    """Do jobs until standard input ends; in a child, do one and return its exit code."""
-    for name in _MODULES:
-        importlib.import_module(name)
+def serve() -> None:
+    """Do jobs until standard input ends, each in a child."""
+    import_all()
     answers = os.fdopen(os.dup(1), "w")
     while line := sys.stdin.readline():
         job = json.loads(line)
         with _memory_file("stderr") as errors, _memory_file("answer") as answer:
             child = os.fork()
             if not child:
-                return _do(job, errors.fileno(), answer)
+                _do(job, errors.fileno(), answer)
             status = _wait(child, job["seconds"])
             errors.seek(0)
             answer.seek(0)
@@ -116,7 +103,6 @@ def serve() -> int:
             }
         answers.write(json.dumps(result) + "\n")
         answers.flush()
-    return 0
 
 
 def _memory_file(name: str) -> Any:
@@ -135,8 +121,8 @@ def _wait(child: int, seconds: float) -> int | str:
     return os.waitstatus_to_exitcode(status) if is_over else HUNG
 
 
-def _do(job: dict[str, Any], errors: int, answer: Any) -> int:
-    """Do one job, in the child."""
+def _do(job: dict[str, Any], errors: int, answer: Any) -> NoReturn:
+    """Do one job, in the child, and end it."""
     stdin = _feed(Path(job["folder"]) / job["stdin"]) if job["stdin"] else os.open(os.devnull, os.O_RDONLY)
     for source, target in ((stdin, 0), (errors, 1), (errors, 2)):
         os.dup2(source, target)
@@ -144,15 +130,16 @@ def _do(job: dict[str, Any], errors: int, answer: Any) -> int:
     resource.setrlimit(resource.RLIMIT_AS, (job["memory_bytes"], job["memory_bytes"]))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.chdir(job["folder"])
-    if "function" in job:
-        function = getattr(importlib.import_module("tests.fuzzing.oracle"), job["function"])
-        answer.write(json.dumps(function(*job["arguments"])).encode())
+    if "function" not in job:
+        sys.argv = ["recshuf", *job["arguments"]]
+        main.run()
+    try:
+        answer.write(json.dumps(getattr(oracle, job["function"])(*job["arguments"])).encode())
         answer.flush()
-        return 0
-    from recshuf.cli.main import main
-
-    sys.argv = ["recshuf", *job["arguments"]]
-    return main()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
 
 
 def _feed(path: Path) -> int:
@@ -168,4 +155,4 @@ def _pour(content: bytes, writer: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(serve())
+    serve()

@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from tests.support.faults import Faults, Strike
+from tests.support.preloading import WITHOUT_THREADS, import_all
 from tests.torture.hooks import Damage, install_hooks
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 PROJECT = Path(__file__).resolve().parents[2]
-MODULES = ("pyarrow.compute", "pyarrow.json", "pyarrow.parquet", "h5py", "hdf5plugin", "zstandard", "psutil")
 LIMIT_SECONDS = 60
 
 
@@ -89,18 +89,11 @@ class Server:
 
     def __init__(self, library: Path | None = None) -> None:
         preload = {} if library is None else {"LD_PRELOAD": str(library)}
-        # Threads of a parent do not survive a fork, so that the libraries must begin none as they are imported.
-        alone = {
-            "OPENBLAS_NUM_THREADS": "1",
-            "OMP_NUM_THREADS": "1",
-            "JE_ARROW_MALLOC_CONF": "background_thread:false",
-            "MIMALLOC_PURGE_DELAY": "0",
-        }
         command = [sys.executable, "-m", "tests.torture.server"]
         self._process = subprocess.Popen(
             command,
             cwd=PROJECT,
-            env=os.environ | alone | preload,
+            env=os.environ | WITHOUT_THREADS | preload,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -207,16 +200,7 @@ def _drain(descriptor: int) -> bytes:
 
 
 def _serve(lines: Iterable[str]) -> None:
-    import importlib
-
-    for name in MODULES:
-        importlib.import_module(name)
-    for path in sorted((PROJECT / "recshuf").rglob("*.py")):
-        name = ".".join(path.relative_to(PROJECT).with_suffix("").parts)
-        if path.stem not in ("__main__", "__init__", "torch"):  # PyTorch starts threads
-            importlib.import_module(name)
-    threads = os.listdir("/proc/self/task")
-    assert len(threads) == 1, f"{len(threads) - 1} threads would be lost by a fork"
+    import_all()
     for line in lines:
         values = json.loads(line)
         damage = values["damage"] and Damage(**values["damage"])

@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support.preloading import list_modules
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from multiprocessing.context import ForkServerProcess
 
-_MODULES = ["recshuf.cli.main", "boto3", "google.auth", "obstore", "pyarrow.compute", "pyarrow.parquet"]
+_STORES = ["boto3.s3.inject", "google.auth.transport.requests", "google.oauth2.service_account", "obstore"]
 
 
 def _run(arguments: list[str], environment: Mapping[str, str], said: Path) -> None:
@@ -34,7 +36,7 @@ class ForkedCommand:
 
     def __init__(self, arguments: list[str], said: Path) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(_MODULES)
+        context.set_forkserver_preload([*list_modules(), *_STORES])
         self._said = said
         self._lock = threading.Lock()
         self._process: ForkServerProcess = context.Process(

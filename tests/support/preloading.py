@@ -27,14 +27,22 @@ WITHOUT_THREADS = {
 """Environment of a server: threads of a parent do not survive a fork, so that no library may begin one."""
 
 
+def list_modules() -> list[str]:
+    """Return the names of all modules of recshuf, and of the libraries that some of them import as they run."""
+    paths = (
+        path.relative_to(PROJECT).with_suffix("") for path in sorted((PROJECT / "recshuf").rglob("*.py"))
+    )
+    # PyTorch starts threads.
+    return [
+        *_LIBRARIES,
+        *(".".join(path.parts) for path in paths if path.stem not in ("__main__", "__init__", "torch")),
+    ]
+
+
 def import_all() -> None:
-    """Import all modules of recshuf and what they import when they run; needs the environment `WITHOUT_THREADS`."""
-    for name in _LIBRARIES:
+    """Import these modules; needs the environment `WITHOUT_THREADS`."""
+    for name in list_modules():
         importlib.import_module(name)
-    for path in sorted((PROJECT / "recshuf").rglob("*.py")):
-        name = ".".join(path.relative_to(PROJECT).with_suffix("").parts)
-        if path.stem not in ("__main__", "__init__", "torch"):  # PyTorch starts threads
-            importlib.import_module(name)
     threads = os.listdir("/proc/self/task")
     assert len(threads) == 1, f"{len(threads) - 1} threads would be lost by a fork"
     # A collection in a child would copy the memory of all objects.

@@ -1,12 +1,10 @@
 """Parcels: record batches on their way from a worker process to the one that trains.
 
-A parcel is a file in memory without a name, which holds an Arrow stream. What is pickled for a record batch is where its
-parcel lies and its number there:
+A parcel is an Arrow stream in a shared file. What is pickled for a record batch is where its parcel lies and its number
+there:
 
-    worker     write record batches -> parcel 0 | parcel 1 | ...      pickled: (process, descriptor, parcel, number, ...)
-    consumer   opens /proc/PROCESS/fd/DESCRIPTOR, maps it, reads the record batches: views of the map
-
-The memory goes with the last process that has it open or mapped, however that ends.
+    worker     write record batches -> parcel 0 | parcel 1 | ...      pickled: (file, size, parcel, number, ...)
+    consumer   reads the record batches: views of the file
 """
 
 from __future__ import annotations
@@ -14,29 +12,27 @@ from __future__ import annotations
 import multiprocessing
 import os
 import weakref
-from mmap import mmap
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import pyarrow as pa
+
+from recshuf.train.workers.shared_files import Address, Borrower, FilePool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
-
-_SECONDS_TO_END = 10
 
 
 class Label(NamedTuple):
     """What a consumer needs to find a record batch."""
 
-    process: int
-    descriptor: int
-    parcel: int
-    """Number of the parcel among those of the process."""
+    address: Address
     size: int
     """Bytes of the parcel."""
+    parcel: int
+    """Number of the parcel among those of the process."""
     number: int
     """Of the record batch in the parcel."""
     is_last: bool
@@ -44,7 +40,7 @@ class Label(NamedTuple):
 
 
 class Parcel:
-    """A file in memory with a stream of record batches, written by this process.
+    """A stream of record batches, written by this process.
 
     Parameters
     ----------
@@ -57,75 +53,67 @@ class Parcel:
     def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
         Parcel._made += 1
         self._serial = Parcel._made
-        self._descriptor = os.memfd_create("recshuf")
-        weakref.finalize(self, os.close, self._descriptor).atexit = False
         self.count = len(batches)
-        path = f"/proc/self/fd/{self._descriptor}"
-        with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, batches[0].schema) as stream:
-            for batch in batches:
-                stream.write_batch(batch)
-        self._size = os.fstat(self._descriptor).st_size
+        counter = pa.MockOutputStream()
+        _write(batches, counter)
+        self._size = counter.size()
+        self._file = _pool.take(self._size)
+        weakref.finalize(self, _pool.give, self._file).atexit = False
+        _write(batches, pa.FixedSizeBufferWriter(pa.py_buffer(self._file.memory)))
 
-    @property
-    def is_taken(self) -> bool:
-        """Whether a consumer has mapped it."""
-        return os.fstat(self._descriptor).st_size > self._size
-
-    def label(self, number: int) -> Label:
+    def send(self, number: int) -> Label:
         """Return what is sent of a record batch."""
+        self._file.is_sent = True
         is_last = number == self.count - 1
-        return Label(os.getpid(), self._descriptor, self._serial, self._size, number, is_last)
+        return Label(self._file.address, self._size, self._serial, number, is_last)
 
     def read(self, number: int) -> pa.RecordBatch:
         """Return a copy of a record batch."""
-        return _Mapped(self.label(number)).read(number)
-
-    def keep(self) -> None:
-        """Keep the file until a consumer has mapped it."""
-        _kept[:] = [one for one in _kept if one is not self and not one.is_taken]
-        if not self.is_taken:
-            _kept.append(self)
+        content = self._file.memory[: self._size].copy()
+        return _Opened((self._file.address, self._serial), content).read(number)
 
 
 def receive(label: Label) -> pa.RecordBatch:
     """Return a record batch that another process sent, in memory that may be written to.
 
     Those of one process must arrive in order. Not all need to.
+
+    Raises
+    ------
+    RuntimeError
+        When that process has ended.
     """
-    mapped = _mapped.get(label.process)
-    if mapped is None or mapped.parcel != label.parcel:
-        mapped = _mapped[label.process] = _map(label)
-        _forget_with_process(label.process)
-    batch = mapped.read(label.number)
-    if label.is_last:
-        del _mapped[label.process]
-    return batch
+    process = label.address.process
+    if process not in _senders:
+        _senders[process] = _Sender()
+        _forget_with_process(process)
+    return _senders[process].receive(label)
 
 
-def _map(label: Label) -> _Mapped:
-    try:
-        return _Mapped(label)
-    except FileNotFoundError as error:
-        # Files of a process go a moment before it ends; then PyTorch can tell that its worker is dead.
-        for child in multiprocessing.active_children():
-            if child.pid == label.process:
-                child.join(_SECONDS_TO_END)
-        raise RuntimeError(f"worker process {label.process} has ended, and its batches are lost") from error
+class _Sender:
+    """A process that sends parcels."""
+
+    def __init__(self) -> None:
+        self._files = Borrower()
+        self._opened: _Opened | None = None
+
+    def receive(self, label: Label) -> pa.RecordBatch:
+        """See the function."""
+        opened = self._opened
+        parcel = label.address, label.parcel
+        if opened is None or opened.parcel != parcel:
+            opened = _Opened(parcel, self._files.borrow(label.address, label.size))
+        self._opened = None if label.is_last else opened
+        return opened.read(label.number)
 
 
-class _Mapped:
-    """A parcel in the memory of the consumer."""
+class _Opened:
+    """A parcel that is being read."""
 
-    def __init__(self, label: Label) -> None:
-        self.parcel = label.parcel
-        descriptor = os.open(f"/proc/{label.process}/fd/{label.descriptor}", os.O_RDWR)
-        try:
-            self._bytes = np.frombuffer(mmap(descriptor, label.size), np.uint8)
-            if label.process != os.getpid():
-                os.ftruncate(descriptor, label.size + 1)  # tells the sender: see `Parcel.is_taken`
-        finally:
-            os.close(descriptor)
-        self._stream = pa.ipc.open_stream(pa.py_buffer(self._bytes))
+    def __init__(self, parcel: tuple[Address, int], content: NDArray[np.uint8]) -> None:
+        self.parcel = parcel
+        self._content = content
+        self._stream = pa.ipc.open_stream(pa.py_buffer(content))
         self._next = 0
 
     def read(self, number: int) -> pa.RecordBatch:
@@ -135,20 +123,35 @@ class _Mapped:
             self._next += 1
         records = self._stream.read_next_batch()
         self._next += 1
-        return own_memory(records, self._bytes)
+        return own_memory(records, self._content)
 
 
-_mapped: dict[int, _Mapped] = {}
-"""The parcel that each sending process is being received from."""
-_kept: list[Parcel] = []
-"""The parcels of this process that have been sent, and perhaps not yet been mapped."""
+_pool = FilePool()
+"""The files of this process."""
+_senders: dict[int, _Sender] = {}
+"""The processes that parcels were received from."""
+
+
+def _begin_anew() -> None:
+    global _pool
+    _pool = FilePool()
+    _senders.clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)  # files and senders are those of the process that was forked
 
 
 def _forget_with_process(process: int) -> None:
-    """Free what is left of a worker's parcel when nobody has the worker any more."""
+    """Free what a worker has sent when nobody has the worker any more."""
     for child in multiprocessing.active_children():
         if child.pid == process:
-            weakref.finalize(child, _mapped.pop, process, None)
+            weakref.finalize(child, _senders.pop, process, None)
+
+
+def _write(batches: Sequence[pa.RecordBatch], sink: pa.NativeFile) -> None:
+    with sink, pa.ipc.new_stream(sink, batches[0].schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
 
 
 def own_memory(records: pa.RecordBatch, memory: NDArray[np.uint8]) -> pa.RecordBatch:

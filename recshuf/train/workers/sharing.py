@@ -44,8 +44,7 @@ class SharedBatch:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._values is not None:
             return dict, (self._values,)
-        self._parcel.keep()
-        return _receive_batch, (self._output, *self._parcel.label(self._number))
+        return _receive_batch, (self._output, self._parcel.send(self._number))
 
     @property
     def values_by_name(self) -> dict[str, Any]:
@@ -106,16 +105,15 @@ class SharedBlock:
         self._output = output
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self._parcel.keep()
-        return _receive_block, (self._output, *self._parcel.label(0))
+        return _receive_block, (self._output, self._parcel.send(0))
 
 
-def _receive_batch(output: str, *label: Any) -> Any:
-    return make_batch(output, receive(Label(*label)))
+def _receive_batch(output: str, label: Label) -> Any:
+    return make_batch(output, receive(label))
 
 
-def _receive_block(output: str, *label: Any) -> Block:
-    return choose_block(output)(receive(Label(*label)))
+def _receive_block(output: str, label: Label) -> Block:
+    return choose_block(output)(receive(label))
 
 
 def share_batches(batches: Iterable[pa.RecordBatch], output: str, together: int) -> Iterator[SharedBatch]:

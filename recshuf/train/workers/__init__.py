@@ -1,1 +1,1 @@
-"""What worker processes send to the process that trains."""
+"""Worker processes: what they send to the process that trains, and where they begin."""

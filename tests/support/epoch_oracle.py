@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from fractions import Fraction
+from itertools import chain, count, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import xxhash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 class Record(NamedTuple):
@@ -122,3 +123,41 @@ def cut_batches(
         [one[len(one) * rank // world : len(one) * (rank + 1) // world] for rank in range(world)]
         for one in whole
     ]
+
+
+def share_out(total: int, weights: list[float]) -> list[int]:
+    """Return whole numbers in proportion to weights, those of the largest remainders."""
+    exact = [total * Fraction(weight) / sum(map(Fraction, weights)) for weight in weights]
+    counts = [int(one) for one in exact]
+    for _ in range(total - sum(counts)):
+        rests = [one - own for one, own in zip(exact, counts, strict=True)]
+        counts[rests.index(max(rests))] += 1
+    return counts
+
+
+def count_before(done: int, counts: list[int]) -> list[int]:
+    """Return how many of the first records of a mix are of each store."""
+    found: list[int] = []
+    for number, own in enumerate(counts):
+        left = sum(counts[number:])
+        found.append((done - sum(found)) * own // left if left else 0)
+    return found
+
+
+def mix_batches(
+    epochs: list[Callable[[int], list]], weights: list[float], batch: int, seed: int, epoch: int
+) -> list[list[tuple[int, object]]]:
+    """Return the global batches of a mix: number of the store and record, from what gives the epochs of each store."""
+    steps = sum(len(read(0)) for read in epochs) // batch
+    counts = share_out(steps * batch, weights)
+    streams = [
+        islice(chain.from_iterable(map(read, count())), epoch * own, None)
+        for read, own in zip(epochs, counts, strict=True)
+    ]
+    batches = []
+    for step in range(steps):
+        ends, begins = count_before((step + 1) * batch, counts), count_before(step * batch, counts)
+        labels = flatten([number] * (ends[number] - begins[number]) for number in range(len(counts)))
+        order = sort_by(raw(seed, 6, epoch, step, count=batch), labels)
+        batches.append([(number, next(streams[number])) for number in order])
+    return batches

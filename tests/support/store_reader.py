@@ -44,6 +44,12 @@ def read_snapshot(store: Path) -> dict[str, Any]:
 
 def read_store(store: Path) -> list[Row]:
     """Return all records in the order of epoch 0."""
+    rows = [row for own in read_sets(store).values() for row in own]
+    return sorted(rows, key=lambda one: one[:3])
+
+
+def read_sets(store: Path) -> dict[str, list[Row]]:
+    """Return the records of each set by its name."""
     snapshot = read_snapshot(store)
     sets = []
     for entry in snapshot["sets"]:
@@ -57,7 +63,7 @@ def read_store(store: Path) -> list[Row]:
         numbers = [source[0] + 1 for source in header["sources"]]
         ends[tuple(header["stream"])] = max(ends.get(tuple(header["stream"]), 0), *numbers)
     streams = list(ends)
-    rows: list[Row] = []
+    found: dict[str, list[Row]] = {}
     for entry, content, header, parts, sums, lengths in sets:
         base = sum(ends[one] for one in streams[: streams.index(tuple(header["stream"]))])
         own = list(read_set(content, header, parts, base))
@@ -65,8 +71,8 @@ def read_store(store: Path) -> list[Row]:
         assert np.array_equal(np.bincount(piles, minlength=snapshot["pile_count"]), sums[0])
         assert len(own) == entry["records"]
         assert np.array_equal(sum_lengths(own, piles, header, snapshot["pile_count"]), lengths)
-        rows += own
-    return sorted(rows, key=lambda one: one[:3])
+        found[entry["name"]] = own
+    return found
 
 
 def read_footer(content: bytes) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]:

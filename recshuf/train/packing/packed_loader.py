@@ -40,6 +40,8 @@ _MOST_TOKENS = 1 << 31
 class PackedLoader:
     """Yields batches of sequences without end: epoch follows epoch. See `PileLoader.packed`.
 
+    It has no length and no `set_epoch`.
+
     Parameters
     ----------
     start

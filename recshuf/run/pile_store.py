@@ -120,6 +120,7 @@ class PileStore:
         """
         with ExitStack() as cleanup:
             update = StoreUpdate(self._folder, self._open(), progress or SilentProgress(), cleanup)
+            cleanup.callback(update.end)
             yield update
             self._snapshot = update.commit()
 
@@ -137,6 +138,8 @@ class StoreUpdate:
         self._append_count = 0
         self._entries: list[SetEntry] = []
         self._limits: dict[str, float] = {}
+        self._is_open = True
+        self._process = os.getpid()
 
     def append(self, data: Any, *, time: Any = None, name: str | None = None, **options: Any) -> None:
         """Add records as a slice of the window.
@@ -152,7 +155,13 @@ class StoreUpdate:
             slice in the store or in an open reader. Default: ``append-`` and the number of the snapshot.
         **options
             For inputs: see `recshuf.ScatterOptions`.
+
+        Raises
+        ------
+        UsageError
+            When the update has ended, or is that of another process.
         """
+        self._check_open()
         seconds = parse_time(time)
         refuse_unknown(options, ScatterOptions)
         if options and not _are_paths(data):
@@ -183,7 +192,13 @@ class StoreUpdate:
             A time, as in `append`: slices that are older leave.
         records, bytes
             The newest slices that together hold no more than so much stay.
+
+        Raises
+        ------
+        UsageError
+            As `append` does.
         """
+        self._check_open()
         given = {
             "before": None if before is None else parse_time(before),
             "records": None if records is None else check_number("records", records, sys.maxsize),
@@ -197,11 +212,24 @@ class StoreUpdate:
         Raises
         ------
         UsageError
-            When the limits would remove what is appended.
+            When the limits would remove what is appended; else as `append` does.
         """
+        self._check_open()
         if not self._entries and not self._limits:
             return self._snapshot
         return self._folder.commit(self._change)
+
+    def end(self) -> None:
+        """Take no more changes. Idempotent."""
+        self._is_open = False
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise UsageError(
+                f"{self._folder.path}: the update has ended; begin another with `with store.update() as update`"
+            )
+        if self._process != os.getpid():
+            raise UsageError(f"{self._folder.path}: the update belongs to another process; begin one in each")
 
     def _change(self, newest: Snapshot) -> Snapshot:
         if self._entries and self._snapshot.schema is not None:

@@ -41,6 +41,7 @@ class SetNames:
         self._folder, self._name = folder, name
 
     def __enter__(self) -> None:
+        self._process = os.getpid()
         try:
             self._made = _make_folders(self._folder.sets)
             self._lock = self._try_lock()
@@ -74,6 +75,8 @@ class SetNames:
             )
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._process != os.getpid():  # a forked child, whose parent still writes
+            return
         if kind is not None:
             self._folder.remove_unreferenced(self._name)
         self._folder.lock_file(self._name).unlink(missing_ok=True)

@@ -114,8 +114,8 @@ class PileWriter:
         self._piles: RunPiles | None = None
         self._cleanup = ExitStack()
         self._cleanup.enter_context(own_name)
-        self._is_open, self._is_sealed = True, False
         self._process = os.getpid()
+        self._is_open, self._is_sealed = True, False
 
     @property
     def num_records(self) -> int:
@@ -140,10 +140,12 @@ class PileWriter:
         Raises
         ------
         UsageError
-            When the columns are not those of the store, a value does not fit its column, or the writer is closed.
+            When the columns are not those of the store, a value does not fit its column, or the writer is closed or that of
+            another process.
         OutputError
             When the records cannot be written.
         """
+        self._check_process()
         if not self._is_open or self._is_sealed:
             raise UsageError(f"{self._name}: the writer is closed; nothing can be written any more")
         for batch in self._read(data):
@@ -216,6 +218,7 @@ class PileWriter:
         OutputError
             When the set cannot be written.
         """
+        self._check_process()
         self._scatter()
         self._is_sealed = True
         if self._piles is None:
@@ -236,12 +239,13 @@ class PileWriter:
         Raises
         ------
         UsageError
-            When another writer has given the store other columns.
+            When another writer has given the store other columns, or the writer is that of another process.
         OutputError
             When they cannot be written; nothing of them is left.
         """
         if not self._is_open:
             return
+        self._check_process()
         self._is_open = False
         with self._cleanup:
             sealed = self.seal()
@@ -253,10 +257,17 @@ class PileWriter:
                 self._folder.commit(lambda newest: newest.add((), columns))
 
     def abort(self) -> None:
-        """Drop all records. Idempotent."""
-        if self._is_open:
+        """Drop all records. Idempotent; a forked child leaves the set to its parent."""
+        if self._is_open and self._process == os.getpid():
             self._is_open = False
             self._cleanup.__exit__(GeneratorExit, GeneratorExit(), None)
+
+    def _check_process(self) -> None:
+        # Parent and child would write over each other's slices.
+        if self._process != os.getpid():
+            raise UsageError(
+                f"{self._name}: this writer belongs to another process; make one in each process, under its own name"
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -270,8 +281,7 @@ class PileWriter:
             self.abort()
 
     def __del__(self) -> None:
-        # A forked child has a copy of the writer, and must leave the set to its parent.
-        if getattr(self, "_is_open", False) and self._process == os.getpid():
+        if getattr(self, "_is_open", False):
             self.abort()
 
 

@@ -418,16 +418,27 @@ class StoreFolder:
         return self.path / f"snapshot-{number:06d}.json"
 
     def _read(self, number: int) -> Snapshot | None:
-        """Return a snapshot; None if it is missing, damaged, or the file of another number."""
+        """Return a snapshot; None if it is missing, damaged, or the file of another number.
+
+        Raises
+        ------
+        PileError
+            When it cannot be read, or another version of recshuf is needed.
+        """
+        file = self._file(number)
         try:
-            found = parse_snapshot(self._file(number).read_bytes())
+            found = parse_snapshot(file.read_bytes())
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise PileError(
+                f"{file}: cannot be read: {error.strerror}; move it away if it is no snapshot, else make it readable"
+            ) from error
         return found if found is not None and found.number == number else None
 
     def _explain_missing(self, number: int | None) -> str:
         if number is not None:
-            return f"{self.path}: has no snapshot {number}; it was replaced since, or another store is meant"
+            return f"{self.path}: has no snapshot {number}; it was replaced since, or another store is meant; open the store again"
         if numbers := self._numbers():
             return (
                 f"{self._file(numbers[0])}: is damaged, and no other snapshot is left; make the store again"

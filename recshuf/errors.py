@@ -22,6 +22,10 @@ class UsageError(RecshufError, ValueError):
     """Invalid or contradictory arguments; the command line exits with 2."""
 
 
+class UsedNameError(UsageError):
+    """The name of pile sets that a store has already."""
+
+
 class InputError(RecshufError, ValueError):
     """An input that is missing, unreadable, of the wrong format, truncated, or does not fit the others.
 
@@ -132,6 +136,10 @@ class ForbiddenOutputError(OutputError, PermissionError):
     """An output that this user may not write."""
 
     errno = errno.EACCES
+
+
+class BusyNameError(OutputError):
+    """The name of pile sets that another process writes."""
 
 
 class AlreadyCompleteError(OutputExistsError):

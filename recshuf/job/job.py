@@ -153,10 +153,10 @@ class Job:
 def _check(option: str, value: int | None, least: int, most: int | None) -> None:
     if value is None:
         return
+    limits = f"at least {least}" if most is None else f"from {least} to {most}"
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise UsageError(f"{option} {value!r} is not a whole number")
+        raise UsageError(f"{option} {value!r} is not a whole number; give one, {limits}")
     if value < least or (most is not None and value > most):
-        limits = f"at least {least}" if most is None else f"from {least} to {most}"
         raise UsageError(f"{option} {value} is out of range; it must be {limits}")
 
 

@@ -23,7 +23,7 @@ def parse_shares(text: str) -> dict[str, str]:
     Raises
     ------
     UsageError
-        When it has another form.
+        When it has another form, or no number of shares that makes a split.
     """
     shares: dict[str, str] = {}
     for part in text.split(","):
@@ -34,6 +34,10 @@ def parse_shares(text: str) -> dict[str, str]:
                 "train=0.99,val=0.01"
             )
         shares[name] = share
+    if not 1 < len(shares) <= _MOST:
+        raise UsageError(
+            f"--split: the number of shares is {len(shares)}; give 2 to {_MOST}, such as train=0.99,val=0.01"
+        )
     return shares
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time as clock
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from recshuf.errors import ConversionError, UsageError
+from recshuf.errors import BusyNameError, ConversionError, UsageError, UsedNameError
 from recshuf.formats.stored import StoredSource, read_table_schema
 from recshuf.job.job import make_job
 from recshuf.job.options import ScatterOptions, refuse_unknown
@@ -28,7 +28,7 @@ from recshuf.system.numbers import check_number
 from recshuf.system.paths import local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from recshuf.job.options import Options
     from recshuf.job.progress import Progress
     from recshuf.piles.store.snapshots import SetEntry, Snapshot
+
+Taken = TypeVar("Taken")
 
 
 class PileStore:
@@ -120,6 +122,7 @@ class PileStore:
         """
         with ExitStack() as cleanup:
             update = StoreUpdate(self._folder, self._open(), progress or SilentProgress(), cleanup)
+            cleanup.callback(update.end)
             yield update
             self._snapshot = update.commit()
 
@@ -137,6 +140,8 @@ class StoreUpdate:
         self._append_count = 0
         self._entries: list[SetEntry] = []
         self._limits: dict[str, float] = {}
+        self._is_open = True
+        self._process = os.getpid()
 
     def append(self, data: Any, *, time: Any = None, name: str | None = None, **options: Any) -> None:
         """Add records as a slice of the window.
@@ -149,16 +154,21 @@ class StoreUpdate:
             Seconds since 1970, a datetime, or text such as ``2026-01-31`` or ``2026-01-31T12:00:00Z``; UTC. Default: now.
         name
             Name of the slice, on which the order depends: letters, digits, ``.``, ``_`` and ``-``. It must be that of no
-            slice in the store or in an open reader. Default: ``append-`` and the number of the snapshot.
+            slice in the store or in an open reader. Default: ``append-``, the number of the snapshot, and the first
+            number that no other process has taken.
         **options
             For inputs: see `recshuf.ScatterOptions`.
+
+        Raises
+        ------
+        UsageError
+            When the update has ended, or is that of another process.
         """
+        self._check_open()
         seconds = parse_time(time)
         refuse_unknown(options, ScatterOptions)
         if options and not _are_paths(data):
             raise UsageError(f"{next(iter(options))}: is for inputs that are given as paths; leave it out")
-        name = name or f"append-{self._snapshot.number + 1:06d}-{self._append_count:03d}"
-        self._append_count += 1
         entries, schema = (
             self._append_inputs(data, name, options) if _are_paths(data) else self._append_records(data, name)
         )
@@ -183,7 +193,13 @@ class StoreUpdate:
             A time, as in `append`: slices that are older leave.
         records, bytes
             The newest slices that together hold no more than so much stay.
+
+        Raises
+        ------
+        UsageError
+            As `append` does.
         """
+        self._check_open()
         given = {
             "before": None if before is None else parse_time(before),
             "records": None if records is None else check_number("records", records, sys.maxsize),
@@ -197,11 +213,24 @@ class StoreUpdate:
         Raises
         ------
         UsageError
-            When the limits would remove what is appended.
+            When the limits would remove what is appended; else as `append` does.
         """
+        self._check_open()
         if not self._entries and not self._limits:
             return self._snapshot
         return self._folder.commit(self._change)
+
+    def end(self) -> None:
+        """Take no more changes. Idempotent."""
+        self._is_open = False
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise UsageError(
+                f"{self._folder.path}: the update has ended; begin another with `with store.update() as update`"
+            )
+        if self._process != os.getpid():
+            raise UsageError(f"{self._folder.path}: the update belongs to another process; begin one in each")
 
     def _change(self, newest: Snapshot) -> Snapshot:
         if self._entries and self._snapshot.schema is not None:
@@ -213,21 +242,37 @@ class StoreUpdate:
             )
         return newest.drop(expired)
 
-    def _append_records(self, data: Any, name: str) -> tuple[Sequence[SetEntry], pa.Schema | None]:
+    def _take_name(self, name: str | None, take: Callable[[str], Taken]) -> Taken:
+        """Return what a function returns that locks a name: the given one, or the next that is free."""
+        if name:
+            return take(name)
+        while True:
+            chosen = f"append-{self._snapshot.number + 1:06d}-{self._append_count:03d}"
+            self._append_count += 1
+            # Another process may append to the same snapshot.
+            with suppress(BusyNameError, UsedNameError):
+                return take(chosen)
+
+    def _append_records(self, data: Any, name: str | None) -> tuple[Sequence[SetEntry], pa.Schema | None]:
         schema = self._snapshot.schema
-        writer = PileWriter(self._folder.path, name, schema and schema.remove(len(schema) - 1))
+        columns = schema and schema.remove(len(schema) - 1)
+        writer = self._take_name(name, lambda name: PileWriter(self._folder.path, name, columns))
         self._cleanup.callback(writer.abort)
         for part in data if hasattr(data, "__next__") else [data]:
             writer.write(part)
         sealed = writer.seal()
         return ([], None) if sealed is None else ([sealed[0]], sealed[1])
 
+    def _lock(self, name: str) -> str:
+        self._cleanup.enter_context(SetNames(self._folder, name))
+        return name
+
     def _check_same(self, what: str, given: object, found: int) -> None:
         if given not in (None, found):
             raise UsageError(f"--{what} {given}: {self._folder.path} has {found}; leave it out")
 
     def _append_inputs(
-        self, data: Any, name: str, options: dict[str, Any]
+        self, data: Any, name: str | None, options: dict[str, Any]
     ) -> tuple[Sequence[SetEntry], pa.Schema | None]:
         origin = self._snapshot.origin
         if origin is not None:
@@ -239,7 +284,7 @@ class StoreUpdate:
         if (origin["format"] if origin else "parquet") != inputs.format:
             raise UsageError(f"{self._folder.path}: holds records of other files than {inputs.format}")
         self._snapshot.check_schema(extend_schema(inputs.source.schema))
-        self._cleanup.enter_context(SetNames(self._folder, name))
+        name = self._take_name(name, self._lock)
         stream = stream_of(name)
         made = scatter_sets(job, inputs, self._snapshot, self._folder, name, stream, self._progress)
         if made.table.schema is None and origin is not None and not origin["problem"]:

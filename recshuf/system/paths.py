@@ -68,8 +68,10 @@ def local_path(name: str | os.PathLike[str]) -> Path:
     Raises
     ------
     UsageError
-        As `refuse_url` and `refuse_cut_url` do.
+        When it is none; else as `refuse_url` and `refuse_cut_url` do.
     """
+    if not isinstance(name, str | os.PathLike):
+        raise UsageError(f"{name!r} is no path; give text or a pathlib.Path")
     refuse_cut_url(name)
     refuse_url(os.fspath(name))
     return Path(name)

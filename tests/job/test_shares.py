@@ -26,6 +26,12 @@ def test_text_of_another_form_is_refused(text: str) -> None:
         parse_shares(text)
 
 
+@pytest.mark.parametrize("text", ["a=1", ",".join(f"part{number}=1/256" for number in range(256))])
+def test_a_split_into_one_part_or_too_many_is_refused_as_the_command_has_it(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--split: .*; give 2 to 255, such as train=0\.99,val=0\.01$"):
+        parse_shares(text)
+
+
 @pytest.mark.parametrize(
     ("shares", "problem"),
     [

@@ -45,6 +45,23 @@ def test_options_that_cannot_be_meant_are_usage_errors(tmp_path: Path, options: 
 
 
 @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"seed": "x"},
+            "seed 'x' is not a whole number; give one, from 0 to 340282366920938463463374607431768211455",
+        ),
+        ({"head_count": 1.5}, "head_count 1.5 is not a whole number; give one, at least 0"),
+        ({"piles": 70_000}, "piles 70000 is out of range; it must be from 1 to 65536"),
+    ],
+    ids=str,
+)
+def test_numbers_that_cannot_be_meant_say_what_can(tmp_path: Path, options: dict[str, object], message: str):
+    with pytest.raises(UsageError, match=f"^{message}$"):
+        recshuf.shuffle("x", f"{tmp_path}/out/", **options)
+
+
+@pytest.mark.parametrize(
     "options",
     [
         {"seed": True},

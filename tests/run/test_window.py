@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import ConversionError, UsageError
+from recshuf.errors import ConversionError, OutputError, UsageError
 from recshuf.run.pile_store import parse_time
 
 if TYPE_CHECKING:
@@ -235,10 +236,81 @@ def test_a_name_that_is_taken_or_no_file_name_is_refused(
     assert read_ids(store, tmp_path) == before
 
 
-def test_an_append_that_another_overtook_replaces_nothing(store: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="records of this name"), recshuf.PileStore(store).update() as update:  # noqa: PT012
-        recshuf.window(store, write_day(tmp_path, 1))
-        update.append(write_day(tmp_path, 2))
+def test_appends_of_several_processes_at_once_take_names_that_are_free(store: Path, tmp_path: Path) -> None:
+    with recshuf.PileStore(store).update() as update:
+        update.append(write_day(tmp_path, 1), time=1)
+        with recshuf.PileStore(store).update() as other:  # while the first one writes
+            other.append(write_day(tmp_path, 2), time=2)
+        update.append(write_day(tmp_path, 3), time=3)  # after the other has ended
+    assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1, 2, 3)
+    assert [name.rpartition("-")[0] for name in sorted(os.listdir(store / "sets"))] == [
+        "append-000002-000",
+        "append-000002-001",
+        "append-000002-002",
+        "scatter",
+    ]
+
+
+def test_records_that_are_appended_at_once_take_names_that_are_free(tmp_path: Path) -> None:
+    recshuf.PileWriter(tmp_path / "store", "start", pa.schema([("id", pa.int64())]), piles=4).close()
+    updates = [recshuf.PileStore(tmp_path / "store").update() for _ in range(3)]
+    for number, update in enumerate(updates):
+        update.__enter__().append({"id": ids_of(number)}, time=number)
+    for update in updates:
+        update.__exit__(None, None, None)
+    assert sorted(read_ids(tmp_path / "store", tmp_path)) == ids_of(0, 1, 2)
+
+
+def test_a_given_name_that_another_process_writes_is_refused(store: Path, tmp_path: Path) -> None:
+    with recshuf.PileStore(store).update() as update:
+        update.append(write_day(tmp_path, 1), name="mine", time=1)
+        with (
+            pytest.raises(OutputError, match="another process writes 'mine'"),
+            recshuf.PileStore(store).update() as other,
+        ):
+            other.append(write_day(tmp_path, 2), name="mine", time=2)
+    assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1)
+
+
+def test_an_update_that_has_ended_takes_nothing(store: Path, tmp_path: Path) -> None:
+    with recshuf.PileStore(store).update() as ended:
+        ended.append(write_day(tmp_path, 1), time=1)
+    with pytest.raises(ZeroDivisionError), recshuf.PileStore(store).update() as failed:
+        raise ZeroDivisionError
+    files = sorted((store / "sets").iterdir())
+    for update in (ended, failed):
+        for use in (
+            lambda update: update.append(write_day(tmp_path, 2)),
+            lambda update: update.expire(records=1),
+            lambda update: update.commit(),
+        ):
+            with pytest.raises(UsageError, match=r"store: the update has ended; begin another with .*update"):
+                use(update)
+    assert recshuf.PileStore(store).num_records == 200
+    assert sorted((store / "sets").iterdir()) == files
+
+
+@pytest.mark.parametrize("form", ["records", "inputs"])
+def test_a_forked_child_leaves_the_update_of_its_parent_alone(store: Path, tmp_path: Path, form: str) -> None:
+    given: Any = write_day(tmp_path, 1)
+    if form == "records":
+        store, given = tmp_path / "of records", {"id": ids_of(1)}
+        with recshuf.PileWriter(store, "start", piles=4) as writer:
+            writer.write({"id": ids_of(0)})
+    is_child = False
+    try:
+        with recshuf.PileStore(store).update() as update:
+            update.append(given, time=1)
+            child = os.fork()
+            is_child = child == 0
+    except UsageError as error:
+        if is_child:
+            os._exit(0 if "the update belongs to another process" in str(error) else 3)
+        raise
+    finally:
+        if is_child:
+            os._exit(4)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1)
 
 

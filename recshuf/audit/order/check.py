@@ -195,5 +195,7 @@ def _combine(batteries: Sequence[Sequence[Score]]) -> Sequence[Score]:
 
 
 def _find_mean_move(order: NDArray[np.int64]) -> float:
-    """Return how far records moved on average, as a share of their number."""
+    """Return how far records moved on average, as a share of their number; 0 without records."""
+    if not len(order):
+        return 0.0
     return float(np.abs(order - np.arange(len(order))).mean() / len(order))

@@ -68,13 +68,17 @@ class PileSet:
         """First region that was not fetched."""
 
     @classmethod
-    def open(cls, scratch: Scratch, name: str, *, reads_all: bool) -> tuple[PileSet, Footer]:
+    def open(
+        cls, scratch: Scratch, name: str, *, reads_all: bool, remedy: str = ""
+    ) -> tuple[PileSet, Footer]:
         """Open a complete set.
 
         Parameters
         ----------
         reads_all
             Whether every slice is verified now. A set that was not synced may lack some.
+        remedy
+            What to do if the file is missing, for the message; else the caller adds it.
 
         Raises
         ------
@@ -84,7 +88,8 @@ class PileSet:
         try:
             file = scratch.reopen(name)
         except OSError as error:
-            raise PileError(f"{error.filename or name}: cannot be opened: {error.strerror}") from error
+            problem = f"{error.filename or name}: cannot be opened: {error.strerror}"
+            raise PileError(f"{problem}; {remedy}" if remedy else problem) from error
         try:
             footer = read_footer(file)
             regions = WrittenRegions(footer.sums.shape[1], footer.parts)

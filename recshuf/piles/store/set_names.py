@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from recshuf.errors import OutputError, UsageError
+from recshuf.errors import BusyNameError, UsageError, UsedNameError
 from recshuf.piles.store.snapshots import find_writer
 from recshuf.system.locks import try_exclusive
 from recshuf.system.paths import write_error
@@ -30,9 +30,9 @@ class SetNames:
     Raises
     ------
     UsageError
-        When the name is not valid, or a snapshot has sets of this name.
+        When the name is not valid; `UsedNameError` when a snapshot has sets of this name.
     OutputError
-        When another process writes sets of this name, or the folder cannot be made.
+        When the folder cannot be made; `BusyNameError` when another process writes sets of this name.
     """
 
     def __init__(self, folder: StoreFolder, name: str) -> None:
@@ -41,13 +41,14 @@ class SetNames:
         self._folder, self._name = folder, name
 
     def __enter__(self) -> None:
+        self._process = os.getpid()
         try:
             self._made = _make_folders(self._folder.sets)
             self._lock = self._try_lock()
         except OSError as error:
             raise write_error(error, str(self._folder.path), self._folder.path.parent) from error
         if self._lock is None:
-            raise OutputError(
+            raise BusyNameError(
                 f"{self._folder.path}: another process writes {self._name!r} into it; wait for its end"
             )
         try:
@@ -69,11 +70,13 @@ class SetNames:
         """Check that no snapshot has sets of this name: theirs would be replaced, also under an open reader."""
         self._folder.collect()
         if self._name in map(find_writer, self._folder.list_referenced()):
-            raise UsageError(
+            raise UsedNameError(
                 f"name={self._name!r}: {self._folder.path} has records of this name; choose another name"
             )
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._process != os.getpid():  # a forked child, whose parent still writes
+            return
         if kind is not None:
             self._folder.remove_unreferenced(self._name)
         self._folder.lock_file(self._name).unlink(missing_ok=True)

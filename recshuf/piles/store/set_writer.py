@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import UsageError
@@ -20,6 +18,7 @@ from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.sets.footer import SetDescription, SetSource
 from recshuf.piles.sets.scratch import Scratch
 from recshuf.piles.spilled import name_set
+from recshuf.piles.store.given_records import to_table
 from recshuf.piles.store.set_names import SetNames
 from recshuf.piles.store.snapshots import (
     SET_MODE,
@@ -48,7 +47,6 @@ DEFAULT_PILES = 1024
 10 MB."""
 BUFFER_BYTES = 64 << 20
 """Records collected before they are scattered."""
-_TAKEN = "give record batches, tables, data frames, a dict of arrays, or a list of dicts or batches"
 
 
 class PileWriter:
@@ -96,6 +94,10 @@ class PileWriter:
         if seed is not None:
             seed = check_number("seed", seed, MAX_SEED)
         buffer_bytes = check_number("buffer_bytes", buffer_bytes, sys.maxsize, least=1)
+        if schema is not None and not isinstance(schema, pa.Schema):
+            raise UsageError(
+                f"schema={schema!r}: give a pyarrow.Schema, such as pyarrow.schema({{'id': pyarrow.int64()}})"
+            )
         self._folder = StoreFolder(local_path(store))
         own_name = SetNames(self._folder, name)
         self._name = name
@@ -112,8 +114,8 @@ class PileWriter:
         self._piles: RunPiles | None = None
         self._cleanup = ExitStack()
         self._cleanup.enter_context(own_name)
-        self._is_open, self._is_sealed = True, False
         self._process = os.getpid()
+        self._is_open, self._is_sealed = True, False
 
     @property
     def num_records(self) -> int:
@@ -131,13 +133,19 @@ class PileWriter:
             frames may be changed afterwards. Arrow data is not copied; memory of others under it must not change before
             `close`.
 
+            Data with types, of Arrow, NumPy or a data frame, must have those of the store. Values of Python, in lists
+            and dicts, take the types of the store: integers that they hold, text, bytes, and floats, which are rounded
+            where a column has fewer than 64 bits. A value that would change otherwise is refused.
+
         Raises
         ------
         UsageError
-            When the columns are not those of the store, or the writer is closed.
+            When the columns are not those of the store, a value does not fit its column, or the writer is closed or that of
+            another process.
         OutputError
             When the records cannot be written.
         """
+        self._check_process()
         if not self._is_open or self._is_sealed:
             raise UsageError(f"{self._name}: the writer is closed; nothing can be written any more")
         for batch in self._read(data):
@@ -147,7 +155,7 @@ class PileWriter:
                 self._collect(batch.slice(start, rows))
 
     def _read(self, data: Any) -> list[pa.RecordBatch]:
-        table = _to_table(data, self._schema)
+        table = to_table(data, self._schema)
         if not table.num_columns and not table.num_rows:  # an empty list, which tells nothing about columns
             return []
         if self._schema is None:
@@ -162,7 +170,9 @@ class PileWriter:
         try:
             batches: list[pa.RecordBatch] = table.cast(self._schema).to_batches()
         except ValueError as error:
-            raise UsageError(f"the records do not fit the columns of the store: {error}") from error
+            raise UsageError(
+                f"the records do not fit the columns of the store: {error}; convert them, or begin a new store"
+            ) from error
         return batches
 
     def _collect(self, batch: pa.RecordBatch) -> None:
@@ -208,6 +218,7 @@ class PileWriter:
         OutputError
             When the set cannot be written.
         """
+        self._check_process()
         self._scatter()
         self._is_sealed = True
         if self._piles is None:
@@ -228,12 +239,13 @@ class PileWriter:
         Raises
         ------
         UsageError
-            When another writer has given the store other columns.
+            When another writer has given the store other columns, or the writer is that of another process.
         OutputError
             When they cannot be written; nothing of them is left.
         """
         if not self._is_open:
             return
+        self._check_process()
         self._is_open = False
         with self._cleanup:
             sealed = self.seal()
@@ -245,10 +257,17 @@ class PileWriter:
                 self._folder.commit(lambda newest: newest.add((), columns))
 
     def abort(self) -> None:
-        """Drop all records. Idempotent."""
-        if self._is_open:
+        """Drop all records. Idempotent; a forked child leaves the set to its parent."""
+        if self._is_open and self._process == os.getpid():
             self._is_open = False
             self._cleanup.__exit__(GeneratorExit, GeneratorExit(), None)
+
+    def _check_process(self) -> None:
+        # Parent and child would write over each other's slices.
+        if self._process != os.getpid():
+            raise UsageError(
+                f"{self._name}: this writer belongs to another process; make one in each process, under its own name"
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -262,8 +281,7 @@ class PileWriter:
             self.abort()
 
     def __del__(self) -> None:
-        # A forked child has a copy of the writer, and must leave the set to its parent.
-        if getattr(self, "_is_open", False) and self._process == os.getpid():
+        if getattr(self, "_is_open", False):
             self.abort()
 
 
@@ -288,55 +306,3 @@ def _find_schema(snapshot: Snapshot) -> pa.Schema | None:
 def _plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return a schema with the values of dictionaries in their place, without metadata of other programs."""
     return pa.schema([field.with_type(plain_type(field.type)).remove_metadata() for field in schema])
-
-
-def _to_table(data: Any, schema: pa.Schema | None) -> pa.Table:
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    try:
-        if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-            return _copy(pa.table(data))
-        if isinstance(data, Mapping):
-            return _fit(pa.table({name: _to_array(values) for name, values in data.items()}), schema)
-        if isinstance(data, Sequence) and all(isinstance(record, Mapping) for record in data):
-            return _fit(_to_records(data), schema)
-        if isinstance(data, Sequence) and all(isinstance(one, pa.RecordBatch | pa.Table) for one in data):
-            return pa.concat_tables(_to_table(one, schema) for one in data)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"the records are no table: {error}; {_TAKEN}") from error
-    raise UsageError(f"{type(data).__name__} is not taken; {_TAKEN}")
-
-
-def _copy(table: pa.Table) -> pa.Table:
-    """Return a table in memory of its own; data frames share theirs with arrays that may change."""
-    batches = [concat_batches([batch, batch.slice(0, 0)]) for batch in table.to_batches()]
-    return pa.Table.from_batches(batches, table.schema)
-
-
-def _to_array(values: Any) -> pa.Array:
-    if isinstance(values, pa.Array | pa.ChunkedArray) or not hasattr(values, "__array__"):
-        return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
-    values = np.array(values, order="C")  # a copy, as Arrow would look at the caller's memory
-    made = pa.array(values.reshape(-1))
-    for size in reversed(values.shape[1:]):
-        made = pa.FixedSizeListArray.from_arrays(made, size)
-    return made
-
-
-def _to_records(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return a list of dicts as a table; a key that is missing in one is null."""
-    return pa.Table.from_struct_array(pa.array(rows, None if rows else pa.struct([])))
-
-
-def _fit(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
-    """Return values of Python in the types of a schema, as Arrow casts them; integers must fit."""
-    if schema is None:
-        return table
-    columns = [
-        table[field.name].cast(field.type) if field.name in table.schema.names else None for field in schema
-    ]
-    if any(column is None for column in columns) or table.num_columns != len(columns):
-        return table
-    return pa.table(columns, schema=schema)

@@ -148,8 +148,18 @@ def describe_drift(expected: pa.Schema, found: pa.Schema) -> str:
         if name not in expected.names:
             return f"column {name!r} is not in the store; leave it out, or begin a new store"
         if expected.field(name).type != found.field(name).type:
-            return f"column {name!r} is {found.field(name).type}, and {expected.field(name).type} in the store; cast it"
+            return describe_type_drift(name, expected.field(name).type, found.field(name).type)
     return "the columns are in another order, or may hold nulls where those of the store may not"
+
+
+def describe_type_drift(name: str, expected: pa.DataType, found: pa.DataType) -> str:
+    """Return a sentence about a column, or a field below it, that has another type than in the store."""
+    if pa.types.is_null(expected):
+        return (
+            f"column {name!r} is {found}, and null in the store, as the first records had no value there; give the "
+            "writer that begins a store schema="
+        )
+    return f"column {name!r} is {found}, and {expected} in the store; cast it"
 
 
 def parse_snapshot(content: bytes) -> Snapshot | None:
@@ -408,16 +418,27 @@ class StoreFolder:
         return self.path / f"snapshot-{number:06d}.json"
 
     def _read(self, number: int) -> Snapshot | None:
-        """Return a snapshot; None if it is missing, damaged, or the file of another number."""
+        """Return a snapshot; None if it is missing, damaged, or the file of another number.
+
+        Raises
+        ------
+        PileError
+            When it cannot be read, or another version of recshuf is needed.
+        """
+        file = self._file(number)
         try:
-            found = parse_snapshot(self._file(number).read_bytes())
+            found = parse_snapshot(file.read_bytes())
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise PileError(
+                f"{file}: cannot be read: {error.strerror}; move it away if it is no snapshot, else make it readable"
+            ) from error
         return found if found is not None and found.number == number else None
 
     def _explain_missing(self, number: int | None) -> str:
         if number is not None:
-            return f"{self.path}: has no snapshot {number}; it was replaced since, or another store is meant"
+            return f"{self.path}: has no snapshot {number}; it was replaced since, or another store is meant; open the store again"
         if numbers := self._numbers():
             return (
                 f"{self._file(numbers[0])}: is damaged, and no other snapshot is left; make the store again"

@@ -107,8 +107,13 @@ class StoredPiles:
 
     def _open_set(self, entry: SetEntry) -> tuple[PileSet, Footer]:
         """Open a set, which must be the very one that the snapshot refers to, and fit the others."""
-        found, footer = PileSet.open(self._scratch, entry.name + SET_SUFFIX, reads_all=False)
-        path = self.path / SETS_FOLDER / f"{entry.name}{SET_SUFFIX}"
+        found, footer = PileSet.open(
+            self._scratch,
+            entry.name + SET_SUFFIX,
+            reads_all=False,
+            remedy="put it back, or make the store again",
+        )
+        path = self._find_file(entry.name)
         if entry.checksum != footer.checksum:
             raise PileError(
                 f"{path}: is another pile set than was written under this name; "
@@ -125,12 +130,17 @@ class StoredPiles:
             )
         return found, footer
 
+    def _find_file(self, set_name: str) -> Path:
+        return self.path / SETS_FOLDER / f"{set_name}{SET_SUFFIX}"
+
     @property
     def pile_schema(self) -> pa.Schema:
         """Schema of what `load` returns, with the provenance as its last column."""
         schema = self.info.schema
         if schema is None:
-            raise PileError(f"{self.path}: holds no records yet")
+            raise PileError(
+                f"{self.path}: holds no records yet; append some with recshuf window, or write them with recshuf.PileWriter"
+            )
         return schema
 
     @property
@@ -173,11 +183,21 @@ class StoredPiles:
         stored = [self._sets[set_index].stored_bytes(pile) for set_index, pile in regions]
         slab = Slab(sum(stored), len(stored), memory)
         for set_index, pile in regions:
-            found = sorted(self._sets[set_index].read(pile, slab.allocate), key=attrgetter("origin"))
+            found = sorted(self._read(set_index, pile, slab.allocate), key=attrgetter("origin"))
             pieces += [(self._bases[set_index], piece) for piece in found]
         if not pieces and not any(self.counts[region] for region in regions):
             return None
         return PackedRecords(self._codec, pieces, self.digest(regions), str(self.path))
+
+    def _read(self, set_index: int, pile: int, memory: Allocate) -> list[Slice]:
+        try:
+            return self._sets[set_index].read(pile, memory)
+        except PileError as error:
+            # The sets of a run have another remedy, which `PileSet` gives.
+            raise PileError(
+                f"{self._find_file(self.names[set_index])}: region {pile} does not read back as it was written: the "
+                "disk or its memory is faulty; make the store again on another disk"
+            ) from error
 
     def expect(self, regions: Sequence[tuple[int, int]]) -> None:
         """Let the system read regions ahead."""

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.audit.order.battery import MIN_RECORDS
-from recshuf.audit.order.matching import match_records
+from recshuf.audit.order.check import score_matching
+from recshuf.audit.order.matching import Matching, match_records
 from recshuf.audit.order.sample import BottomKSample
 from recshuf.audit.order.shufflers import METHODS
 from recshuf.audit.order.value_ranks import find_value, order_by_value, rank_densely
@@ -405,6 +406,11 @@ def test_few_records_are_no_evidence(tmp_path: Path):
     write_parquet(tmp_path / "in.parquet", np.arange(999))
     with pytest.raises(UsageError, match="too few"):
         recshuf.check(tmp_path / "in.parquet", column="id")
+
+
+def test_no_records_are_refused_without_a_warning():
+    with pytest.raises(UsageError, match=r"^0 records are too few"):
+        score_matching(Matching(np.zeros(0, np.int64), [], records=0, share=1.0), 0)
 
 
 def test_missing_files_are_named(tmp_path: Path):

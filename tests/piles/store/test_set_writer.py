@@ -205,7 +205,7 @@ def test_names_that_are_no_file_names_are_refused(tmp_path: Path, name: str) -> 
     [
         ({"id": [1]}, "column 'text' is missing"),
         ({"id": [1], "text": ["a"], "more": [1]}, "column 'more' is not in the store"),
-        ({"id": [1.5], "text": ["a"]}, "no table: .*1.5"),
+        ({"id": [1.5], "text": ["a"]}, "column 'id' is int64 in the store, .*1.5"),
         ([{"id": 2**70, "text": "a"}], "no table: .*too large"),
         (pa.table({"id": ["1"], "text": ["a"]}), "column 'id' is string, and int64 in the store"),
         ([{"id": 1, "text": "a", "more": 2}], "column 'more' is not in the store"),
@@ -325,6 +325,33 @@ def test_a_forked_child_leaves_the_set_of_its_parent_alone(tmp_path: Path) -> No
         child.join(60)
         assert child.exitcode == 0
     assert len(read_all(tmp_path / "store")) == 10
+
+
+def use_writer(writer: recshuf.PileWriter, use: str) -> None:
+    with pytest.raises(UsageError, match=r"^a: this writer belongs to another process; .* its own name"):
+        getattr(writer, use)(*[ROWS] if use == "write" else [])
+    writer.abort()
+
+
+@pytest.mark.parametrize("use", ["write", "seal", "close"])
+@pytest.mark.parametrize("buffer_bytes", [1, 1000])
+def test_a_forked_child_cannot_use_the_writer_of_its_parent(
+    tmp_path: Path, use: str, buffer_bytes: int
+) -> None:
+    with recshuf.PileWriter(tmp_path / "store", "a", piles=4, buffer_bytes=buffer_bytes) as writer:
+        writer.write(ROWS)
+        child = multiprocessing.get_context("fork").Process(target=use_writer, args=(writer, use))
+        child.start()
+        child.join(60)
+        assert child.exitcode == 0
+    assert len(read_all(tmp_path / "store")) == 10
+
+
+@pytest.mark.parametrize("store", [None, 3, b"store"])
+def test_a_store_that_is_no_path_is_refused(store: Any) -> None:
+    for use in (lambda: recshuf.PileWriter(store, "a"), lambda: recshuf.PileStore(store)):
+        with pytest.raises(UsageError, match=r"is no path; give text or a pathlib\.Path"):
+            use()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import recshuf
-from recshuf.errors import OutputError, UsageError
+from recshuf.errors import OutputError, PileError, UsageError
 from recshuf.piles.store.snapshots import SetEntry, Snapshot, StoreFolder
 from recshuf.system.locks import try_exclusive
 
@@ -181,3 +181,24 @@ def test_a_store_that_others_make_and_fill_meanwhile_is_not_begun_anew(
         writer.write({"name": ["slower"]})
     found = [name for batch in recshuf.PileLoader(store, 1) for name in batch["name"]]
     assert sorted(found) == sorted([*(f"faster-{number}" for number in range(count)), "slower"])
+
+
+def test_a_snapshot_that_cannot_be_read_is_named(folder: StoreFolder) -> None:
+    add(folder, "a")
+    (folder.path / "snapshot-000009.json").mkdir()
+    for use in (recshuf.PileStore, recshuf.PileLoader, lambda path: recshuf.PileWriter(path, "b")):
+        with pytest.raises(
+            PileError, match=r"snapshot-000009\.json: cannot be read: Is a directory; move it away"
+        ):
+            use(folder.path, *[1] * (use is recshuf.PileLoader))
+
+
+def test_a_snapshot_that_was_replaced_says_what_to_do(folder: StoreFolder) -> None:
+    add(folder, "a")
+    with pytest.raises(UsageError, match=r"has no snapshot 8; .* open the store again"):
+        folder.open(8)
+
+
+def test_a_store_without_records_or_columns_says_what_to_do(folder: StoreFolder) -> None:
+    with pytest.raises(PileError, match=r"holds no records yet; append some .*recshuf\.PileWriter"):
+        recshuf.PileLoader(folder.path, 1)

@@ -1,0 +1,211 @@
+"""What a program gives to a writer, as a table.
+
+Arrow's data, arrays and data frames have types, which must be those of the store. Values of Python have none: they are
+converted to the types of the store, and refused if that would change them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as pt
+
+from recshuf.errors import UsageError
+from recshuf.piles.store.snapshots import describe_type_drift
+from recshuf.records.batch import concat_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TAKEN = "give record batches, tables, data frames, a dict of arrays, or a list of dicts or batches"
+_UNTYPED_KINDS = "OSUT"
+"""Kinds of NumPy arrays that hold objects, bytes or text."""
+_CLASSES: tuple[Callable[[pa.DataType], bool], ...] = (
+    lambda kind: pt.is_integer(kind) or pt.is_floating(kind),
+    lambda kind: pt.is_string(kind) or pt.is_large_string(kind),
+    lambda kind: pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind),
+    pt.is_decimal,
+    pt.is_date,
+    pt.is_time,
+    pt.is_timestamp,
+    pt.is_duration,
+)
+"""Types whose values are of one class of Python, or of two that are equal where none is changed."""
+
+
+def to_table(data: Any, schema: pa.Schema | None) -> pa.Table:
+    """Return records as a table, which may have other columns than the store.
+
+    Parameters
+    ----------
+    data
+        What `PileWriter.write` takes.
+    schema
+        Columns of the store; None if it has none yet.
+
+    Raises
+    ------
+    UsageError
+        When they are no table, or values of Python do not fit the columns of the store.
+    """
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    try:
+        if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+            return _copy(pa.table(data))
+        if isinstance(data, Mapping):
+            arrays = {name: _to_array(values) for name, values in data.items()}
+            untyped = {name for name, (_, has_type) in arrays.items() if not has_type}
+            return _fit(pa.table({name: array for name, (array, _) in arrays.items()}), untyped, schema)
+        if isinstance(data, Sequence) and all(isinstance(record, Mapping) for record in data):
+            table = _to_records(data)
+            return _fit(table, set(table.schema.names), schema)
+        if isinstance(data, Sequence) and all(isinstance(one, pa.RecordBatch | pa.Table) for one in data):
+            return pa.concat_tables(to_table(one, schema) for one in data)
+    except UsageError:
+        raise
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"the records are no table: {error}; {_TAKEN}") from error
+    raise UsageError(f"{type(data).__name__} is not taken; {_TAKEN}")
+
+
+def _copy(table: pa.Table) -> pa.Table:
+    """Return a table in memory of its own; data frames share theirs with arrays that may change."""
+    batches = [concat_batches([batch, batch.slice(0, 0)]) for batch in table.to_batches()]
+    return pa.Table.from_batches(batches, table.schema)
+
+
+def _to_array(values: Any) -> tuple[pa.Array | pa.ChunkedArray, bool]:
+    """Return values as an array, and whether they have a type of Arrow or NumPy."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values, True
+    if not hasattr(values, "__array__"):
+        return pa.array(values), False
+    values = np.array(values, order="C")  # a copy, as Arrow would look at the caller's memory
+    made = pa.array(values.reshape(-1))
+    for size in reversed(values.shape[1:]):
+        made = pa.FixedSizeListArray.from_arrays(made, size)
+    return made, values.dtype.kind not in _UNTYPED_KINDS
+
+
+def _to_records(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return a list of dicts as a table; a key that is missing in one is null."""
+    return pa.Table.from_struct_array(pa.array(rows, None if rows else pa.struct([])))
+
+
+def _fit(table: pa.Table, untyped: set[str], schema: pa.Schema | None) -> pa.Table:
+    """Return a table with the columns of these names, which hold values of Python, in the types of a schema."""
+    for index, name in enumerate(table.schema.names):
+        if schema is not None and name in schema.names:
+            field = schema.field(name)
+            column = _convert(table[name], field.type, (name,)) if name in untyped else table[name]
+            # Nulls are looked for when the whole table is cast.
+            table = table.set_column(
+                index, pa.field(name, column.type, field.nullable or name not in untyped), column
+            )
+    return table
+
+
+def _convert(found: Any, kind: pa.DataType, path: tuple[str, ...]) -> Any:
+    """Return an array that Arrow made of values of Python with another type, and the same values.
+
+    Parameters
+    ----------
+    found
+        An array or a chunked array, not sliced.
+    path
+        Names of the column and of the fields down to the values.
+    """
+    if isinstance(found, pa.ChunkedArray):
+        return pa.chunked_array([_convert(chunk, kind, path) for chunk in found.chunks], kind)
+    if found.type == kind:
+        return found
+    if pt.is_null(found.type):
+        return pa.nulls(len(found), kind)
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.wrap_array(_convert(found, kind.storage_type, path))
+    if pt.is_struct(found.type) and pt.is_struct(kind):
+        return _convert_struct(found, kind, path)
+    if _is_list(found.type) and _is_list(kind):
+        return _convert_list(found, kind, path)
+    return _convert_values(found, kind, path)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any(holds(kind) for holds in (pt.is_list, pt.is_large_list, pt.is_fixed_size_list))
+
+
+def _convert_struct(found: pa.StructArray, kind: pa.StructType, path: tuple[str, ...]) -> pa.StructArray:
+    """Convert each field; one that is missing is null."""
+    given, wanted = ([field.name for field in one] for one in (found.type, kind))
+    for name in given:
+        if name not in wanted:
+            raise UsageError(
+                f"column {path[0]!r}: field {'.'.join((*path, name))!r} is not in the store; leave it out, or begin "
+                "a new store"
+            )
+    children = []
+    for field in kind:
+        inner = (*path, field.name)
+        child = found.field(given.index(field.name)) if field.name in given else pa.nulls(len(found))
+        child = _convert(child, field.type, inner)
+        _check_nulls(pc.and_(child.is_null(), found.is_valid()), field, inner)
+        children.append(child)
+    mask = found.is_null() if found.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+
+
+def _convert_list(found: Any, kind: Any, path: tuple[str, ...]) -> pa.Array:
+    """Convert the items, and then the lists."""
+    items = _convert(found.values, kind.value_type, path)
+    mask = found.is_null() if found.null_count else None
+    if pt.is_fixed_size_list(found.type):
+        made = pa.FixedSizeListArray.from_arrays(items, found.type.list_size, mask=mask)
+    else:
+        made = type(found).from_arrays(found.offsets, items, mask=mask)
+        _check_nulls(items.is_null(), kind.value_field, path)
+    return _cast(made, kind, path)
+
+
+def _check_nulls(nulls: pa.BooleanArray, field: pa.Field, path: tuple[str, ...]) -> None:
+    if not field.nullable and pc.any(nulls).as_py():
+        raise UsageError(f"column {'.'.join(path)!r} has a null where the store takes none; fill it in")
+
+
+def _convert_values(found: pa.Array, kind: pa.DataType, path: tuple[str, ...]) -> pa.Array:
+    has_zones = [pt.is_timestamp(one) and one.tz is not None for one in (found.type, kind)]
+    if has_zones[0] != has_zones[1] or not any(holds(found.type) and holds(kind) for holds in _CLASSES):
+        raise UsageError(describe_type_drift(".".join(path), kind, found.type))
+    made = _cast(found, kind, path)
+    if pt.is_floating(kind) and not _is_kept(found, made):
+        raise _would_change(path, kind, "a number is too large, or needs more digits")
+    return made
+
+
+def _cast(found: pa.Array, kind: pa.DataType, path: tuple[str, ...]) -> pa.Array:
+    try:
+        return found.cast(kind)
+    except pa.ArrowException as error:
+        raise _would_change(path, kind, str(error)) from error
+
+
+def _is_kept(given: pa.Array, made: pa.Array) -> bool:
+    """Tell whether numbers became floats that mean the same: Arrow overflows to infinity, and rounds integers to 16 bits."""
+    if pt.is_integer(given.type):
+        changed = pc.not_equal(given.cast(pa.float64()), made.cast(pa.float64()))
+    else:
+        changed = pc.and_not(pc.is_inf(made.cast(pa.float64())), pc.is_inf(given.cast(pa.float64())))
+    return not pc.any(changed).as_py()
+
+
+def _would_change(path: tuple[str, ...], kind: pa.DataType, problem: str) -> UsageError:
+    return UsageError(
+        f"column {'.'.join(path)!r} is {kind} in the store, and its values would change: {problem}; convert them, or "
+        "begin a new store"
+    )

@@ -1,0 +1,218 @@
+"""What a program gives to a writer is stored as it is, or refused with the column and the field."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import recshuf
+from recshuf.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def write(store: Path, *data: Any, kind: pa.DataType | None = None) -> list[Any]:
+    """Write one after the other, and return the values of column ``a`` in the order in which they were written."""
+    schema = None if kind is None else pa.schema([("a", kind)])
+    with recshuf.PileWriter(store, "w", schema, piles=2) as writer:
+        for one in data:
+            writer.write(one)
+    loader = recshuf.PileLoader(store, 1, columns=["_id", "a"], output="arrow")
+    rows = [batch.to_pylist()[0] for batch in loader]
+    return [row["a"] for row in sorted(rows, key=lambda row: row["_id"]["row"])]
+
+
+def rows(*values: Any) -> list[dict[str, Any]]:
+    return [{"a": value} for value in values]
+
+
+STRUCT = pa.struct([("x", pa.int64())])
+FIRST = {
+    "struct": (STRUCT, {"x": 1}, {"x": 1, "y": 2}, "a.y"),
+    "list": (pa.list_(STRUCT), [{"x": 1}], [{"x": 2}, {"x": 1, "y": 2}], "a.y"),
+    "fixed list": (pa.list_(STRUCT, 1), [{"x": 1}], [{"y": 2}], "a.y"),
+    "nested": (
+        pa.struct([("b", pa.large_list(STRUCT))]),
+        {"b": [{"x": 1}]},
+        {"b": [{"x": 1, "z": None}]},
+        "a.b.z",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FIRST)
+@pytest.mark.parametrize("form", ["dicts", "dict"])
+@pytest.mark.parametrize("given", ["schema", "first"])
+def test_a_new_field_in_a_struct_is_refused_by_its_name(
+    tmp_path: Path, case: str, form: str, given: str
+) -> None:
+    kind, first, later, field = FIRST[case]
+    make = rows if form == "dicts" else lambda *values: {"a": list(values)}
+    with recshuf.PileWriter(
+        tmp_path / "s", "w", pa.schema([("a", kind)]) if given == "schema" else None
+    ) as w:
+        w.write(make(first))
+        with pytest.raises(UsageError, match=f"^column 'a': field '{field}' is not in the store; "):
+            w.write(make(first, later))
+    assert recshuf.PileStore(tmp_path / "s").num_records == 1
+
+
+def test_a_new_field_is_refused_in_an_update(tmp_path: Path) -> None:
+    recshuf.PileWriter(tmp_path / "s", "start", pa.schema([("a", STRUCT)]), piles=2).close()
+    with (
+        pytest.raises(UsageError, match=r"field 'a\.y' is not in the store"),
+        recshuf.PileStore(tmp_path / "s").update() as update,
+    ):
+        update.append(rows({"x": 1, "y": 2}))
+
+
+TAKEN: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
+    "small integers": (pa.int8(), [-128, 127, None]),
+    "integers of 16 bits": (pa.uint16(), [0, 65_535]),
+    "integers as floats": (pa.float64(), [1, 2**53]),
+    "whole floats": (pa.int64(), [1.0, None]),
+    "text": (pa.large_string(), ["ü", None]),
+    "bytes": (pa.large_binary(), [b"\xff", None]),
+    "bytes of one length": (pa.binary(2), [b"\xff\x00"]),
+    "truth": (pa.bool_(), [True, False, None]),
+    "infinite": (pa.float32(), [math.inf, -math.inf, 0.5]),
+    "nothing": (pa.struct([("x", pa.list_(pa.int8()))]), [None, {"x": None}, {}]),
+    "lists": (pa.large_list(pa.float32()), [[0.5, None], None, []]),
+    "fixed lists": (pa.list_(pa.int16(), 2), [[1, 2], None]),
+    "structs": (
+        pa.struct([("y", pa.int8()), ("x", pa.string())]),
+        [{"x": "a", "y": 1}, None, {"x": None}],
+    ),
+    "deep": (
+        pa.list_(pa.struct([("x", pa.list_(pa.uint8()))])),
+        [[{"x": [1]}, None, {"x": []}], [], None],
+    ),
+    "times": (pa.timestamp("ns", "UTC"), [datetime(2026, 1, 31, 12, tzinfo=UTC)]),
+    "seconds": (pa.timestamp("s"), [datetime(2026, 1, 31, 12, 5, 7)]),
+    "dates": (pa.date32(), [date(2026, 1, 31)]),
+    "decimals": (pa.decimal128(10, 4), [Decimal("1.5")]),
+}
+
+
+def fill(kind: pa.DataType, value: Any) -> Any:
+    """Return the value with None for each field that it lacks."""
+    if isinstance(value, list):
+        return [fill(kind.value_type, one) for one in value]
+    if isinstance(value, dict):
+        return {field.name: fill(field.type, value.get(field.name)) for field in kind}
+    return value
+
+
+@pytest.mark.parametrize("case", TAKEN)
+@pytest.mark.parametrize("form", ["dicts", "dict"])
+def test_values_of_python_come_back_as_they_were(tmp_path: Path, case: str, form: str) -> None:
+    kind, values = TAKEN[case]
+    data: Any = rows(*values) if form == "dicts" else {"a": list(values)}
+    empty = pa.table({"a": pa.array([], kind)})
+    assert write(tmp_path / "s", empty, data, kind=kind) == [fill(kind, value) for value in values]
+
+
+REFUSED: dict[str, tuple[pa.DataType, Any]] = {
+    "truth of an integer": (pa.bool_(), 5),
+    "integer of truth": (pa.int64(), True),
+    "text of a float": (pa.string(), 1.5),
+    "text of bytes": (pa.string(), b"x"),
+    "bytes of text": (pa.binary(), "ü"),
+    "integer of text": (pa.int64(), "12"),
+    "small integer": (pa.int8(), 128),
+    "negative": (pa.uint64(), -1),
+    "fraction": (pa.int64(), 1.5),
+    "not a number": (pa.int64(), math.nan),
+    "infinite": (pa.float32(), 1e300),
+    "infinite half": (pa.float16(), 70000.0),
+    "integer in float32": (pa.float32(), 16_777_217),
+    "integer in float16": (pa.float16(), 2049),
+    "large integer in float16": (pa.float16(), 70000),
+    "integer in float64": (pa.float64(), 2**60 + 1),
+    "microseconds": (pa.timestamp("s"), datetime(2026, 1, 1, 1, 1, 1, 1)),
+    "no zone": (pa.timestamp("s", "UTC"), datetime(2026, 1, 1)),
+    "a zone": (pa.timestamp("s"), datetime(2026, 1, 1, tzinfo=UTC)),
+    "time of a date": (pa.date32(), datetime(2026, 1, 1, 5)),
+    "decimal": (pa.decimal128(5, 1), Decimal("1.55")),
+    "short list": (pa.list_(pa.int64(), 2), [1]),
+    "null where none may be": (pa.struct([pa.field("x", pa.int64(), nullable=False)]), {"x": None}),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize(
+    "wrap", [lambda kind, value: (kind, value), lambda kind, value: (pa.list_(kind), [value])]
+)
+def test_values_that_would_change_are_refused(tmp_path: Path, case: str, wrap: Any) -> None:
+    kind, value = wrap(*REFUSED[case])
+    for number, data in enumerate((rows(value), {"a": [value]})):
+        with pytest.raises(UsageError, match=r"^column 'a") as caught:
+            write(tmp_path / f"s{number}", data, kind=kind)
+        assert "; " in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_floats_of_python_are_rounded_in_a_column_of_short_floats(tmp_path: Path) -> None:
+    assert write(tmp_path / "s", rows(0.1), {"a": [0.1]}, kind=pa.float32()) == [float(np.float32(0.1))] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.float32(), np.array([0.1, 1e300])),
+        (pa.float32(), np.array([0.5])),
+        (pa.bool_(), np.array([1, 0, 5])),
+        (pa.string(), np.array([1.5])),
+        (pa.int64(), np.array([1], np.int32)),
+        (pa.int64(), pa.array(["12"])),
+        (pa.int64(), pa.chunked_array([[1.0]])),
+        (pa.list_(pa.float32(), 2), np.zeros((1, 2))),
+        (pa.list_(pa.float32(), 2), np.zeros((1, 3), np.float32)),
+    ],
+)
+def test_arrays_have_types_of_their_own_as_tables_have(
+    tmp_path: Path, kind: pa.DataType, values: Any
+) -> None:
+    with pytest.raises(UsageError, match=r"^column 'a' is .*, and .* in the store; cast it$"):
+        write(tmp_path / "s", {"a": values}, kind=kind)
+
+
+@pytest.mark.parametrize("values", [np.array(["a", "bc"]), np.array(["a", "bc"], object)])
+def test_arrays_of_text_and_objects_hold_values_of_python(tmp_path: Path, values: Any) -> None:
+    assert write(tmp_path / "s", {"a": values}, kind=pa.large_string()) == ["a", "bc"]
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "field"),
+    [
+        (None, 1, "'a' is int64, and null in the store"),
+        ([], [1], "'a' is int64, and null in the store"),
+        ({"x": None}, {"x": "b"}, "'a.x' is string, and null in the store"),
+    ],
+)
+def test_a_column_that_began_without_values_names_the_schema_as_remedy(
+    tmp_path: Path, first: Any, later: Any, field: str
+) -> None:
+    with pytest.raises(UsageError, match=f"^column {field}, .*; give .* schema=") as caught:
+        write(tmp_path / "s", rows(first), rows(later))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_table_is_refused_by_a_column_that_began_without_values(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^column 'a' is int64, and null in the store, .*; give .* schema="):
+        write(tmp_path / "s", pa.table({"a": [None]}), pa.table({"a": [1]}))
+
+
+@pytest.mark.parametrize("schema", ["none", {"a": "int64"}, 5, [("a", pa.int64())]])
+def test_a_schema_of_another_kind_is_refused(tmp_path: Path, schema: Any) -> None:
+    with pytest.raises(UsageError, match=r"^schema=.*: give a pyarrow\.Schema"):
+        recshuf.PileWriter(tmp_path / "s", "w", schema)
+    assert not (tmp_path / "s").exists()

@@ -19,7 +19,7 @@ from recshuf.piles.reader import PileReader
 from recshuf.piles.store.stored import StoredPiles
 from recshuf.run.gather import Gather, GatherTask, check_written
 from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
-from recshuf.run.resume import Earlier, read_checksums
+from recshuf.run.resume import Earlier, describe_job, read_checksums
 from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
 from recshuf.run.set_folders import choose_sets
 from recshuf.run.shards import cut_shards, find_largest, open_shards, take_over_shards
@@ -67,11 +67,16 @@ def plan_job(job: Job, progress: Progress) -> Plan:
     return divide_job(resolved).fit(resolved.plan)
 
 
-def run_job(job: Job, progress: Progress) -> ShuffleReport:
+def run_job(job: Job, progress: Progress, planned: Earlier | None = None) -> ShuffleReport:
     """Run a job and return its figures.
 
     On an error the output is as it was. Finished parts are kept in a work folder beside it for ``--resume``; a note on
     the error names the folder.
+
+    Parameters
+    ----------
+    planned
+        What the saved plan of its tasks says, which it must fit; None if it has none.
 
     Raises
     ------
@@ -89,6 +94,9 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
             resolved = _resolve_stored(job, destination, progress, cleanup)
         else:
             resolved = resolve_job(job, destination, progress, layout)
+        if planned is not None:
+            # Before the journal begins, since that keeps what it begins with for the next attempt.
+            planned.check(describe_job(resolved, planned.seed, None))
         piles = _choose_sets(job, work, shared)
         workspace = open_workspace(resolved, work, earlier, cleanup, piles)
         tasks = _open_tasks(shared, resolved, workspace, piles, progress, cleanup)

@@ -13,6 +13,7 @@ from recshuf.run.gather_task import adopt_set
 from recshuf.run.open_run import join_run
 from recshuf.run.pipeline import run_job
 from recshuf.run.resolve import find_destination, resolve_job
+from recshuf.run.resume import Earlier, describe_job
 from recshuf.run.shared_run import SharedRun, damaged_plan, find_tasks
 from recshuf.run.task_results import RUN, name_result, read_results
 from recshuf.run.task_work import do_work
@@ -42,11 +43,13 @@ def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
         destination.check(overwrite=job.options["overwrite"])
     resolved = resolve_job(_find_quarantine(job), destination, progress)
     seed = job.options["seed"]
-    run = SharedRun.of(resolved, secrets.randbits(128) if seed is None else seed)
+    seed = secrets.randbits(128) if seed is None else seed
+    run = SharedRun.of(resolved, seed)
     replaced = None if destination is None else _find_version(destination)
     return run.tasks.fit(resolved.plan), run.to_json() | {
         "storage": asdict(run.storage),
         "replaces": replaced,
+        "job": describe_job(resolved, seed, None),
     }
 
 
@@ -93,7 +96,10 @@ def _load_run(values: dict[str, Any]) -> SharedRun:
         storage = StorageOptions(**values["storage"])
     except (LookupError, TypeError) as error:
         raise damaged_plan() from error
-    if not isinstance(storage.options, dict) or "replaces" not in values:
+    job = values.get("job")
+    if not isinstance(storage.options, dict) or "replaces" not in values or not isinstance(job, dict):
+        raise damaged_plan()
+    if not job.keys() >= {"order", "recshuf", "libraries", "options", "inputs"}:
         raise damaged_plan()
     return replace(run, storage=storage)
 
@@ -123,7 +129,7 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
     RecshufError
         When it fails.
     """
-    run = _load_run(values)
+    run, planned = _load_run(values), Earlier.of_plan(values["job"])
     last = run.tasks.commit
     if number not in range(last + 1):
         raise UsageError(f"there is no task {number}; the plan has tasks 0 to {last}")
@@ -138,9 +144,9 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
     if number == last:
         if has_begun:
             read_results(tasks, run.id, range(last))
-        return run_job(replace(job, options=job.options | {"resume": True}), progress)
+        return run_job(replace(job, options=job.options | {"resume": True}), progress, planned)
     with tasks.share(run.output):
-        opened = join_run(run, tasks, job, destination)
+        opened = join_run(run, tasks, job, destination, planned)
         if not _is_done(opened, number):
             do_work(opened, number)
     return None

@@ -229,7 +229,9 @@ def test_an_input_that_changed_after_it_was_read_is_named_by_the_commit(call: Ru
     inputs[1].write_bytes(b"{}\n")
     done = call("task", folder / "plan.json", str(last))
     assert done.returncode == 1
-    assert f"error: {inputs[1]}: has changed since the unfinished run".encode() in done.stderr
+    assert f"error: {inputs[1]}: has changed since the plan was made".encode() in done.stderr
+    assert b"; make the plan again" in done.stderr
+    assert b"--resume" not in done.stderr
     assert os.listdir(folder / "there") == [".out.recshuf"]
 
 

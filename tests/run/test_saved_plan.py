@@ -5,14 +5,17 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import recshuf
 from recshuf import api
-from recshuf.errors import OutputExistsError, UsageError
+from recshuf.errors import InputError, OutputExistsError, UsageError
+from recshuf.run import resume
 from recshuf.run.saved_plan import STAGES
+from recshuf.version import __version__
 from tests.support.numbered_files import make_inputs
 from tests.support.object_outputs import SEED, shuffle_locally
 from tests.support.task_runs import die_after, divide_small, shuffle
@@ -36,10 +39,14 @@ def plan(inputs: Any, output: Any, **options: Any) -> dict[str, Any]:
     return api.plan_tasks(inputs, output, **OPTIONS | options)[1]
 
 
-def run_all(run: dict[str, Any]) -> None:
-    (last,) = api.list_tasks(run, "commit")
-    for number in range(last + 1):
+def run_before_the_commit(run: dict[str, Any]) -> None:
+    for number in range(*api.list_tasks(run, "commit")):
         api.run_task(run, number)
+
+
+def run_all(run: dict[str, Any]) -> None:
+    run_before_the_commit(run)
+    api.run_task(run, *api.list_tasks(run, "commit"))
 
 
 # Credentials
@@ -120,6 +127,41 @@ def test_late_tasks_of_a_plan_that_may_overwrite_do_not_begin_it_again(
     recshuf.shuffle(inputs, output, **given)
 
 
+# Inputs that change
+
+
+@pytest.mark.parametrize("moment", ["planned", "begun"])
+def test_an_input_that_changed_is_named_and_may_be_restored(tmp_path: Path, output: str, moment: str):
+    cut = {"shards": 4 if output.endswith("/") else None}
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    run = plan(inputs, output, **cut, temp_dir=tmp_path)
+    if moment == "begun":
+        run_before_the_commit(run)
+    number = 0 if moment == "planned" else api.list_tasks(run, "commit")[0]
+    before, found = inputs[1].read_bytes(), inputs[1].stat()
+    inputs[1].write_bytes(before + b'{"id": 7}\n')
+    with pytest.raises(InputError) as raised:
+        api.run_task(run, number)
+    assert re.fullmatch(
+        r".*: has changed since the plan was made: its size was .*; make the plan again", str(raised.value)
+    )
+    inputs[1].write_bytes(before)
+    os.utime(inputs[1], ns=(found.st_atime_ns, found.st_mtime_ns))
+    run_all(run)
+
+
+def test_another_version_than_that_of_the_plan_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run = plan(make_inputs(tmp_path / "in", "jsonl", COUNTS), f"{tmp_path}/out/")
+    monkeypatch.setattr(resume, "__version__", "0.0.1")
+    with pytest.raises(UsageError) as raised:
+        api.run_task(run, 0)
+    assert str(raised.value) == (
+        f"the version of recshuf was {__version__} when the plan was made and is 0.0.1; give it as before, or make the "
+        "plan again"
+    )
+    assert os.listdir(tmp_path / ".out.recshuf" / "tasks") == ["inputs.lock"]
+
+
 # What is no plan
 
 
@@ -140,9 +182,12 @@ def damage(run: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
     [
         *(
             (name, None)
-            for name in ("id", "inputs", "options", "folder", "piles", "tasks", "storage", "replaces")
+            for name in ("id", "inputs", "options", "folder", "piles", "tasks", "storage", "replaces", "job")
         ),
-        *((name, 5) for name in ("id", "inputs", "output", "options", "folder", "piles", "tasks", "storage")),
+        *(
+            (name, 5)
+            for name in ("id", "inputs", "output", "options", "folder", "piles", "tasks", "storage", "job")
+        ),
         ("tasks.gather_count", "3"),
         ("tasks.sets", [5]),
         ("tasks.counted", [["0"]]),

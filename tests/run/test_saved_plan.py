@@ -6,23 +6,22 @@ import copy
 import json
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import recshuf
 from recshuf import api
-from recshuf.errors import InputError, OutputExistsError, UsageError
+from recshuf.errors import AlreadyCompleteError, InputError, OutputExistsError, UsageError
 from recshuf.run import resume
 from recshuf.run.saved_plan import STAGES
 from recshuf.version import __version__
 from tests.support.numbered_files import make_inputs
 from tests.support.object_outputs import SEED, shuffle_locally
-from tests.support.task_runs import die_after, divide_small, shuffle
+from tests.support.task_runs import die_after, divide_small, read_all, shuffle
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.conftest import Run
     from tests.support.object_server import Bucket, ProxiedRequest
 
@@ -122,9 +121,77 @@ def test_late_tasks_of_a_plan_that_may_overwrite_do_not_begin_it_again(
     run = plan(inputs, output, **given)
     run_all(run)
     for stage in STAGES:
-        with pytest.raises(OutputExistsError, match=r"out.*: was written after this plan was made"):
-            api.run_task(run, api.list_tasks(run, stage)[0])
+        refuse_late(run, stage, is_told=stage == "commit" and output.endswith("/"))
     recshuf.shuffle(inputs, output, **given)
+
+
+def refuse_late(run: dict[str, Any], stage: str, *, is_told: bool = False) -> None:
+    """Run a task of a stage after the commit, which may be `is_told` that the output is of this plan."""
+    with pytest.raises(OutputExistsError) as raised:
+        api.run_task(run, api.list_tasks(run, stage)[0])
+    assert isinstance(raised.value, AlreadyCompleteError) == is_told
+    said = "complete; this task has|nothing to resume" if is_told else "was written after this plan was made"
+    assert re.search(f"out.*: .*({said})", str(raised.value))
+    assert "overwrite" not in str(raised.value)
+
+
+def test_tasks_after_the_commit_say_so(tmp_path: Path, output: str):
+    cut = {"shards": 4 if output.endswith("/") else None}
+    run = plan(
+        make_inputs(tmp_path / "in", "jsonl", COUNTS), output, **OPTIONS | cut | {"temp_dir": tmp_path}
+    )
+    run_all(run)
+    for stage in STAGES:
+        refuse_late(run, stage, is_told=stage == "commit" and output.endswith("/"))
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "seed": {"seed": 3},
+    "inputs": {"inputs": "other"},
+    "sizes": {"inputs": "longer/in"},
+    "format": {"to": "parquet"},
+    "shards": {"shards": 3},
+    "provenance": {"provenance": True},
+    "sample": {"head_count": 50},
+}
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["planned", "begun"])
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_commit_over_the_folder_of_another_run_is_an_error(
+    tmp_path: Path, other: str, begins: bool, monkeypatch: pytest.MonkeyPatch
+):
+    for folder, counts in (("in", COUNTS), ("other", COUNTS[::-1]), ("longer/in", (301, 200, 0, 250))):
+        make_inputs(tmp_path / folder, "csv", counts)
+    monkeypatch.chdir(tmp_path)
+    run = plan("in", "out/", to="jsonl")
+    options: dict[str, Any] = OPTIONS | {"to": "jsonl"} | OTHERS[other]
+    read = Path(options.pop("inputs", "in"))
+    if begins:
+        run_before_the_commit(run)
+    monkeypatch.chdir(read.parent)
+    recshuf.shuffle(read.name, f"{tmp_path}/aside/", **options)
+    (tmp_path / "aside").rename(tmp_path / "out")
+    (tmp_path / "aside.recshuf.json").rename(tmp_path / "out.recshuf.json")
+    monkeypatch.chdir(tmp_path)
+    content = read_all(tmp_path / "out")
+    refuse_late(run, "commit")
+    assert read_all(tmp_path / "out") == content
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["planned", "begun"])
+def test_a_commit_over_a_file_of_others_is_an_error(tmp_path: Path, begins: bool):
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    run = plan(inputs, f"{tmp_path}/out.jsonl", shards=None)
+    if begins:
+        run_before_the_commit(run)
+    (tmp_path / "out.jsonl").write_text("hello\n")
+    for stage in STAGES:
+        refuse_late(run, stage)
+    assert (tmp_path / "out.jsonl").read_text() == "hello\n"
+    (tmp_path / "out.jsonl").unlink()
+    run_all(run)
+    assert (tmp_path / "out.jsonl").read_bytes().count(b"\n") == sum(COUNTS)
 
 
 # Inputs that change

@@ -88,15 +88,18 @@ def run_job(job: Job, progress: Progress, planned: Earlier | None = None) -> Shu
         destination = find_destination(job)
         work = begin_output(job, destination, progress, cleanup)
         earlier = Earlier.of(work.journal.entries) if work else None
-        shared = _find_shared(job, destination)
+        shared, begun = _find_shared(job, destination)
+        begun = planned or begun
+        if begun is not None and job.options["seed"] is None:
+            job = replace(job, options=job.options | {"seed": begun.seed})
         layout = shared.tasks.piles if shared else earlier.piles if earlier else None
         if job.epoch is not None:
             resolved = _resolve_stored(job, destination, progress, cleanup)
         else:
             resolved = resolve_job(job, destination, progress, layout)
-        if planned is not None:
+        if begun is not None:
             # Before the journal begins, since that keeps what it begins with for the next attempt.
-            planned.check(describe_job(resolved, planned.seed, None))
+            begun.check(describe_job(resolved, job.options["seed"] or 0, None))
         piles = _choose_sets(job, work, shared)
         workspace = open_workspace(resolved, work, earlier, cleanup, piles)
         tasks = _open_tasks(shared, resolved, workspace, piles, progress, cleanup)
@@ -127,13 +130,13 @@ def _choose_sets(job: Job, work: Transaction | None, shared: SharedRun | None) -
     return shared.piles if shared else choose_sets(job, work.path if work.keeps_files else None)
 
 
-def _find_shared(job: Job, destination: Destination | None) -> SharedRun | None:
-    """Return the run whose tasks are in the work folder; None if there is none, or the job uses no tasks."""
+def _find_shared(job: Job, destination: Destination | None) -> tuple[SharedRun, Earlier] | tuple[None, None]:
+    """Return the run whose tasks are in the work folder, and its job; None if there is none, or the job uses no tasks."""
     if not job.uses_tasks:
-        return None
+        return None, None
     from recshuf.run.task_passes import find_run  # most runs use no tasks
 
-    return find_run(job, destination)
+    return find_run(job, destination) or (None, None)
 
 
 def _open_tasks(

@@ -217,6 +217,23 @@ def test_an_input_that_changed_is_named_and_may_be_restored(tmp_path: Path, outp
     run_all(run)
 
 
+@pytest.mark.parametrize("seed", [None, SEED])
+def test_another_engine_continues_tasks_also_when_it_first_failed(tmp_path: Path, seed: int | None):
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    run = plan(inputs, f"{tmp_path}/out/")
+    run_before_the_commit(run)
+    before, found = inputs[1].read_bytes(), inputs[1].stat()
+    inputs[1].write_bytes(before + b'{"id": 7}\n')
+    given = OPTIONS | {"seed": seed, "engine": "threads", "resume": True}
+    with pytest.raises(InputError, match="has changed since the unfinished run"):
+        recshuf.shuffle(inputs, f"{tmp_path}/out/", **given)
+    inputs[1].write_bytes(before)
+    os.utime(inputs[1], ns=(found.st_atime_ns, found.st_mtime_ns))
+    with pytest.raises(UsageError, match="the seed was"):
+        recshuf.shuffle(inputs, f"{tmp_path}/out/", **given | {"seed": SEED + 1})
+    assert recshuf.shuffle(inputs, f"{tmp_path}/out/", **given).seed == SEED
+
+
 def test_another_version_than_that_of_the_plan_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     run = plan(make_inputs(tmp_path / "in", "jsonl", COUNTS), f"{tmp_path}/out/")
     monkeypatch.setattr(resume, "__version__", "0.0.1")

@@ -8,7 +8,7 @@ import sys
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
 from click.exceptions import Exit
@@ -22,6 +22,7 @@ from recshuf.cli.result_files import (
     check_report,
     check_spared,
     check_writable,
+    may_replace,
     write_json,
     write_whole,
 )
@@ -35,14 +36,11 @@ from recshuf.cli.store_commands import (
 from recshuf.cli.task_command import make_task_command
 from recshuf.cli.verify_options import make_verify_command
 from recshuf.errors import OutputError, RecshufError, UsageError
-from recshuf.storage.urls import is_url
 from recshuf.system.paths import real_path, refuse_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
-
-    from recshuf.job.options import Options
 
 
 FAILED = 1
@@ -103,10 +101,8 @@ def _run_shuffle(
         check_report(report, output, plan)
     if html:
         check_html(html, output, plan)
-    # A resumed run with an output is complete, or fails without --overwrite: its report may be there.
     names = list(filter(None, (report, html)))
-    is_resumed = options["resume"] and any(map(os.path.exists, names))
-    may_exist = options["overwrite"] or (is_resumed and _is_output_there(inputs, output, options))
+    may_exist = may_replace(names, inputs, output, options)
     for name in names:
         check_spared(name, [*inputs, options["schema"]], overwrite=may_exist)
     check_quarantine(options["on_bad_record"], [report, html, options["schema"]])
@@ -130,17 +126,6 @@ def _run_shuffle(
         write = partial(api.write_run, done, inputs, output, progress=progress, **options)
         _write_result(html, "page", lambda: write_whole(path, write().encode()))
         _say_written(html, quiet)
-
-
-def _is_output_there(inputs: tuple[str, ...], output: str, options: dict[str, Any]) -> bool:
-    """Tell whether an output exists; a set in an object store only with its manifest."""
-    if not is_url(output):
-        return output != "-" and Path(output).exists()
-    from recshuf.job.job import make_job
-    from recshuf.run.resolve import find_destination
-
-    destination = find_destination(make_job(inputs, output, cast("Options", options)))
-    return destination is not None and destination.is_complete()
 
 
 def _say_written(name: str, quiet: bool) -> None:

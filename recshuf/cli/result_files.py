@@ -6,12 +6,16 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from recshuf.errors import OutputError, UsageError
 from recshuf.storage.urls import is_url
 from recshuf.system.paths import real_path, refuse_url
+
+if TYPE_CHECKING:
+    from recshuf.job.options import Options
 
 
 def check_report(report: str, output: str | None, plan: bool) -> None:
@@ -79,6 +83,29 @@ def check_spared(report: str, given: list[str | None], *, overwrite: bool) -> No
             raise UsageError(f"{report} is or lies among the inputs; name another file")
     if not overwrite:
         raise OutputError(f"{report}: exists; give --overwrite, or choose another name")
+
+
+def may_replace(names: list[str], inputs: tuple[str, ...], output: str, options: dict[str, Any]) -> bool:
+    """Tell whether files about a run, of these names, may exist.
+
+    A resumed run with an output is complete, or fails without ``--overwrite``: its report may be there.
+    """
+    is_resumed = options["resume"] and any(map(os.path.exists, names))
+    return bool(options["overwrite"] or (is_resumed and _is_output_there(inputs, output, options)))
+
+
+def _is_output_there(inputs: tuple[str, ...], output: str, options: dict[str, Any]) -> bool:
+    """Tell whether an output exists; a set in an object store only with its manifest."""
+    if not is_url(output):
+        return output != "-" and Path(output).exists()
+    from recshuf.job.job import make_job
+    from recshuf.job.options import OPTIONS
+    from recshuf.run.resolve import find_destination
+
+    # The options of an epoch say nothing of where the output is.
+    known = {name: value for name, value in options.items() if name in OPTIONS}
+    destination = find_destination(make_job(inputs, output, cast("Options", known)))
+    return destination is not None and destination.is_complete()
 
 
 def check_quarantine(what: str, others: list[str | None]) -> None:

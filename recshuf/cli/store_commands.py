@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from recshuf.cli.progress import choose_progress
-from recshuf.cli.result_files import check_report, check_spared, write_json
+from recshuf.cli.result_files import check_report, check_spared, may_replace, write_json
 from recshuf.cli.shuffle_options import SiblingCommand, Wording
 from recshuf.errors import UsageError
 from recshuf.job.options import GatherOptions, ScatterOptions
@@ -171,7 +171,7 @@ def _run_gather(
         )
     if report:
         check_report(report, output, False)
-        check_spared(report, [], overwrite=options["overwrite"])
+        check_spared(report, [], overwrite=may_replace([report], inputs, output, options))
     from recshuf import api
     from recshuf.audit.reports.terminal import say
     from recshuf.audit.reports.text import detail_lines, summary

@@ -17,8 +17,8 @@ Run one task of a plan, on any machine that shares the folders of inputs and out
 
 PLAN is what `recshuf INPUT... -o OUTPUT --plan --report PLAN --engine tasks` wrote. WHAT is the number of a task, or the
 name of a stage, whose numbers are then printed: count, scatter, gather, commit. The tasks of a stage run in any order and
-at the same time, those of the next one when all are done. A task may run twice, also at the same time. The last task puts
-the output in place.
+at the same time, those of the next one when all are done. A task may run twice, also at the same time.
+The last task puts the output in place, and runs alone.
 
 \b
 Example:

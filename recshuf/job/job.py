@@ -20,7 +20,7 @@ from recshuf.storage.buckets import WRITTEN_SCHEMES, check_prefix
 from recshuf.storage.settings import StorageOptions, parse_storage_options
 from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
 from recshuf.system.memory import available_bytes
-from recshuf.system.paths import refuse_cut_url, refuse_url
+from recshuf.system.paths import local_path, refuse_cut_url, refuse_url
 from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
@@ -365,7 +365,7 @@ def _parse_bad_record(text: str) -> Path | None:
         return None
     if word != "quarantine" or name in ("", "-"):
         raise UsageError(f"--on-bad-record {text!r} is neither fail nor quarantine:FILE")
-    return Path(name)
+    return local_path(name)
 
 
 def _parse(size: Size) -> int:
@@ -407,7 +407,7 @@ def _load_schema(schema: SchemaLike | None) -> pa.Schema | None:
         return parse_schema(schema, "--schema")
     if not isinstance(schema, str | os.PathLike):
         raise UsageError(f"--schema: give a path, a dict or a schema of pyarrow; here: {_describe(schema)}")
-    return read_schema(Path(schema))
+    return read_schema(local_path(schema))
 
 
 def _count_threads(options: Options) -> int:

@@ -80,14 +80,13 @@ class LocalShards:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The manifest of a folder of shards. `read` and `parse` set only the fields without a default, and `added`."""
+    """The manifest of a folder of shards. `read` and `parse` set the fields without a default, `added`, `format`, `seed`."""
 
     folder: Path
     """Folder of the shards."""
     to: str
     """Format of the shards."""
     inputs: tuple[FileReport, ...]
-    """`read` leaves out their sizes."""
     shards: tuple[FileReport, ...]
     added: tuple[str, ...] = ()
     """Provenance columns of the shards, which the inputs do not have."""
@@ -140,10 +139,21 @@ class Manifest:
         """
         try:
             content = json.loads(text)
-            inputs = [FileReport(_parse_name(one), int(one["records"]), None) for one in content["inputs"]]
+            inputs = [
+                FileReport(_parse_name(one), int(one["records"]), one.get("bytes"), one.get("quarantined", 0))
+                for one in content["inputs"]
+            ]
             shards = map(_parse_shard, content["shards"])
             added = map(str, content.get("provenance", ()))
-            return cls(folder, str(content["to"]), tuple(inputs), tuple(shards), tuple(added))
+            return cls(
+                folder,
+                str(content["to"]),
+                tuple(inputs),
+                tuple(shards),
+                tuple(added),
+                format=str(content.get("format", "")),
+                seed=int(content.get("seed", 0)),
+            )
         except (TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a manifest: {error}") from error
 

@@ -81,8 +81,13 @@ class OpenRun:
             yield store
 
 
-def begin_run(run: SharedRun, resolved: ResolvedJob, seed: int) -> None:
+def begin_run(run: SharedRun, resolved: ResolvedJob, seed: int, planned: Earlier | None = None) -> None:
     """Write a run, its job and its inputs to its task folder, which exists, or compare them with those that are there.
+
+    Parameters
+    ----------
+    planned
+        What the saved plan of the run says, which the job must fit; None if it has none.
 
     Raises
     ------
@@ -91,6 +96,8 @@ def begin_run(run: SharedRun, resolved: ResolvedJob, seed: int) -> None:
     """
     tasks = find_tasks(resolved.output.destination)
     header = describe_job(resolved, seed, None)
+    if planned is not None:
+        planned.check(header)
     if _read_run(run, tasks) is None:
         tasks.place(RUN, {"run": run.to_json(), "job": header})
     found = _read_run(run, tasks) or {}
@@ -130,10 +137,21 @@ def open_run(address: RunAddress) -> OpenRun:
     return join_run(run, tasks, job, find_destination(job))
 
 
-def join_run(run: SharedRun, tasks: TaskFolder, job: Job, destination: Destination | None) -> OpenRun:
+def join_run(
+    run: SharedRun,
+    tasks: TaskFolder,
+    job: Job,
+    destination: Destination | None,
+    planned: Earlier | None = None,
+) -> OpenRun:
     """Return a run for its tasks, which is begun if its folder holds none.
 
     The first process opens the inputs, while others wait; they take what it found.
+
+    Parameters
+    ----------
+    planned
+        As for `begin_run`.
 
     Raises
     ------
@@ -150,5 +168,5 @@ def join_run(run: SharedRun, tasks: TaskFolder, job: Job, destination: Destinati
         else:
             resolved = resolve_opened(job, destination, inputs, piles, SilentProgress())
         opened = OpenRun.of(run, tasks, fit_plan(resolved, run.tasks))
-        begin_run(run, opened.resolved, opened.seed)
+        begin_run(run, opened.resolved, opened.seed, planned)
     return opened

@@ -19,7 +19,7 @@ from recshuf.piles.reader import PileReader
 from recshuf.piles.store.stored import StoredPiles
 from recshuf.run.gather import Gather, GatherTask, check_written
 from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
-from recshuf.run.resume import Earlier, read_checksums
+from recshuf.run.resume import Earlier, describe_job, read_checksums
 from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
 from recshuf.run.set_folders import choose_sets
 from recshuf.run.shards import cut_shards, find_largest, open_shards, take_over_shards
@@ -67,11 +67,16 @@ def plan_job(job: Job, progress: Progress) -> Plan:
     return divide_job(resolved).fit(resolved.plan)
 
 
-def run_job(job: Job, progress: Progress) -> ShuffleReport:
+def run_job(job: Job, progress: Progress, planned: Earlier | None = None) -> ShuffleReport:
     """Run a job and return its figures.
 
     On an error the output is as it was. Finished parts are kept in a work folder beside it for ``--resume``; a note on
     the error names the folder.
+
+    Parameters
+    ----------
+    planned
+        What the saved plan of its tasks says, which it must fit; None if it has none.
 
     Raises
     ------
@@ -83,12 +88,18 @@ def run_job(job: Job, progress: Progress) -> ShuffleReport:
         destination = find_destination(job)
         work = begin_output(job, destination, progress, cleanup)
         earlier = Earlier.of(work.journal.entries) if work else None
-        shared = _find_shared(job, destination)
+        shared, begun = _find_shared(job, destination)
+        begun = planned or begun
+        if begun is not None and job.options["seed"] is None:
+            job = replace(job, options=job.options | {"seed": begun.seed})
         layout = shared.tasks.piles if shared else earlier.piles if earlier else None
         if job.epoch is not None:
             resolved = _resolve_stored(job, destination, progress, cleanup)
         else:
             resolved = resolve_job(job, destination, progress, layout)
+        if begun is not None:
+            # Before the journal begins, since that keeps what it begins with for the next attempt.
+            begun.check(describe_job(resolved, job.options["seed"] or 0, None))
         piles = _choose_sets(job, work, shared)
         workspace = open_workspace(resolved, work, earlier, cleanup, piles)
         tasks = _open_tasks(shared, resolved, workspace, piles, progress, cleanup)
@@ -119,13 +130,13 @@ def _choose_sets(job: Job, work: Transaction | None, shared: SharedRun | None) -
     return shared.piles if shared else choose_sets(job, work.path if work.keeps_files else None)
 
 
-def _find_shared(job: Job, destination: Destination | None) -> SharedRun | None:
-    """Return the run whose tasks are in the work folder; None if there is none, or the job uses no tasks."""
+def _find_shared(job: Job, destination: Destination | None) -> tuple[SharedRun, Earlier] | tuple[None, None]:
+    """Return the run whose tasks are in the work folder, and its job; None if there is none, or the job uses no tasks."""
     if not job.uses_tasks:
-        return None
+        return None, None
     from recshuf.run.task_passes import find_run  # most runs use no tasks
 
-    return find_run(job, destination)
+    return find_run(job, destination) or (None, None)
 
 
 def _open_tasks(

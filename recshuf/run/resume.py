@@ -52,12 +52,14 @@ class WrittenShard:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """The finished parts of an earlier run, from its journal."""
+    """The finished parts of an earlier run, from its journal; or none, and what a saved plan says of its run."""
 
     header: Entry
     sets: list[int]
     """Numbers of the sealed pile sets."""
     shards: dict[int, WrittenShard]
+    is_plan: bool = False
+    """Whether it is a plan, which users know by that name and make again."""
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> Earlier | None:
@@ -71,6 +73,11 @@ class Earlier:
             if "shard" in entry
         }
         return cls(entries[0], sorted(sets), shards)
+
+    @classmethod
+    def of_plan(cls, header: Entry) -> Earlier:
+        """Return what a saved plan says, given `describe_job` of its run."""
+        return cls(header, [], {}, is_plan=True)
 
     @property
     def piles(self) -> PileLayout:
@@ -97,20 +104,33 @@ class Earlier:
         """
         before, now = {**self.header, **self.header["libraries"]}, {**header, **header["libraries"]}
         for name, word in (("order", "version of the order"), ("recshuf", "version of recshuf")):
-            _compare(word, before[name], now[name])
+            self._compare(word, before[name], now[name])
         for name in header["libraries"]:
-            _compare(f"version of {name}", before.get(name), now[name])
+            self._compare(f"version of {name}", before.get(name), now[name])
         for option in sorted({*before["options"], *now["options"]}):
-            _compare(option, before["options"].get(option), now["options"].get(option))
-        _compare("list of inputs", [one[0] for one in before["inputs"]], [one[0] for one in now["inputs"]])
+            self._compare(option, before["options"].get(option), now["options"].get(option))
+        self._compare(
+            "list of inputs", [one[0] for one in before["inputs"]], [one[0] for one in now["inputs"]]
+        )
         for old, new in zip(before["inputs"], now["inputs"], strict=True):
             change = _unpack(new).find_change(_unpack(old))
             if change:
-                raise InputError(
-                    new[0],
-                    f"has changed since the unfinished run: {change}",
-                    remedy="start anew, without --resume",
-                )
+                since = "the plan was made" if self.is_plan else "the unfinished run"
+                remedy = "make the plan again" if self.is_plan else "start anew, without --resume"
+                raise InputError(new[0], f"has changed since {since}: {change}", remedy=remedy)
+
+    def _compare(self, what: str, before: object, now: object) -> None:
+        if before == now:
+            return
+        was, is_now = _show(before), _show(now)
+        if self.is_plan:
+            raise UsageError(
+                f"the {what} was {was} when the plan was made and is {is_now}; give it as before, or make the plan again"
+            )
+        raise UsageError(
+            f"--resume: the {what} was {was} in the unfinished run and is {is_now}; give it as before, or start anew "
+            "without --resume"
+        )
 
     def find_shards(
         self, bounds: Sequence[int], names: Sequence[str], schema: pa.Schema | None, work: Transaction
@@ -206,14 +226,6 @@ def _sum_schema(schema: pa.Schema | None) -> str | None:
 
 def _pack(digest: Digest) -> list[int]:
     return [digest.records, digest.byte_count, digest.fingerprint]
-
-
-def _compare(what: str, before: object, now: object) -> None:
-    if before != now:
-        raise UsageError(
-            f"--resume: the {what} was {_show(before)} in the unfinished run and is {_show(now)}; give it as before, or start anew "
-            "without --resume"
-        )
 
 
 def _show(value: object) -> object:

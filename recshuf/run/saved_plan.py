@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from recshuf.errors import OutputExistsError, PileError, UsageError
-from recshuf.output.manifest import manifest_path
+from recshuf.errors import AlreadyCompleteError, OutputExistsError, PileError, UsageError
+from recshuf.job.plan import Cut, count_shards
+from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.records.input_counts import InputCounts
 from recshuf.run.gather_task import adopt_set
 from recshuf.run.open_run import join_run
 from recshuf.run.pipeline import run_job
 from recshuf.run.resolve import find_destination, resolve_job
+from recshuf.run.resume import Earlier, describe_job
 from recshuf.run.shared_run import SharedRun, damaged_plan, find_tasks
 from recshuf.run.task_results import RUN, name_result, read_results
 from recshuf.run.task_work import do_work
 from recshuf.storage.settings import StorageOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.progress import Progress
     from recshuf.job.report import ShuffleReport
+    from recshuf.output.journal import Entry
     from recshuf.output.transaction import Destination
     from recshuf.run.open_run import OpenRun
 
@@ -42,11 +48,13 @@ def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
         destination.check(overwrite=job.options["overwrite"])
     resolved = resolve_job(_find_quarantine(job), destination, progress)
     seed = job.options["seed"]
-    run = SharedRun.of(resolved, secrets.randbits(128) if seed is None else seed)
+    seed = secrets.randbits(128) if seed is None else seed
+    run = SharedRun.of(resolved, seed)
     replaced = None if destination is None else _find_version(destination)
     return run.tasks.fit(resolved.plan), run.to_json() | {
         "storage": asdict(run.storage),
         "replaces": replaced,
+        "job": describe_job(resolved, seed, None),
     }
 
 
@@ -93,7 +101,10 @@ def _load_run(values: dict[str, Any]) -> SharedRun:
         storage = StorageOptions(**values["storage"])
     except (LookupError, TypeError) as error:
         raise damaged_plan() from error
-    if not isinstance(storage.options, dict) or "replaces" not in values:
+    job = values.get("job")
+    if not isinstance(storage.options, dict) or "replaces" not in values or not isinstance(job, dict):
+        raise damaged_plan()
+    if not job.keys() >= {"order", "recshuf", "libraries", "options", "inputs"}:
         raise damaged_plan()
     return replace(run, storage=storage)
 
@@ -123,24 +134,31 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
     RecshufError
         When it fails.
     """
-    run = _load_run(values)
+    run, planned = _load_run(values), Earlier.of_plan(values["job"])
     last = run.tasks.commit
     if number not in range(last + 1):
         raise UsageError(f"there is no task {number}; the plan has tasks 0 to {last}")
     job = run.make_job()
     destination = find_destination(job)
+    if destination is None:
+        raise damaged_plan()
     tasks = find_tasks(destination)
     has_begun = tasks.read(RUN) is not None
-    if destination is not None and number != last:
+    if not has_begun and _find_version(destination) != values["replaces"]:
+        if number != last or not _is_own(destination, run, planned):
+            raise _written_since(destination, "make the plan again")
+        if destination.local_path is not None:
+            raise AlreadyCompleteError(f"{destination.name}: complete; this task has put it in place before")
+        # In a bucket it may have left what it could not delete; without --overwrite nothing else is done.
+        job = replace(job, options=job.options | {"overwrite": False})
+    with _refuse_written(destination):
+        if number == last:
+            if has_begun:
+                read_results(tasks, run.id, range(last))
+            return run_job(replace(job, options=job.options | {"resume": True}), progress, planned)
         destination.check(overwrite=job.options["overwrite"])
-    if destination is not None and job.options["overwrite"] and not has_begun:
-        _refuse_written(destination, values["replaces"])
-    if number == last:
-        if has_begun:
-            read_results(tasks, run.id, range(last))
-        return run_job(replace(job, options=job.options | {"resume": True}), progress)
     with tasks.share(run.output):
-        opened = join_run(run, tasks, job, destination)
+        opened = join_run(run, tasks, job, destination, planned)
         if not _is_done(opened, number):
             do_work(opened, number)
     return None
@@ -161,10 +179,53 @@ def _is_done(opened: OpenRun, number: int) -> bool:
     return True
 
 
-def _refuse_written(destination: Destination, replaced: list[object] | None) -> None:
-    """Refuse to begin a run whose output has been written since it was planned, since that was its own commit, or others."""
-    if _find_version(destination) != replaced:
-        raise OutputExistsError(
-            f"{destination.name}: was written after this plan was made; if by its tasks, all are done; else make the "
-            "plan again"
-        )
+def _is_own(destination: Destination, run: SharedRun, planned: Earlier) -> bool:
+    """Tell whether the commit of a plan has written an output.
+
+    Its objects have the run's mark. A local folder has a manifest with all that the plan decides and a manifest holds,
+    and a local file has nothing that tells.
+    """
+    path = destination.local_path
+    if path is None:
+        found = _find_token(destination)
+        return found is not None and found[1] == run.id
+    try:
+        manifest = Manifest.read(path) if destination.is_directory else None
+    except (OSError, ValueError):
+        return False
+    return manifest is not None and manifest.fits_sizes() and _fits(manifest, planned.header)
+
+
+def _fits(manifest: Manifest, header: Entry) -> bool:
+    """Tell whether a manifest can be that of a run with this first entry of its journal."""
+    options = header["options"]
+    records = sum(one.records - one.quarantined for one in manifest.inputs)
+    if options["--head-count"] is not None:
+        records = min(records, options["--head-count"])
+    cut = Cut(options["--shards"], options["--shard-records"], options["--shard-bytes"])
+    return (
+        (str(manifest.seed), manifest.format, manifest.to)
+        == (options["--seed"], options["--format"], options["--to"])
+        and [[one.name, one.file_bytes] for one in manifest.inputs] == [one[:2] for one in header["inputs"]]
+        and sum(one.records for one in manifest.shards) == records
+        and count_shards(cut, records, None) in (None, len(manifest.shards))
+        and bool(manifest.added) == bool(options["--provenance"])
+    )
+
+
+def _written_since(destination: Destination, remedy: str) -> OutputExistsError:
+    """Return the error for an output that is not as the plan found it; `remedy` is for one that others have written."""
+    return OutputExistsError(
+        f"{destination.name}: was written after this plan was made; if by its tasks, all are done; else {remedy}"
+    )
+
+
+@contextmanager
+def _refuse_written(destination: Destination) -> Iterator[None]:
+    """Say of an output that exists what can be done about it here, since a task has no options."""
+    try:
+        yield
+    except AlreadyCompleteError:
+        raise
+    except OutputExistsError as error:
+        raise _written_since(destination, "remove it and run this task again") from error

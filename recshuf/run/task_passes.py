@@ -14,6 +14,7 @@ from recshuf.records.input_counts import InputCounts
 from recshuf.run.gather import check_written
 from recshuf.run.gather_task import adopt_set, merge_states
 from recshuf.run.open_run import begin_run
+from recshuf.run.resume import Earlier
 from recshuf.run.set_folders import open_sets
 from recshuf.run.shared_run import SharedRun, find_tasks
 from recshuf.run.task_results import RUN, find_results, name_result
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from recshuf.run.workspace import Workspace
 
 
-def find_run(job: Job, destination: Destination | None) -> SharedRun | None:
-    """Return the run whose tasks are in the work folder of a job that uses tasks; None if there is none.
+def find_run(job: Job, destination: Destination | None) -> tuple[SharedRun, Earlier] | None:
+    """Return the run whose tasks are in the work folder of a job that uses tasks, and its job; None if there is none.
 
     Raises
     ------
@@ -40,7 +41,7 @@ def find_run(job: Job, destination: Destination | None) -> SharedRun | None:
         When the output is a stream.
     """
     found = find_tasks(destination).read(RUN)
-    return None if found is None else SharedRun.from_json(found["run"], job.storage)
+    return found and (SharedRun.from_json(found["run"], job.storage), Earlier(found["job"], [], {}))
 
 
 class TaskPasses:

@@ -88,7 +88,7 @@ def begin_output(
 
 def _check_incomplete(job: Job, destination: Destination, work: Transaction) -> None:
     """Raise `AlreadyCompleteError` if there is nothing to resume, and the output exists and is not to be replaced."""
-    if not work.journal.entries and not job.options["overwrite"] and destination.is_complete():
+    if not work.is_continued and not job.options["overwrite"] and destination.is_complete():
         raise AlreadyCompleteError(
             f"{destination.name}: exists, and no unfinished run of it is left; nothing to resume"
         )

@@ -68,10 +68,12 @@ def test_keys_for_options_are_written_with_them(tmp_path: Path):
 
 
 def test_what_was_written_is_read(tmp_path: Path):
-    inputs = (FileReport("a \udcff", 5, 100),)
-    Manifest(tmp_path, "text", inputs, SHARDS, added=("file", "row"), seed=7).write()
+    inputs = (FileReport("a \udcff", 5, 100, 2),)
+    Manifest(
+        tmp_path, "text", inputs, SHARDS, added=("file", "row"), format="csv", seed=7, counts_quarantined=True
+    ).write()
     found = Manifest.read(tmp_path)
-    assert found == Manifest(tmp_path, "text", (FileReport("a \udcff", 5, None),), SHARDS, ("file", "row"))
+    assert found == Manifest(tmp_path, "text", inputs, SHARDS, ("file", "row"), format="csv", seed=7)
 
 
 def test_a_folder_without_one_has_none(tmp_path: Path):

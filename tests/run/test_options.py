@@ -78,3 +78,13 @@ def test_options_of_a_wrong_type_are_named(tmp_path: Path, options: dict[str, An
     (tmp_path / "in.txt").write_text("1\n")
     with pytest.raises(UsageError, match=f"^{next(iter(options))}[ :]"):
         recshuf.shuffle(tmp_path / "in.txt", f"{tmp_path}/out/", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("on_bad_record", "quarantine:s3://bucket/bad.jsonl"), ("schema", "s3://bucket/schema.json")],
+)
+def test_urls_of_files_that_are_local_are_refused(tmp_path: Path, name: str, value: str):
+    (tmp_path / "in.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(UsageError, match=r"^s3://bucket/\w+\.jsonl?: is a URL; give a local path here"):
+        recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.parquet", **{name: value})

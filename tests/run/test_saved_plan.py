@@ -5,21 +5,23 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import recshuf
 from recshuf import api
-from recshuf.errors import OutputExistsError, UsageError
+from recshuf.errors import AlreadyCompleteError, InputError, OutputExistsError, UsageError
+from recshuf.run import resume
 from recshuf.run.saved_plan import STAGES
+from recshuf.version import __version__
 from tests.support.numbered_files import make_inputs
 from tests.support.object_outputs import SEED, shuffle_locally
-from tests.support.task_runs import die_after, divide_small, shuffle
+from tests.support.task_runs import die_after, divide_small, read_all, shuffle
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.conftest import Run
     from tests.support.object_server import Bucket, ProxiedRequest
 
@@ -36,10 +38,14 @@ def plan(inputs: Any, output: Any, **options: Any) -> dict[str, Any]:
     return api.plan_tasks(inputs, output, **OPTIONS | options)[1]
 
 
-def run_all(run: dict[str, Any]) -> None:
-    (last,) = api.list_tasks(run, "commit")
-    for number in range(last + 1):
+def run_before_the_commit(run: dict[str, Any]) -> None:
+    for number in range(*api.list_tasks(run, "commit")):
         api.run_task(run, number)
+
+
+def run_all(run: dict[str, Any]) -> None:
+    run_before_the_commit(run)
+    api.run_task(run, *api.list_tasks(run, "commit"))
 
 
 # Credentials
@@ -115,9 +121,129 @@ def test_late_tasks_of_a_plan_that_may_overwrite_do_not_begin_it_again(
     run = plan(inputs, output, **given)
     run_all(run)
     for stage in STAGES:
-        with pytest.raises(OutputExistsError, match=r"out.*: was written after this plan was made"):
-            api.run_task(run, api.list_tasks(run, stage)[0])
+        refuse_late(run, stage, is_told=stage == "commit" and output.endswith("/"))
     recshuf.shuffle(inputs, output, **given)
+
+
+def refuse_late(run: dict[str, Any], stage: str, *, is_told: bool = False) -> None:
+    """Run a task of a stage after the commit, which may be `is_told` that the output is of this plan."""
+    with pytest.raises(OutputExistsError) as raised:
+        api.run_task(run, api.list_tasks(run, stage)[0])
+    assert isinstance(raised.value, AlreadyCompleteError) == is_told
+    said = "complete; this task has|nothing to resume" if is_told else "was written after this plan was made"
+    assert re.search(f"out.*: .*({said})", str(raised.value))
+    assert "overwrite" not in str(raised.value)
+
+
+def test_tasks_after_the_commit_say_so(tmp_path: Path, output: str):
+    cut = {"shards": 4 if output.endswith("/") else None}
+    run = plan(
+        make_inputs(tmp_path / "in", "jsonl", COUNTS), output, **OPTIONS | cut | {"temp_dir": tmp_path}
+    )
+    run_all(run)
+    for stage in STAGES:
+        refuse_late(run, stage, is_told=stage == "commit" and output.endswith("/"))
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "seed": {"seed": 3},
+    "inputs": {"inputs": "other"},
+    "sizes": {"inputs": "longer/in"},
+    "format": {"to": "parquet"},
+    "shards": {"shards": 3},
+    "provenance": {"provenance": True},
+    "sample": {"head_count": 50},
+}
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["planned", "begun"])
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_commit_over_the_folder_of_another_run_is_an_error(
+    tmp_path: Path, other: str, begins: bool, monkeypatch: pytest.MonkeyPatch
+):
+    for folder, counts in (("in", COUNTS), ("other", COUNTS[::-1]), ("longer/in", (301, 200, 0, 250))):
+        make_inputs(tmp_path / folder, "csv", counts)
+    monkeypatch.chdir(tmp_path)
+    run = plan("in", "out/", to="jsonl")
+    options: dict[str, Any] = OPTIONS | {"to": "jsonl"} | OTHERS[other]
+    read = Path(options.pop("inputs", "in"))
+    if begins:
+        run_before_the_commit(run)
+    monkeypatch.chdir(read.parent)
+    recshuf.shuffle(read.name, f"{tmp_path}/aside/", **options)
+    (tmp_path / "aside").rename(tmp_path / "out")
+    (tmp_path / "aside.recshuf.json").rename(tmp_path / "out.recshuf.json")
+    monkeypatch.chdir(tmp_path)
+    content = read_all(tmp_path / "out")
+    refuse_late(run, "commit")
+    assert read_all(tmp_path / "out") == content
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["planned", "begun"])
+def test_a_commit_over_a_file_of_others_is_an_error(tmp_path: Path, begins: bool):
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    run = plan(inputs, f"{tmp_path}/out.jsonl", shards=None)
+    if begins:
+        run_before_the_commit(run)
+    (tmp_path / "out.jsonl").write_text("hello\n")
+    for stage in STAGES:
+        refuse_late(run, stage)
+    assert (tmp_path / "out.jsonl").read_text() == "hello\n"
+    (tmp_path / "out.jsonl").unlink()
+    run_all(run)
+    assert (tmp_path / "out.jsonl").read_bytes().count(b"\n") == sum(COUNTS)
+
+
+# Inputs that change
+
+
+@pytest.mark.parametrize("moment", ["planned", "begun"])
+def test_an_input_that_changed_is_named_and_may_be_restored(tmp_path: Path, output: str, moment: str):
+    cut = {"shards": 4 if output.endswith("/") else None}
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    run = plan(inputs, output, **cut, temp_dir=tmp_path)
+    if moment == "begun":
+        run_before_the_commit(run)
+    number = 0 if moment == "planned" else api.list_tasks(run, "commit")[0]
+    before, found = inputs[1].read_bytes(), inputs[1].stat()
+    inputs[1].write_bytes(before + b'{"id": 7}\n')
+    with pytest.raises(InputError) as raised:
+        api.run_task(run, number)
+    assert re.fullmatch(
+        r".*: has changed since the plan was made: its size was .*; make the plan again", str(raised.value)
+    )
+    inputs[1].write_bytes(before)
+    os.utime(inputs[1], ns=(found.st_atime_ns, found.st_mtime_ns))
+    run_all(run)
+
+
+@pytest.mark.parametrize("seed", [None, SEED])
+def test_another_engine_continues_tasks_also_when_it_first_failed(tmp_path: Path, seed: int | None):
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    run = plan(inputs, f"{tmp_path}/out/")
+    run_before_the_commit(run)
+    before, found = inputs[1].read_bytes(), inputs[1].stat()
+    inputs[1].write_bytes(before + b'{"id": 7}\n')
+    given = OPTIONS | {"seed": seed, "engine": "threads", "resume": True}
+    with pytest.raises(InputError, match="has changed since the unfinished run"):
+        recshuf.shuffle(inputs, f"{tmp_path}/out/", **given)
+    inputs[1].write_bytes(before)
+    os.utime(inputs[1], ns=(found.st_atime_ns, found.st_mtime_ns))
+    with pytest.raises(UsageError, match="the seed was"):
+        recshuf.shuffle(inputs, f"{tmp_path}/out/", **given | {"seed": SEED + 1})
+    assert recshuf.shuffle(inputs, f"{tmp_path}/out/", **given).seed == SEED
+
+
+def test_another_version_than_that_of_the_plan_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run = plan(make_inputs(tmp_path / "in", "jsonl", COUNTS), f"{tmp_path}/out/")
+    monkeypatch.setattr(resume, "__version__", "0.0.1")
+    with pytest.raises(UsageError) as raised:
+        api.run_task(run, 0)
+    assert str(raised.value) == (
+        f"the version of recshuf was {__version__} when the plan was made and is 0.0.1; give it as before, or make the "
+        "plan again"
+    )
+    assert os.listdir(tmp_path / ".out.recshuf" / "tasks") == ["inputs.lock"]
 
 
 # What is no plan
@@ -140,9 +266,12 @@ def damage(run: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
     [
         *(
             (name, None)
-            for name in ("id", "inputs", "options", "folder", "piles", "tasks", "storage", "replaces")
+            for name in ("id", "inputs", "options", "folder", "piles", "tasks", "storage", "replaces", "job")
         ),
-        *((name, 5) for name in ("id", "inputs", "output", "options", "folder", "piles", "tasks", "storage")),
+        *(
+            (name, 5)
+            for name in ("id", "inputs", "output", "options", "folder", "piles", "tasks", "storage", "job")
+        ),
         ("tasks.gather_count", "3"),
         ("tasks.sets", [5]),
         ("tasks.counted", [["0"]]),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import Stamp
 from recshuf.storage.requests import ChangedObject, MissingObject, Requests, ShortBody
 from recshuf.storage.store import Entry
+from recshuf.system.threads import call_interruptibly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -110,7 +112,7 @@ class ObstoreStore:
                 problem = str(error).partition("\n")[0]
                 raise InputError(self._name(key), f"has a key that cannot be read: {problem}") from error
 
-        return self.requests.call(self._name(key), translated)
+        return self.requests.call(self._name(key), partial(call_interruptibly, translated))
 
     def _name(self, key: str) -> str:
         return f"{self._url.scheme}://{self._url.bucket}/{key}"

@@ -20,7 +20,7 @@ from recshuf.output.objects.uploader import ShardUploader, UploadTarget
 from recshuf.output.transaction import Transaction
 from recshuf.storage.bucket import Conflict, Match, MissingUpload, Part
 from recshuf.system.paths import choose_temp_dir
-from recshuf.system.threads import Pool
+from recshuf.system.threads import Pool, call_while_stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -95,8 +95,8 @@ class UploadTransaction(Transaction):
 
     def _has_results(self) -> bool:
         try:
-            return self._tasks.count() > 0
-        except OutputError:
+            return call_while_stopping(self._tasks.count) > 0
+        except (OutputError, TimeoutError):
             return False
 
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
@@ -301,7 +301,11 @@ class UploadTransaction(Transaction):
             return
         self._has_begun = False
         try:
-            self.clean()
+            call_while_stopping(self.clean)
+        except TimeoutError as error:
+            self._warn(
+                f"{self._place.name}: {error}; what is left of this run goes with recshuf clean {self._place.name}"
+            )
         except OutputError as error:
             self._warn(f"{error}; what is left of this run goes with recshuf clean {self._place.name}")
 

@@ -28,6 +28,7 @@ _TIMEOUTS = {"connect_timeout": "20s", "timeout": "180s"}
 _PAGE_KEYS = 1000
 _ENDPOINTS = {"gs": "base_url", "az": "endpoint"}
 """Option of obstore for the URL of the server."""
+_KEY_REMEDY = "rename the object, or give a prefix that it does not lie below"
 _SKIP_SIGNATURE = "skip_signature"
 """Storage option of inputs in S3 that boto3 does not know."""
 
@@ -109,8 +110,10 @@ class ObstoreStore:
             except PreconditionError as error:
                 raise ChangedObject from error
             except (InvalidPathError, ValueError) as error:
-                problem = str(error).partition("\n")[0]
-                raise InputError(self._name(key), f"has a key that cannot be read: {problem}") from error
+                problem = _escape(str(error).partition("\n\nDebug source")[0])
+                raise InputError(
+                    _escape(self._name(key)), f"has a key that cannot be read: {problem}", remedy=_KEY_REMEDY
+                ) from error
 
         return self.requests.call(self._name(key), partial(call_interruptibly, translated))
 
@@ -131,6 +134,11 @@ def open_store(url: Url, options: StorageOptions) -> Store:
     from recshuf.storage.fsspec_stores import open_fsspec
 
     return open_fsspec(url, options)
+
+
+def _escape(text: str) -> str:
+    """Return a text in one line."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def _stamp_of(meta: Mapping[str, Any]) -> Stamp:

@@ -48,6 +48,8 @@ _SESSION_OPTIONS = {
     "profile": "profile_name",
 }
 """Argument of a boto3 session for each storage option, without the prefix ``aws_``."""
+SKIP_SIGNATURE = "skip_signature"
+"""Storage option of inputs that boto3 does not know."""
 _CREDENTIALS = ("access_key_id", "secret_access_key", "session_token")
 """Options that go together; the last may be missing."""
 NO_CREDENTIALS = "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
@@ -312,7 +314,13 @@ def make_session(given: Mapping[str, str], others: Sequence[str] = ()) -> Any:
     # Other libraries for object stores read this variable, and boto3 does not.
     session: dict[str, str | None] = {"region_name": os.environ.get("AWS_REGION")}
     for name, value in given.items():
-        known = _SESSION_OPTIONS.get(name.lower().removeprefix("aws_"))
+        short = name.lower().removeprefix("aws_")
+        known = _SESSION_OPTIONS.get(short)
+        if known is None and short == SKIP_SIGNATURE:
+            raise UsageError(
+                f"--storage-option {name}: holds for all stores of a run, and writing to s3:// needs credentials; leave it out "
+                "and read with credentials, or write to a local folder"
+            )
         if known is None:
             names = ", ".join((*_SESSION_OPTIONS, *others))
             raise UsageError(f"--storage-option {name}: is not taken for s3:// here; known are {names}")

@@ -29,8 +29,6 @@ _PAGE_KEYS = 1000
 _ENDPOINTS = {"gs": "base_url", "az": "endpoint"}
 """Option of obstore for the URL of the server."""
 _KEY_REMEDY = "rename the object, or give a prefix that it does not lie below"
-_SKIP_SIGNATURE = "skip_signature"
-"""Storage option of inputs in S3 that boto3 does not know."""
 
 
 class ObstoreStore:
@@ -180,11 +178,11 @@ def _open_store(url: Url, options: StorageOptions) -> Any:
 
 def _configure_s3(options: StorageOptions) -> dict[str, Any]:
     """Return arguments of obstore: region, endpoint and credentials are those that boto3 finds."""
-    from recshuf.storage.s3 import NO_CREDENTIALS, make_client, make_session
+    from recshuf.storage.s3 import NO_CREDENTIALS, SKIP_SIGNATURE, make_client, make_session
 
     given = {name.lower().removeprefix("aws_"): value for name, value in options.options.items()}
-    is_public = given.pop(_SKIP_SIGNATURE, "").lower() in ("true", "1", "yes")
-    session = make_session(given, (_SKIP_SIGNATURE,))
+    is_public = given.pop(SKIP_SIGNATURE, "").lower() in ("true", "1", "yes")
+    session = make_session(given, (SKIP_SIGNATURE,))
     client = make_client(session, options.endpoint_url)
     # Always given: obstore's own choice knows neither China nor private, FIPS and dual-stack endpoints.
     arguments: dict[str, Any] = {
@@ -192,7 +190,7 @@ def _configure_s3(options: StorageOptions) -> dict[str, Any]:
         "endpoint": client.meta.endpoint_url,
     }
     if is_public:
-        return arguments | {"config": {_SKIP_SIGNATURE: True}}
+        return arguments | {"config": {SKIP_SIGNATURE: True}}
     if session.get_credentials() is None:
         raise UsageError(NO_CREDENTIALS)
     from obstore.auth.boto3 import Boto3CredentialProvider

@@ -114,6 +114,13 @@ def test_a_storage_option_that_is_not_known_is_named_once_with_those_that_are():
         ObstoreStore(Url.parse("s3://bucket/"), StorageOptions(None, {"regoin": "eu-west-1"}))
 
 
+def test_an_option_of_public_inputs_is_refused_for_outputs_with_the_reason():
+    options = StorageOptions(None, {"skip_signature": "true"})
+    ObstoreStore(Url.parse("s3://bucket/"), options)
+    with pytest.raises(UsageError, match=r"^--storage-option skip_signature: holds for all stores of a run"):
+        S3Bucket("bucket", options)
+
+
 def test_an_account_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     with pytest.raises(UsageError, match=r"^az://: the account is unknown; set AZURE_STORAGE_ACCOUNT_NAME$"):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from recshuf.errors import ForbiddenInputError, InputError, MissingInputError, OutputError, RecshufError
+from recshuf.system.threads import NoAnswerError, call_while_stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,7 +153,7 @@ class Requests:
         self._lock = threading.Lock()
 
     def call(self, name: str, request: Callable[[], T]) -> T:
-        """Return the result of a request about an object called `name`.
+        """Return the result of a request about an object called `name`; a run that a signal has stopped waits briefly.
 
         Raises
         ------
@@ -166,7 +167,9 @@ class Requests:
                 self.count += 1
                 self.retries += attempt > 0
             try:
-                return request()
+                return call_while_stopping(request)
+            except NoAnswerError as error:
+                raise InputError(name, str(error)) from error
             except (RecshufError, Finding):
                 raise
             except Exception as error:

@@ -25,6 +25,7 @@ from recshuf.storage.requests import (
     UNSUPPORTED,
 )
 from recshuf.storage.settings import ENDPOINT_REMEDY, is_endpoint
+from recshuf.system.threads import NoAnswerError, call_while_stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -192,13 +193,14 @@ class S3Bucket:
     def _list_pages(self, operation: str, field: str, prefix: str, **given: Any) -> Iterator[dict[str, Any]]:
         with self._explaining(prefix):
             pages = self._client.get_paginator(operation)
-            for page in pages.paginate(Bucket=self.bucket, **(given or {"Prefix": prefix})):
+            found = iter(pages.paginate(Bucket=self.bucket, **(given or {"Prefix": prefix})))
+            while (page := call_while_stopping(lambda: next(found, None))) is not None:
                 self._count(page)
                 yield from page.get(field, ())
 
     def _request(self, operation: str, **given: Any) -> dict[str, Any]:
         call: Callable[..., dict[str, Any]] = getattr(self._client, operation)
-        reply = call(Bucket=self.bucket, **given)
+        reply = call_while_stopping(lambda: call(Bucket=self.bucket, **given))
         self._count(reply)
         return reply
 
@@ -221,6 +223,8 @@ class S3Bucket:
             raise self._explain(key, error) from error
         except BotoCoreError as error:
             raise OutputError(f"{self._name(key)}: {_describe(error)}") from error
+        except NoAnswerError as error:
+            raise OutputError(f"{self._name(key)}: {error}") from error
 
     def _explain(self, key: str, error: Any) -> Exception:
         code, status = _code_of(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")

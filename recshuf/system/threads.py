@@ -27,6 +27,10 @@ _STARTING_SECONDS = 0.001
 _numbers = count()
 
 
+class NoAnswerError(TimeoutError):
+    """A store did not answer a run that a signal has stopped. Never reaches the user."""
+
+
 class Pool(ThreadPoolExecutor):
     """A thread pool whose `shutdown` waits until all threads have ended.
 
@@ -124,7 +128,7 @@ def call_while_stopping(function: Callable[[], T]) -> T:
 
     Raises
     ------
-    TimeoutError
+    NoAnswerError
         When the time has passed, or a signal has come.
     """
     interrupt = _find_interrupt(sys.exception())
@@ -136,7 +140,7 @@ def call_while_stopping(function: Callable[[], T]) -> T:
         future = TransientPool(1, "stop").submit(function)
         while not wait([future], _STEP_SECONDS).done:
             if came or time.monotonic() > interrupt.deadline:
-                raise TimeoutError("no answer while the run was being stopped")
+                raise NoAnswerError("the store gave no answer while the run was being stopped")
     result: T = future.result()
     return result
 

@@ -31,12 +31,14 @@ def test_a_run_that_reads(tmp_path: Path, s3_bucket: Bucket, request_name: str, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_that_writes(tmp_path: Path, s3_bucket: Bucket):
+@pytest.mark.parametrize("spills_to_store", [False, True])
+def test_a_run_that_writes(tmp_path: Path, s3_bucket: Bucket, spills_to_store: bool):
     """The upload is open, so it is to be aborted, and the journal to be deleted."""
     source = tmp_path / "in.txt"
     source.write_bytes(numbers(1000))
     s3_bucket.proxy.call("POST .*uploads", lambda: s3_bucket.proxy.hang(""))
-    command = [*COMMAND, source, "-o", f"{s3_bucket.url}/out/", "--temp-dir", tmp_path]
+    temp_dir = f"{s3_bucket.url}/tmp/" if spills_to_store else tmp_path
+    command = [*COMMAND, source, "-o", f"{s3_bucket.url}/out/", "--temp-dir", temp_dir]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as child:
         wait_until(lambda: s3_bucket.proxy.count("PUT .*partNumber") > 0)
         child.send_signal(signal.SIGTERM)

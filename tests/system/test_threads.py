@@ -12,7 +12,7 @@ import pytest
 
 import recshuf.system.threads as threads
 from recshuf.errors import Interrupted
-from recshuf.system.threads import Pool, TransientPool, call_interruptibly, call_while_stopping
+from recshuf.system.threads import NoAnswerError, Pool, TransientPool, call_interruptibly, call_while_stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,7 +130,7 @@ def interrupt_and_wait(waiting: threading.Event, function: Callable[[], object])
 def test_a_call_of_a_run_that_is_stopped_has_a_time_limit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(threads, "STOPPING_SECONDS", 0.01)
     waiting, answered = threading.Event(), threading.Event()
-    with pytest.raises(TimeoutError):
+    with pytest.raises(NoAnswerError):
         interrupt_and_wait(waiting, lambda: answered.wait(60))
     answered.set()
     assert waiting.is_set()
@@ -143,7 +143,7 @@ def test_another_signal_ends_a_call_of_a_run_that_is_stopped(monkeypatch: pytest
     signal.signal(signal.SIGTERM, handler)
     waiting, answered = threading.Event(), threading.Event()
     try:
-        with pytest.raises(TimeoutError):
+        with pytest.raises(NoAnswerError):
             interrupt_and_wait(waiting, lambda: (os.kill(os.getpid(), signal.SIGTERM), answered.wait(60)))
         assert signal.getsignal(signal.SIGTERM) is handler
     finally:

@@ -11,7 +11,6 @@ from recshuf.output.objects.scratch import UploadFolder
 from recshuf.output.objects.uploader import ShardUploader
 from recshuf.output.transaction import TaskShards
 from recshuf.system.paths import choose_temp_dir
-from recshuf.system.threads import call_while_stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,10 +64,6 @@ class UploadedTaskShards(TaskShards):
     def discard(self) -> None:
         """Delete the folder, and abort the uploads."""
         self.finish()
-        with suppress(TimeoutError):
-            call_while_stopping(self._abort_all)
-
-    def _abort_all(self) -> None:
         while self._uploads:
             with suppress(OutputError):  # the run aborts all at its end
                 self._target.bucket.abort_upload(*self._uploads.pop())

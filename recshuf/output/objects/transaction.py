@@ -20,7 +20,7 @@ from recshuf.output.objects.uploader import ShardUploader, UploadTarget
 from recshuf.output.transaction import Transaction
 from recshuf.storage.bucket import Conflict, Match, MissingUpload, Part
 from recshuf.system.paths import choose_temp_dir
-from recshuf.system.threads import Pool, call_while_stopping
+from recshuf.system.threads import NoAnswerError, Pool, call_while_stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -97,8 +97,8 @@ class UploadTransaction(Transaction):
 
     def _has_results(self) -> bool:
         try:
-            return call_while_stopping(self._tasks.count) > 0
-        except (OutputError, TimeoutError):
+            return self._tasks.count() > 0
+        except OutputError:
             return False
 
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
@@ -306,7 +306,7 @@ class UploadTransaction(Transaction):
         self._has_begun = False
         try:
             call_while_stopping(self.clean)
-        except TimeoutError as error:
+        except NoAnswerError as error:
             self._warn_of_rest(f"{self._place.name}: {error}")
         except OutputError as error:
             self._warn_of_rest(str(error))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from recshuf.errors import OutputError, Stopped
 from recshuf.output.objects.shard_stream import ShardStream
 from recshuf.storage.bucket import MOST_PART_BYTES, MOST_PARTS, Conflict, MissingUpload
-from recshuf.system.threads import Pool, call_while_stopping
+from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,10 +163,6 @@ class ShardUploader:
         self._stop(None)
         self._shards.shutdown()
         self._parts.shutdown()
-        with suppress(TimeoutError):  # a later run aborts them
-            call_while_stopping(self._abort_streams)
-
-    def _abort_streams(self) -> None:
         while self._streams:
             self._abort(self._streams.popitem()[1])
 

@@ -187,6 +187,8 @@ class Interrupted(KeyboardInterrupt):
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.deadline: float | None = None
+        """Until when, by the monotonic clock, the clean-up may wait for others; None before it does."""
         super().__init__(signal.Signals(number).name)
 
     def __reduce__(self) -> tuple[object, ...]:

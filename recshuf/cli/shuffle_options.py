@@ -35,7 +35,7 @@ Other commands, each with --help:
   recshuf window STORE --append INPUT      append to a pile store, and remove what is old
   recshuf store info|verify|compact|drop STORE
   recshuf task PLAN.json NUMBER            run one task of a plan, on any machine
-  recshuf clean URL                        remove what dead runs left in an object store
+  recshuf clean URL                        list or remove what dead runs left in an object store
   recshuf gallery -o DIR                   draw the orders of other shufflers
   recshuf demo                             try it on generated data
 

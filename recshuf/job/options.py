@@ -29,6 +29,7 @@ SchemaLike = ArrowSchema | Mapping[str, object] | str | os.PathLike[str]
 FORMATS = ("jsonl", "csv", "text", "parquet", "hdf5")
 _FLAG = re.compile(rf"(?<![\w./-])(--[a-z]+(?:-[a-z]+)*|-[oz])\b( (?:{'|'.join(FORMATS)}|[A-Z]{{3,}})\b)?")
 """A flag in a message, and the format or the placeholder after it."""
+_COMMAND = "recshuf clean "
 _ODD_NAMES = {
     "-o": "output",
     "-z": "zero_terminated",
@@ -318,8 +319,14 @@ def to_keywords(message: str) -> str:
 
     >>> to_keywords("exists already; give --overwrite, a lower --memory, --format text or --column NAME")
     "exists already; give overwrite=True, a lower memory, format='text' or column=NAME"
+
+    A command at the end stays.
+
+    >>> to_keywords("give --resume, or remove it with recshuf clean s3://b/out/ --yes")
+    'give resume=True, or remove it with recshuf clean s3://b/out/ --yes'
     """
-    return _FLAG.sub(_to_keyword, message)
+    text, command, arguments = message.partition(_COMMAND)
+    return _FLAG.sub(_to_keyword, text) + command + arguments
 
 
 def _to_keyword(match: re.Match[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 WRITTEN_SCHEMES = ("s3", "gs", "az")
 """Schemes of buckets that `open_bucket` opens."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def check_prefix(url: Url, given: str, example: str) -> None:
@@ -28,14 +31,22 @@ def check_prefix(url: Url, given: str, example: str) -> None:
     Raises
     ------
     UsageError
-        When it is a whole bucket, or has an empty part: obstore cannot read such keys.
+        When it is a whole bucket, or obstore cannot read such keys.
     """
     if not url.key.strip("/"):
         raise UsageError(
             f"{given}: is a whole bucket; give a prefix in it, such as {url.scheme}://{url.bucket}/{example}/"
         )
-    if "" in url.key.removesuffix("/").split("/"):
+    parts = url.key.removesuffix("/").split("/")
+    if "" in parts:
         raise UsageError(f"{given}: has an empty part in its key, and could not be read; leave out a slash")
+    for part in parts:
+        if part in (".", ".."):
+            raise UsageError(f"{given}: has a part {part!r} in its key, and could not be read; leave it out")
+        if _CONTROL.search(part):
+            raise UsageError(
+                f"{given!r}: has a control character in its key, and could not be read; leave it out"
+            )
 
 
 def open_bucket(url: Url, options: StorageOptions, scratch: str) -> Bucket:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from recshuf.errors import ForbiddenInputError, InputError, MissingInputError, OutputError, RecshufError
+from recshuf.system.threads import NoAnswerError, call_while_stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,11 +24,20 @@ FIRST_PAUSE_SECONDS = 0.2
 _STEP_SECONDS = 0.1
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
-_FINAL_STATUS = range(400, 500)
 _PASSING_STATUS = (408, 425, 429)
 EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidToken", "TokenRefreshRequired")
 FORBIDDEN = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AllAccessDisabled")
-_OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
+OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
+REGION_REMEDY = "set AWS_REGION, or check --endpoint-url"
+CLOCK_REMEDY = "set the clock of this machine"
+SKEWED = "RequestTimeTooSkewed"
+UNREACHED_REMEDY = "check --endpoint-url and the network, or run again later"
+UNSUPPORTED = "the store does not support this request"
+REDIRECTS = (301, 302, 307)
+_NO_LOCATION = "redirect without LOCATION"
+"""What obstore says of a redirect that names no other server."""
+_NOT_IMPLEMENTED = 501
+_FINAL_STATUS = (*REDIRECTS, *range(400, 500), _NOT_IMPLEMENTED)
 CHANGED = "changed while it was read"
 REMEDY = "run again when nobody writes to it"
 
@@ -79,6 +89,8 @@ class Failure:
         # Libraries give the status, or the response that has it.
         known = getattr(error, "status", getattr(getattr(error, "response", None), "status_code", None))
         named = error.code if isinstance(error, Answer) else ""
+        if _NO_LOCATION in text:
+            known = REDIRECTS[0]
         return cls(int(status[1]) if status else known, code[1] if code else named, " ".join(text.split()))
 
     @property
@@ -93,8 +105,14 @@ class Failure:
             return InputError(
                 name, f"the credentials have expired ({label})", remedy="renew them, and run again"
             )
-        if self.code in _OTHER_REGION:
-            return InputError(name, f"the bucket is in another region ({label})", remedy="set AWS_REGION")
+        if self.code in OTHER_REGION or self.status in REDIRECTS:
+            return InputError(name, f"the bucket is in another region ({label})", remedy=REGION_REMEDY)
+        if self.code == SKEWED:
+            return InputError(
+                name, f"the clock of this machine is wrong, says the store ({label})", remedy=CLOCK_REMEDY
+            )
+        if self.status == _NOT_IMPLEMENTED:
+            return InputError(name, f"{UNSUPPORTED} ({label})", remedy="check --endpoint-url")
         if self.code in FORBIDDEN or self.status in (401, 403):
             return ForbiddenInputError(
                 name,
@@ -106,12 +124,21 @@ class Failure:
             return MissingInputError(bucket, "there is no such bucket", remedy="check the name")
         if self.status is None:
             problem = f"the store cannot be reached: {self.text[:300]}"
-            return InputError(name, f"{problem}, after {ATTEMPTS} attempts", remedy="run again later")
+            return InputError(
+                name, f"{problem}, after {ATTEMPTS} attempts", remedy=_find_unreached_remedy(name)
+            )
         if self.may_pass:
             return InputError(
                 name, f"the store is busy ({label}), after {ATTEMPTS} attempts", remedy="run again later"
             )
         return InputError(name, f"the store answers {label}: {self.text[:300]}")
+
+
+def _find_unreached_remedy(name: str) -> str:
+    """Return what to do if the store of an object cannot be reached; servers of HTTP are named by their URLs alone."""
+    return (
+        "check the URL and the network, or run again later" if name.startswith("http") else UNREACHED_REMEDY
+    )
 
 
 class Requests:
@@ -126,7 +153,7 @@ class Requests:
         self._lock = threading.Lock()
 
     def call(self, name: str, request: Callable[[], T]) -> T:
-        """Return the result of a request about an object called `name`.
+        """Return the result of a request about an object called `name`; a run that a signal has stopped waits briefly.
 
         Raises
         ------
@@ -140,7 +167,9 @@ class Requests:
                 self.count += 1
                 self.retries += attempt > 0
             try:
-                return request()
+                return call_while_stopping(request)
+            except NoAnswerError as error:
+                raise InputError(name, str(error)) from error
             except (RecshufError, Finding):
                 raise
             except Exception as error:

@@ -12,7 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError, UsageError
 from recshuf.storage.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
-from recshuf.storage.requests import ATTEMPTS, EXPIRED, FORBIDDEN
+from recshuf.storage.requests import (
+    ATTEMPTS,
+    CLOCK_REMEDY,
+    EXPIRED,
+    FORBIDDEN,
+    OTHER_REGION,
+    REDIRECTS,
+    REGION_REMEDY,
+    SKEWED,
+    UNREACHED_REMEDY,
+    UNSUPPORTED,
+)
+from recshuf.storage.settings import ENDPOINT_REMEDY, is_endpoint
+from recshuf.system.threads import NoAnswerError, call_while_stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,6 +49,10 @@ _SESSION_OPTIONS = {
     "profile": "profile_name",
 }
 """Argument of a boto3 session for each storage option, without the prefix ``aws_``."""
+SKIP_SIGNATURE = "skip_signature"
+"""Storage option of inputs that boto3 does not know."""
+_CREDENTIALS = ("access_key_id", "secret_access_key", "session_token")
+"""Options that go together; the last may be missing."""
 NO_CREDENTIALS = "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 _BUSY = ("SlowDown", "ServiceUnavailable", "503", "Throttling", "RequestLimitExceeded")
 
@@ -176,13 +193,14 @@ class S3Bucket:
     def _list_pages(self, operation: str, field: str, prefix: str, **given: Any) -> Iterator[dict[str, Any]]:
         with self._explaining(prefix):
             pages = self._client.get_paginator(operation)
-            for page in pages.paginate(Bucket=self.bucket, **(given or {"Prefix": prefix})):
+            found = iter(pages.paginate(Bucket=self.bucket, **(given or {"Prefix": prefix})))
+            while (page := call_while_stopping(lambda: next(found, None))) is not None:
                 self._count(page)
                 yield from page.get(field, ())
 
     def _request(self, operation: str, **given: Any) -> dict[str, Any]:
         call: Callable[..., dict[str, Any]] = getattr(self._client, operation)
-        reply = call(Bucket=self.bucket, **given)
+        reply = call_while_stopping(lambda: call(Bucket=self.bucket, **given))
         self._count(reply)
         return reply
 
@@ -205,6 +223,8 @@ class S3Bucket:
             raise self._explain(key, error) from error
         except BotoCoreError as error:
             raise OutputError(f"{self._name(key)}: {_describe(error)}") from error
+        except NoAnswerError as error:
+            raise OutputError(f"{self._name(key)}: {error}") from error
 
     def _explain(self, key: str, error: Any) -> Exception:
         code, status = _code_of(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -219,6 +239,8 @@ class S3Bucket:
             return MissingUpload(name)
         if code == "NoSuchBucket":
             return OutputError(f"s3://{self.bucket}: there is no such bucket; create it first")
+        if status in REDIRECTS:
+            code = OTHER_REGION[0]
         return OutputError(f"{name}: {_find_problem(code, message)}")
 
 
@@ -239,6 +261,12 @@ def _find_problem(code: str, message: str) -> str:
     """Return what is wrong, and what to do."""
     if code in EXPIRED:
         return f"the credentials have expired ({code}); renew them, and run again"
+    if code in OTHER_REGION:
+        return f"the bucket is in another region ({code}); {REGION_REMEDY}"
+    if code == SKEWED:
+        return f"the clock of this machine is wrong, says the store ({code}); {CLOCK_REMEDY}"
+    if code in ("NotImplemented", "501"):
+        return f"{UNSUPPORTED} ({code}); check --endpoint-url"
     if code in (*FORBIDDEN, "403"):
         return f"access is denied ({code}); check the credentials and the policy of the bucket"
     if code in _BUSY:
@@ -266,7 +294,7 @@ def _describe(error: Exception) -> str:
         return "the region is unknown; set AWS_REGION, or give --storage-option region=NAME"
     if isinstance(error, ParamValidationError):
         return f"{str(error).rpartition(chr(10))[2]}; check the URL"
-    return f"the store cannot be reached: {error}".rstrip(".")
+    return f"the store cannot be reached: {error}".rstrip(".") + f"; {UNREACHED_REMEDY}"
 
 
 def make_session(given: Mapping[str, str], others: Sequence[str] = ()) -> Any:
@@ -290,15 +318,44 @@ def make_session(given: Mapping[str, str], others: Sequence[str] = ()) -> Any:
     # Other libraries for object stores read this variable, and boto3 does not.
     session: dict[str, str | None] = {"region_name": os.environ.get("AWS_REGION")}
     for name, value in given.items():
-        known = _SESSION_OPTIONS.get(name.lower().removeprefix("aws_"))
+        short = name.lower().removeprefix("aws_")
+        known = _SESSION_OPTIONS.get(short)
+        if known is None and short == SKIP_SIGNATURE:
+            raise UsageError(
+                f"--storage-option {name}: holds for all stores of a run, and writing to s3:// needs credentials; leave it out "
+                "and read with credentials, or write to a local folder"
+            )
         if known is None:
             names = ", ".join((*_SESSION_OPTIONS, *others))
             raise UsageError(f"--storage-option {name}: is not taken for s3:// here; known are {names}")
         session[known] = value
+    _check_credentials(session)
     try:
         return boto3.Session(botocore_session=_new_session(), **session)
     except BotoCoreError as error:
-        raise UsageError(f"--storage-option: {error}") from error
+        raise _refuse_session(error) from error
+
+
+def _check_credentials(session: Mapping[str, str | None]) -> None:
+    """Refuse options that are a part of credentials."""
+    given = [name for name in _CREDENTIALS if session.get(_SESSION_OPTIONS[name])]
+    missing = [name for name in _CREDENTIALS[:2] if name not in given]
+    if given and missing:
+        raise UsageError(
+            f"--storage-option {given[0]}: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; give "
+            "access_key_id and secret_access_key together"
+        )
+
+
+def _refuse_session(error: Exception) -> UsageError:
+    """Return the error for settings, options and variables that boto3 does not take."""
+    from botocore.exceptions import PartialCredentialsError
+
+    if isinstance(error, PartialCredentialsError):
+        return UsageError(
+            f"s3://: the credentials are incomplete: {error}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY together"
+        )
+    return UsageError(f"s3://: {str(error).rstrip('.')}; check --storage-option and the variables AWS_*")
 
 
 def _new_session() -> Any:
@@ -336,11 +393,21 @@ def make_client(session: Any, endpoint_url: str | None) -> Any:
     try:
         client = session.client("s3", endpoint_url=endpoint_url, config=config)
     except BotoCoreError as error:
-        raise UsageError(f"--storage-option: {error}") from error
+        raise _refuse_session(error) from error
     except ValueError as error:
-        given = "--endpoint-url" if endpoint_url else "AWS_ENDPOINT_URL"
-        raise UsageError(f"{given}: {error}; give a URL, such as http://127.0.0.1:9000") from error
+        raise UsageError(f"AWS_ENDPOINT_URL: {error}; {ENDPOINT_REMEDY}") from error
+    if not is_endpoint(client.meta.endpoint_url):
+        raise UsageError(
+            f"AWS_ENDPOINT_URL: {client.meta.endpoint_url!r} is no URL of a server; {ENDPOINT_REMEDY}"
+        )
+    # boto3 asks for the region of a bucket where an answer does not say it, and must not ask about that answer again.
+    client.meta.events.register("before-call.s3.HeadBucket", _follow_no_redirect)
     if client.meta.endpoint_url.startswith("https:"):
         # TLS and the CRC-32 suffice, as for the checksums of botocore; it does not know ours, and would add SHA-256.
         client.meta.config.s3 = {"payload_signing_enabled": False} | (client.meta.config.s3 or {})
     return client
+
+
+def _follow_no_redirect(params: dict[str, Any], **_: object) -> None:
+    """Let boto3 take a request for one that was redirected before."""
+    params["context"].setdefault("s3_redirect", {})["redirected"] = True

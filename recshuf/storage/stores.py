@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import Stamp
 from recshuf.storage.requests import ChangedObject, MissingObject, Requests, ShortBody
 from recshuf.storage.store import Entry
+from recshuf.system.threads import call_interruptibly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,8 +28,7 @@ _TIMEOUTS = {"connect_timeout": "20s", "timeout": "180s"}
 _PAGE_KEYS = 1000
 _ENDPOINTS = {"gs": "base_url", "az": "endpoint"}
 """Option of obstore for the URL of the server."""
-_SKIP_SIGNATURE = "skip_signature"
-"""Storage option of inputs in S3 that boto3 does not know."""
+_KEY_REMEDY = "rename the object, or give a prefix that it does not lie below"
 
 
 class ObstoreStore:
@@ -107,10 +108,12 @@ class ObstoreStore:
             except PreconditionError as error:
                 raise ChangedObject from error
             except (InvalidPathError, ValueError) as error:
-                problem = str(error).partition("\n")[0]
-                raise InputError(self._name(key), f"has a key that cannot be read: {problem}") from error
+                problem = _escape(str(error).partition("\n\nDebug source")[0])
+                raise InputError(
+                    _escape(self._name(key)), f"has a key that cannot be read: {problem}", remedy=_KEY_REMEDY
+                ) from error
 
-        return self.requests.call(self._name(key), translated)
+        return self.requests.call(self._name(key), partial(call_interruptibly, translated))
 
     def _name(self, key: str) -> str:
         return f"{self._url.scheme}://{self._url.bucket}/{key}"
@@ -129,6 +132,11 @@ def open_store(url: Url, options: StorageOptions) -> Store:
     from recshuf.storage.fsspec_stores import open_fsspec
 
     return open_fsspec(url, options)
+
+
+def _escape(text: str) -> str:
+    """Return a text in one line."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def _stamp_of(meta: Mapping[str, Any]) -> Stamp:
@@ -170,11 +178,11 @@ def _open_store(url: Url, options: StorageOptions) -> Any:
 
 def _configure_s3(options: StorageOptions) -> dict[str, Any]:
     """Return arguments of obstore: region, endpoint and credentials are those that boto3 finds."""
-    from recshuf.storage.s3 import NO_CREDENTIALS, make_client, make_session
+    from recshuf.storage.s3 import NO_CREDENTIALS, SKIP_SIGNATURE, make_client, make_session
 
     given = {name.lower().removeprefix("aws_"): value for name, value in options.options.items()}
-    is_public = given.pop(_SKIP_SIGNATURE, "").lower() in ("true", "1", "yes")
-    session = make_session(given, (_SKIP_SIGNATURE,))
+    is_public = given.pop(SKIP_SIGNATURE, "").lower() in ("true", "1", "yes")
+    session = make_session(given, (SKIP_SIGNATURE,))
     client = make_client(session, options.endpoint_url)
     # Always given: obstore's own choice knows neither China nor private, FIPS and dual-stack endpoints.
     arguments: dict[str, Any] = {
@@ -182,7 +190,7 @@ def _configure_s3(options: StorageOptions) -> dict[str, Any]:
         "endpoint": client.meta.endpoint_url,
     }
     if is_public:
-        return arguments | {"config": {_SKIP_SIGNATURE: True}}
+        return arguments | {"config": {SKIP_SIGNATURE: True}}
     if session.get_credentials() is None:
         raise UsageError(NO_CREDENTIALS)
     from obstore.auth.boto3 import Boto3CredentialProvider

@@ -1,23 +1,34 @@
-"""Thread pools that wait for their threads, with a time limit after an interrupt."""
+"""Thread pools that wait for their threads, and calls that wait for others, with a time limit after an interrupt."""
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import Interrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
 
 PATIENCE_SECONDS = 1.0
+STOPPING_SECONDS = 5.0
+"""Limit of all calls of `call_while_stopping` after a signal."""
+_STEP_SECONDS = 0.05
 _STARTING_SECONDS = 0.001
 _numbers = count()
+
+
+class NoAnswerError(TimeoutError):
+    """A store did not answer a run that a signal has stopped. Never reaches the user."""
 
 
 class Pool(ThreadPoolExecutor):
@@ -44,7 +55,8 @@ class Pool(ThreadPoolExecutor):
         super().shutdown(False, cancel_futures=cancel_futures)
         if wait:
             try:
-                self._join(time.monotonic() + PATIENCE_SECONDS if _is_interrupted(sys.exception()) else None)
+                is_stopped = _find_interrupt(sys.exception()) is not None
+                self._join(time.monotonic() + PATIENCE_SECONDS if is_stopped else None)
             except Interrupted:
                 self._join(time.monotonic() + PATIENCE_SECONDS)
                 raise
@@ -96,6 +108,61 @@ class TransientPool:
             del future, function
 
 
+def call_interruptibly(function: Callable[[], T]) -> T:
+    """Call a function that may wait in a library: in the main thread, handlers of signals run while it waits.
+
+    Python runs them between its own instructions, and a library that waits by itself does not return to those. If a
+    handler raises, a thread goes on with the function.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return function()
+    result: T = TransientPool(1, "call").submit(function).result()
+    return result
+
+
+def call_while_stopping(function: Callable[[], T]) -> T:
+    """Call a function that asks others, such as a store, and may wait long for them.
+
+    After an `Interrupted`, all such calls together have `STOPPING_SECONDS`, and each ends at the next signal; a thread
+    goes on with the function then.
+
+    Raises
+    ------
+    NoAnswerError
+        When the time has passed, or a signal has come.
+    """
+    interrupt = _find_interrupt(sys.exception())
+    if interrupt is None:
+        return function()
+    if interrupt.deadline is None:
+        interrupt.deadline = time.monotonic() + STOPPING_SECONDS
+    with _noting_signals() as came:
+        future = TransientPool(1, "stop").submit(function)
+        while not wait([future], _STEP_SECONDS).done:
+            if came or time.monotonic() > interrupt.deadline:
+                raise NoAnswerError("the store gave no answer while the run was being stopped")
+    result: T = future.result()
+    return result
+
+
+@contextmanager
+def _noting_signals() -> Iterator[list[int]]:
+    """Give a list that gets the signals that come and that this program handles itself; other threads get none."""
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    is_main = threading.current_thread() is threading.main_thread()
+    old = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in numbers
+        if is_main and callable(signal.getsignal(number))
+    }
+    try:
+        yield came
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
 def _call(future: Future[Any], function: Callable[[], Any]) -> None:
     if future.set_running_or_notify_cancel():
         try:
@@ -104,9 +171,11 @@ def _call(future: Future[Any], function: Callable[[], Any]) -> None:
             future.set_exception(error)
 
 
-def _is_interrupted(error: BaseException | None) -> bool:
-    """Tell whether an error is an `Interrupted`, or was raised while one was handled."""
-    return error is not None and (isinstance(error, Interrupted) or _is_interrupted(error.__context__))
+def _find_interrupt(error: BaseException | None) -> Interrupted | None:
+    """Return the `Interrupted` that an error is, or during whose handling it was raised."""
+    if error is None or isinstance(error, Interrupted):
+        return error
+    return _find_interrupt(error.__context__)
 
 
 def _join(thread: threading.Thread, deadline: float | None) -> None:

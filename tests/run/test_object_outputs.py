@@ -315,6 +315,10 @@ def test_what_is_not_possible_is_refused(tmp_path: Path, bucket: AnyBucket):
         ("s3://b//out/", {}, "has an empty part in its key"),
         ("s3://b/out//", {}, "has an empty part in its key"),
         ("s3://b/a//out.txt", {"shards": None}, "has an empty part in its key"),
+        ("s3://b/out/./x/", {}, "s3://b/out/./x/: has a part '.' in its key"),
+        ("s3://b/../x", {"shards": None}, "s3://b/../x: has a part '..' in its key"),
+        ("s3://b/a\tb/", {}, "has a control character in its key"),
+        ("s3://b/out/", {"temp_dir": "s3://b/tmp/.."}, "temp_dir s3://b/tmp/..: has a part '..' in its key"),
         (
             "s3://b/out/",
             {"temp_dir": "s3://b/a//tmp"},

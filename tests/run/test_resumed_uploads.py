@@ -124,7 +124,7 @@ def test_an_unfinished_run_is_an_error_with_both_remedies(bucket: AnyBucket, sou
     before = bucket.read_all()
     said = (
         r"an unfinished run left .*/data/\.out\.recshuf/, finished shards: 2; give resume=True to continue it, or "
-        r"remove it with recshuf clean "
+        r"remove it with recshuf clean \w+://.*/data/out/ --yes$"
     )
     with pytest.raises(OutputError, match=said) as caught:
         shuffle(source, f"{bucket.url}/data/out/")
@@ -239,7 +239,8 @@ def test_a_journal_that_cannot_be_deleted_is_told_and_deleted_later(
     fail_after(bucket, bucket.requests["delete"], count)
     done = call(source, "-o", f"{bucket.url}/data/out/", "--seed", "5", "--shards", "4")
     assert done.returncode == 0
-    assert f"what is left of this run goes with recshuf clean {bucket.url}" in done.stderr.decode()
+    said = f"what is left of this run goes with recshuf clean {bucket.url}/data/out/ --yes\n"
+    assert said in done.stderr.decode()
     bucket.proxy.clear()
     assert {key for key in bucket.list_keys() if "/." not in key} == set(expected)
     with pytest.raises(AlreadyCompleteError):
@@ -432,8 +433,11 @@ def test_a_run_that_is_cleaned_away_commits_nothing(
         )
 
     interfere(bucket, bucket.requests[request_name], clean)
-    with pytest.raises(OutputError):
+    with pytest.raises(OutputError) as caught:
         shuffle(source, f"{bucket.url}/data/out/")
+    if request_name == "claim":
+        assert str(caught.value).endswith(": was deleted during this run; run again, alone")
+        assert not hasattr(caught.value, "__notes__")
     assert [key for key in bucket.list_keys() if "/." not in key] == []
     bucket.proxy.clear()
     run("clean", f"{bucket.url}/data/out/", "--yes")

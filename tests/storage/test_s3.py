@@ -90,6 +90,10 @@ def test_a_store_that_stays_busy_is_told(bucket: Bucket, store: S3Bucket, monkey
         (400, "ExpiredToken", "the credentials have expired"),
         (403, "AccessDenied", "access is denied"),
         (403, "SignatureDoesNotMatch", "access is denied"),
+        (403, "RequestTimeTooSkewed", "the clock of this machine is wrong"),
+        (501, "NotImplemented", "the store does not support this request"),
+        (301, "PermanentRedirect", r"the bucket is in another region \(PermanentRedirect\); set AWS_REGION"),
+        (307, "", r"the bucket is in another region \(PermanentRedirect\); set AWS_REGION"),
         (418, "Teapot", "the store answers Teapot: injected"),
     ],
 )
@@ -134,7 +138,7 @@ def test_missing_credentials_are_told(bucket: Bucket, monkeypatch: pytest.Monkey
 def test_a_server_that_is_not_there_is_told(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(s3, "ATTEMPTS", 1)
     store = S3Bucket(bucket.name, StorageOptions("http://127.0.0.1:1"))
-    with pytest.raises(OutputError, match="the store cannot be reached"):
+    with pytest.raises(OutputError, match=r"the store cannot be reached: .*; check --endpoint-url and"):
         store.put("k", b"", Match())
 
 

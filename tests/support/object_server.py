@@ -171,6 +171,7 @@ class FaultProxy:
         """Method, path and ``Content-Range`` of every request."""
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
+        self._is_closed = threading.Event()
         self.turn = threading.Lock()
         """Held while a conditional write is passed on: moto compares and writes in two steps, S3 in one."""
         proxy = self
@@ -216,6 +217,10 @@ class FaultProxy:
 
         self.add(request, strike, times)
 
+    def hang(self, request: str, times: int = 10**6) -> None:
+        """Never answer the next requests."""
+        self.add(request, lambda one: self._is_closed.wait() and one.drop(), times)
+
     def find(self, request: str) -> Fault | None:
         """Note a request, and return its fault."""
         with self._lock:
@@ -240,6 +245,7 @@ class FaultProxy:
             self.requests.clear()
 
     def close(self) -> None:
+        self._is_closed.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from functools import partial
@@ -11,7 +12,7 @@ import pytest
 
 import recshuf.system.threads as threads
 from recshuf.errors import Interrupted
-from recshuf.system.threads import Pool, TransientPool
+from recshuf.system.threads import NoAnswerError, Pool, TransientPool, call_interruptibly, call_while_stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,3 +117,51 @@ def test_a_transient_pool_keeps_to_its_number_of_threads():
     for future in [pool.submit(note) for _ in range(200)]:
         future.result(60)
     assert max(most) <= 2
+
+
+def interrupt_and_wait(waiting: threading.Event, function: Callable[[], object]) -> None:
+    """Call a function as the end of a run does that a signal has stopped."""
+    try:
+        raise Interrupted(signal.SIGTERM)
+    except Interrupted:
+        call_while_stopping(lambda: (waiting.set(), function()))
+
+
+def test_a_call_of_a_run_that_is_stopped_has_a_time_limit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(threads, "STOPPING_SECONDS", 0.01)
+    waiting, answered = threading.Event(), threading.Event()
+    with pytest.raises(NoAnswerError):
+        interrupt_and_wait(waiting, lambda: answered.wait(60))
+    answered.set()
+    assert waiting.is_set()
+
+
+def test_another_signal_ends_a_call_of_a_run_that_is_stopped(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(threads, "STOPPING_SECONDS", 60)
+    before, came = signal.getsignal(signal.SIGTERM), []
+    handler = lambda number, _: came.append(number)  # noqa: E731
+    signal.signal(signal.SIGTERM, handler)
+    waiting, answered = threading.Event(), threading.Event()
+    try:
+        with pytest.raises(NoAnswerError):
+            interrupt_and_wait(waiting, lambda: (os.kill(os.getpid(), signal.SIGTERM), answered.wait(60)))
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        answered.set()
+    assert came == []
+
+
+@pytest.mark.parametrize("error", [None, KeyError("key"), KeyboardInterrupt()])
+def test_a_call_gives_the_result_or_the_error(error: BaseException | None):
+    def call() -> int:
+        if error is not None:
+            raise error
+        return 7
+
+    for way in (call_interruptibly, call_while_stopping):
+        if error is None:
+            assert way(call) == 7
+        else:
+            with pytest.raises(type(error)):
+                way(call)

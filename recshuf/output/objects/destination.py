@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, OutputExistsError, UsageError
 from recshuf.job.report import UploadReport
+from recshuf.output.objects.clean_command import format_clean_command
 from recshuf.output.objects.keys import OutputKeys
 from recshuf.output.objects.place import OutputPlace
 from recshuf.output.objects.task_folder import ObjectTaskFolder
@@ -62,7 +63,7 @@ class ObjectDestination(Destination):
     @cached_property
     def place(self) -> OutputPlace:
         """What is there."""
-        return OutputPlace(self.bucket, self.keys, self.name)
+        return OutputPlace(self.bucket, self.keys, self.name, format_clean_command(self.name, self._options))
 
     @cached_property
     def bucket(self) -> Bucket:

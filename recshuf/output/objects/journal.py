@@ -55,6 +55,13 @@ class ObjectJournal(Journal):
         """Begin of its token."""
         self._count = 0
         self._lock = threading.Lock()
+        self.is_deleted = False
+        """Whether `claim` has found that others deleted something."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this run has made its object."""
+        return self._run > 0
 
     @property
     def runs(self) -> list[Entry]:
@@ -143,6 +150,7 @@ class ObjectJournal(Journal):
         if missing:
             self._bucket.delete([f"{self._prefix}{self._number:05d}.run"])
             self._number = -1
+            self.is_deleted = True
             raise OutputError(f"{self._shown}{min(missing)}: was deleted during this run; run again, alone")
 
     def _make_run(self, entry: Entry) -> None:

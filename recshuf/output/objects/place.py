@@ -35,10 +35,13 @@ class OutputPlace:
     ----------
     name
         Name of the output in messages.
+    clean_command
+        Removes what a run leaves.
     """
 
-    def __init__(self, bucket: Bucket, keys: OutputKeys, name: str) -> None:
+    def __init__(self, bucket: Bucket, keys: OutputKeys, name: str, clean_command: str) -> None:
         self.bucket, self.keys, self.name = bucket, keys, name
+        self.clean_command = clean_command
         self.before = FoundOutput()
         """What was found before the run."""
 
@@ -60,7 +63,7 @@ class OutputPlace:
             changed = [key for key, _ in sorted(now.etags.items() ^ before.etags.items())]
             raise OutputError(
                 f"{self.keys.show(changed[0] if changed else self.keys.manifest)}: was written or deleted by another "
-                f"program during this run; remove what this run leaves with recshuf clean {self.name}"
+                f"program during this run; remove what this run leaves with {self.clean_command}"
             )
 
     def _find(self) -> FoundOutput:

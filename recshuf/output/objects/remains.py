@@ -51,7 +51,23 @@ class Remains:
         """Keys of pile sets."""
 
     def find(self) -> bool:
-        """Look for them; return whether there are any."""
+        """Look for them; return whether there are any.
+
+        Raises
+        ------
+        OutputError
+            Names the URL where a request fails.
+        """
+        try:
+            return self._find()
+        except OutputError as error:
+            # Its requests are about prefixes that the user did not give; an error of the whole bucket names that.
+            place, _, problem = str(error).partition(": ")
+            if not place.startswith(self._keys[0].show("")):
+                raise
+            raise OutputError(f"{self._url}: {problem}") from error
+
+    def _find(self) -> bool:
         sets = f"{self._keys[1].prefix}{PILES_PREFIX}"
         self._sets = [one.key for one in self._bucket.list(sets)]
         self._journal.load()

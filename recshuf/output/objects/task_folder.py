@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError
+from recshuf.output.objects.clean_command import format_clean_command
 from recshuf.output.pile_sets import remove_sets
 from recshuf.output.task_folder import TaskFolder, is_result
 from recshuf.storage.bucket import Conflict, Match
@@ -38,7 +39,8 @@ class ObjectTaskFolder(TaskFolder):
 
     def __init__(self, bucket: Bucket, url: Url, options: StorageOptions, output: str = "URL") -> None:
         self._bucket, self._url, self._options = bucket, url, options
-        self.removal = f"remove them with recshuf clean {output}"
+        self.clean_command = format_clean_command(output, options)
+        self.removal = f"remove them with {self.clean_command}"
 
     @classmethod
     def open(cls, address: str, options: StorageOptions) -> ObjectTaskFolder:

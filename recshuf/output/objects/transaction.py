@@ -20,7 +20,7 @@ from recshuf.output.objects.uploader import ShardUploader, UploadTarget
 from recshuf.output.transaction import Transaction
 from recshuf.storage.bucket import Conflict, Match, MissingUpload, Part
 from recshuf.system.paths import choose_temp_dir
-from recshuf.system.threads import Pool
+from recshuf.system.threads import NoAnswerError, Pool, call_while_stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -91,6 +91,8 @@ class UploadTransaction(Transaction):
     @property
     def is_resumable(self) -> bool:
         """Whether a later run can continue from here."""
+        if self.journal.is_deleted:
+            return False
         return super().is_resumable or (self._has_begun and self._has_results())
 
     def _has_results(self) -> bool:
@@ -117,11 +119,13 @@ class UploadTransaction(Transaction):
             tasks = f", tasks: {self._result_count}" if self._result_count else ""
             raise OutputError(
                 f"{self._place.name}: another run is writing it, or an unfinished run left {self.name}, finished "
-                f"shards: {finished}{tasks}; give --resume to continue it, or remove it with recshuf clean "
-                f"{self._place.name}"
+                f"shards: {finished}{tasks}; give --resume to continue it, or remove it with "
+                f"{self._place.clean_command}"
             )
-        self.journal.begin({"run": self._token, "host": platform.node(), "pid": os.getpid()})
-        self._has_begun = True
+        try:
+            self.journal.begin({"run": self._token, "host": platform.node(), "pid": os.getpid()})
+        finally:
+            self._has_begun = self.journal.has_begun
         if not resumes:
             return
         self.journal.load()
@@ -301,9 +305,19 @@ class UploadTransaction(Transaction):
             return
         self._has_begun = False
         try:
-            self.clean()
+            call_while_stopping(self.clean)
+        except NoAnswerError as error:
+            self._warn_of_rest(f"{self._place.name}: {error}")
         except OutputError as error:
-            self._warn(f"{error}; what is left of this run goes with recshuf clean {self._place.name}")
+            self._warn_of_rest(str(error))
+
+    def _warn_of_rest(self, problem: str) -> None:
+        """Say how what could not be removed goes."""
+        if self.journal.last("commit") is None:
+            rest = "an unfinished run is left; give --resume to continue it, or remove it"
+        else:
+            rest = "what is left of this run goes"
+        self._warn(f"{problem}; {rest} with {self._place.clean_command}")
 
     def clean(self) -> None:
         """Abort all open uploads, and delete what tasks keep and the journal, unless another run has taken over."""

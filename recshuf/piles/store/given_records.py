@@ -7,6 +7,7 @@ converted to the types of the store, and refused if that would change them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from recshuf.piles.store.snapshots import describe_type_drift
 from recshuf.records.batch import concat_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _TAKEN = "give record batches, tables, data frames, a dict of arrays, or a list of dicts or batches"
 _UNTYPED_KINDS = "OSUT"
@@ -60,12 +61,9 @@ def to_table(data: Any, schema: pa.Schema | None) -> pa.Table:
         if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
             return _copy(pa.table(data))
         if isinstance(data, Mapping):
-            arrays = {name: _to_array(values) for name, values in data.items()}
-            untyped = {name for name, (_, has_type) in arrays.items() if not has_type}
-            return _fit(pa.table({name: array for name, (array, _) in arrays.items()}), untyped, schema)
+            return _fit_columns(data, schema)
         if isinstance(data, Sequence) and all(isinstance(record, Mapping) for record in data):
-            table = _to_records(data)
-            return _fit(table, set(table.schema.names), schema)
+            return _fit_rows(data, schema)
         if isinstance(data, Sequence) and all(isinstance(one, pa.RecordBatch | pa.Table) for one in data):
             return pa.concat_tables(to_table(one, schema) for one in data)
     except UsageError:
@@ -79,6 +77,21 @@ def _copy(table: pa.Table) -> pa.Table:
     """Return a table in memory of its own; data frames share theirs with arrays that may change."""
     batches = [concat_batches([batch, batch.slice(0, 0)]) for batch in table.to_batches()]
     return pa.Table.from_batches(batches, table.schema)
+
+
+def _fit_columns(columns: Mapping[str, Any], schema: pa.Schema | None) -> pa.Table:
+    arrays = {name: _to_array(values) for name, values in columns.items()}
+    untyped = {name for name, (_, has_type) in arrays.items() if not has_type}
+    for name in untyped:
+        _check_times(name, arrays[name][0].type, columns[name])
+    return _fit(pa.table({name: array for name, (array, _) in arrays.items()}), untyped, schema)
+
+
+def _fit_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None) -> pa.Table:
+    table = _to_records(rows)
+    for field in table.schema:
+        _check_times(field.name, field.type, (row.get(field.name) for row in rows))
+    return _fit(table, set(table.schema.names), schema)
 
 
 def _to_array(values: Any) -> tuple[pa.Array | pa.ChunkedArray, bool]:
@@ -97,6 +110,19 @@ def _to_array(values: Any) -> tuple[pa.Array | pa.ChunkedArray, bool]:
 def _to_records(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Return a list of dicts as a table; a key that is missing in one is null."""
     return pa.Table.from_struct_array(pa.array(rows, None if rows else pa.struct([])))
+
+
+def _check_times(name: str, kind: pa.DataType, values: Iterable[Any]) -> None:
+    """Refuse a column of which Arrow would make one kind of dates or times, and lose the time or the zone of others."""
+    if not (pt.is_date(kind) or pt.is_timestamp(kind)):
+        return
+    found = {
+        (isinstance(one, datetime), getattr(one, "tzinfo", None) is None) for one in values if one is not None
+    }
+    if len(found) > 1:
+        raise UsageError(
+            f"column {name!r} mixes dates and times, or times with and without a zone; convert them to one kind"
+        )
 
 
 def _fit(table: pa.Table, untyped: set[str], schema: pa.Schema | None) -> pa.Table:

@@ -216,3 +216,21 @@ def test_a_schema_of_another_kind_is_refused(tmp_path: Path, schema: Any) -> Non
     with pytest.raises(UsageError, match=r"^schema=.*: give a pyarrow\.Schema"):
         recshuf.PileWriter(tmp_path / "s", "w", schema)
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [date(2026, 1, 1), datetime(2026, 1, 2, 3, 4)],
+        [datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2)],
+        [None, datetime(2026, 1, 2), datetime(2026, 1, 1, tzinfo=UTC)],
+    ],
+)
+@pytest.mark.parametrize("form", ["dicts", "dict"])
+def test_dates_and_times_are_not_mixed(tmp_path: Path, values: list[Any], form: str) -> None:
+    data: Any = rows(*values) if form == "dicts" else {"a": values}
+    with (
+        recshuf.PileWriter(tmp_path / "s", "a", piles=2) as writer,
+        pytest.raises(UsageError, match="'a' mixes"),
+    ):
+        writer.write(data)

@@ -18,6 +18,9 @@ _LIBRARIES = (
     "psutil",
 )
 
+_OF_PYTORCH = ("recshuf.torch", "recshuf.train.workers.shared_position")
+"""Modules that import PyTorch, which starts threads and may be missing."""
+
 WITHOUT_THREADS = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
@@ -32,11 +35,8 @@ def list_modules() -> list[str]:
     paths = (
         path.relative_to(PROJECT).with_suffix("") for path in sorted((PROJECT / "recshuf").rglob("*.py"))
     )
-    # PyTorch starts threads.
-    return [
-        *_LIBRARIES,
-        *(".".join(path.parts) for path in paths if path.stem not in ("__main__", "__init__", "torch")),
-    ]
+    names = (".".join(path.parts) for path in paths if path.stem not in ("__main__", "__init__"))
+    return [*_LIBRARIES, *(name for name in names if name not in _OF_PYTORCH)]
 
 
 def import_all() -> None:

@@ -24,10 +24,13 @@ _OF_PYTORCH = ("recshuf.torch", "recshuf.train.workers.shared_position")
 WITHOUT_THREADS = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "jemalloc",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
     "MIMALLOC_PURGE_DELAY": "0",
 }
-"""Environment of a server: threads of a parent do not survive a fork, so that no library may begin one."""
+"""Environment of a server: threads of a parent do not survive a fork, so that no library may begin one.
+
+mimalloc would reserve 1 GB of addresses, which limits of children would count."""
 
 
 def list_modules() -> list[str]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _HEADER_BYTES = 64
 _STATE, _IS_RETIRED = range(2)
 """Bytes of the header. The first is written by the consumer, the second by the worker."""
-_SENT, _TAKEN, _RETURNED = range(3)
+_SENT, _TAKEN, _RETURNED, _DROPPED = range(4)
 _MOST_AWAY = 64
 """A consumer may keep all it gets. What is beyond this is not taken again, so that descriptors last."""
 _STEPS = 16
@@ -69,6 +69,11 @@ class SharedFile:
     def is_returned(self) -> bool:
         """Whether the consumer has given it back."""
         return self._map[_STATE] == _RETURNED
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the consumer needs it no more, and nobody may fill it again."""
+        return self._map[_STATE] == _DROPPED
 
     def reset(self) -> None:
         """Forget that it was sent."""
@@ -115,7 +120,7 @@ class FilePool:
             file = self._away.popleft()
             if file.is_returned:
                 self._free.append(file)
-            elif file.is_taken and surplus > 0:
+            elif file.is_dropped or (file.is_taken and surplus > 0):
                 file.retire()
                 surplus -= 1
             else:
@@ -146,8 +151,7 @@ class _Mapping:
 
     def _give_back(self, forks: int) -> None:
         # A process that was forked meanwhile may have views of it, too.
-        if forks == _forks:
-            self._map[_STATE] = _RETURNED
+        self._map[_STATE] = _RETURNED if forks == _forks else _DROPPED
 
 
 _forks = 0

@@ -79,7 +79,6 @@ def test_a_larger_file_comes_in_place_of_a_free_one() -> None:
 
 def test_a_file_is_not_taken_again_when_a_process_was_forked_that_may_have_a_view_of_it() -> None:
     lending = Lending()
-    pool = lending.pool
     file, lease = lending.send(10)
     child = os.fork()
     if not child:
@@ -87,8 +86,11 @@ def test_a_file_is_not_taken_again_when_a_process_was_forked_that_may_have_a_vie
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert not file.is_returned
+    assert lease.tolist() == [0] * 10
     del lease
-    assert pool.take(10) is not file
+    taken, _ = lending.send(10)
+    assert taken is not file
+    assert lending.borrower.numbers == [taken.address.number]  # the memory of the other is free
 
 
 def test_files_that_a_consumer_keeps_are_closed_by_the_worker() -> None:

@@ -4,7 +4,8 @@ An object is fetched in segments. A read that continues a segment makes the next
 `PART_BYTES`; from there on, the following ones are fetched ahead. Other reads fetch `UNIT_BYTES`.
 
 Of ranges that will be read in order, two segments each fit in memory: the one that is read, and the next. A segment that
-has been read to its end is the first to be dropped.
+has been read to its end is the first to be dropped. Small segments, which hold headers, footers and indexes, are dropped
+only for other small ones: each would cost another request when its object is opened again.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ Range = tuple[int, int]
 
 PART_BYTES = 16 << 20
 """Bytes of a request of many; `divide` lets it have a quarter more."""
-UNIT_BYTES = 1 << 18
+UNIT_BYTES = 1 << 19
 """Least bytes of a request, but at the end of an object."""
 AHEAD_PARTS = 2
 """Segments in flight behind the one that is read."""
 WORKER_BYTES = 128 << 20
 """Memory for segments, for each worker."""
+_SMALL_PART = 16
+"""Part of the memory that is for small segments."""
 _GROWTH = 4
 _LARGE_BYTES = 2 << 20
 """A read of so many bytes is taken for one of many in order."""
@@ -60,6 +63,15 @@ class Segment:
         """Number of bytes."""
         return self.end - self.begin
 
+    @property
+    def is_small(self) -> bool:
+        """Whether it has about the bytes that a request takes at least."""
+        return self.size <= UNIT_BYTES
+
+
+_Order = OrderedDict[Segment, "SegmentedObject"]
+"""Segments with their objects, the one to be dropped next first."""
+
 
 class SegmentCache:
     """The segments of all objects of a run; those that were used least recently are dropped.
@@ -73,13 +85,17 @@ class SegmentCache:
     """
 
     def __init__(self, most_bytes: int, workers: int) -> None:
-        self.reader_bytes = most_bytes // workers
-        """Memory for each of the threads."""
+        self._most_small_bytes = most_bytes // _SMALL_PART
+        self.reader_bytes = (most_bytes - self._most_small_bytes) // workers
+        """Memory for large segments of each of the threads."""
         self.part_bytes = max(UNIT_BYTES, min(PART_BYTES, self.reader_bytes // 4))
         """Most bytes of a segment."""
         self._most_bytes = most_bytes
-        self._held_bytes = 0
-        self._order: OrderedDict[Segment, SegmentedObject] = OrderedDict()
+        self._small: _Order = OrderedDict()
+        self._large: _Order = OrderedDict()
+        self._small_bytes = 0
+        self.held_bytes = 0
+        """Bytes of all segments."""
         self._pool = TransientPool(max(8, min(32, 4 * workers)), "ranges")
         self.lock = threading.RLock()
         """Guards the cache and its objects."""
@@ -87,23 +103,36 @@ class SegmentCache:
     def add(self, owner: SegmentedObject, begin: int, end: int) -> Segment:
         """Return a new segment, whose request waits for its turn; call with `lock` held."""
         segment = Segment(begin, end, self._pool.submit(partial(owner.fetch, begin, end)), end - begin)
-        self._order[segment] = owner
-        self._held_bytes += segment.size
-        while self._held_bytes > self._most_bytes and len(self._order) > 1:
-            oldest, its_owner = self._order.popitem(last=False)
-            self._held_bytes -= oldest.size
-            its_owner.drop(oldest)
+        while self.held_bytes and self.held_bytes + segment.size > self._most_bytes:
+            self._drop_one()
+        self._find_order(segment)[segment] = owner
+        self._count(segment, 1)
         return segment
+
+    def _drop_one(self) -> None:
+        keeps_small = self._large and self._small_bytes <= self._most_small_bytes
+        dropped, owner = (self._large if keeps_small else self._small or self._large).popitem(last=False)
+        self._count(dropped, -1)
+        owner.drop(dropped)
 
     def forget(self, segment: Segment) -> None:
         """Give up the memory of a segment; call with `lock` held."""
-        if self._order.pop(segment, None) is not None:
-            self._held_bytes -= segment.size
+        if self._find_order(segment).pop(segment, None) is not None:
+            self._count(segment, -1)
 
     def touch(self, segment: Segment, *, is_last: bool = True) -> None:
-        """Let a segment be the last one to be dropped, or the first; call with `lock` held."""
-        if segment in self._order:
-            self._order.move_to_end(segment, is_last)
+        """Let a segment be the last one of its kind to be dropped, or the first; call with `lock` held."""
+        order = self._find_order(segment)
+        if segment in order:
+            order.move_to_end(segment, is_last)
+
+    def _find_order(self, segment: Segment) -> _Order:
+        return self._small if segment.is_small else self._large
+
+    def _count(self, segment: Segment, sign: int) -> None:
+        self.held_bytes += sign * segment.size
+        if segment.is_small:
+            self._small_bytes += sign * segment.size
 
 
 class SegmentedObject:
@@ -252,12 +281,22 @@ class SegmentedObject:
         """Return the size of a segment of expected bytes, of which each range has two."""
         return max(UNIT_BYTES, min(self._cache.part_bytes, self._cache.reader_bytes // (2 * len(expected))))
 
+    def _count_ahead(self, expected: Sequence[Range]) -> int:
+        """Return how many segments of each range to fetch behind the one that is read."""
+        share = self._share(expected)
+        long = sum(end - begin > 2 * share for begin, end in expected)
+        rest = sum(end - begin for begin, end in expected if end - begin <= 2 * share)
+        fitting = (self._cache.reader_bytes - rest) // (max(1, long) * share) - 1
+        return max(1, min(AHEAD_PARTS, fitting))
+
     def _read_ahead(self, segment: Segment, end: int, expected: Sequence[Range]) -> None:
         """Begin to fetch what follows a segment of the full size, and the rest of a read up to `end`."""
         part, at = self._cache.part_bytes, segment.end
         _, most = _find_range(expected, at - 1)
         if most and segment.wanted >= self._share(expected):
-            self._fill(at, max(end, min(at + 1, most)), self._share(expected), max(end, most))
+            share = self._share(expected)
+            reach = at + (self._count_ahead(expected) - 1) * share + 1
+            self._fill(at, max(end, min(reach, most)), share, max(end, most))
         elif segment.wanted >= part:
             self._fill(at, max(end, at + (AHEAD_PARTS - 1) * part + 1), part)
         else:

@@ -154,31 +154,32 @@ def test_expected_ranges_that_do_not_fit_are_read_by_parts_in_turn():
 
 def test_the_beginnings_of_expected_ranges_that_do_not_fit_are_fetched_at_once():
     store = MemoryStore()
-    content, _ = open_object(store, most_bytes=32 * MB)
+    content, cache = open_object(store, most_bytes=32 * MB)
     content.expect([(0, 10 * MB), (10 * MB, 40 * MB)])
     for segment in content._segments:
         segment.content.result(60)
-    assert sorted(store.ranges) == [(0, 4 * MB), (10 * MB, 14 * MB)]
+    assert sorted(store.ranges) == [(at, at + cache.part_bytes) for at in (0, 10 * MB)]
 
 
 def test_what_a_read_of_an_expected_range_leaves_out_comes_with_it():
     store = MemoryStore()
-    content, _ = open_object(store, most_bytes=32 * MB)
+    content, cache = open_object(store, most_bytes=32 * MB)
+    part = cache.part_bytes
     expected = content.expect([(0, 40 * MB)])
     for begin in range(0, 40 * MB, MB):
         for at in (min(begin + 3 * MB, 40 * MB - 100), begin):
             assert read(content, at, 100, expected) == CONTENT[at : at + 100]
         assert read(content, begin, MB, expected) == CONTENT[begin : begin + MB]
-    assert sorted(store.ranges) == [(at, at + 4 * MB) for at in range(0, 40 * MB, 4 * MB)]
+    assert sorted(store.ranges) == [(at, min(at + part, 40 * MB)) for at in range(0, 40 * MB, part)]
 
 
 def test_a_read_far_ahead_in_an_expected_range_takes_little():
     store = MemoryStore()
-    content, _ = open_object(store, most_bytes=32 * MB)
+    content, cache = open_object(store, most_bytes=32 * MB)
     expected = content.expect([(0, 40 * MB)])
     for begin in (30 * MB, 20 * MB + 17):
         read(content, begin, 100, expected)
-    assert store.byte_count == 4 * MB + 2 * UNIT_BYTES
+    assert store.byte_count == cache.part_bytes + 2 * UNIT_BYTES
 
 
 def test_many_expected_ranges_are_read_by_turns_without_reading_anything_twice():
@@ -191,7 +192,18 @@ def test_many_expected_ranges_are_read_by_turns_without_reading_anything_twice()
             size = min(100_000, end - begin - at)
             assert read(content, begin + at, size, expected) == CONTENT[begin + at : begin + at + size]
     assert store.byte_count <= 1.02 * len(CONTENT)
-    assert cache._held_bytes <= 10 * MB
+    assert cache.held_bytes <= 10 * MB
+
+
+def test_two_segments_behind_the_one_that_is_read_are_fetched_where_they_fit():
+    store = MemoryStore()
+    content, cache = open_object(store, most_bytes=32 * MB)
+    part = cache.part_bytes
+    expected = content.expect([(0, 39 * MB), (39 * MB, 40 * MB)])
+    read(content, part, MB, expected)
+    for segment in content._segments:
+        segment.content.result(60)
+    assert sorted(store.ranges) == [*((at * part, at * part + part) for at in range(4)), (39 * MB, 40 * MB)]
 
 
 def test_segments_stay_within_their_memory():
@@ -199,7 +211,19 @@ def test_segments_stay_within_their_memory():
     content, cache = open_object(store, most_bytes=10 * MB)
     for begin in range(0, len(CONTENT), MB):
         read(content, begin, MB)
-        assert sum(one.size for one in content._segments) == cache._held_bytes <= 10 * MB
+        assert sum(one.size for one in content._segments) == cache.held_bytes <= 10 * MB
+
+
+def test_small_segments_stay_while_large_ones_pass():
+    store = MemoryStore()
+    content, _ = open_object(store, most_bytes=16 * MB)
+    ends = [(0, 100), (len(CONTENT) - 100, 100)]
+    for begin, size in [*ends, *((at, 4 * MB) for at in range(4 * MB, 36 * MB, 4 * MB))]:
+        read(content, begin, size)
+    before = list(store.ranges)
+    for begin, size in ends:
+        assert read(content, begin, size) == CONTENT[begin : begin + size]
+    assert store.ranges == before
 
 
 @pytest.mark.parametrize(

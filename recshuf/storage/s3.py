@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import base64
-import os
 import time
 import zlib
 from contextlib import contextmanager, suppress
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from recshuf.errors import OutputError, UsageError
+from recshuf.errors import OutputError
 from recshuf.storage.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
 from recshuf.storage.requests import (
     ATTEMPTS,
@@ -24,36 +22,20 @@ from recshuf.storage.requests import (
     UNREACHED_REMEDY,
     UNSUPPORTED,
 )
-from recshuf.storage.settings import ENDPOINT_REMEDY, is_endpoint
+from recshuf.storage.s3_session import NO_CREDENTIALS, make_client, make_session
 from recshuf.system.threads import NoAnswerError, call_while_stopping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from recshuf.storage.settings import StorageOptions
 
-CONNECTIONS = 16
 _CONFLICT_ATTEMPTS = 6
 _CONFLICT_SECONDS = 0.05
 """Pause after the first conflict of two writers of an object; it doubles."""
 _DELETED_AT_ONCE = 1000
 _TOKEN_KEY = "recshuf-upload"  # noqa: S105 - no secret
 """Key of the token in the metadata of an object."""
-_SESSION_OPTIONS = {
-    "access_key_id": "aws_access_key_id",
-    "secret_access_key": "aws_secret_access_key",
-    "session_token": "aws_session_token",
-    "token": "aws_session_token",
-    "region": "region_name",
-    "default_region": "region_name",
-    "profile": "profile_name",
-}
-"""Argument of a boto3 session for each storage option, without the prefix ``aws_``."""
-SKIP_SIGNATURE = "skip_signature"
-"""Storage option of inputs that boto3 does not know."""
-_CREDENTIALS = ("access_key_id", "secret_access_key", "session_token")
-"""Options that go together; the last may be missing."""
-NO_CREDENTIALS = "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 _BUSY = ("SlowDown", "ServiceUnavailable", "503", "Throttling", "RequestLimitExceeded")
 
 
@@ -295,119 +277,3 @@ def _describe(error: Exception) -> str:
     if isinstance(error, ParamValidationError):
         return f"{str(error).rpartition(chr(10))[2]}; check the URL"
     return f"the store cannot be reached: {error}".rstrip(".") + f"; {UNREACHED_REMEDY}"
-
-
-def make_session(given: Mapping[str, str], others: Sequence[str] = ()) -> Any:
-    """Return a session of boto3 with some storage options.
-
-    Parameters
-    ----------
-    others
-        Names of options that the caller takes itself.
-
-    Raises
-    ------
-    UsageError
-        When boto3 is not installed, or takes no such option.
-    """
-    try:
-        import boto3
-        from botocore.exceptions import BotoCoreError
-    except ImportError as error:
-        raise UsageError("s3:// needs boto3; install recshuf[cloud]") from error
-    # Other libraries for object stores read this variable, and boto3 does not.
-    session: dict[str, str | None] = {"region_name": os.environ.get("AWS_REGION")}
-    for name, value in given.items():
-        short = name.lower().removeprefix("aws_")
-        known = _SESSION_OPTIONS.get(short)
-        if known is None and short == SKIP_SIGNATURE:
-            raise UsageError(
-                f"--storage-option {name}: holds for all stores of a run, and writing to s3:// needs credentials; leave it out "
-                "and read with credentials, or write to a local folder"
-            )
-        if known is None:
-            names = ", ".join((*_SESSION_OPTIONS, *others))
-            raise UsageError(f"--storage-option {name}: is not taken for s3:// here; known are {names}")
-        session[known] = value
-    _check_credentials(session)
-    try:
-        return boto3.Session(botocore_session=_new_session(), **session)
-    except BotoCoreError as error:
-        raise _refuse_session(error) from error
-
-
-def _check_credentials(session: Mapping[str, str | None]) -> None:
-    """Refuse options that are a part of credentials."""
-    given = [name for name in _CREDENTIALS if session.get(_SESSION_OPTIONS[name])]
-    missing = [name for name in _CREDENTIALS[:2] if name not in given]
-    if given and missing:
-        raise UsageError(
-            f"--storage-option {given[0]}: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; give "
-            "access_key_id and secret_access_key together"
-        )
-
-
-def _refuse_session(error: Exception) -> UsageError:
-    """Return the error for settings, options and variables that boto3 does not take."""
-    from botocore.exceptions import PartialCredentialsError
-
-    if isinstance(error, PartialCredentialsError):
-        return UsageError(
-            f"s3://: the credentials are incomplete: {error}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY together"
-        )
-    return UsageError(f"s3://: {str(error).rstrip('.')}; check --storage-option and the variables AWS_*")
-
-
-def _new_session() -> Any:
-    """Return a session of botocore, which reads no description of S3 that another one has read."""
-    import botocore.session
-
-    session = botocore.session.get_session()
-    session.register_component("data_loader", _share_loader())
-    return session
-
-
-@cache
-def _share_loader() -> Any:
-    """Return what loads the descriptions of services: 0.1 s of CPU if each session has its own."""
-    import botocore.session
-
-    return botocore.session.get_session().get_component("data_loader")
-
-
-def make_client(session: Any, endpoint_url: str | None) -> Any:
-    """Return a client of a session.
-
-    Raises
-    ------
-    UsageError
-        When the endpoint is no URL.
-    """
-    from botocore.config import Config
-    from botocore.exceptions import BotoCoreError
-
-    # The pauses between attempts grow; the last are 20 s.
-    config = Config(
-        retries={"mode": "standard", "total_max_attempts": ATTEMPTS}, max_pool_connections=CONNECTIONS
-    )
-    try:
-        client = session.client("s3", endpoint_url=endpoint_url, config=config)
-    except BotoCoreError as error:
-        raise _refuse_session(error) from error
-    except ValueError as error:
-        raise UsageError(f"AWS_ENDPOINT_URL: {error}; {ENDPOINT_REMEDY}") from error
-    if not is_endpoint(client.meta.endpoint_url):
-        raise UsageError(
-            f"AWS_ENDPOINT_URL: {client.meta.endpoint_url!r} is no URL of a server; {ENDPOINT_REMEDY}"
-        )
-    # boto3 asks for the region of a bucket where an answer does not say it, and must not ask about that answer again.
-    client.meta.events.register("before-call.s3.HeadBucket", _follow_no_redirect)
-    if client.meta.endpoint_url.startswith("https:"):
-        # TLS and the CRC-32 suffice, as for the checksums of botocore; it does not know ours, and would add SHA-256.
-        client.meta.config.s3 = {"payload_signing_enabled": False} | (client.meta.config.s3 or {})
-    return client
-
-
-def _follow_no_redirect(params: dict[str, Any], **_: object) -> None:
-    """Let boto3 take a request for one that was redirected before."""
-    params["context"].setdefault("s3_redirect", {})["redirected"] = True

@@ -178,7 +178,7 @@ def _open_store(url: Url, options: StorageOptions) -> Any:
 
 def _configure_s3(options: StorageOptions) -> dict[str, Any]:
     """Return arguments of obstore: region, endpoint and credentials are those that boto3 finds."""
-    from recshuf.storage.s3 import NO_CREDENTIALS, SKIP_SIGNATURE, make_client, make_session
+    from recshuf.storage.s3_session import NO_CREDENTIALS, SKIP_SIGNATURE, make_client, make_session
 
     given = {name.lower().removeprefix("aws_"): value for name, value in options.options.items()}
     is_public = given.pop(SKIP_SIGNATURE, "").lower() in ("true", "1", "yes")

@@ -13,7 +13,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from urllib3 import HTTPResponse
 
 from recshuf.errors import OutputError, UsageError
-from recshuf.storage import s3
+from recshuf.storage import s3, s3_session
 from recshuf.storage.bucket import Conflict, Match, MissingUpload
 from recshuf.storage.s3 import S3Bucket
 from recshuf.storage.settings import StorageOptions
@@ -136,7 +136,7 @@ def test_missing_credentials_are_told(bucket: Bucket, monkeypatch: pytest.Monkey
 
 
 def test_a_server_that_is_not_there_is_told(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(s3, "ATTEMPTS", 1)
+    monkeypatch.setattr(s3_session, "ATTEMPTS", 1)
     store = S3Bucket(bucket.name, StorageOptions("http://127.0.0.1:1"))
     with pytest.raises(OutputError, match=r"the store cannot be reached: .*; check --endpoint-url and"):
         store.put("k", b"", Match())

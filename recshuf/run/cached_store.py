@@ -19,7 +19,7 @@ from recshuf.job.options import describe_options
 from recshuf.piles.store.snapshots import STORE_VERSION, StoreFolder
 from recshuf.piles.store.upkeep import drop_store
 from recshuf.records.keys import ORDER_VERSION
-from recshuf.run.resolve import list_inputs
+from recshuf.run.job_inputs import list_inputs
 from recshuf.run.scatter_store import scatter_store
 from recshuf.system.locks import wait_exclusive
 from recshuf.system.paths import write_error
@@ -73,7 +73,7 @@ def _make(job: Job, path: Path, progress: Progress) -> None:
 
 def _name_store(job: Job, progress: Progress) -> str:
     """Return the name of the store of the inputs as they are now."""
-    files = list_inputs(job, progress)
+    files = list_inputs(job, None, progress)
     names = [file.name for file in files]
     options = describe_options(job) | {
         name: job.options[name] for name in ("format", "seed", "piles", "spill_compression")

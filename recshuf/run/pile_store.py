@@ -22,7 +22,8 @@ from recshuf.piles.store.snapshots import StoreFolder
 from recshuf.piles.store.stored import StoredPiles
 from recshuf.records.keys import stream_of
 from recshuf.records.provenance import extend_schema
-from recshuf.run.resolve import list_inputs, resolve_inputs
+from recshuf.run.job_inputs import list_inputs
+from recshuf.run.resolve import resolve_inputs
 from recshuf.run.scatter_store import scatter_sets
 from recshuf.system.numbers import check_number
 from recshuf.system.paths import local_path
@@ -280,7 +281,7 @@ class StoreUpdate:
         job = _fit_job(make_job(data, None, cast("Options", options)), self._snapshot)
         self._check_same("seed", options.get("seed"), self._snapshot.seed)
         self._check_same("piles", options.get("piles"), self._snapshot.pile_count)
-        inputs = resolve_inputs(job, list_inputs(job, self._progress))
+        inputs = resolve_inputs(job, list_inputs(job, None, self._progress))
         if (origin["format"] if origin else "parquet") != inputs.format:
             raise UsageError(f"{self._folder.path}: holds records of other files than {inputs.format}")
         self._snapshot.check_schema(extend_schema(inputs.source.schema))

@@ -1,16 +1,12 @@
-"""Resolves a job: lists and opens inputs, chooses formats and output, and makes the plan."""
+"""Resolves a job: opens its inputs, chooses formats and output, and makes the plan."""
 
 from __future__ import annotations
 
-import os
-import sys
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from recshuf.errors import MemoryLimitError, UsageError
 from recshuf.formats import (
-    NameRules,
     check_output,
     detect_format,
     load_format,
@@ -25,14 +21,12 @@ from recshuf.job.plan import Cut, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
 from recshuf.job.task_plan import size_sets
 from recshuf.output.destination import LocalDestination
-from recshuf.piles.store.snapshots import StoreFolder
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.compatibility import check_options, check_sides, check_streams
 from recshuf.run.decoding import Decoding
-from recshuf.storage.listing import InputLister, leave_out_output
-from recshuf.storage.objects import Stores, count_read_bytes
+from recshuf.run.job_inputs import list_inputs
+from recshuf.storage.objects import count_read_bytes
 from recshuf.storage.urls import Url, is_url
-from recshuf.system.listing import find_pattern, name_stdin
 from recshuf.system.memory import available_bytes
 from recshuf.system.units import format_size
 
@@ -194,7 +188,7 @@ def resolve_job(
     RecshufError
         When the job cannot be run.
     """
-    files = _list_inputs(job, destination, progress)
+    files = list_inputs(job, destination, progress)
     given, to = _choose_formats(job, destination, files)
     _check(job, destination, given, to)
     _warn_of_lost_columns(job, given, files, progress)
@@ -228,17 +222,6 @@ def resolve_inputs(job: Job, files: list[InputFile]) -> ResolvedInputs:
     given = load_format(job.options["format"] or _detect_format(job, files, None))
     check_sides(job, given.names.name, given.names.name)
     return _open_inputs(job, given, files)
-
-
-def list_inputs(job: Job, progress: Progress) -> list[InputFile]:
-    """Return the inputs of a job without an output.
-
-    Raises
-    ------
-    RecshufError
-        When there are none.
-    """
-    return _list_inputs(job, None, progress)
 
 
 def _check(job: Job, destination: Destination | None, given: Format, to: Format) -> None:
@@ -307,78 +290,6 @@ def _count_object_bytes(job: Job) -> int:
     """Return the memory for reading inputs and pile sets in object stores."""
     are_objects = [any(map(is_url, job.inputs)), job.temp_url is not None]
     return sum(are_objects) * count_read_bytes(job.memory_bytes, job.workers)
-
-
-def _list_inputs(job: Job, destination: Destination | None, progress: Progress) -> list[InputFile]:
-    """Return the inputs. Files of the output are left out, unless there are no others."""
-    if job.reads_stdin:
-        stdin = job.options.get("stdin")
-        files = [InputFile("standard input", None, stdin) if stdin else name_stdin()]
-        _refuse_own_output(job, files)
-        return files
-
-    for name in job.inputs:
-        if StoreFolder(Path(name)).is_store:
-            raise UsageError(f"{name}: is a pile store; write it with recshuf gather {name} -o OUTPUT")
-    stores = Stores(job.storage, job.memory_bytes, job.workers)
-    files = InputLister(NameRules(job.options["format"]), progress.warn, stores).list_all(job.inputs)
-    _refuse_own_output(job, files)
-    _hint_at_directory(destination, files, progress)
-    output = _name_output(destination)
-    others = files if output is None else leave_out_output(files, job.inputs, output)
-    passed_over = len(files) - len(others)
-    if not passed_over or not others:
-        _warn_of_next_run(job, destination, progress)
-        return files
-    progress.warn(f"{output}: passed over {passed_over} of the inputs found, since this is the output")
-    return others
-
-
-def _name_output(destination: Destination | None) -> str | None:
-    """Return the path or URL of an output that an input can lie in; None if it is a stream."""
-    if destination is None or destination.local_path is not None or destination.is_stream:
-        path = None if destination is None else destination.local_path
-        return None if path is None else str(path)
-    return destination.name
-
-
-def _refuse_own_output(job: Job, files: list[InputFile]) -> None:
-    """Refuse an input that standard output is written to, which a shell has emptied or would append to."""
-    if not job.writes_stdout or job.options.get("stdout") or sys.stdout is None:
-        return
-    try:
-        target = os.fstat(sys.stdout.fileno())
-    except OSError:
-        return  # no file of the system
-    for file in files:
-        if file.path is None or file.stamp is None or file.stamp.inode != target.st_ino:
-            continue
-        if os.path.samestat(file.path.stat(), target):
-            raise UsageError(
-                f"{file.name} is also standard output, and > and >> change a file before it is read; give another file"
-            )
-
-
-def _hint_at_directory(destination: Destination | None, files: list[InputFile], progress: Progress) -> None:
-    if destination is None or destination.is_directory or destination.is_stream:
-        return
-    if len(files) > 1 and not PurePath(destination.name).suffix:
-        progress.warn(
-            f"{destination.name}: this is one file without a suffix; for a directory of shards, give {destination.name}/"
-        )
-
-
-def _warn_of_next_run(job: Job, destination: Destination | None, progress: Progress) -> None:
-    """Warn of an output that a later run on the same inputs would find among them."""
-    path = None if destination is None else destination.local_path
-    if destination is None or destination.is_stream or path is None:
-        return
-    pattern = find_pattern([name for name in job.inputs if not is_url(name)], path)
-    if pattern is not None:
-        progress.warn(
-            f"{path}: lies in the input {pattern}, and a later run on that reads it too; choose an "
-            "output elsewhere"
-        )
 
 
 def _warn_of_lost_columns(job: Job, given: Format, files: list[InputFile], progress: Progress) -> None:

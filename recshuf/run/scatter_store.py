@@ -22,7 +22,8 @@ from recshuf.piles.spilled import name_set
 from recshuf.piles.store.set_names import SetNames
 from recshuf.piles.store.snapshots import SET_MODE, SET_SUFFIX, SetEntry, Snapshot, StoreFolder
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
-from recshuf.run.resolve import find_limits, list_inputs, resolve_inputs
+from recshuf.run.job_inputs import list_inputs
+from recshuf.run.resolve import find_limits, resolve_inputs
 from recshuf.run.scatter import Piles, Scatter, ScatterCallbacks, ScatterTask
 from recshuf.storage.listing import check_unchanged
 from recshuf.storage.objects import list_requests
@@ -72,7 +73,7 @@ def scatter_store(job: Job, path: Path, progress: Progress) -> ScatterReport:
     if folder.find() is not None:
         raise OutputExistsError(f"{path}: is a pile store already; choose another name, or delete it")
     folder.check_free()
-    inputs = resolve_inputs(job, list_inputs(job, progress))
+    inputs = resolve_inputs(job, list_inputs(job, None, progress))
     first = Snapshot.new(job.options["seed"], choose_pile_count(job, inputs))
     with SetNames(folder, SCATTER_NAME):
         made = scatter_sets(job, inputs, first, folder, SCATTER_NAME, (), progress)

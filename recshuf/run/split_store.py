@@ -20,7 +20,8 @@ from recshuf.records.input_tasks import InputPart
 from recshuf.records.reader import InputReader
 from recshuf.records.reading_plan import ReadingPlan
 from recshuf.records.split import Split
-from recshuf.run.resolve import list_inputs, resolve_inputs
+from recshuf.run.job_inputs import list_inputs
+from recshuf.run.resolve import resolve_inputs
 from recshuf.run.scatter import ScatterTask
 from recshuf.run.scatter_store import (
     SCATTER_NAME,
@@ -76,7 +77,7 @@ def scatter_split(job: Job, path: Path, shares: Mapping[str, Fraction], progress
     started = time.perf_counter()
     if os.path.lexists(path):
         raise OutputExistsError(f"{path}: exists already; choose another folder, or delete it")
-    files = list_inputs(job, progress)
+    files = list_inputs(job, None, progress)
     if any(file.stamp is None for file in files):
         raise UsageError("split reads its inputs twice, and a stream is read once; give files")
     inputs = resolve_inputs(job, files)

@@ -24,6 +24,7 @@ from recshuf.output.quarantine import Quarantine, check_path
 from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
+from recshuf.piles.sets.pile_file import STORE_REMEDY
 from recshuf.piles.sets.scratch import Scratch
 from recshuf.piles.store.snapshots import SETS_FOLDER
 from recshuf.run.resume import Earlier, describe_job
@@ -187,7 +188,8 @@ def open_scratch(
         return open_sets(job, piles).open_scratch(needed)
     parent = choose_temp_dir(job.temp_dir, work.path if work and work.keeps_files else None)
     if resolved.inputs.stored is not None:
-        return Scratch(parent, kept=resolved.inputs.stored.path / SETS_FOLDER)
+        sets = resolved.inputs.stored.path / SETS_FOLDER
+        return Scratch(parent, kept=sets, kept_remedy=STORE_REMEDY)
     if work is None or not work.keeps_files:
         return Scratch(parent, needed_bytes=needed)
     if earlier is not None and earlier.header["piles"]:

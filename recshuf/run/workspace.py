@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from recshuf.output.transaction import Destination, Transaction
     from recshuf.run.resolve import ResolvedJob
 
-_AGAIN = "continue with the same command and --resume"
-
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
@@ -78,13 +76,18 @@ def begin_output(
     if destination.is_stream:
         return None
     work = destination.begin()
-    again = "run this task again" if job.options["engine"] == "tasks" else _AGAIN
-    cleanup.push(partial(_leave, work, again))
+    cleanup.push(partial(_leave, work, explain_again(job)))
     work.enter(progress.warn, resumes=job.options["resume"])
     if job.options["resume"] and work.journal.last("commit") is None:
         _check_incomplete(job, destination, work)
         destination.check(overwrite=job.options["overwrite"])
     return work
+
+
+def explain_again(job: Job) -> str:
+    """Return how a user continues a run that has failed."""
+    is_task = job.options["engine"] == "tasks"
+    return "run this task again" if is_task else "continue with the same command and --resume"
 
 
 def _check_incomplete(job: Job, destination: Destination, work: Transaction) -> None:

@@ -82,7 +82,8 @@ def shuffle(
     MemoryLimitError
         When the run cannot fit the memory limit.
 
-    After an exception the output is as it was. A work folder for ``resume`` may be left beside it.
+    After an exception the output is as it was, unless `verify` has compared one in an object store, which is in place by
+    then. A work folder for ``resume`` may be left beside it.
     """
     if output is None:
         raise UsageError('no output; name a file or directory, or give "-" for standard output')

@@ -13,6 +13,7 @@ from recshuf.errors import UsageError
 try:
     from torch import distributed
     from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+    from torch.utils.data._utils.collate import collate, default_collate_fn_map
 except ImportError as error:
     raise ImportError(
         'recshuf.torch needs PyTorch, which is not installed: pip install "recshuf[torch]"'
@@ -20,7 +21,13 @@ except ImportError as error:
 
 from recshuf.train.loader import PileLoader
 from recshuf.train.workers.shared_position import MOST_WORKERS, TRAINER, SharedPosition
-from recshuf.train.workers.sharing import PARCEL_BYTES, SharedBlock, end_with_parent, share_batches
+from recshuf.train.workers.sharing import (
+    PARCEL_BYTES,
+    SharedBatch,
+    SharedBlock,
+    end_with_parent,
+    share_batches,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,6 +47,15 @@ _WORKERS_COUNT = (
 _LATER_HAS_WORKERS = (
     "persistent_workers=True: a later iterator has the workers of this one; leave it out to use both in turn"
 )
+
+
+def _collate_shared(batches: Sequence[SharedBatch], *, collate_fn_map: Any = None) -> Any:
+    """Collate batches in a worker as the dictionaries that they are elsewhere."""
+    return collate([batch.values_by_name for batch in batches], collate_fn_map=collate_fn_map)
+
+
+# The documentation of `default_collate` names this map as the place for further classes.
+default_collate_fn_map[SharedBatch] = _collate_shared
 
 
 class PileDataset(IterableDataset[dict[str, Any]]):

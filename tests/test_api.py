@@ -21,7 +21,7 @@ import pytest
 import recshuf
 from recshuf.api import speak_python
 from recshuf.errors import UsageError
-from recshuf.storage.urls import SCHEMES
+from recshuf.system.schemes import ALIASES, SCHEMES
 from tests.support.numbered_files import make_inputs
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def test_message_and_notes_survive_pickle():
         assert error.__notes__ == ["continue with the same command and resume=True"]
 
 
-CUT_URLS = [f"{scheme}://bucket/out/" for scheme in (*SCHEMES, "S3", "s3a", "file")]
+CUT_URLS = [f"{scheme}://bucket/out/" for scheme in (*SCHEMES, *ALIASES, "S3", "file")]
 TAKERS: dict[str, Callable[[Path], object]] = {
     "inputs": lambda cut: recshuf.shuffle(cut, "out/"),
     "one of the inputs": lambda cut: recshuf.shuffle(["in.txt", cut], "out/"),

@@ -77,7 +77,7 @@ Example:
         "seed": "Must be the seed of the store; another one is an error. Default: that of the store.",
         "to": "Output format. Default: from the suffix of OUTPUT, else that of the inputs of the store.",
         "shards": "Number of shards. Default: one per input of the store, in a directory.",
-        "verify": "Compare the output with the store before it is put in place.",
+        "verify": "Compare the output with the store before it is put in place; in an object store, after that.",
         "overwrite": "Replace an existing output or report. Default: it is an error.",
         "temp_dir": "Folder for spilled records. Default: beside the output.",
         "report": "Write the figures of the run as JSON; - is standard output.",

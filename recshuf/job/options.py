@@ -279,7 +279,7 @@ class Options(CheckOptions, total=False):
     """Add the columns ``source_file`` and ``source_row``, the input and row of each record. Default: False."""
     overwrite: Annotated[bool, Option("Output", None, "Replace an existing output, report or page. Default: it is an error.", default=False)]
     """Replace an existing output. Default: False; it is an error."""
-    verify: Annotated[bool, Option("Output", None, "Compare the output with the inputs before it is put in place.", default=False)]
+    verify: Annotated[bool, Option("Output", None, "Compare the output with the inputs before it is put in place; in an object store, after that.", default=False)]
     """Compare the output with the inputs before it is put in place. Default: False."""
     resume: Annotated[bool, Option("Output", None, "Continue a killed or failed run of the same command.", default=False)]
     """Continue a killed or failed run with the same arguments; memory and workers may differ. Default: False."""

@@ -9,7 +9,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf.errors import CheckError, ConversionError, MemoryLimitError, SchemaMismatch, UsageError
+from recshuf.errors import (
+    AlreadyCompleteError,
+    ConversionError,
+    MemoryLimitError,
+    SchemaMismatch,
+    UsageError,
+)
 from recshuf.job.planner import ORDERING
 from recshuf.job.report import FileReport, PassReport
 from recshuf.piles.order.epoch_reader import EpochReader
@@ -23,8 +29,9 @@ from recshuf.run.resume import Earlier, describe_job, read_checksums
 from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
 from recshuf.run.set_folders import choose_sets
 from recshuf.run.shards import cut_shards, find_largest, open_shards, take_over_shards
-from recshuf.run.stored_inputs import PileSource, adopt_stored, open_stored
+from recshuf.run.stored_inputs import adopt_stored, open_stored
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
+from recshuf.run.verify_pass import verify_committed, verify_written
 from recshuf.run.workspace import begin_output, open_workspace
 from recshuf.system.memory import resident_bytes
 from recshuf.system.paths import choose_temp_dir, write_error
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
     from recshuf.job.progress import Progress
     from recshuf.job.report import ShuffleReport
     from recshuf.output.transaction import Destination, Transaction
+    from recshuf.piles.layout import PileLayout
     from recshuf.piles.order.groups import CheckedRegions
     from recshuf.records.input_counts import InputCounts
     from recshuf.run.gather import OrderedReader
@@ -70,8 +78,8 @@ def plan_job(job: Job, progress: Progress) -> Plan:
 def run_job(job: Job, progress: Progress, planned: Earlier | None = None) -> ShuffleReport:
     """Run a job and return its figures.
 
-    On an error the output is as it was. Finished parts are kept in a work folder beside it for ``--resume``; a note on
-    the error names the folder.
+    On an error the output is as it was, unless ``--verify`` finds that one in an object store is wrong. Finished parts
+    are kept in a work folder beside it for ``--resume``; a note on the error names the folder.
 
     Parameters
     ----------
@@ -86,17 +94,20 @@ def run_job(job: Job, progress: Progress, planned: Earlier | None = None) -> Shu
     started = time.perf_counter()
     with ExitStack() as cleanup:
         destination = find_destination(job)
-        work = begin_output(job, destination, progress, cleanup)
+        try:
+            work = begin_output(job, destination, progress, cleanup)
+        except AlreadyCompleteError:
+            # The run that put it in place may have died before it compared it.
+            if _verifies_late(job, destination):
+                verify_committed(_resolve(job, destination, progress, cleanup), progress)
+            raise
         earlier = Earlier.of(work.journal.entries) if work else None
         shared, begun = _find_shared(job, destination)
         begun = planned or begun
         if begun is not None and job.options["seed"] is None:
             job = replace(job, options=job.options | {"seed": begun.seed})
         layout = shared.tasks.piles if shared else earlier.piles if earlier else None
-        if job.epoch is not None:
-            resolved = _resolve_stored(job, destination, progress, cleanup)
-        else:
-            resolved = resolve_job(job, destination, progress, layout)
+        resolved = _resolve(job, destination, progress, cleanup, layout)
         if begun is not None:
             # Before the journal begins, since that keeps what it begins with for the next attempt.
             begun.check(describe_job(resolved, job.options["seed"] or 0, None))
@@ -107,16 +118,21 @@ def run_job(job: Job, progress: Progress, planned: Earlier | None = None) -> Shu
         counts, scatter_report = _scatter(resolved, workspace, tasks, progress)
         resolved, bounds, gather_report = _gather(resolved, workspace, tasks, counts, progress)
         reports = [scatter_report, gather_report]
-        if job.options["verify"]:
-            reports.append(_verify(resolved, workspace, progress))
+        verifies_late = _verifies_late(job, destination)
+        if job.options["verify"] and not verifies_late:
+            reports.append(verify_written(resolved, work, progress))
         inputs = describe_inputs(resolved, workspace, counts)
         shards, commit_report = _commit(resolved, workspace, inputs, bounds)
+        reports.append(commit_report)
+        if work is not None and verifies_late:
+            work.remove()
+            reports.append(verify_committed(resolved, progress))
     return make_report(
         resolved,
         workspace.seed,
         inputs,
         shards,
-        [*reports, commit_report],
+        reports,
         spilled_bytes=tasks.spilled_bytes if tasks else workspace.store.spilled_bytes,
         seconds=time.perf_counter() - started,
         base_bytes=base_bytes,
@@ -155,6 +171,23 @@ def _open_tasks(
 
     run = shared or SharedRun.of(resolved, workspace.seed, piles)
     return TaskPasses(run, resolved, workspace, progress, cleanup)
+
+
+def _verifies_late(job: Job, destination: Destination | None) -> bool:
+    """Tell whether the output is to be compared after the commit, as nobody can read it before."""
+    return job.options["verify"] and destination is not None and destination.local_path is None
+
+
+def _resolve(
+    job: Job,
+    destination: Destination | None,
+    progress: Progress,
+    cleanup: ExitStack,
+    layout: PileLayout | None = None,
+) -> ResolvedJob:
+    if job.epoch is not None:
+        return _resolve_stored(job, destination, progress, cleanup)
+    return resolve_job(job, destination, progress, layout)
 
 
 def _resolve_stored(
@@ -276,34 +309,6 @@ def _open_regions(stored: StoredPiles, order: EpochOrder, job: Job) -> AbstractC
         return nullcontext(stored)
     folder = choose_temp_dir(job.temp_dir)
     return RekeyedPiles(stored, order).fill(folder, "choose another --temp-dir with more space")
-
-
-def _verify(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> PassReport:
-    """Compare the shards in the work folder with the inputs, or with the store."""
-    from recshuf.audit.verify.comparison import verify_job
-    from recshuf.audit.verify.record_sets import RecordSet, open_record_set, options_of_inputs
-
-    started = time.perf_counter()
-    written = None if workspace.work is None else workspace.work.written
-    if written is None:
-        raise RuntimeError("the shards cannot be read again")
-    job = resolved.job
-    options = job.options | {"format": resolved.inputs.format, "to": resolved.output.format, "resume": False}
-    read_again = replace(job, output=str(written), options=options)
-    inputs = resolved.inputs
-    if inputs.stored is None:
-        given = open_record_set(
-            "inputs", inputs.files, inputs.format, options_of_inputs(job.read, inputs.format)
-        )
-    else:
-        given = RecordSet("store", inputs.format, PileSource(inputs.source, inputs.stored), inputs.files)
-    found = verify_job(read_again, progress, given)
-    if not found.is_equal:
-        parts = [f"{found.missing:,} records missing, {found.extra:,} extra", *found.differences]
-        examples = [*found.missing_places, *found.extra_places]
-        parts += [f"such as record {examples[0].index} of {examples[0].name}"] if examples else []
-        raise CheckError(f"verify: {'; '.join(parts)}; nothing was put in place; report this as a fault")
-    return PassReport("verify", time.perf_counter() - started, found.records, 0)
 
 
 def _commit(

@@ -161,8 +161,6 @@ def _find_object_destination(job: Job) -> Destination:
     from recshuf.output.objects.destination import ObjectDestination
 
     url = Url.parse(job.output or "")
-    if job.options["verify"]:
-        raise UsageError(f"--verify: {url} cannot be read before the commit; run recshuf verify after it")
     return ObjectDestination(
         url,
         job.storage,

@@ -24,6 +24,7 @@ from recshuf.output.quarantine import Quarantine, check_path
 from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
+from recshuf.piles.sets.pile_file import STORE_REMEDY
 from recshuf.piles.sets.scratch import Scratch
 from recshuf.piles.store.snapshots import SETS_FOLDER
 from recshuf.run.resume import Earlier, describe_job
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from recshuf.job.progress import Progress
     from recshuf.output.transaction import Destination, Transaction
     from recshuf.run.resolve import ResolvedJob
-
-_AGAIN = "continue with the same command and --resume"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +76,18 @@ def begin_output(
     if destination.is_stream:
         return None
     work = destination.begin()
-    again = "run this task again" if job.options["engine"] == "tasks" else _AGAIN
-    cleanup.push(partial(_leave, work, again))
+    cleanup.push(partial(_leave, work, explain_again(job)))
     work.enter(progress.warn, resumes=job.options["resume"])
     if job.options["resume"] and work.journal.last("commit") is None:
         _check_incomplete(job, destination, work)
         destination.check(overwrite=job.options["overwrite"])
     return work
+
+
+def explain_again(job: Job) -> str:
+    """Return how a user continues a run that has failed."""
+    is_task = job.options["engine"] == "tasks"
+    return "run this task again" if is_task else "continue with the same command and --resume"
 
 
 def _check_incomplete(job: Job, destination: Destination, work: Transaction) -> None:
@@ -187,7 +191,8 @@ def open_scratch(
         return open_sets(job, piles).open_scratch(needed)
     parent = choose_temp_dir(job.temp_dir, work.path if work and work.keeps_files else None)
     if resolved.inputs.stored is not None:
-        return Scratch(parent, kept=resolved.inputs.stored.path / SETS_FOLDER)
+        sets = resolved.inputs.stored.path / SETS_FOLDER
+        return Scratch(parent, kept=sets, kept_remedy=STORE_REMEDY)
     if work is None or not work.keeps_files:
         return Scratch(parent, needed_bytes=needed)
     if earlier is not None and earlier.header["piles"]:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from recshuf.errors import UsageError
+from recshuf.system.schemes import ALIASES, SCHEMES, find_scheme
 
-SCHEMES = ("s3", "gs", "az", "http", "https", "hf")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _BUCKET = re.compile(r"[A-Za-z0-9._:$-]+")
 """Names that some store takes; with other characters, libraries ask for another bucket, or crash."""
 _HOSTS = ("http", "https", "hf")
 """Schemes in whose URLs a host, or a kind of repository, is in the place of the bucket."""
-_ALIASES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "azure": "az"}
 
 
 def is_url(text: str) -> bool:
@@ -23,7 +20,7 @@ def is_url(text: str) -> bool:
     >>> is_url("s3://bucket/a"), is_url("data/a"), is_url("C:/a")
     (True, False, False)
     """
-    scheme = _find_scheme(text)
+    scheme = find_scheme(text)
     return scheme is not None and scheme.lower() in SCHEMES
 
 
@@ -35,19 +32,14 @@ def refuse_unknown_scheme(text: str) -> None:
     UsageError
         Says what to give in its place.
     """
-    scheme = _find_scheme(text)
+    scheme = find_scheme(text)
     if scheme is None or scheme.lower() in SCHEMES:
         return
     if scheme.lower() == "file":
         raise UsageError(f"{text}: is a URL; give the path in it")
-    known = _ALIASES.get(scheme.lower())
+    known = ALIASES.get(scheme.lower())
     remedy = f"give {known}://" if known else f"known are {', '.join(f'{one}://' for one in SCHEMES)}"
     raise UsageError(f"{text}: URLs of {scheme}:// are not known; {remedy}")
-
-
-def _find_scheme(text: str) -> str | None:
-    match = _SCHEME.match(text)
-    return None if match is None or Path(f"{match[1]}:").exists() else match[1]
 
 
 @dataclass(frozen=True, slots=True)

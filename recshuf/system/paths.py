@@ -13,6 +13,7 @@ from typing import NamedTuple
 import xxhash
 
 from recshuf.errors import DiskFullError, ForbiddenOutputError, MissingFolderError, OutputError, UsageError
+from recshuf.system.schemes import ALIASES, SCHEMES, find_scheme
 from recshuf.system.units import format_size
 
 
@@ -25,7 +26,7 @@ class WriteMessages(NamedTuple):
 
 
 _OUTPUT_MESSAGES = WriteMessages()
-_CUT_URL = re.compile("((s3a?|gs|gcs|az|azure|abfss?|hf|https?|file):)/(?!/)", re.IGNORECASE)
+_CUT_URL = re.compile(f"(({'|'.join((*SCHEMES, *ALIASES, 'file'))}):)/(?!/)", re.IGNORECASE)
 _LONGEST_NAME = 240  # file systems allow 255 bytes
 
 
@@ -85,10 +86,10 @@ def refuse_url(name: str) -> None:
     UsageError
         Says what to do.
     """
-    match = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", name)
-    if match is None or Path(f"{match[1]}:").exists():
+    scheme = find_scheme(name)
+    if scheme is None:
         return
-    if match[1].lower() == "file":
+    if scheme.lower() == "file":
         raise UsageError(f"{name}: is a URL; give the path in it")
     raise UsageError(f"{name}: is a URL; give a local path here")
 

@@ -168,11 +168,21 @@ def test_a_gather_from_a_damaged_slice_puts_nothing_in_place(store: Path, tmp_pa
     content = bytearray(path.read_bytes())
     content[48] ^= 1  # in the payload of the first slice
     path.write_bytes(content)
-    with pytest.raises(PileError, match=f"{path}: region 0 .*faulty; make the store again on another disk$"):
+    damage = f"^{path}: region 0 .*faulty; make the store again on another disk$"
+    with pytest.raises(PileError, match=damage):
         list(recshuf.PileLoader(store, 1))
-    with pytest.raises(PileError, match=f"{path}: region 0 does not read back"):
+    with pytest.raises(PileError, match=damage):
         recshuf.gather(store, f"{tmp_path / 'out'}/")
     assert not list(tmp_path.glob("out*"))
+
+
+def test_a_set_that_is_cut_while_it_is_read_is_damage_of_the_store(store: Path) -> None:
+    path = min((store / "sets").iterdir())
+    piles = StoredPiles(store)
+    path.write_bytes(b"")
+    with pytest.raises(PileError, match=f"^{path}: ends at byte .*; make the store again on another disk$"):
+        piles.load([(0, int(np.flatnonzero(piles.counts[0])[0]))])
+    piles.close()
 
 
 def test_a_damaged_newest_snapshot_leaves_the_one_before(tmp_path: Path) -> None:

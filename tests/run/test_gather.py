@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from recshuf.job.progress import Progress
     from recshuf.job.report import PassReport
+    from recshuf.output.transaction import Transaction
     from recshuf.run.resolve import ResolvedJob
-    from recshuf.run.workspace import Workspace
 
 READING = ("columns", "datasets", "delimiter", "format", "header", "schema", "separator", "zero_terminated")
 """Options that a scatter takes, and a gather does not."""
@@ -187,14 +187,14 @@ def test_a_shard_that_differs_from_the_store_is_not_put_in_place(
 ) -> None:
     make_lines(tmp_path / "in.txt")
     recshuf.scatter(tmp_path / "in.txt", tmp_path / "store", seed=1, piles=4)
-    verify = pipeline._verify
+    verify = pipeline.verify_written
 
-    def damage(resolved: ResolvedJob, workspace: Workspace, progress: Progress) -> PassReport:
+    def damage(resolved: ResolvedJob, work: Transaction | None, progress: Progress) -> PassReport:
         (path,) = tmp_path.rglob("shard-00001.txt")
         path.write_bytes(path.read_bytes().replace(b"17\n", b"71\n", 1))
-        return verify(resolved, workspace, progress)
+        return verify(resolved, work, progress)
 
-    monkeypatch.setattr(pipeline, "_verify", damage)
+    monkeypatch.setattr(pipeline, "verify_written", damage)
     with pytest.raises(CheckError, match="1 records missing, 1 extra"):
         recshuf.gather(tmp_path / "store", tmp_path / "out/", shards=2, verify=True)
     assert not (tmp_path / "out").exists()

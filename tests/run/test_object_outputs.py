@@ -306,7 +306,6 @@ def test_an_input_that_fails_leaves_nothing(tmp_path: Path, bucket: AnyBucket, s
 def test_what_is_not_possible_is_refused(tmp_path: Path, bucket: AnyBucket):
     source = write_lines(tmp_path / "in.txt")
     cases: list[tuple[str, dict[str, Any], str]] = [
-        ("s3://b/out/", {"verify": True}, "verify=True: s3://b/out/ cannot be read before the commit"),
         ("s3://b/out/", {"temp_dir": "hf://b/x"}, "temp_dir hf://b/x: is only read; give s3://"),
         ("s3://b", {}, "is a whole bucket; give a prefix in it"),
         ("s3://b/", {}, "is a whole bucket; give a prefix in it"),

@@ -270,6 +270,24 @@ def test_a_collate_function_may_use_a_batch_as_a_dictionary(store: Path, workers
     assert batch == {"same": True, "left": 0, "right": 1, "size": 16, "added": 2}
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_pytorch_may_collate_batches(store: Path, method: str) -> None:
+    dataset = PileDataset(store, 16, columns=["id", "vector", "text", "flag", "_id"])
+    expected = list(DataLoader(dataset))
+    found = list(DataLoader(dataset, num_workers=2, multiprocessing_context=method))
+    assert [show(batch) for batch in found] == [show(batch) for batch in expected]
+    assert all(type(batch) is dict for batch in found)
+    assert found[0]["vector"].shape == (1, 16, 3)
+
+
+def test_pytorch_may_collate_several_batches_of_a_worker(store: Path) -> None:
+    expected = expect(store)
+    dataset = PileDataset(store, 16, columns=["id"])
+    found = ids_of(DataLoader(dataset, batch_size=3, num_workers=2))
+    assert found[:2] == [expected[0:6:2], expected[1:6:2]]
+    assert sorted(ids for several in found for ids in several) == sorted(expected)
+
+
 def test_batches_are_the_consumers_own(store: Path) -> None:
     kept = []
     for batch in DataLoader(PileDataset(store, 16), batch_size=None, num_workers=2):

@@ -56,7 +56,7 @@ class ObjectJournal(Journal):
         self._count = 0
         self._lock = threading.Lock()
         self.is_deleted = False
-        """Whether `claim` has found that others deleted something."""
+        """Whether it was deleted, or `claim` has found that others deleted something."""
 
     @property
     def has_begun(self) -> bool:
@@ -198,6 +198,7 @@ class ObjectJournal(Journal):
         keys = [f"{self._prefix}{name}" for name in self._list_names()]
         self._bucket.delete([key for key in keys if not key.endswith(".run")])
         self._bucket.delete([key for key in keys if key.endswith(".run")])
+        self.is_deleted = True
 
     def _list_names(self) -> list[str]:
         return [found.key.removeprefix(self._prefix) for found in self._bucket.list(self._prefix)]

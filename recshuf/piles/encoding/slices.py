@@ -31,6 +31,7 @@ _ZEROS = bytes(ALIGNMENT)
 _MOST_COMPRESSED = 8 << 20
 """A longer payload holds a single huge record; two more copies of it would exceed the memory limit."""
 _ZSTD_LEVEL = 1
+_DAMAGED = "a slice does not have its checksum"
 
 
 class Origin(NamedTuple):
@@ -83,19 +84,19 @@ class SliceFormat:
         prefix = header + _CHECKSUM.pack(digest.intdigest())
         return [prefix, *buffers, _ZEROS[: -payload_bytes % ALIGNMENT]]
 
-    def parse(self, content: NDArray[np.uint8], name: str, region: int) -> list[Slice]:
+    def parse(self, content: NDArray[np.uint8]) -> list[Slice]:
         """Return the slices of a region, decompressed. Others are views.
 
         Raises
         ------
         PileError
-            When a slice is damaged; names file and region.
+            When a slice is damaged. The caller adds file, region and remedy.
         """
         found, view, offset = [], content.data, 0
         while offset < len(content):
             start = offset + PREFIX_BYTES
             if start > len(content):
-                raise damaged(name, region)
+                raise PileError(_DAMAGED)
             header = view[offset : offset + _HEADER.size]
             input_index, count, first_row, payload_bytes, plain_bytes = _HEADER.unpack(header)
             end = start + payload_bytes
@@ -105,7 +106,7 @@ class SliceFormat:
                 end > len(content)
                 or _CHECKSUM.unpack_from(view, start - _CHECKSUM.size)[0] != digest.intdigest()
             ):
-                raise damaged(name, region)
+                raise PileError(_DAMAGED)
             payload = content[start:end]
             if plain_bytes != payload_bytes and self._codec is not None:
                 payload = np.frombuffer(self._codec.decompress(payload, plain_bytes), np.uint8)
@@ -119,11 +120,3 @@ def _compress(codec: pa.Codec, buffers: list[memoryview], plain_bytes: int) -> l
     # As bytes, because a memoryview of the output buffer would have its full capacity.
     packed = codec.compress(b"".join(buffers), asbytes=True)
     return [memoryview(packed)] if len(packed) < plain_bytes else buffers
-
-
-def damaged(name: str, region: int) -> PileError:
-    """Return the error for a damaged region."""
-    return PileError(
-        f"{name}: region {region} does not read back as it was written: the disk or its memory is faulty; "
-        "run again with another --temp-dir, or make the store again on another disk"
-    )

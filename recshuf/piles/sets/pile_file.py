@@ -20,11 +20,17 @@ if TYPE_CHECKING:
     from recshuf.system.buffers import Allocate
 
 
+RUN_REMEDY = "run again with another --temp-dir"
+STORE_REMEDY = "make the store again on another disk"
+
+
 class PileFile(Protocol):
     """A file of a pile set. Many threads may use it."""
 
     name: str
     """Path or URL, for messages."""
+    remedy: str
+    """What to do if it is damaged, for messages: `RUN_REMEDY`, or `STORE_REMEDY` for a set of a kept store."""
 
     @property
     def size(self) -> int:
@@ -63,8 +69,11 @@ class LocalPileFile:
         Closes the descriptor.
     """
 
-    def __init__(self, descriptor: int, path: Path, release: Callable[[int], None]) -> None:
+    def __init__(
+        self, descriptor: int, path: Path, release: Callable[[int], None], remedy: str = RUN_REMEDY
+    ) -> None:
         self.name = str(path)
+        self.remedy = remedy
         self._descriptor = descriptor
         self._release = release
 
@@ -81,7 +90,7 @@ class LocalPileFile:
         while done < size:
             count = os.preadv(self._descriptor, [view[done:]], offset + done)
             if not count:
-                raise cut_off(self.name, offset + done)
+                raise _cut_off(self, offset + done)
             done += count
         return region
 
@@ -101,6 +110,8 @@ class LocalPileFile:
 class ObjectPileFile:
     """An object; a `PileFile`."""
 
+    remedy = RUN_REMEDY
+
     def __init__(self, handle: Handle, name: str) -> None:
         self.name = name
         self._handle = handle
@@ -115,7 +126,7 @@ class ObjectPileFile:
         region = memory(size, offset)
         count = self._handle.readinto_at(offset, region.data)
         if count < size:
-            raise cut_off(self.name, offset + count)
+            raise _cut_off(self, offset + count)
         return region
 
     def read_ahead(self, ranges: Sequence[tuple[int, int]]) -> None:
@@ -131,8 +142,6 @@ class ObjectPileFile:
         self._handle.close()
 
 
-def cut_off(name: str, offset: int) -> PileError:
+def _cut_off(file: PileFile, offset: int) -> PileError:
     """Return the error for a file that ends too early."""
-    return PileError(
-        f"{name}: ends at byte {offset}, before the end of a region; run again, or make the store again"
-    )
+    return PileError(f"{file.name}: ends at byte {offset}, before the end of a region; {file.remedy}")

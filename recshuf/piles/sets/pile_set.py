@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recshuf.errors import CheckError, PileError
-from recshuf.piles.encoding.slices import PREFIX_BYTES, SliceFormat, damaged
+from recshuf.piles.encoding.slices import PREFIX_BYTES, SliceFormat
 from recshuf.piles.sets.footer import TRAILER_BYTES, Footer, SetDescription, find_footer, parse_footer
 from recshuf.piles.sets.pile_file import LocalPileFile
 from recshuf.piles.sets.regions import RegionSpace, WrittenRegions
@@ -111,7 +111,7 @@ class PileSet:
         """
         for region, count in enumerate(self._counts.tolist()):
             if sum(piece.record_count for piece in self.read(region)) != count:
-                raise damaged(self._file.name, region)
+                raise self._damaged(region)
 
     def region_bytes(self, region: int) -> int:
         """Return the bytes of a region's slices before compression."""
@@ -131,8 +131,19 @@ class PileSet:
         """
         found = []
         for start, used in self._regions.parts(region):
-            found += self._format.parse(self._file.read(start, used, memory), self._file.name, region)
+            content = self._file.read(start, used, memory)
+            try:
+                found += self._format.parse(content)
+            except PileError as error:
+                raise self._damaged(region) from error
         return found
+
+    def _damaged(self, region: int) -> PileError:
+        """Return the error for a damaged region."""
+        return PileError(
+            f"{self._file.name}: region {region} does not read back as it was written: the disk or its memory is "
+            f"faulty; {self._file.remedy}"
+        )
 
     def expect(self, region: int) -> None:
         """Let the system read a region ahead."""

@@ -9,7 +9,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from recshuf.piles.sets.pile_file import LocalPileFile
+from recshuf.piles.sets.pile_file import RUN_REMEDY, LocalPileFile
 from recshuf.system.paths import WriteMessages, open_sole, write_error
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class Scratch:
         Expected bytes, for messages.
     mode
         Permissions of kept files, before the umask.
+    kept_remedy
+        What to do about a damaged kept file; see `PileFile`.
     """
 
     ahead_bytes = 0
@@ -53,12 +55,14 @@ class Scratch:
         kept: Path | None = None,
         needed_bytes: int = 0,
         mode: int = 0o600,
+        kept_remedy: str = RUN_REMEDY,
     ) -> None:
         self.parent = parent
         self.kept = kept
         self._shown = shown or parent
         self._needed_bytes = needed_bytes
         self._mode = mode
+        self._kept_remedy = kept_remedy
         self._lock = threading.Lock()
         self._open: set[int] = set()
 
@@ -95,7 +99,7 @@ class Scratch:
         path = self.kept / name
         descriptor = open_sole(path, os.O_RDONLY)
         with self._lock:
-            return LocalPileFile(self._add(descriptor), path, self.release)
+            return LocalPileFile(self._add(descriptor), path, self.release, self._kept_remedy)
 
     def _add(self, descriptor: int) -> int:
         self._open.add(descriptor)

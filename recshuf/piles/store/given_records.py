@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,16 +114,34 @@ def _to_records(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def _check_times(name: str, kind: pa.DataType, values: Iterable[Any]) -> None:
-    """Refuse a column of which Arrow would make one kind of dates or times, and lose the time or the zone of others."""
-    if not (pt.is_date(kind) or pt.is_timestamp(kind)):
+    """Refuse a column of which Arrow would make one kind of dates or times, and lose the time or the zone of others.
+
+    Parameters
+    ----------
+    name
+        Of the column, with those of the fields down to the values.
+    kind
+        The type that Arrow gave to the values.
+    """
+    if not _holds_times(kind):
         return
-    found = {
-        (isinstance(one, datetime), getattr(one, "tzinfo", None) is None) for one in values if one is not None
-    }
-    if len(found) > 1:
+    given = [one for one in values if one is not None]
+    if pt.is_struct(kind):
+        for field in kind:
+            _check_times(f"{name}.{field.name}", field.type, (one.get(field.name) for one in given))
+    elif _is_list(kind):
+        # Arrays of times are of one kind each, and Python takes long to look at their values.
+        lists = (one for one in given if not (isinstance(one, np.ndarray) and one.dtype.kind == "M"))
+        _check_times(name, kind.value_type, chain.from_iterable(lists))
+    elif len({(isinstance(one, datetime), getattr(one, "tzinfo", None) is None) for one in given}) > 1:
         raise UsageError(
             f"column {name!r} mixes dates and times, or times with and without a zone; convert them to one kind"
         )
+
+
+def _holds_times(kind: pa.DataType) -> bool:
+    inner = (kind.field(index).type for index in range(kind.num_fields))
+    return pt.is_date(kind) or pt.is_timestamp(kind) or any(map(_holds_times, inner))
 
 
 def _fit(table: pa.Table, untyped: set[str], schema: pa.Schema | None) -> pa.Table:

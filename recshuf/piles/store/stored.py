@@ -11,6 +11,7 @@ import numpy as np
 from recshuf.errors import PileError
 from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.encoding.packed import PackedRecords
+from recshuf.piles.sets.pile_file import STORE_REMEDY
 from recshuf.piles.sets.pile_set import PileSet
 from recshuf.piles.sets.scratch import Scratch
 from recshuf.piles.store.snapshots import SET_SUFFIX, SETS_FOLDER, StoreFolder
@@ -78,7 +79,7 @@ class StoredPiles:
         self.store_id, self.snapshot, self.seed = found.store, found.number, found.seed
         self.names: tuple[str, ...] = tuple(one.name for one in found.sets)
         """Names of the K sets."""
-        self._scratch = Scratch(folder.sets, kept=folder.sets)
+        self._scratch = Scratch(folder.sets, kept=folder.sets, kept_remedy=STORE_REMEDY)
         try:
             opened = [self._open_set(entry) for entry in found.sets]
         except PileError:
@@ -183,21 +184,11 @@ class StoredPiles:
         stored = [self._sets[set_index].stored_bytes(pile) for set_index, pile in regions]
         slab = Slab(sum(stored), len(stored), memory)
         for set_index, pile in regions:
-            found = sorted(self._read(set_index, pile, slab.allocate), key=attrgetter("origin"))
+            found = sorted(self._sets[set_index].read(pile, slab.allocate), key=attrgetter("origin"))
             pieces += [(self._bases[set_index], piece) for piece in found]
         if not pieces and not any(self.counts[region] for region in regions):
             return None
         return PackedRecords(self._codec, pieces, self.digest(regions), str(self.path))
-
-    def _read(self, set_index: int, pile: int, memory: Allocate) -> list[Slice]:
-        try:
-            return self._sets[set_index].read(pile, memory)
-        except PileError as error:
-            # The sets of a run have another remedy, which `PileSet` gives.
-            raise PileError(
-                f"{self._find_file(self.names[set_index])}: region {pile} does not read back as it was written: the "
-                "disk or its memory is faulty; make the store again on another disk"
-            ) from error
 
     def expect(self, regions: Sequence[tuple[int, int]]) -> None:
         """Let the system read regions ahead."""

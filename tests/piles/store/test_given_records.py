@@ -218,19 +218,46 @@ def test_a_schema_of_another_kind_is_refused(tmp_path: Path, schema: Any) -> Non
     assert not (tmp_path / "s").exists()
 
 
+DAY, TIME, TIME_IN_ZONE = date(2026, 1, 1), datetime(2026, 1, 2, 3, 4), datetime(2026, 1, 1, tzinfo=UTC)
+
+
 @pytest.mark.parametrize(
-    "values",
+    ("values", "path"),
     [
-        [date(2026, 1, 1), datetime(2026, 1, 2, 3, 4)],
-        [datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2)],
-        [None, datetime(2026, 1, 2), datetime(2026, 1, 1, tzinfo=UTC)],
+        ([DAY, TIME], "a"),
+        ([TIME_IN_ZONE, TIME], "a"),
+        ([None, TIME, TIME_IN_ZONE], "a"),
+        ([[DAY, TIME]], "a"),
+        ([None, [DAY], (), [None, TIME]], "a"),
+        ([[[DAY]], [[TIME]]], "a"),
+        ([[TIME_IN_ZONE, TIME]], "a"),
+        ([np.array([DAY, TIME], object)], "a"),
+        (np.array([[DAY, TIME]], object), "a"),
+        ([{"b": DAY}, {"b": TIME}], "a.b"),
+        ([{"b": TIME}, None, {}, {"b": DAY}], "a.b"),
+        ([{"b": 1, "c": [{"d": DAY}]}, {"c": [{"d": TIME}, None]}], "a.c.d"),
     ],
 )
 @pytest.mark.parametrize("form", ["dicts", "dict"])
-def test_dates_and_times_are_not_mixed(tmp_path: Path, values: list[Any], form: str) -> None:
+def test_dates_and_times_are_not_mixed(tmp_path: Path, values: Any, path: str, form: str) -> None:
     data: Any = rows(*values) if form == "dicts" else {"a": values}
     with (
         recshuf.PileWriter(tmp_path / "s", "a", piles=2) as writer,
-        pytest.raises(UsageError, match="'a' mixes"),
+        pytest.raises(UsageError, match=f"^column '{path}' mixes"),
     ):
         writer.write(data)
+
+
+def test_nested_dates_and_times_of_one_kind_are_taken(tmp_path: Path) -> None:
+    value = {
+        "days": [DAY, None, DAY],
+        "times": (TIME, TIME),
+        "array": np.array([TIME, TIME], "datetime64[s]"),
+    }
+    found = write(tmp_path / "s", rows(value, {"days": None}, None))
+    times = [TIME, TIME]
+    assert found == [
+        {"days": [DAY, None, DAY], "times": times, "array": times},
+        {"days": None, "times": None, "array": None},
+        None,
+    ]

@@ -94,6 +94,7 @@ def load_pile(piles: StoredPiles, number: int) -> None:
 def measure_peak(store: Path, mix: int) -> int:
     """Load an epoch, and return the peak memory above what was held before."""
     loader = recshuf.PileLoader(store, BATCH, mix=mix)
+    pa.default_memory_pool().release_unused()  # what the loaders before have left
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = read_status("VmRSS")
     for _ in loader:

@@ -10,6 +10,8 @@ from functools import partial
 from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import pyarrow as pa
+
 from recshuf.errors import UsageError
 from recshuf.piles.order.epochs import EpochOrder
 from recshuf.piles.order.groups import Groups
@@ -33,8 +35,6 @@ from recshuf.train.transforms import TransformedBlock, append_seeds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
 
     from recshuf.piles.order.groups import Regions
     from recshuf.train.blocks import Block
@@ -363,6 +363,8 @@ class PileLoader:
     ) -> Loaded:
         """Return what is made of the records of the first bundle."""
         records = groups.load(*bundles, memory.allocate)
+        # Else Arrow would keep the memory of text that nobody refers to any more, as much as two piles.
+        pa.default_memory_pool().release_unused()
         table = self._selection.make_table(records.batch)
         if needs_seeds:
             table = append_seeds(table, groups.order.draw_seeds(find_origins(records.batch)))

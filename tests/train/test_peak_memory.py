@@ -36,21 +36,22 @@ def read(name):
 Path("/proc/self/clear_refs").write_text("5")
 before = read("VmRSS")
 for batch in loader:
-    pass
+    sum(range(30_000))  # meanwhile threads load ahead, as for a model that trains
 print(json.dumps([largest, read("VmHWM") - before]))
 """
 
 
-@pytest.fixture(scope="module", params=[1, 16])
+@pytest.fixture(scope="module", params=[(1, 64), (16, 64), (2, 1)], ids=["one set", "many sets", "text"])
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a store of 160 MB in one set, or several."""
+    """Return a store of 160 MB in one set, or several, with much of other columns than text, or little."""
     path = tmp_path_factory.mktemp("peak") / "store"
     chance = np.random.default_rng(1)
-    for number in range(request.param):
+    sets, width = request.param
+    for number in range(sets):
         with recshuf.PileWriter(path, f"{number}", seed=1, piles=PILES) as writer:
-            for _ in range(16 // request.param):
-                vectors = chance.standard_normal((10_000, 64), np.float32)
-                texts = [f"{row:06}" * 123 for row in range(len(vectors))]
+            for _ in range(16 // sets):
+                vectors = chance.standard_normal((10_000, width), np.float32)
+                texts = [f"{row:06}" * (165 - width * 2 // 3) for row in range(len(vectors))]
                 writer.write({"vector": vectors, "text": texts})
     return path
 
@@ -65,4 +66,5 @@ def test_a_loader_holds_few_piles(store: Path, output: str, mix: int) -> None:
     assert done.returncode == 0, done.stderr
     largest, peak = json.loads(done.stdout)
     assert largest > 7 * MB
-    assert peak <= 2 * largest * (mix + 1) + 30 * MB
+    # While text of several piles is put in order, the next group is there twice, and Arrow has not given back the last one.
+    assert peak <= (2 * (mix + 1) if mix == 1 else 4 * mix) * largest + 30 * MB

@@ -104,20 +104,31 @@ def bucket(s3_bucket: Bucket) -> Bucket:
     return s3_bucket
 
 
-@pytest.fixture
-def s3_bucket(object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    """Return a new bucket; the environment has its endpoint, which is a proxy, and credentials."""
+@pytest.fixture(scope="session")
+def s3_client(object_server: ObjectServer) -> Iterator[Any]:
+    """Return a client of boto3 for this server, without a proxy."""
     import boto3
 
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        client = boto3.client("s3", endpoint_url=object_server.url)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def s3_bucket(
+    object_server: ObjectServer, s3_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Bucket]:
+    """Return a new bucket; the environment has its endpoint, which is a proxy, and credentials."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     proxy = FaultProxy(object_server.port)
     monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-    client = boto3.client("s3", endpoint_url=object_server.url)
     name = f"test-{uuid.uuid4()}"
-    client.create_bucket(Bucket=name)
-    yield Bucket(name, proxy, client)
-    client.close()
+    s3_client.create_bucket(Bucket=name)
+    yield Bucket(name, proxy, s3_client)
     proxy.close()
 
 

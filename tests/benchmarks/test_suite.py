@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,7 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import suite
+from benchmarks import growth, suite
+from benchmarks.__main__ import main
 from benchmarks.cases import CASES, FLOOR, OURSELVES, Case, Contender, Data, Promise
 from benchmarks.data import make_data
 from benchmarks.digest import digest
@@ -36,6 +39,22 @@ def name_shell(name: str, script: str, **options: Any) -> Contender:
 
 SORT = name_shell(OURSELVES, 'sort "$1" -o "$2"')
 """Takes recshuf's place: another order of the same lines."""
+
+
+@pytest.fixture
+def modules_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have data made and digests found in this process, and let no run wait for the writes of other programs.
+
+    Each of many processes would import all the libraries.
+    """
+
+    def call_module(name: str, *arguments: str) -> str:
+        with redirect_stdout(io.StringIO()) as said:
+            importlib.import_module(name).main(arguments, standalone_mode=False)
+        return said.getvalue()
+
+    monkeypatch.setattr(suite, "run_module", call_module)
+    monkeypatch.setattr(suite.os, "sync", lambda: None)
 
 
 @pytest.fixture(scope="session")
@@ -65,6 +84,7 @@ def find_contender(report: dict[str, Any], name: str) -> dict[str, Any]:
 # Who cannot or may not count
 
 
+@pytest.mark.usefixtures("modules_are_called")
 @pytest.mark.parametrize(
     ("contender", "problem"),
     [
@@ -105,6 +125,7 @@ def test_recshuf_itself_must_be_right(folder: Path) -> None:
     assert "| lines | wrong output" in format_report(report)
 
 
+@pytest.mark.usefixtures("modules_are_called")
 def test_the_way_to_the_disk_counts_beside_the_seconds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(0, 10)
     synced = []
@@ -118,6 +139,7 @@ def test_the_way_to_the_disk_counts_beside_the_seconds(folder: Path, monkeypatch
     assert ratio == pytest.approx((other["seconds"] + 10) / (ours["seconds"] + 10))
 
 
+@pytest.mark.usefixtures("modules_are_called")
 def test_rounds_alternate_and_ratios_are_those_of_the_medians(folder: Path) -> None:
     said: list[str] = []
     contenders = (SORT, name_shell("other", 'cp "$1" "$2"'))
@@ -151,6 +173,7 @@ def test_rounds_alternate_and_ratios_are_those_of_the_medians(folder: Path) -> N
     assert other["output_bytes"] == report["cases"][0]["input_bytes"]
 
 
+@pytest.mark.usefixtures("modules_are_called")
 def test_who_tries_the_patience_runs_one_round(folder: Path) -> None:
     report = run_fakes(folder, SORT, rounds=3, patience_seconds=0)
     assert len(find_contender(report, OURSELVES)["rounds"]) == 1
@@ -257,34 +280,27 @@ def test_the_digest_of_a_table_knows_no_types_but_every_value(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_every_case_runs_and_is_saved(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("modules_are_called")
+def test_every_case_runs_and_is_saved(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rivals = ["GNU shuf", "h5py copy", "random access"]
-    command: list[Any] = [
-        sys.executable,
-        "-m",
-        "benchmarks",
-        folder,
-        "--size",
-        str(SIZE),
-        "--rounds",
-        "1",
-        "--out",
-        tmp_path,
-    ]
-    command += [part for name in rivals for part in ("--rival", name)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    options = ["--size", str(SIZE), "--rounds", "1", "--out", str(tmp_path)]
+    chosen = [part for name in rivals for part in ("--rival", name)]
+    main([str(folder), *options, *chosen], standalone_mode=False)
+    ended = capsys.readouterr()
     report = json.loads((tmp_path / "benchmarks.json").read_text())
     assert [case["name"] for case in report["cases"]] == [case.name for case in CASES]
     problems = [each["problem"] for case in report["cases"] for each in case["contenders"]]
     assert set(problems) == {""}
     names = {each["name"] for case in report["cases"] for each in case["contenders"]}
     assert names == {OURSELVES, FLOOR, *rivals}
-    assert (tmp_path / "benchmarks.md").read_text() == ended.stdout.removesuffix("\n")
-    assert format_report(report) == ended.stdout.removesuffix("\n")
+    assert (tmp_path / "benchmarks.md").read_text() == ended.out.removesuffix("\n")
+    assert format_report(report) == ended.out.removesuffix("\n")
     for case in report["cases"]:
-        assert f"\n## {case['name']}\n" in ended.stdout
+        assert f"\n## {case['name']}\n" in ended.out
     assert not list(folder.glob("work-*"))
-    check_chart(tmp_path / "benchmarks.png", ended.stderr)
+    check_chart(tmp_path / "benchmarks.png", ended.err)
 
 
 def check_chart(path: Path, said: str) -> None:
@@ -321,6 +337,7 @@ def test_rivals_that_are_not_here_end_as_lines(folder: Path, tmp_path: Path) -> 
 # What is done before a run
 
 
+@pytest.mark.usefixtures("modules_are_called")
 def test_memory_is_touched_before_each_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     touched: list[int] = []
     monkeypatch.setattr(suite, "touch_memory", touched.append)
@@ -389,14 +406,14 @@ def test_trials_take_turns_and_every_other_round_is_reversed() -> None:
 
 
 @pytest.mark.slow
-def test_growth_over_cores_runs_and_is_saved(tmp_path: Path) -> None:
-    options = ["--part", "cores", "--size", str(SIZE), "--rounds", "1", "--out", tmp_path / "out"]
-    command = [sys.executable, "-m", "benchmarks.growth", tmp_path, *options]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+@pytest.mark.usefixtures("modules_are_called")
+def test_growth_over_cores_runs_and_is_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--part", "cores", "--size", str(SIZE), "--rounds", "1", "--out", str(tmp_path / "out")]
+    growth.main([str(tmp_path), *options], standalone_mode=False)
     report = json.loads((tmp_path / "out" / "growth.json").read_text())
     cores = range(1, len(os.sched_getaffinity(0)) + 1)
     assert [point["place"] for point in report["points"]] == [*cores] * 4
     assert {each["problem"] for point in report["points"] for each in point["contenders"]} == {""}
     assert (tmp_path / "out" / "growth-figures.md").read_text() == format_growth(report)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    check_chart(tmp_path / "out" / "growth.png", ended.stderr)
+    check_chart(tmp_path / "out" / "growth.png", capsys.readouterr().err)

@@ -229,7 +229,7 @@ def make_lines(seed: int, count: int) -> list[bytes]:
 def inputs(tmp_path: Path) -> list[Path]:
     paths = [tmp_path / f"in{index}.jsonl" for index in range(3)]
     for index, path in enumerate(paths):
-        path.write_bytes(b"".join(line + b"\n" for line in make_lines(index, 700)))
+        path.write_bytes(b"".join(line + b"\n" for line in make_lines(index, 250)))
     return paths
 
 

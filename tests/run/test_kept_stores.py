@@ -19,7 +19,7 @@ from tests.support.output_trees import list_tree
 if TYPE_CHECKING:
     from pathlib import Path
 
-ROWS = 40_000
+ROWS = 8_000
 COUNTS = [
     pytest.param(8, id="short"),
     pytest.param(50, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-ROWS = 20_000
+ROWS = 4_000
 COUNTS = [
     pytest.param(8, id="short"),
     pytest.param(50, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
@@ -32,7 +32,7 @@ def write_input(path: Path, first: int) -> Path:
 
 
 def write_records(store: Path, number: int) -> None:
-    with recshuf.PileWriter(store, f"worker-{number}", seed=3, piles=16, buffer_bytes=50_000) as writer:
+    with recshuf.PileWriter(store, f"worker-{number}", seed=3, piles=16, buffer_bytes=10_000) as writer:
         for part in np.array_split(np.arange(ROWS) + ROWS * number, 20):
             writer.write({"id": part})
 

@@ -130,11 +130,14 @@ def check_moments(
     options = ("--overwrite",) if overwrite else ()
     moments = 2 * count_requests(source, bucket)
     chance = random.Random(seed)
+    clear(bucket)
+    if overwrite:
+        shuffle(source, f"{bucket.url}/data/out/", seed=1, shards=6)
+    old = read_visible(bucket)
     for _ in range(count):
         clear(bucket)
-        if overwrite:
-            shuffle(source, f"{bucket.url}/data/out/", seed=1, shards=6)
-        old = read_visible(bucket)
+        for key, content in old.items():
+            bucket.put(key, content)
         code = run_killed(source, bucket, chance.randrange(moments), *options)
         check_set(bucket, old, new)
         if code and chance.random() < 0.3:

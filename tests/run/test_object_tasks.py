@@ -44,7 +44,7 @@ def bucket(request: pytest.FixtureRequest) -> AnyBucket:
 @pytest.fixture(autouse=True)
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder for temporary files."""
-    divide_small(monkeypatch, block_bytes=3000)
+    divide_small(monkeypatch, block_bytes=4400)
     monkeypatch.setitem(ENGINES, "twins", "tests.support.task_runs:TwinThreadEngine")
     folder = tmp_path / "scratch"
     folder.mkdir()
@@ -175,7 +175,7 @@ def test_what_a_dead_run_left_is_cleaned(
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
     die_before(1, inputs, f"{bucket.url}/data/out/", place)
     assert (
-        f"{bucket.url}/data/.out.recshuf/tasks/: results of tasks: 20"
+        f"{bucket.url}/data/.out.recshuf/tasks/: results of tasks: 14"
         in run("clean", f"{bucket.url}/data/out").stdout.decode()
     )
     assert run("clean", f"{bucket.url}/data/out/", "--yes").returncode == 0
@@ -331,7 +331,7 @@ def die_with_piles(count: int, inputs: list[Path], folder: Path, bucket: AnyBuck
         shuffle_here(inputs, folder, engine="dying", temp_dir=f"{bucket.url}/tmp", **TASKS, **options)
 
 
-@pytest.mark.parametrize("count", [12, 20])
+@pytest.mark.parametrize("count", [7, 14])
 @pytest.mark.parametrize("harm", ["none", "deleted", "replaced"])
 def test_a_run_with_piles_in_a_bucket_is_continued(
     tmp_path: Path, bucket: AnyBucket, harm: str, count: int
@@ -362,7 +362,7 @@ def shuffle_locally_again(inputs: list[Path], folder: Path, **options: Any) -> d
 
 def test_piles_of_a_dead_run_are_cleaned(tmp_path: Path, bucket: AnyBucket, run: Run) -> None:
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    die_with_piles(15, inputs, tmp_path / "out", bucket)
+    die_with_piles(9, inputs, tmp_path / "out", bucket)
     bucket.put("tmp/others.piles", b"x")
     sets = [key for key in bucket.list_keys("tmp/recshuf-piles-") if key.endswith(".piles")]
     listed = run("clean", f"{bucket.url}/tmp/")
@@ -386,7 +386,7 @@ def test_uploads_of_piles_that_a_dead_run_had_not_finished_are_cleaned(
 
 def test_a_run_with_piles_in_a_bucket_is_not_continued_without(tmp_path: Path, s3_bucket: AnyBucket) -> None:
     inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    die_with_piles(15, inputs, tmp_path / "out", s3_bucket)
+    die_with_piles(9, inputs, tmp_path / "out", s3_bucket)
     with pytest.raises(UsageError, match="the temp_dir was a URL in the unfinished run and is not given"):
         shuffle_here(inputs, tmp_path / "out", resume=True, **TASKS, engine="twins")
 

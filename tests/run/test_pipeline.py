@@ -66,7 +66,7 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_means(tmp_path: Path, n
 
 
 def write_bulk(folder: Path, name: str) -> list[Path]:
-    """Write records that do not fit a small memory limit, about 120 MB in two files."""
+    """Write records that do not fit a small memory limit, about 75 MB in two files."""
     folder.mkdir()
     rng = np.random.default_rng(0)
     paths = [folder / f"{index}{SUFFIXES[name]}" for index in range(2)]
@@ -74,16 +74,14 @@ def write_bulk(folder: Path, name: str) -> list[Path]:
         if name == "parquet":
             width = 200
             rows = pa.FixedSizeBinaryArray.from_buffers(
-                pa.binary(width), 300_000, [None, pa.py_buffer(rng.bytes(300_000 * width))]
+                pa.binary(width), 190_000, [None, pa.py_buffer(rng.bytes(190_000 * width))]
             )
-            pq.write_table(pa.table({"a": rows, "b": np.arange(300_000)}), path, row_group_size=20_000)
+            pq.write_table(pa.table({"a": rows, "b": np.arange(190_000)}), path, row_group_size=20_000)
         elif name == "hdf5":
             with h5py.File(path, "w") as file:
-                file.create_dataset(
-                    "a", data=rng.random((150_000, 50)), chunks=(500, 50), maxshape=(None, 50)
-                )
+                file.create_dataset("a", data=rng.random((95_000, 50)), chunks=(500, 50), maxshape=(None, 50))
         else:
-            text = rng.integers(32, 127, (600_000, 100), np.uint8)
+            text = rng.integers(32, 127, (375_000, 100), np.uint8)
             text[text == ord("\\")] = ord("/")
             text[text == ord('"')] = ord("'")
             text[:, 0], text[:, -2], text[:, -1] = ord('"'), ord('"'), ord("\n")
@@ -100,7 +98,7 @@ def test_spilled_runs_give_the_bytes_of_runs_in_memory(tmp_path: Path, name: str
     for setting, options in {
         "memory": {"memory": "1GB", "workers": 2},
         "disk": {"memory": "64MB", "workers": 1},
-        "disk-parallel": {"memory": "100MB", "workers": 5},
+        "disk-parallel": {"memory": "64MB", "workers": 5},
         "disk-few-piles": {"memory": "64MB", "workers": 1, "piles": 2},
         "disk-many-piles": {"memory": "64MB", "workers": 1, "piles": 1000},
         "disk-lz4": {"memory": "64MB", "workers": 2, "spill_compression": "lz4"},

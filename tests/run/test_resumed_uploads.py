@@ -11,7 +11,15 @@ import pytest
 from recshuf.errors import AlreadyCompleteError, OutputError, UsageError
 from recshuf.output.objects.scratch import PREFIX, UploadFolder
 from recshuf.output.objects.transaction import UploadTransaction
-from tests.support.object_outputs import SHARDS, STORES, check_whole, shuffle, shuffle_locally, write_lines
+from tests.support.object_outputs import (
+    SHARDS,
+    STORES,
+    check_whole,
+    put_old_set,
+    shuffle,
+    shuffle_locally,
+    write_lines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,7 +173,7 @@ def test_a_commit_that_fails_is_completed(
     bucket: AnyBucket, source: Path, expected: dict[str, bytes], count: int, overwrite: bool
 ):
     if overwrite:
-        shuffle(source, f"{bucket.url}/data/out/", seed=1, shards=9)
+        put_old_set(bucket, source)
     bucket.proxy.clear()
     fail_after(bucket, f"{bucket.requests['complete']}|{bucket.requests['manifest']}", count)
     with pytest.raises(OutputError, match=bucket.refusal[2]) as caught:
@@ -186,7 +194,7 @@ def test_a_commit_whose_upload_is_lost_writes_that_shard_again(
     bucket: AnyBucket, source: Path, expected: dict[str, bytes], overwrite: bool
 ):
     if overwrite:
-        shuffle(source, f"{bucket.url}/data/out/", seed=1, shards=9)
+        put_old_set(bucket, source)
         bucket.proxy.clear()
     fail_after(bucket, bucket.requests["complete"], 2)
     with pytest.raises(OutputError, match=bucket.refusal[2]):
@@ -219,7 +227,7 @@ def test_entries_that_are_deleted_during_a_commit_are_no_sign_of_its_end(
     bucket: AnyBucket, source: Path, expected: dict[str, bytes], count: int, lost: str, overwrite: bool
 ):
     if overwrite:
-        shuffle(source, f"{bucket.url}/data/out/", seed=1, shards=9)
+        put_old_set(bucket, source)
         bucket.proxy.clear()
     fail_after(bucket, bucket.requests["complete"], count)
     with pytest.raises(OutputError, match=bucket.refusal[2]):
@@ -296,7 +304,7 @@ def test_two_runs_that_complete_one_commit_agree(bucket: AnyBucket, source: Path
 
 def test_a_run_that_overwrites_is_not_hurt_by_an_old_one(bucket: AnyBucket, source: Path, tmp_path: Path):
     """The old run stops in its commit, is completed and replaced by others, and goes on."""
-    shuffle(source, f"{bucket.url}/data/out/", seed=1, shards=9)
+    put_old_set(bucket, source)
 
     def take_over() -> None:
         with pytest.raises(AlreadyCompleteError):
@@ -395,7 +403,7 @@ def test_clean_removes_what_is_left_of_a_journal_after_the_commit(
     monkeypatch: pytest.MonkeyPatch,
 ):
     if overwrite:
-        shuffle(source, f"{bucket.url}/data/out/", seed=1, shards=9)
+        put_old_set(bucket, source)
     with monkeypatch.context() as patch:
         patch.setattr(UploadTransaction, "remove", UploadTransaction.release)
         shuffle(source, f"{bucket.url}/data/out/", overwrite=overwrite)

@@ -31,7 +31,7 @@ OPTIONS: dict[str, Any] = {"seed": SEED, "shards": 4, "workers": 1, "piles": 64,
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    divide_small(monkeypatch, block_bytes=3000)
+    divide_small(monkeypatch, block_bytes=4400)
 
 
 def plan(inputs: Any, output: Any, **options: Any) -> dict[str, Any]:
@@ -341,7 +341,7 @@ def test_a_run_with_relative_paths_among_its_options_is_continued(
     (tmp_path / "in.jsonl").write_text('{"a": 1}\n{bad\n' * 300)
     monkeypatch.chdir(tmp_path)
     bad = {"on_bad_record": "quarantine:bad.jsonl", "temp_dir": "scratch", "to": "parquet"}
-    die_after(5, [tmp_path / "in.jsonl"], tmp_path / "out", **bad)
+    die_after(3, [tmp_path / "in.jsonl"], tmp_path / "out", **bad)
     report = shuffle([tmp_path / "in.jsonl"], tmp_path / "out", engine="threads", resume=True, **bad)
     assert report.quarantined == 300
     assert os.listdir("scratch") == []

@@ -50,5 +50,5 @@ def list_files(store: Path) -> set[str]:
 
 def read_ids(store: Path) -> list[int]:
     """Return the column ``id`` of all records, in order."""
-    loader = recshuf.PileLoader(store, 64, columns=["id"], drop_last=False)
-    return [int(number) for batch in loader for number in batch["id"]]
+    loader = recshuf.PileLoader(store, 1024, columns=["id"], drop_last=False)
+    return [number for batch in loader for number in batch["id"].tolist()]

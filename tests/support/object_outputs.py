@@ -43,6 +43,12 @@ def shuffle_locally(inputs: Path | Sequence[Path], folder: Path, **options: Any)
     }
 
 
+def put_old_set(bucket: AnyBucket, source: Path) -> None:
+    """Put a set of more shards under ``data/out/``, as an earlier run would, in fewer requests."""
+    for key, content in shuffle_locally(source, source.parent / "old", seed=1, shards=9).items():
+        bucket.put(key, content)
+
+
 def check_whole(bucket: AnyBucket, expected: dict[str, bytes], *, is_lossy: bool = False) -> None:
     """Check that the bucket holds a whole output and nothing else.
 

@@ -91,7 +91,7 @@ class ObjectServer:
 
 
 def _serve_s3(port: int) -> Sequence[str]:
-    return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    return [sys.executable, "-m", "tests.support.s3_server", str(port)]
 
 
 class Bucket(NamedTuple):

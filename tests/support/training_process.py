@@ -6,12 +6,14 @@ python -m tests.support.training_process STORE WORKERS START_METHOD [STATE]
 from __future__ import annotations
 
 import json
+import multiprocessing
 import sys
 
 
 def main() -> None:
     from recshuf.torch import PileDataLoader, PileDataset
 
+    multiprocessing.set_forkserver_preload(["torch"])  # else each worker imports it
     store, workers, method, *state = sys.argv[1:]
     loader = PileDataLoader(
         PileDataset(store, 16, epoch=1), num_workers=int(workers), multiprocessing_context=method

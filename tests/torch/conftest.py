@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
+
+# Most of the time of such workers goes into this import; they import recshuf themselves.
+multiprocessing.set_forkserver_preload(["torch"])
 
 
 @pytest.fixture(scope="session")

@@ -143,14 +143,17 @@ class Failing(IterableDataset):
         raise ArithmeticError("of the transform")
 
 
-def test_a_worker_can_fail(store: Path) -> None:
+def test_a_worker_can_fail(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.utils.data import DataLoader
 
+    # After an error PyTorch waits so long for each worker, which does not end by itself.
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.5)
     loader = DataLoader(Failing(PileDataset(store, 16, epoch=EPOCH)), batch_size=None, num_workers=2)
     found: list[list[int]] = []
     with pytest.raises(ArithmeticError, match="of the transform"):
         note_until_it_fails(loader, found)
     assert found == expect(store)[:8]
+    gc.collect()  # the error holds the iterator
 
 
 def test_the_training_loop_can_fail(store: Path) -> None:

@@ -156,6 +156,8 @@ def main(folder: str | None, size: str, format_name: str, rounds: int, nodes: in
     """Print the figures as JSON."""
     share = int(_STORE_SHARE * psutil.virtual_memory().available / nodes)
     store_bytes = share if store is None else parse_size(store)
+    if folder is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix="scale-") as work:
         found = run_rounds(Path(work), parse_size(size), format_name, rounds, nodes, store_bytes)
     print(json.dumps(found, indent=2))

@@ -24,7 +24,7 @@ from pathlib import Path
 import pyarrow.compute
 import recshuf
 
-store, options = json.loads(sys.argv[1])
+store, options, work = json.loads(sys.argv[1])
 loader = recshuf.PileLoader(store, 256, **options)
 largest = int(loader._piles.byte_counts.sum(axis=0).max())
 before = len([next(iter(loader))])
@@ -36,7 +36,7 @@ def read(name):
 Path("/proc/self/clear_refs").write_text("5")
 before = read("VmRSS")
 for batch in loader:
-    sum(range(30_000))  # meanwhile threads load ahead, as for a model that trains
+    sum(range(work))  # meanwhile threads load ahead, as for a model that trains
 print(json.dumps([largest, read("VmHWM") - before]))
 """
 
@@ -58,13 +58,17 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.parametrize("mix", [1, 4])
 @pytest.mark.parametrize("output", ["numpy", "arrow"])
-def test_a_loader_holds_few_piles(store: Path, output: str, mix: int) -> None:
-    call = json.dumps([str(store), {"output": output, "mix": mix}])
+def test_a_loader_holds_few_piles(request: pytest.FixtureRequest, store: Path, output: str, mix: int) -> None:
+    work = 30_000 if mix == 1 else 0
+    call = json.dumps([str(store), {"output": output, "mix": mix}, work])
     done = subprocess.run(
         [sys.executable, "-c", CHILD, call], capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 0, done.stderr
     largest, peak = json.loads(done.stdout)
     assert largest > 7 * MB
-    # While text of several piles is put in order, the next group is there twice, and Arrow has not given back the last one.
-    assert peak <= (2 * (mix + 1) if mix == 1 else 4 * mix) * largest + 30 * MB
+    piles = 2 * (mix + 1)
+    if mix > 1 and "text" in request.node.callspec.id:
+        # While text of several piles is put in order, the group is there twice, and Arrow may still keep the last one.
+        piles = 4 * mix
+    assert peak <= piles * largest + 30 * MB

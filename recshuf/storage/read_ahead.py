@@ -4,8 +4,8 @@ An object is fetched in segments. A read that continues a segment makes the next
 `PART_BYTES`; from there on, the following ones are fetched ahead. Other reads fetch `UNIT_BYTES`.
 
 Of ranges that will be read in order, two segments each fit in memory: the one that is read, and the next. A segment that
-has been read to its end is the first to be dropped. Small segments, which hold headers, footers and indexes, are dropped
-only for other small ones: each would cost another request when its object is opened again.
+has been read to its end is the first to be dropped. Large segments do not displace small ones, which hold headers, footers
+and indexes, as long as those take little memory: each would cost another request when its object is opened again.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ AHEAD_PARTS = 2
 """Segments in flight behind the one that is read."""
 WORKER_BYTES = 128 << 20
 """Memory for segments, for each worker."""
-_SMALL_PART = 16
-"""Part of the memory that is for small segments."""
+_SMALL_SHARE = 16
+"""Small segments have one part in so many of the memory to themselves."""
 _GROWTH = 4
 _LARGE_BYTES = 2 << 20
 """A read of so many bytes is taken for one of many in order."""
@@ -85,7 +85,7 @@ class SegmentCache:
     """
 
     def __init__(self, most_bytes: int, workers: int) -> None:
-        self._most_small_bytes = most_bytes // _SMALL_PART
+        self._most_small_bytes = most_bytes // _SMALL_SHARE
         self.reader_bytes = (most_bytes - self._most_small_bytes) // workers
         """Memory for large segments of each of the threads."""
         self.part_bytes = max(UNIT_BYTES, min(PART_BYTES, self.reader_bytes // 4))

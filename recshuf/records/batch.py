@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.records.byte_sizes import count_bytes, count_bytes_before
+from recshuf.records.taking import take_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,40 +51,6 @@ class Records:
     def copy_prefix(self, stop: int) -> Records:
         """Return the first `stop` records as a copy, so that the rest can be freed."""
         return concat_records([self.slice(0, stop), self.slice(0, 0)])
-
-
-def take_rows(
-    batch: pa.RecordBatch, index: NDArray[np.intp], pool: pa.MemoryPool | None = None
-) -> pa.RecordBatch:
-    """Return the rows of a batch at `index`, copied.
-
-    Parameters
-    ----------
-    pool
-        Where to allocate them. Default: Arrow's default pool.
-    """
-    if batch.num_columns == 0:
-        return batch.slice(0, len(index))  # take would lose the number of rows
-    if any(column.offset and _holds_fixed_lists(column.type) for column in batch.columns):
-        # Arrow's take picks wrong values from a slice of fixed-size lists in fixed-size lists.
-        columns = [pa.concat_arrays([column, column.slice(0, 0)]) for column in batch.columns]
-        batch = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-    from pyarrow import compute  # late: commands that take nothing start faster
-
-    return compute.take(batch, _wrap_index(index), memory_pool=pool)
-
-
-def _wrap_index(index: NDArray[np.intp]) -> pa.Array:
-    # Without pa.array(), which imports the whole of numpy.ma.
-    return pa.Array.from_buffers(pa.int64(), len(index), [None, pa.py_buffer(np.ascontiguousarray(index))])
-
-
-def _holds_fixed_lists(kind: pa.DataType) -> bool:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _holds_fixed_lists(kind.storage_type)
-    return pa.types.is_fixed_size_list(kind) or any(
-        _holds_fixed_lists(kind.field(child).type) for child in range(kind.num_fields)
-    )
 
 
 def concat_records(parts: Sequence[Records]) -> Records:

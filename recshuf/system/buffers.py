@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -87,12 +87,12 @@ class Slab:
 
     Parameters
     ----------
-    size
-        Bytes of all parts together, if there are at most `count`; what does not fit is allocated by itself.
+    sizes
+        Bytes of each part; what does not fit is allocated by itself.
     """
 
-    def __init__(self, size: int, count: int, memory: Allocate) -> None:
-        self._rest = memory(size + count * LINE_BYTES, 0)
+    def __init__(self, sizes: Sequence[int], memory: Allocate) -> None:
+        self._rest = memory(sum(sizes) + len(sizes) * LINE_BYTES, 0)
         self._place = 0
         self._memory = memory
 

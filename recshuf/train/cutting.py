@@ -78,7 +78,10 @@ def _cut_phase(groups: Iterator[_LoadedGroup], phase: Phase, first_step: int) ->
                     held[track] = next(groups)
                 block, begin = held[track]
                 _add_part(parts, Part(block, begin + piece.start, begin + piece.stop))
-        yield parts[0].block.cut(parts)
+        batch = parts[0].block.cut(parts)
+        parts.clear()  # to free a block that is used up
+        yield batch
+        del batch
 
 
 def _add_part(parts: list[Part], part: Part) -> None:

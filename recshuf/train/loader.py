@@ -36,6 +36,9 @@ from recshuf.train.transforms import TransformedBlock, append_seeds
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from recshuf.piles.order.groups import Regions
     from recshuf.train.blocks import Block
     from recshuf.train.transforms import Transform
@@ -44,6 +47,7 @@ Loaded = TypeVar("Loaded")
 
 _MOST_AHEAD = 1 << 16
 _KEPT_PILES = 2
+_LARGE_BYTES = 1 << 20
 
 
 class _Epoch(NamedTuple):
@@ -362,13 +366,25 @@ class PileLoader:
         bundles: tuple[list[int], list[int]],
     ) -> Loaded:
         """Return what is made of the records of the first bundle."""
-        records = groups.load(*bundles, memory.allocate)
+        records = groups.load(*bundles, memory.allocate if self._mix == 1 else partial(_allocate, memory))
         # Else Arrow would keep the memory of text that nobody refers to any more, as much as two piles.
-        pa.default_memory_pool().release_unused()
+        _release_unused()
         table = self._selection.make_table(records.batch)
         if needs_seeds:
             table = append_seeds(table, groups.order.draw_seeds(find_origins(records.batch)))
         return make(table)
+
+
+def _allocate(memory: BufferPool, size: int, offset: int = 0) -> NDArray[np.uint8]:
+    """Return memory of the pool, after Arrow has given back the group that has just been used up."""
+    if size >= _LARGE_BYTES:
+        _release_unused()
+    return memory.allocate(size, offset)
+
+
+def _release_unused() -> None:
+    """Give back to the system what Arrow keeps for this thread to use again."""
+    pa.default_memory_pool().release_unused()
 
 
 def _keep(records: pa.RecordBatch) -> pa.RecordBatch:
@@ -382,6 +398,10 @@ def _cut(cutter: Cutter, blocks: Generator[Block], absence: Absence) -> Generato
             left = time.perf_counter()
             yield batch
             absence.seconds += time.perf_counter() - left
+            if absence.is_relieved:
+                # The block before the latest one is used up. This thread may have loaded it.
+                _release_unused()
+                absence.is_relieved = False
 
 
 def _split(batches: Generator[Any], position: Position) -> Iterator[dict[str, Any]]:

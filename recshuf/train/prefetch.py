@@ -33,9 +33,12 @@ _unfinished: WeakSet[Generator[Any]] = WeakSet()
 
 @dataclass(slots=True)
 class Absence:
-    """How long the consumer has been doing something else since the latest value."""
+    """What the consumer has done since the latest value."""
 
     seconds: float = 0.0
+    """How long it was doing something else."""
+    is_relieved: bool = False
+    """Whether another thread computes the next values, so that what this one holds to do so can go. The consumer may reset it."""
 
 
 def compute_ahead(
@@ -78,7 +81,7 @@ def compute_ahead(
                     for item in islice(waiting, ahead - len(computed)):
                         computed.append(pool.submit(timed, item))
                 if absence is not None:
-                    absence.seconds = 0.0
+                    absence.seconds, absence.is_relieved = 0.0, bool(computed)
                 yield value
                 del value  # to be freed before the next one is there
         finally:

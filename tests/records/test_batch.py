@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.piles.encoding.codec import FlatCodec, RecordCodec, choose_codec
-from recshuf.records.batch import Records, concat_records, take_rows
+from recshuf.records.batch import Records, concat_records
+from recshuf.records.taking import take_rows
 from tests.support.record_batches import FLAT, OTHER, make_batch
 
 POOL = {
@@ -143,34 +144,3 @@ def test_a_copied_prefix_lets_go_of_the_rest():
     del records, lines
     assert pa.total_allocated_bytes() < before - 900_000
     assert prefix.byte_count < 12_000
-
-
-NESTED_FIXED = [
-    pa.list_(pa.int8(), 3),
-    pa.list_(pa.list_(pa.int8(), 3), 2),
-    pa.list_(pa.list_(pa.list_(pa.binary(2), 1), 3), 2),
-    pa.struct({"a": pa.list_(pa.list_(pa.int8(), 3), 2)}),
-    pa.list_(pa.list_(pa.list_(pa.int8(), 3), 2)),
-]
-
-
-def nest(kind: pa.DataType, number: int) -> object:
-    """Return a value that tells of its number at every place."""
-    if pa.types.is_struct(kind):
-        return {child.name: nest(child.type, number) for child in kind}
-    if pa.types.is_fixed_size_list(kind):
-        return [nest(kind.value_type, number + place) for place in range(kind.list_size)]
-    if pa.types.is_list(kind):
-        return [nest(kind.value_type, number)] * (number % 3)
-    return number % 100 if pa.types.is_integer(kind) else number.to_bytes(2, "big")
-
-
-@pytest.mark.parametrize("kind", NESTED_FIXED, ids=str)
-def test_rows_are_taken_from_slices_of_nested_lists(kind: pa.DataType):
-    """Lists of fixed length in one another: pyarrow's own `take` gives wrong values for a slice of them."""
-    rows = [nest(kind, number) for number in range(60)]
-    batch = pa.RecordBatch.from_arrays([pa.array(rows, kind)], ["a"]).slice(13, 31)
-    index = np.random.default_rng(0).permutation(31)
-    expected = [rows[13 + place] for place in index]
-    assert take_rows(batch, index).column(0).to_pylist() == expected
-    assert with_keys(batch).take(index).batch.column(0).to_pylist() == expected

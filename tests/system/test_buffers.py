@@ -25,7 +25,7 @@ def address_of(array: NDArray[Any]) -> int:
 
 @given(size=st.integers(0, 10_000), offset=st.integers(0, 1 << 40))
 def test_memory_lies_as_in_the_file(size: int, offset: int) -> None:
-    for memory in (allocate, BufferPool().allocate, Slab(20_000, 1, allocate).allocate):
+    for memory in (allocate, BufferPool().allocate, Slab([20_000], allocate).allocate):
         found = memory(size, offset)
         assert (len(found), found.dtype) == (size, np.uint8)
         assert found.flags.writeable
@@ -73,7 +73,7 @@ def test_a_pool_holds_no_more_than_was_in_use_at_once() -> None:
 
 
 def test_parts_of_a_slab_do_not_overlap() -> None:
-    slab = Slab(3000, 3, allocate)
+    slab = Slab([1000, 1000, 1000], allocate)
     parts = [slab.allocate(1000, offset) for offset in (0, 7, 8, 11)]
     for number, part in enumerate(parts):
         part[:] = number

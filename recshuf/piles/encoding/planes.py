@@ -30,7 +30,7 @@ from recshuf.records.arrow_views import (
     view_data,
     view_offsets,
 )
-from recshuf.records.batch import take_rows
+from recshuf.records.taking import take_rows
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:

@@ -117,9 +117,9 @@ class PileSet:
         """Return the bytes of a region's slices before compression."""
         return int(self._byte_counts[region])
 
-    def stored_bytes(self, region: int) -> int:
-        """Return the bytes of a region's slices in the file."""
-        return sum(used for _, used in self._regions.parts(region))
+    def part_sizes(self, region: int) -> list[int]:
+        """Return the bytes of each part of a region in the file, as `read` allocates them."""
+        return [used for _, used in self._regions.parts(region)]
 
     def read(self, region: int, memory: Allocate = allocate) -> list[Slice]:
         """Return the slices of a region, in no particular order; they may be views of the memory.

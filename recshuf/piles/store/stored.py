@@ -181,8 +181,8 @@ class StoredPiles:
             When slices are damaged. Records that are not those that were written are an error when they are taken.
         """
         pieces: list[tuple[int, Slice]] = []
-        stored = [self._sets[set_index].stored_bytes(pile) for set_index, pile in regions]
-        slab = Slab(sum(stored), len(stored), memory)
+        sizes = [size for set_index, pile in regions for size in self._sets[set_index].part_sizes(pile)]
+        slab = Slab(sizes, memory)
         for set_index, pile in regions:
             found = sorted(self._sets[set_index].read(pile, slab.allocate), key=attrgetter("origin"))
             pieces += [(self._bases[set_index], piece) for piece in found]

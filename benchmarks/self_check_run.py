@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recshuf.cli.main import run
-from recshuf.output import shard_sync
+from recshuf.output.local import shard_sync
 from recshuf.piles import reader
 from recshuf.piles.encoding import slices
 from recshuf.piles.sets import footer

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from recshuf.job.report import ScatterReport, ShuffleReport
     from recshuf.loader import PileLoader
     from recshuf.piles.store.set_writer import PileWriter
-    from recshuf.run.pile_store import PileStore
+    from recshuf.run.stores.pile_store import PileStore
     from recshuf.train.mixing import MixLoader
 
 _HOMES = {
@@ -86,7 +86,7 @@ _HOMES = {
     "OrderOptions": "recshuf.job.options",
     "MixLoader": "recshuf.train.mixing",
     "PileLoader": "recshuf.loader",
-    "PileStore": "recshuf.run.pile_store",
+    "PileStore": "recshuf.run.stores.pile_store",
     "PileWriter": "recshuf.piles.store.set_writer",
     "Plan": "recshuf.job.plan",
     "Progress": "recshuf.job.progress",

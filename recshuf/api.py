@@ -140,8 +140,8 @@ def scatter(
 
     path, shares = Path(parse_path("store", store)), None if split is None else check_shares(split)
     choose_allocators(job.memory_bytes)
-    from recshuf.run.scatter_store import scatter_store
-    from recshuf.run.split_store import scatter_split
+    from recshuf.run.stores.scatter_store import scatter_store
+    from recshuf.run.stores.split_store import scatter_split
 
     with _listen(progress) as listener:
         if shares is not None:
@@ -166,7 +166,7 @@ def cache_store(
     refuse_unknown(options, ScatterOptions)
     job = make_job(inputs, None, cast("Options", options))
     choose_allocators(job.memory_bytes)
-    from recshuf.run.cached_store import find_or_scatter
+    from recshuf.run.stores.cached_store import find_or_scatter
 
     with _listen(progress) as listener:
         return find_or_scatter(job, Path(parse_path("cache", cache)), listener)
@@ -268,7 +268,7 @@ def window(
         if isinstance(keep_bytes, str)
         else int(keep_bytes)
     )
-    from recshuf.run.pile_store import PileStore
+    from recshuf.run.stores.pile_store import PileStore
 
     refuse_unknown(options, ScatterOptions)
     if not paths and expire_before is None and keep_records is None and most is None:
@@ -306,7 +306,7 @@ def compact(
         When it cannot be written, or another process removes records meanwhile.
     """
     from recshuf.piles.store.compaction import compact_store
-    from recshuf.run.pile_store import PileStore
+    from recshuf.run.stores.pile_store import PileStore
 
     sets = check_number("sets", sets, MAX_PILES, least=1)
     found = PileStore(parse_path("store", store))

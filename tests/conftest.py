@@ -22,15 +22,15 @@ if str(PROJECT) not in sys.path:
 
 pytest.register_assert_rewrite("tests.support")
 
-from tests.support.azure_buckets import (  # noqa: E402
+from tests.support.objects.azure_buckets import (  # noqa: E402
     ACCOUNT,
     ACCOUNT_KEY,
     AzureTestBucket,
     find_azurite,
     serve_azure,
 )
-from tests.support.gcs_buckets import GcsTestBucket, serve_gcs  # noqa: E402
-from tests.support.object_server import CREDENTIALS, Bucket, FaultProxy, ObjectServer  # noqa: E402
+from tests.support.objects.gcs_buckets import GcsTestBucket, serve_gcs  # noqa: E402
+from tests.support.objects.object_server import CREDENTIALS, Bucket, FaultProxy, ObjectServer  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

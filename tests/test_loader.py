@@ -14,8 +14,8 @@ import pytest
 import recshuf
 from recshuf.errors import UsageError
 from recshuf.job.progress import SilentProgress
-from recshuf.run import cached_store
-from recshuf.run.scatter_store import scatter_store
+from recshuf.run.stores import cached_store
+from recshuf.run.stores.scatter_store import scatter_store
 
 if TYPE_CHECKING:
     from pathlib import Path

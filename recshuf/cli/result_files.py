@@ -100,7 +100,7 @@ def _is_output_there(inputs: tuple[str, ...], output: str, options: dict[str, An
         return output != "-" and Path(output).exists()
     from recshuf.job.job import make_job
     from recshuf.job.options import OPTIONS
-    from recshuf.run.resolve import find_destination
+    from recshuf.run.resolving.resolve import find_destination
 
     # The options of an epoch say nothing of where the output is.
     known = {name: value for name, value in options.items() if name in OPTIONS}

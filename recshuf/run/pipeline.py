@@ -23,13 +23,13 @@ from recshuf.piles.order.epochs import EpochOrder
 from recshuf.piles.order.rekeyed import RekeyedPiles
 from recshuf.piles.reader import PileReader
 from recshuf.piles.store.stored import StoredPiles
-from recshuf.run.gather import Gather, GatherTask, check_written
-from recshuf.run.resolve import find_destination, resolve_job, resolve_opened
+from recshuf.run.passes.gather import Gather, GatherTask, check_written
+from recshuf.run.passes.scatter_pass import observe_inputs, scatter_inputs
+from recshuf.run.passes.shards import cut_shards, find_largest, open_shards, take_over_shards
+from recshuf.run.resolving.resolve import find_destination, resolve_job, resolve_opened
 from recshuf.run.resume import Earlier, describe_job, read_checksums
-from recshuf.run.scatter_pass import observe_inputs, scatter_inputs
 from recshuf.run.set_folders import choose_sets
-from recshuf.run.shards import cut_shards, find_largest, open_shards, take_over_shards
-from recshuf.run.stored_inputs import adopt_stored, open_stored
+from recshuf.run.stores.stored_inputs import adopt_stored, open_stored
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.run.verify_pass import verify_committed, verify_written
 from recshuf.run.workspace import begin_output, open_workspace
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from recshuf.piles.layout import PileLayout
     from recshuf.piles.order.groups import CheckedRegions
     from recshuf.records.input_counts import InputCounts
-    from recshuf.run.gather import OrderedReader
-    from recshuf.run.resolve import ResolvedJob
-    from recshuf.run.shared_run import SharedRun
-    from recshuf.run.task_passes import TaskPasses
+    from recshuf.run.passes.gather import OrderedReader
+    from recshuf.run.resolving.resolve import ResolvedJob
+    from recshuf.run.tasks.passes import TaskPasses
+    from recshuf.run.tasks.shared_run import SharedRun
     from recshuf.run.workspace import Workspace
 
 
@@ -70,7 +70,7 @@ def plan_job(job: Job, progress: Progress) -> Plan:
     resolved = resolve_job(job, destination, progress)
     if not job.uses_tasks:
         return resolved.plan
-    from recshuf.run.shared_run import divide_job  # most runs use no tasks
+    from recshuf.run.tasks.shared_run import divide_job  # most runs use no tasks
 
     return divide_job(resolved).fit(resolved.plan)
 
@@ -150,7 +150,7 @@ def _find_shared(job: Job, destination: Destination | None) -> tuple[SharedRun, 
     """Return the run whose tasks are in the work folder, and its job; None if there is none, or the job uses no tasks."""
     if not job.uses_tasks:
         return None, None
-    from recshuf.run.task_passes import find_run  # most runs use no tasks
+    from recshuf.run.tasks.passes import find_run  # most runs use no tasks
 
     return find_run(job, destination) or (None, None)
 
@@ -166,8 +166,8 @@ def _open_tasks(
     """Return the passes of a job that uses tasks; None for any other."""
     if not resolved.job.uses_tasks:
         return None
-    from recshuf.run.shared_run import SharedRun
-    from recshuf.run.task_passes import TaskPasses
+    from recshuf.run.tasks.passes import TaskPasses
+    from recshuf.run.tasks.shared_run import SharedRun
 
     run = shared or SharedRun.of(resolved, workspace.seed, piles)
     return TaskPasses(run, resolved, workspace, progress, cleanup)

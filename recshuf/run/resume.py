@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import InputFile
     from recshuf.output.journal import Entry, Journal
     from recshuf.output.transaction import FinishedShard, Transaction
-    from recshuf.run.resolve import ResolvedJob
+    from recshuf.run.resolving.resolve import ResolvedJob
 
 _LIBRARIES = {
     "parquet": ("pyarrow",),

@@ -11,14 +11,14 @@ from recshuf.errors import AlreadyCompleteError, OutputExistsError, PileError, U
 from recshuf.job.plan import Cut, count_shards
 from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.records.input_counts import InputCounts
-from recshuf.run.gather_task import adopt_set
-from recshuf.run.open_run import join_run
 from recshuf.run.pipeline import run_job
-from recshuf.run.resolve import find_destination, resolve_job
+from recshuf.run.resolving.resolve import find_destination, resolve_job
 from recshuf.run.resume import Earlier, describe_job
-from recshuf.run.shared_run import SharedRun, damaged_plan, find_tasks
-from recshuf.run.task_results import RUN, name_result, read_results
-from recshuf.run.task_work import do_work
+from recshuf.run.tasks.gather_task import adopt_set
+from recshuf.run.tasks.open_run import join_run
+from recshuf.run.tasks.results import RUN, name_result, read_results
+from recshuf.run.tasks.shared_run import SharedRun, damaged_plan, find_tasks
+from recshuf.run.tasks.work import do_work
 from recshuf.storage.settings import StorageOptions
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from recshuf.job.report import ShuffleReport
     from recshuf.output.journal import Entry
     from recshuf.output.transaction import Destination
-    from recshuf.run.open_run import OpenRun
+    from recshuf.run.tasks.open_run import OpenRun
 
 STAGES = ("count", "scatter", "gather", "commit")
 

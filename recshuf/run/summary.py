@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from recshuf.job.report import PassReport
     from recshuf.records.input_counts import InputCounts
-    from recshuf.run.resolve import ResolvedJob
+    from recshuf.run.resolving.resolve import ResolvedJob
     from recshuf.run.workspace import Workspace
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import CheckError
 from recshuf.job.report import PassReport
-from recshuf.run.stored_inputs import PileSource
+from recshuf.run.stores.stored_inputs import PileSource
 from recshuf.run.workspace import explain_again
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from recshuf.audit.verify.record_sets import RecordSet
     from recshuf.job.progress import Progress
     from recshuf.output.transaction import Transaction
-    from recshuf.run.resolve import ResolvedJob
+    from recshuf.run.resolving.resolve import ResolvedJob
 
 
 def verify_written(resolved: ResolvedJob, work: Transaction | None, progress: Progress) -> PassReport:

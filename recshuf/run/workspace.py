@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
     from recshuf.output.transaction import Destination, Transaction
-    from recshuf.run.resolve import ResolvedJob
+    from recshuf.run.resolving.resolve import ResolvedJob
 
 
 @dataclass(frozen=True, slots=True)

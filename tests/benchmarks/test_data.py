@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.data import make_data
 from benchmarks.out_of_core import CASES
-from tests.support.format_tools import decompress_file
+from tests.support.formats.format_tools import decompress_file
 
 if TYPE_CHECKING:
     from pathlib import Path

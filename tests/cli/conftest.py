@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.command_line import numbers
+from tests.support.processes.command_line import numbers
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import pytest
 
 from recshuf.errors import UsageError
 from recshuf.job.options import parse_separator
-from tests.support.command_line import COMMAND, DEADLINE, assert_one_line, numbers
+from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line, numbers
 
 if TYPE_CHECKING:
     from tests.conftest import Run

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.command_line import COMMAND, DEADLINE, assert_one_line, numbers, wait_until
+from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line, numbers, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.object_server import Bucket
+    from tests.support.objects.object_server import Bucket
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

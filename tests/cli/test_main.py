@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.errors import DiskFullError, InputError, MemoryLimitError, PileError, UsageError
-from tests.support.command_line import COMMAND, DEADLINE, assert_one_line, numbers
+from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line, numbers
 
 if TYPE_CHECKING:
     from tests.conftest import Run

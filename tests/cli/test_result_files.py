@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.output.manifest import manifest_path
-from tests.support.command_line import assert_one_line, numbers
+from tests.support.processes.command_line import assert_one_line, numbers
 
 if TYPE_CHECKING:
     from tests.conftest import Run

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.command_line import COMMAND, DEADLINE, assert_one_line, has_open_files, numbers, wait_until
+from tests.support.processes.command_line import (
+    COMMAND,
+    DEADLINE,
+    assert_one_line,
+    has_open_files,
+    numbers,
+    wait_until,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,9 +16,10 @@ import pytest
 
 import recshuf
 from recshuf.errors import UsageError
-from recshuf.run import decoding, pipeline
+from recshuf.run import pipeline
+from recshuf.run.resolving import decoding
 from recshuf.system.listing import name_stdin
-from tests.support.format_tools import OneWayWriter
+from tests.support.formats.format_tools import OneWayWriter
 from tests.support.numbered_files import make_inputs, read_ids
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pytest
 
 from recshuf.system.locks import share_folder
 from tests.support.numbered_files import make_inputs
-from tests.support.task_runs import HARMS, divide_small, read_all, shuffle
+from tests.support.processes.task_runs import HARMS, divide_small, read_all, shuffle
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.command_line import COMMAND, DEADLINE
+from tests.support.processes.command_line import COMMAND, DEADLINE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.command_line import COMMAND, DEADLINE, assert_one_line, numbers
+from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line, numbers
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,7 +27,7 @@ from recshuf.formats.compression.readers import ZstdReader
 from recshuf.formats.lines import ranges
 from recshuf.interfaces import InputFile, ReadOptions
 from recshuf.job.schema_file import read_schema
-from tests.support.line_tools import SEPARATORS, ends_ambiguously, split_records
+from tests.support.formats.line_tools import SEPARATORS, ends_ambiguously, split_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable

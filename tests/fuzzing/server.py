@@ -21,7 +21,7 @@ from typing import Any, NoReturn, Self
 
 from recshuf.cli import main
 from tests.fuzzing import oracle
-from tests.support.preloading import WITHOUT_THREADS, import_all
+from tests.support.processes.preloading import WITHOUT_THREADS, import_all
 
 MEMORY_BYTES = 4 << 30
 SECONDS = 20

@@ -10,11 +10,11 @@ import pytest
 import recshuf
 from recshuf.errors import OutputError
 from recshuf.output.journal import FileJournal, read_journal
+from recshuf.output.local.shard_files import ShardFiles
 from recshuf.output.manifest import manifest_path
-from recshuf.output.shard_files import ShardFiles
 from recshuf.system.paths import is_sole_file, open_sole
-from tests.support.killed_runs import run, run_and_die
 from tests.support.numbered_files import make_inputs
+from tests.support.processes.killed_runs import run, run_and_die
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,10 +23,10 @@ from recshuf.interfaces import BadRecords
 from recshuf.output import bad_lines, quarantine
 from recshuf.output.manifest import manifest_path
 from recshuf.output.quarantine import Quarantine, check_path
-from recshuf.run import resolve
-from tests.support.bad_json import BAD
-from tests.support.json_oracle import is_sound
-from tests.support.killed_runs import run_and_die
+from recshuf.run.resolving import resolve
+from tests.support.formats.bad_json import BAD
+from tests.support.formats.json_oracle import is_sound
+from tests.support.processes.killed_runs import run_and_die
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -427,7 +427,7 @@ def test_a_commit_that_fails_brings_the_old_file_back(
         assert len(read(tmp_path / "bad")) > 1, "the file must be whole before the shards are in place"
         raise OutputError("no")
 
-    monkeypatch.setattr("recshuf.output.work_folder.commit", fail)
+    monkeypatch.setattr("recshuf.output.local.work_folder.commit", fail)
     with pytest.raises(OutputError, match="no"):
         shuffle(inputs, tmp_path / "out", tmp_path / "bad", overwrite=True)
     assert (tmp_path / "bad").read_bytes() == b"before"
@@ -475,7 +475,7 @@ def test_a_run_killed_with_the_file_in_place_is_continued(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("recshuf.output.work_folder.commit", die)
+        patch.setattr("recshuf.output.local.work_folder.commit", die)
         patch.setattr(Quarantine, "withdraw", lambda _: None)
         with pytest.raises(KeyboardInterrupt):
             shuffle(inputs, tmp_path / "out", tmp_path / "bad", shards=2)

@@ -21,7 +21,7 @@ from numpy.random import Philox, SeedSequence
 
 import recshuf
 from recshuf.piles.store.stored import StoredPiles
-from tests.support.store_reader import Row, read_footer, read_snapshot, read_store
+from tests.support.stores.store_reader import Row, read_footer, read_snapshot, read_store
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "stores-1.zip"
 SEED = 2**100 + 7

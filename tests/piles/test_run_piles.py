@@ -25,7 +25,7 @@ from recshuf.records.batch import Records
 from recshuf.records.digests import Digest
 from recshuf.records.input_counts import InputCount
 from recshuf.records.keys import sort_by_key
-from tests.support.format_tools import find_open_files
+from tests.support.formats.format_tools import find_open_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

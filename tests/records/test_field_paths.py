@@ -17,7 +17,7 @@ from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.formats import load_format
 from recshuf.interfaces import InputFile, ReadOptions
 from recshuf.records.field_paths import split_path
-from tests.support.format_tools import place_batches
+from tests.support.formats.format_tools import place_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from recshuf.records.input_tasks import InputPart, InputTask, whole_inputs
 from recshuf.records.reader import InputReader
 from recshuf.records.reading_plan import ReadingPlan
 from recshuf.records.rows import RowCounter
-from tests.support.fake_format import FakeFragment, FakeSource
+from tests.support.formats.fake_format import FakeFragment, FakeSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,7 +16,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, InputError, RecshufError
-from tests.support.conversion_data import (
+from tests.support.formats.conversion_data import (
     COUNT,
     PAIRS,
     WRITERS,

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import recshuf.engines.local
-import recshuf.run.gather
+import recshuf.run.passes.gather
 from recshuf.audit.order.battery import LIMIT
 from recshuf.piles.reader import PileReader
 from recshuf.piles.sets.scratch import Scratch
 from recshuf.records.keys import draw_keys, sort_by_key
-from recshuf.run.gather import PileRun, iterate_runs
-from tests.support.fake_format import MAGIC, TRAILER, FakeSource, FakeTarget, make_fixed_shape
+from recshuf.run.passes.gather import PileRun, iterate_runs
+from tests.support.formats.fake_format import MAGIC, TRAILER, FakeSource, FakeTarget, make_fixed_shape
 from tests.support.order_statistics import battery, permutation_chi_square
 from tests.support.pass_tools import UNLIMITED, InlineExecutor, Knobs, fill_store, write_shards
 
@@ -60,7 +60,7 @@ def draw_orders(n: int, seeds: Sequence[int], folder: Path) -> NDArray[np.int64]
     threaded = len(seeds) // THREADED_SHARE
     orders = [draw_order(source, seed, scratch) for seed in seeds[:threaded]]
     with pytest.MonkeyPatch.context() as patch:
-        for module in (recshuf.engines.local, recshuf.run.gather):
+        for module in (recshuf.engines.local, recshuf.run.passes.gather):
             patch.setattr(module, "Pool", InlineExecutor)
         orders += [draw_order(source, seed, scratch) for seed in seeds[threaded:]]
     scratch.close()

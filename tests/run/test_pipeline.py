@@ -19,10 +19,10 @@ import zstandard
 import recshuf
 from recshuf.errors import UsageError
 from recshuf.output.manifest import manifest_path
-from recshuf.run import resolve
+from recshuf.run.resolving import resolve
 from recshuf.system import page_cache
 from recshuf.system.page_cache import WriteBehind
-from tests.support.format_tools import OneWayReader, OneWayWriter
+from tests.support.formats.format_tools import OneWayReader, OneWayWriter
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs, make_lines, order_of, read_ids
 from tests.support.output_trees import digest_tree, list_shards
 

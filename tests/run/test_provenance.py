@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-import recshuf.run.decoding as decoding
-import recshuf.run.resolve as resolve
+import recshuf.run.resolving.decoding as decoding
+import recshuf.run.resolving.resolve as resolve
 from recshuf.errors import RecshufError, UsageError
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, InputSummary, ReadOptions, WriteOptions
@@ -23,7 +23,7 @@ from recshuf.job.plan import Costs
 from recshuf.output.journal import FileJournal
 from recshuf.output.manifest import manifest_path
 from recshuf.records.provenance import ProvenanceDecoder
-from tests.support.format_tools import decompress_file
+from tests.support.formats.format_tools import decompress_file
 from tests.support.numbered_files import make_inputs, order_of
 from tests.support.output_trees import digest_tree, list_shards
 

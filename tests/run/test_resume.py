@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-import recshuf.run.resolve as resolve
+import recshuf.run.resolving.resolve as resolve
 from recshuf.errors import AlreadyCompleteError, InputError, OutputError, UsageError
 from recshuf.job.progress import SilentProgress
 from recshuf.output.journal import FileJournal, read_journal
+from recshuf.output.local.shard_files import ShardFiles
+from recshuf.output.local.work_folder import WorkFolder
 from recshuf.output.manifest import manifest_path
-from recshuf.output.shard_files import ShardFiles
-from recshuf.output.work_folder import WorkFolder
 from recshuf.piles.sets.pile_set import GrowingPileSet
-from tests.support.killed_runs import Killed, kill_after, run, run_and_die
 from tests.support.numbered_files import FORMATS, make_inputs
+from tests.support.processes.killed_runs import Killed, kill_after, run, run_and_die
 
 if TYPE_CHECKING:
     from pathlib import Path

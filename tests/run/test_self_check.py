@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import recshuf
 import recshuf.piles.reader as reader
-import recshuf.run.resolve as resolve
-import recshuf.run.scatter as scatter
+import recshuf.run.passes.scatter as scatter
+import recshuf.run.resolving.resolve as resolve
 from recshuf.errors import CheckError
 from recshuf.formats.hdf5.writing.sink import Hdf5Sink
 from recshuf.formats.lines.sink import LineSink

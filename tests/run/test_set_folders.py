@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recshuf.run.set_folders import SetFolder
-    from tests.support.object_outputs import AnyBucket
+    from tests.support.objects.object_outputs import AnyBucket
 
 
 @pytest.fixture(params=["s3_bucket", "gcs_bucket"])

@@ -13,7 +13,7 @@ from recshuf.storage.bucket import Conflict, Match, MissingUpload
 from recshuf.storage.settings import StorageOptions
 
 if TYPE_CHECKING:
-    from tests.support.azure_buckets import AzureTestBucket
+    from tests.support.objects.azure_buckets import AzureTestBucket
 
 
 @pytest.fixture

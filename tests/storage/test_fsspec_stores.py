@@ -11,13 +11,13 @@ import recshuf
 from recshuf.errors import ForbiddenInputError, InputError, MissingInputError
 from recshuf.storage import fsspec_stores, requests
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs
-from tests.support.object_outputs import shuffle
+from tests.support.objects.object_outputs import shuffle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.object_server import Bucket, ProxiedRequest
+    from tests.support.objects.object_server import Bucket, ProxiedRequest
 
 CONTENT = b"".join(b"%0999d\n" % number for number in range(10_000))
 

@@ -15,7 +15,7 @@ from recshuf.storage.settings import StorageOptions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.support.gcs_buckets import GcsTestBucket
+    from tests.support.objects.gcs_buckets import GcsTestBucket
 
 QUANTUM = 256 << 10
 CHUNK = "PUT .*upload_id"

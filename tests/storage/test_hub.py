@@ -10,8 +10,8 @@ from recshuf.errors import ForbiddenInputError, InputError, MissingInputError
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.stores import open_store
 from recshuf.storage.urls import Url
-from tests.support.hub_server import HubServer
-from tests.support.object_outputs import shuffle
+from tests.support.objects.hub_server import HubServer
+from tests.support.objects.object_outputs import shuffle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recshuf.interfaces import InputFile
-    from tests.support.object_server import Bucket
+    from tests.support.objects.object_server import Bucket
 
 NAMES = (
     "a10.txt",

@@ -19,7 +19,7 @@ from recshuf.storage.s3 import S3Bucket
 from recshuf.storage.settings import StorageOptions
 
 if TYPE_CHECKING:
-    from tests.support.object_server import Bucket
+    from tests.support.objects.object_server import Bucket
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from recshuf.storage.s3 import S3Bucket
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.stores import ObstoreStore
 from recshuf.storage.urls import Url
-from tests.support.object_server import CREDENTIALS
+from tests.support.objects.object_server import CREDENTIALS
 
 if TYPE_CHECKING:
-    from tests.support.object_server import Bucket
+    from tests.support.objects.object_server import Bucket
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recshuf.records.keys import draw_keys
-from tests.support.format_tools import decompress_file
+from tests.support.formats.format_tools import decompress_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from recshuf.output.destination import LocalDestination
-    from recshuf.output.work_folder import WorkFolder
+    from recshuf.output.local.destination import LocalDestination
+    from recshuf.output.local.work_folder import WorkFolder
 
 
 def write_run(folder: Path, *names: str, content: str = "old") -> None:

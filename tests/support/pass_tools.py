@@ -18,9 +18,9 @@ from recshuf.piles.reader import PileReader
 from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.sets.scratch import Scratch
 from recshuf.records.keys import draw_keys
-from recshuf.run.gather import Gather, GatherTask, check_written
-from recshuf.run.scatter import Scatter, ScatterTask
-from tests.support.fake_format import FakeTarget, read_shard
+from recshuf.run.passes.gather import Gather, GatherTask, check_written
+from recshuf.run.passes.scatter import Scatter, ScatterTask
+from tests.support.formats.fake_format import FakeTarget, read_shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Decoder, Sink, Source
     from recshuf.records.digests import Digest
     from recshuf.records.input_counts import InputCounts
-    from tests.support.fake_format import FakeSource
+    from tests.support.formats.fake_format import FakeSource
 
 UNLIMITED = 1 << 40
 

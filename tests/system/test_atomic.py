@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.system.atomic import sync_file_system
-from tests.support.format_tools import find_open_files
+from tests.support.formats.format_tools import find_open_files
 
 if TYPE_CHECKING:
     from pathlib import Path

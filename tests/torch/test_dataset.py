@@ -21,7 +21,7 @@ from recshuf.torch import PileDataLoader, PileDataset
 from recshuf.train import cutting
 from recshuf.train.loader import PileLoader
 from recshuf.train.workers import parcels
-from tests.support.epoch_oracle import flatten
+from tests.support.stores.epoch_oracle import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -26,7 +26,7 @@ from torch.utils.data import IterableDataset
 import recshuf
 from recshuf.torch import PileDataLoader, PileDataset
 from recshuf.train.loader import PileLoader
-from tests.support import training_process
+from tests.support.stores import training_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

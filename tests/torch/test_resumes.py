@@ -20,8 +20,8 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from recshuf.torch import PileDataset
 from recshuf.train import cutting
-from tests.support.epoch_oracle import Rules, cut_batches, flatten, group_records
-from tests.support.fake_piles import FakePiles
+from tests.support.stores.epoch_oracle import Rules, cut_batches, flatten, group_records
+from tests.support.stores.fake_piles import FakePiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

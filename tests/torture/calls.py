@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tests.support.faults import Strike, build_faults
+from tests.support.processes.faults import Strike, build_faults
 from tests.support.tally import Tally
 from tests.torture.jobs import (
     SMALL,

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.faults import find_compiler
+from tests.support.processes.faults import find_compiler
 from tests.support.tally import COLUMNS, Tally, format_table
 from tests.torture.jobs import Choice
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from tests.support.faults import Strike, build_faults, find_compiler
+from tests.support.processes.faults import Strike, build_faults, find_compiler
 from tests.support.tally import Tally
 from tests.torture.hooks import Damage, flip_bit
 from tests.torture.jobs import SMALL, Choice, Recipe, Stage, judge, make_folder, resume

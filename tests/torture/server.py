@@ -20,8 +20,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from tests.support.faults import Faults, Strike
-from tests.support.preloading import WITHOUT_THREADS, import_all
+from tests.support.processes.faults import Faults, Strike
+from tests.support.processes.preloading import WITHOUT_THREADS, import_all
 from tests.torture.hooks import Damage, install_hooks
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.faults import Strike, build_faults, find_compiler
+from tests.support.processes.faults import Strike, build_faults, find_compiler
 from tests.support.tally import Tally, format_table
 from tests.torture.campaign import KINDS
 from tests.torture.hooks import Damage
@@ -44,7 +44,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def attack(library: Path, folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     """Run Python code with the library loaded; `arm` arms it for a folder."""
-    start = f"from tests.support.faults import *; import os; faults = Faults(); folder = {str(folder)!r}; arm = faults.arm\n"
+    start = f"from tests.support.processes.faults import *; import os; faults = Faults(); folder = {str(folder)!r}; arm = faults.arm\n"
     environment = os.environ | {"LD_PRELOAD": str(library)}
     command = [sys.executable, "-c", start + code]
     return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True)

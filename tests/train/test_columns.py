@@ -17,8 +17,8 @@ from recshuf.train.blocks import Part, choose_block
 from recshuf.train.columns import iterate_rows
 from recshuf.train.ids import ID_TYPE
 from recshuf.train.loader import PileLoader
-from tests.support.fake_piles import FakePiles
 from tests.support.record_batches import OTHER, values_of
+from tests.support.stores.fake_piles import FakePiles
 
 DAY, TIME = datetime.date(2001, 2, 3), datetime.time(4, 5, 6)
 MOMENT = datetime.datetime(2001, 2, 3, 4, 5, 6)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.piles.order.epochs import RESHUFFLES
-from tests.support.epoch_oracle import (
+from tests.support.stores.epoch_oracle import (
     Record,
     Rules,
     count_before,
@@ -24,7 +24,7 @@ from tests.support.epoch_oracle import (
     mix_batches,
     raw,
 )
-from tests.support.store_reader import read_sets, read_snapshot
+from tests.support.stores.store_reader import read_sets, read_snapshot
 
 PAGE = Path(__file__).parents[2] / "docs" / "store.md"
 OTHER_SEED = 9

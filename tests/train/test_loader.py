@@ -18,8 +18,8 @@ from recshuf.system.buffers import allocate
 from recshuf.train import cutting
 from recshuf.train import prefetch as prefetching
 from recshuf.train.loader import PileLoader
-from tests.support.epoch_oracle import Rules, cut_batches, flatten, group_records
-from tests.support.fake_piles import FakePacked, FakePiles
+from tests.support.stores.epoch_oracle import Rules, cut_batches, flatten, group_records
+from tests.support.stores.fake_piles import FakePacked, FakePiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

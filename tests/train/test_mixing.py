@@ -21,7 +21,7 @@ from recshuf.piles.order.epochs import MAX_EPOCH
 from recshuf.records.keys import MAX_SEED
 from recshuf.train.loader import PileLoader
 from recshuf.train.mixing import MixLoader
-from tests.support.fake_piles import FakePiles
+from tests.support.stores.fake_piles import FakePiles
 
 
 class NamedPiles(FakePiles):

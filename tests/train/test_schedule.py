@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
 from recshuf.train.schedule import Schedule, Sharding
-from tests.support.epoch_oracle import cut_batches, flatten
+from tests.support.stores.epoch_oracle import cut_batches, flatten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

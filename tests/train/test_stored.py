@@ -17,8 +17,8 @@ import recshuf
 from recshuf.errors import ConversionError, PileError, UsageError
 from recshuf.train import cutting
 from recshuf.train.loader import PileLoader
-from tests.support.epoch_oracle import flatten
 from tests.support.golden_inputs import make_inputs
+from tests.support.stores.epoch_oracle import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

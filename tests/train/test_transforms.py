@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recshuf.errors import UsageError
 from recshuf.piles.order.epochs import EpochOrder
 from recshuf.train.loader import PileLoader
-from tests.support.fake_piles import FakePiles
+from tests.support.stores.fake_piles import FakePiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,8 +13,8 @@ from recshuf.piles.order.groups import Groups
 from recshuf.piles.order.rekeyed import RekeyedPiles
 from recshuf.records.provenance import find_origins
 from recshuf.train.schedule import Schedule, Sharding
-from tests.support.fake_piles import FakePiles
 from tests.support.order_statistics import permutation_chi_square
+from tests.support.stores.fake_piles import FakePiles
 
 SEEDS = 24 * 40
 

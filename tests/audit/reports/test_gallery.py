@@ -13,7 +13,7 @@ from recshuf.audit.order.shufflers import METHODS
 from recshuf.audit.reports.gallery import ROW, draw_method, draw_row, render_gallery
 from recshuf.cli.main import main
 from recshuf.errors import UsageError
-from tests.support.html_pages import Reader, assert_self_contained
+from tests.support.pages.html_pages import Reader, assert_self_contained
 
 if TYPE_CHECKING:
     from pathlib import Path

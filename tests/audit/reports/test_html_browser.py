@@ -13,8 +13,8 @@ import pytest
 from recshuf import api
 from recshuf.audit.order.shufflers import METHODS, use_buffer
 from recshuf.audit.reports.gallery import render_gallery
-from tests.support.browser import Browser, BrowserError
-from tests.support.page_faults import (
+from tests.support.pages.browser import Browser, BrowserError
+from tests.support.pages.page_faults import (
     find_colour_faults,
     find_layout_faults,
     find_loading_faults,

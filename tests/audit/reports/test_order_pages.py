@@ -17,7 +17,7 @@ import pytest
 
 from recshuf import api
 from recshuf.output.manifest import manifest_path
-from tests.support.html_pages import Reader, assert_self_contained
+from tests.support.pages.html_pages import Reader, assert_self_contained
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recshuf
-from tests.support.conversion_data import PAIRS, WRITERS, choose_columns, choose_schema
-from tests.support.line_comparisons import LINES, append, compare_lines, write_lines
+from tests.support.formats.conversion_data import PAIRS, WRITERS, choose_columns, choose_schema
+from tests.support.formats.line_comparisons import LINES, append, compare_lines, write_lines
 from tests.support.numbered_files import SUFFIXES
 
 if TYPE_CHECKING:

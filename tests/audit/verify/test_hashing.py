@@ -18,7 +18,7 @@ from recshuf.audit.verify import word_hashing as kernel
 from recshuf.audit.verify.hashing import hash_rows
 from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import ConversionError
-from tests.support.format_tools import cut_batch
+from tests.support.formats.format_tools import cut_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

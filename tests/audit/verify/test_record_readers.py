@@ -15,8 +15,8 @@ from recshuf.audit.verify.record_readers import open_comparison
 from recshuf.errors import MemoryLimitError
 from recshuf.job.job import make_job
 from recshuf.job.progress import SilentProgress
-from tests.support.format_tools import decompress_file
-from tests.support.line_comparisons import write_lines
+from tests.support.formats.format_tools import decompress_file
+from tests.support.formats.line_comparisons import write_lines
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ import recshuf
 from recshuf.errors import InputError, UsageError
 from recshuf.output.manifest import manifest_path
 from recshuf.records.reader import InputReader
-from tests.support.line_comparisons import LINES, append, write_lines
+from tests.support.formats.line_comparisons import LINES, append, write_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable

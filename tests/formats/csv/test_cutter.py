@@ -9,8 +9,8 @@ import pytest
 from recshuf.errors import InputError
 from recshuf.formats.csv import FORMAT
 from recshuf.interfaces import ReadOptions
-from tests.support.format_tools import read_input
-from tests.support.line_tools import give
+from tests.support.formats.format_tools import read_input
+from tests.support.formats.line_tools import give
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from recshuf.errors import InputError
 from recshuf.formats.csv import FORMAT
 from recshuf.interfaces import InputFile, ReadOptions
-from tests.support.format_tools import place_batches
-from tests.support.line_tools import give, same_folder
+from tests.support.formats.format_tools import place_batches
+from tests.support.formats.line_tools import give, same_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from recshuf.formats.csv import FORMAT
 from recshuf.interfaces import InputFile, ReadOptions
-from tests.support.format_suite import FormatSuite
-from tests.support.format_tools import decompress_file
+from tests.support.formats.format_suite import FormatSuite
+from tests.support.formats.format_tools import decompress_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.fuzzing.server import Server
-from tests.support.hostile_tools import GB
+from tests.support.formats.hostile_tools import GB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

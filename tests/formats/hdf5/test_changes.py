@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from recshuf.errors import InputError
-from tests.support.hdf5_bytes import patch
-from tests.support.hdf5_tools import open_source
-from tests.support.hostile_tools import GB
+from tests.support.formats.hdf5_bytes import patch
+from tests.support.formats.hdf5_tools import open_source
+from tests.support.formats.hostile_tools import GB
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,14 @@ import h5py
 
 import recshuf
 from recshuf.errors import ConversionError, InputError
-from tests.support.hdf5_tools import open_source, read_all, read_raw, read_values, write_shard, write_table
+from tests.support.formats.hdf5_tools import (
+    open_source,
+    read_all,
+    read_raw,
+    read_values,
+    write_shard,
+    write_table,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

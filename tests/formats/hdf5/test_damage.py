@@ -11,9 +11,9 @@ import pytest
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.reading import heap, references
-from tests.support.hdf5_bytes import find, patch, write_chunks
-from tests.support.hdf5_tools import open_source, read_all, read_values
-from tests.support.hostile_tools import TINY, refusal
+from tests.support.formats.hdf5_bytes import find, patch, write_chunks
+from tests.support.formats.hdf5_tools import open_source, read_all, read_values
+from tests.support.formats.hostile_tools import TINY, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,8 @@ from recshuf.formats.hdf5 import FORMAT
 from recshuf.formats.hdf5.file.opening import close_file, open_file
 from recshuf.formats.hdf5.writing import plan, sink
 from recshuf.interfaces import ReadOptions, WriteOptions
-from tests.support.format_tools import cut_batch, merge_batches
-from tests.support.hdf5_tools import (
+from tests.support.formats.format_tools import cut_batch, merge_batches
+from tests.support.formats.hdf5_tools import (
     LONGEST,
     copy_through,
     create_raw,

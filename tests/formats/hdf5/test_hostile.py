@@ -11,8 +11,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError
-from tests.support.hdf5_tools import copy_through, open_source
-from tests.support.hostile_tools import TINY, refusal
+from tests.support.formats.hdf5_tools import copy_through, open_source
+from tests.support.formats.hostile_tools import TINY, refusal
 
 if TYPE_CHECKING:
     from pathlib import Path

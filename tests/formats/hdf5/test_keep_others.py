@@ -10,7 +10,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, UsageError
-from tests.support.killed_runs import run, run_and_die
+from tests.support.processes.killed_runs import run, run_and_die
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ from recshuf.errors import InputError, UsageError
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.formats.hdf5.writing.shard_file import ShardFile
 from recshuf.interfaces import InputFile, ReadOptions, WriteOptions
-from tests.support.hdf5_tools import copy_through, open_source, read_all, write_shard
+from tests.support.formats.hdf5_tools import copy_through, open_source, read_all, write_shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -395,7 +395,7 @@ def test_a_full_disk_leaves_no_noise_at_exit(tmp_path: Path) -> None:
     script = """
         import resource, sys
         from pathlib import Path
-        from tests.support.hdf5_tools import open_source, read_all, write_shard
+        from tests.support.formats.hdf5_tools import open_source, read_all, write_shard
         source = open_source(Path(sys.argv[1]))
         batches = read_all(source)
         for limit in (100, 10_000, 300_000, 2_000_000, 3_999_999):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.support.json_decoding import decode, failure
-from tests.support.json_oracle import as_typed, is_sound, merged, type_of
+from tests.support.formats.json_decoding import decode, failure
+from tests.support.formats.json_oracle import as_typed, is_sound, merged, type_of
 
 CORPORA = Path(os.environ.get("RECSHUF_CORPORA", "../shared/data"))
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.formats.jsonl import FORMAT
 from recshuf.interfaces import InputFile
-from tests.support.format_suite import FormatSuite
-from tests.support.format_tools import decompress_file
+from tests.support.formats.format_suite import FormatSuite
+from tests.support.formats.format_tools import decompress_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,8 +15,8 @@ from recshuf.errors import InputError
 from recshuf.formats import text
 from recshuf.formats.lines import census
 from recshuf.interfaces import InputFile, WriteOptions
-from tests.support.format_tools import read_input
-from tests.support.line_tools import give, open_text, records_in, split_records, write
+from tests.support.formats.format_tools import read_input
+from tests.support.formats.line_tools import give, open_text, records_in, split_records, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,8 +18,8 @@ from recshuf.errors import InputError
 from recshuf.formats.lines import cutting
 from recshuf.formats.lines.cutting import find_ends, find_first, find_last_end
 from recshuf.interfaces import InputFile, SupportsJoining
-from tests.support.format_tools import LONGEST, OneWayReader, find_open_files, read_input
-from tests.support.line_tools import (
+from tests.support.formats.format_tools import LONGEST, OneWayReader, find_open_files, read_input
+from tests.support.formats.line_tools import (
     HOSTILE,
     SEPARATORS,
     ends_ambiguously,

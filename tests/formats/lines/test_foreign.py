@@ -27,7 +27,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError
-from tests.support.format_tools import OneWayReader, find_open_files
+from tests.support.formats.format_tools import OneWayReader, find_open_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,16 @@ from recshuf.formats import text
 from recshuf.formats.compression import COMPRESSIONS
 from recshuf.formats.lines import cutting
 from recshuf.interfaces import WriteOptions
-from tests.support.format_tools import OneWayWriter, decompress_file, find_open_files, read_input
-from tests.support.line_tools import HOSTILE, give, open_text, same_folder, split_records, write, write_all
+from tests.support.formats.format_tools import OneWayWriter, decompress_file, find_open_files, read_input
+from tests.support.formats.line_tools import (
+    HOSTILE,
+    give,
+    open_text,
+    same_folder,
+    split_records,
+    write,
+    write_all,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

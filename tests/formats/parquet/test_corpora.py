@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from recshuf.errors import InputError
-from tests.support.parquet_tools import holds_the_same, load, open_source, write_all
+from tests.support.formats.parquet_tools import holds_the_same, load, open_source, write_all
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,9 +18,9 @@ from recshuf.formats.parquet.metadata.nesting import check_nesting
 from recshuf.formats.parquet.metadata.thrift import ThriftReader
 from recshuf.interfaces import InputFile, ReadOptions
 from tests.fuzzing.server import Server
-from tests.support import hostile_parquet as hostile
-from tests.support.format_tools import read_input
-from tests.support.hostile_parquet import (
+from tests.support.formats import hostile_parquet as hostile
+from tests.support.formats.format_tools import read_input
+from tests.support.formats.hostile_parquet import (
     chunk,
     data_page,
     encode_list,
@@ -31,7 +31,7 @@ from tests.support.hostile_parquet import (
     row_group,
     wrap,
 )
-from tests.support.hostile_tools import GB, refusal
+from tests.support.formats.hostile_tools import GB, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

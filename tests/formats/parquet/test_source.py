@@ -13,7 +13,7 @@ import pytest
 import recshuf
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.formats.parquet.metadata.file import OpenFile
-from tests.support.parquet_tools import BLOCK, LONGEST, open_source, read_all, store
+from tests.support.formats.parquet_tools import BLOCK, LONGEST, open_source, read_all, store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.support.parquet_tools import holds_the_same, load, open_source, store, write_all
+from tests.support.formats.parquet_tools import holds_the_same, load, open_source, store, write_all
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ import pytest
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats import jsonl, text
 from recshuf.interfaces import InputFile, ReadOptions, WriteOptions
-from tests.support.format_tools import decompress_file, read_input
-from tests.support.line_tools import give, open_text, write_all
+from tests.support.formats.format_tools import decompress_file, read_input
+from tests.support.formats.line_tools import give, open_text, write_all
 
 if TYPE_CHECKING:
     from pathlib import Path

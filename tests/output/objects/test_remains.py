@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Run
-    from tests.support.object_server import Bucket, ProxiedRequest
+    from tests.support.objects.object_server import Bucket, ProxiedRequest
 
 
 @pytest.mark.parametrize("spared", range(4))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from tests.support.object_server import Bucket, ProxiedRequest
+    from tests.support.objects.object_server import Bucket, ProxiedRequest
 
 PART = 5 << 20
 """Least bytes of a part but the last."""

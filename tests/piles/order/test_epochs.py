@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from recshuf.errors import UsageError
 from recshuf.piles.order.epochs import MAX_EPOCH, RESHUFFLES, EpochOrder
 from recshuf.records.keys import MAX_SEED, stream_of
-from tests.support import epoch_oracle as oracle
-from tests.support.epoch_oracle import Rules
 from tests.support.order_statistics import permutation_chi_square
+from tests.support.stores import epoch_oracle as oracle
+from tests.support.stores.epoch_oracle import Rules
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

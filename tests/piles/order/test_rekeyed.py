@@ -15,8 +15,8 @@ from recshuf.piles.order import rekeyed
 from recshuf.piles.order.epochs import EpochOrder
 from recshuf.piles.order.rekeyed import RekeyedPiles
 from recshuf.train.loader import PileLoader
-from tests.support.epoch_oracle import Rules, flatten, group_records
-from tests.support.fake_piles import FakePiles
+from tests.support.stores.epoch_oracle import Rules, flatten, group_records
+from tests.support.stores.fake_piles import FakePiles
 
 if TYPE_CHECKING:
     from pathlib import Path

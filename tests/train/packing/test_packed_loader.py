@@ -12,9 +12,9 @@ import pytest
 
 from recshuf.errors import ConversionError, UsageError
 from recshuf.train.loader import PileLoader
-from tests.support.epoch_oracle import flatten
-from tests.support.fake_piles import FakePiles
-from tests.support.token_documents import count_nameless_files, make_store, tokens_of
+from tests.support.stores.epoch_oracle import flatten
+from tests.support.stores.fake_piles import FakePiles
+from tests.support.stores.token_documents import count_nameless_files, make_store, tokens_of
 
 
 def test_an_epoch_of_tokens_comes_once() -> None:

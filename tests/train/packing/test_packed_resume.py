@@ -20,9 +20,9 @@ from recshuf.piles.order.groups import Groups
 from recshuf.piles.order.rekeyed import RekeyedPiles
 from recshuf.train.loader import PileLoader
 from recshuf.train.packing.documents import DocumentSource
-from tests.support.epoch_oracle import flatten
-from tests.support.fake_piles import FakePiles
-from tests.support.token_documents import (
+from tests.support.stores.epoch_oracle import flatten
+from tests.support.stores.fake_piles import FakePiles
+from tests.support.stores.token_documents import (
     TOKENS_OF,
     count_nameless_files,
     expect,

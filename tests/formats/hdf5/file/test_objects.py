@@ -24,8 +24,8 @@ from recshuf.storage import read_ahead
 from recshuf.storage.objects import ObjectFile
 from recshuf.storage.read_ahead import SegmentCache, SegmentedObject
 from recshuf.storage.requests import Requests
-from tests.support.hdf5_bytes import patch
-from tests.support.hdf5_tools import open_source, read_all
+from tests.support.formats.hdf5_bytes import patch
+from tests.support.formats.hdf5_tools import open_source, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

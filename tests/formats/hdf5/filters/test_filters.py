@@ -25,7 +25,7 @@ from recshuf.formats.hdf5.writing import plan
 from recshuf.formats.hdf5.writing.shard_file import ShardFile
 from recshuf.formats.hdf5.writing.writers import TaskQueue
 from recshuf.interfaces import Sink, WriteOptions
-from tests.support.hdf5_tools import copy_through, open_source, read_all, read_raw, write_shard
+from tests.support.formats.hdf5_tools import copy_through, open_source, read_all, read_raw, write_shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from recshuf.errors import InputError
-from tests.support.hdf5_tools import open_source
+from tests.support.formats.hdf5_tools import open_source
 
 if TYPE_CHECKING:
     from pathlib import Path

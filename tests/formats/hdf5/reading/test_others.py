@@ -13,7 +13,7 @@ from recshuf.errors import InputError
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.formats.hdf5.file import values as values_module
 from recshuf.interfaces import ReadOptions, Source, WriteOptions
-from tests.support.hdf5_tools import given, read_all, write_shard
+from tests.support.formats.hdf5_tools import given, read_all, write_shard
 
 if TYPE_CHECKING:
     from pathlib import Path

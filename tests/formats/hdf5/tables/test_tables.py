@@ -17,8 +17,8 @@ import recshuf
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import WriteOptions
-from tests.support.format_tools import cut_batch
-from tests.support.hdf5_tools import create_raw, open_source, read_all, read_raw, write_table
+from tests.support.formats.format_tools import cut_batch
+from tests.support.formats.hdf5_tools import create_raw, open_source, read_all, read_raw, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ import pytest
 from h5py import h5d, h5g, h5p, h5s, h5t
 
 import recshuf
-from tests.support.hdf5_tools import copy_through
+from tests.support.formats.hdf5_tools import copy_through
 
 if TYPE_CHECKING:
     from pathlib import Path

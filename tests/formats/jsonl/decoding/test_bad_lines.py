@@ -23,9 +23,9 @@ from recshuf.formats.jsonl.decoding.line_checks import BadRecord
 from recshuf.formats.jsonl.decoding.messages import LineMessages
 from recshuf.formats.jsonl.decoding.observers import BadLineFilter
 from recshuf.formats.jsonl.decoding.shapes import Rows
-from tests.support.bad_json import BAD, damaged_lines
-from tests.support.json_decoding import batch_of, decode_with
-from tests.support.json_oracle import fit_together, is_sound
+from tests.support.formats.bad_json import BAD, damaged_lines
+from tests.support.formats.json_decoding import batch_of, decode_with
+from tests.support.formats.json_oracle import fit_together, is_sound
 
 SCHEMA = pa.schema([("a", pa.int32()), ("t", pa.string()), ("d", pa.timestamp("s")), ("f", pa.float64())])
 GOOD = [

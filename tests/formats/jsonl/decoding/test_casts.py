@@ -11,7 +11,7 @@ import pytest
 
 from recshuf.errors import ConversionError
 from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
-from tests.support.json_decoding import decode, failure
+from tests.support.formats.json_decoding import decode, failure
 
 GIVEN = pa.schema(
     [

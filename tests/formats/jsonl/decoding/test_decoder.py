@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from recshuf.errors import InputError
 from recshuf.formats.jsonl.decoding import line_checks
 from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
-from tests.support.json_decoding import batch_of, decode, decode_with, finished, observe_spans
-from tests.support.json_oracle import DoesNotFitError, as_typed, merged, type_of
-from tests.support.json_records import ANY_RECORDS, RECORDS_OF_ONE_TYPE, written
+from tests.support.formats.json_decoding import batch_of, decode, decode_with, finished, observe_spans
+from tests.support.formats.json_oracle import DoesNotFitError, as_typed, merged, type_of
+from tests.support.formats.json_records import ANY_RECORDS, RECORDS_OF_ONE_TYPE, written
 
 
 @settings(max_examples=300, deadline=None)

@@ -10,7 +10,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError
-from tests.support.hostile_parquet import (
+from tests.support.formats.hostile_parquet import (
     BINARY,
     FALSE,
     I32,

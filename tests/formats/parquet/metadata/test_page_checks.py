@@ -10,8 +10,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError
-from tests.support import hostile_parquet as hostile
-from tests.support.hostile_parquet import (
+from tests.support.formats import hostile_parquet as hostile
+from tests.support.formats.hostile_parquet import (
     I32,
     I64,
     LIST,

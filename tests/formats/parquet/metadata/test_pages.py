@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recshuf.errors import InputError
-from tests.support.parquet_tools import chunk_of, open_source, read_all, store
+from tests.support.formats.parquet_tools import chunk_of, open_source, read_all, store
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError
-from tests.support.parquet_tools import load, open_source, read_all
+from tests.support.formats.parquet_tools import load, open_source, read_all
 
 if TYPE_CHECKING:
     from pathlib import Path

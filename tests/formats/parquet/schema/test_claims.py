@@ -12,7 +12,7 @@ import pytest
 import recshuf
 from recshuf.errors import InputError
 from recshuf.interfaces import SupportsJoining
-from tests.support.parquet_tools import open_source, read_all
+from tests.support.formats.parquet_tools import open_source, read_all
 
 if TYPE_CHECKING:
     from pathlib import Path

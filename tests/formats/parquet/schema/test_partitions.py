@@ -10,7 +10,7 @@ import pytest
 from recshuf.errors import InputError
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, ReadOptions
-from tests.support.parquet_tools import load, read_all, store, write_all
+from tests.support.formats.parquet_tools import load, read_all, store, write_all
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import pytest
 
 from recshuf.formats.parquet.writing.layout import SINK_BYTES, ParquetLayout
 from recshuf.interfaces import WriteOptions
-from tests.support.parquet_tools import chunk_of, convert, load, open_source, store, write_all
+from tests.support.formats.parquet_tools import chunk_of, convert, load, open_source, store, write_all
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, ReadOptions, WriteOptions
-from tests.support.parquet_tools import convert, cut, load, open_source, read_all, store, write_all
+from tests.support.formats.parquet_tools import convert, cut, load, open_source, read_all, store, write_all
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,143 @@
+"""A local destination, and the check that it may be written."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recshuf.errors import MissingFolderError, OutputError, OutputExistsError
+from recshuf.output.local.output_path import OutputPath
+from recshuf.output.local.task_shards import FileTaskShards
+from recshuf.output.local.work_folder import WorkFolder
+from recshuf.output.manifest import Manifest, manifest_path
+from recshuf.output.task_folder import TASK_FOLDER, LocalTaskFolder
+from recshuf.output.transaction import Destination
+from recshuf.system.paths import real_path, write_error
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDestination(Destination):
+    """A directory of shards or one file."""
+
+    path: Path
+    is_directory: bool
+
+    @classmethod
+    def of(cls, output: str, *, wants_shards: bool) -> LocalDestination:
+        """Parse an OUTPUT argument: a directory if it ends in ``/``, is one, or an option asks for shards."""
+        path = Path(output)
+        return cls(path, is_directory=wants_shards or output.endswith("/") or path.is_dir())
+
+    @property
+    def tasks(self) -> LocalTaskFolder:
+        """The folder of tasks in the work folder."""
+        return LocalTaskFolder(self.place.work_folder / TASK_FOLDER)
+
+    def begin_task(self, run_id: str) -> FileTaskShards:  # noqa: ARG002 - the folder is of one run
+        """Return shards in the folder of tasks."""
+        return FileTaskShards(self.tasks.path, self.begin().path_of)
+
+    @property
+    def place(self) -> OutputPath:
+        """Where it lies."""
+        return OutputPath(self.path, self.is_directory)
+
+    @property
+    def name(self) -> str:
+        """The path as it was given."""
+        return str(self.path)
+
+    @property
+    def local_path(self) -> Path:
+        """The path."""
+        return self.path
+
+    @property
+    def is_stream(self) -> bool:
+        """Tell whether the path is a device or a pipe, which is written to and never replaced."""
+        return self.path.exists() and not self.path.is_file() and not self.path.is_dir()
+
+    def open_stream(self) -> BinaryIO:
+        """Open a device or a pipe for writing.
+
+        Raises
+        ------
+        OutputError
+            When that fails.
+        """
+        try:
+            return self.path.open("wb", buffering=0)
+        except OSError as error:
+            raise write_error(error, str(self.path)) from error
+
+    def is_complete(self) -> bool:
+        """Tell whether the output exists; a directory only if its manifest fits the sizes of its shards."""
+        if not self.is_directory:
+            return self.path.is_file()
+        try:
+            manifest = Manifest.read(self.path)
+        except (OSError, ValueError):
+            return False
+        return manifest is not None and manifest.fits_sizes()
+
+    def check(self, *, overwrite: bool) -> None:
+        """Refuse an output that must not be written.
+
+        Raises
+        ------
+        OutputError
+            When the output exists and may not be replaced, or its folder does not exist.
+        """
+        if self.is_directory:
+            self._check_set(self._list_names(), overwrite=overwrite)
+        elif self.path.exists() or self.path.is_symlink():
+            if not overwrite and not self.is_stream:
+                raise OutputExistsError(f"{self.path}: exists already; give --overwrite to replace it")
+        elif not self.path.parent.is_dir():
+            raise MissingFolderError(f"{self.path.parent}: no such directory; create it first")
+
+    def begin(self) -> WorkFolder:
+        """Return a work folder beside it."""
+        return WorkFolder(self.place)
+
+    def _find_remains(self) -> str | None:
+        folder = self.place.work_folder
+        return str(folder) if folder.exists() else None
+
+    def _list_names(self) -> set[str]:
+        """Return the names in the directory; none if it does not exist."""
+        if not self.path.is_dir():
+            if self.path.exists() or self.path.is_symlink():
+                raise OutputError(
+                    f"{self.path}: is a file, and the output is a directory of shards; remove it first"
+                )
+            return set()
+        if not _can_replace(real_path(self.path)):
+            raise OutputError(
+                f"{self.path}: cannot be replaced as a whole, because it is a mount point or its parent cannot be "
+                f"written; give a directory inside it, such as {self.path / 'shuffled'}/"
+            )
+        return set(os.listdir(self.path))  # noqa: PTH208 - names are wanted
+
+    def _manifest_names(self) -> set[str]:
+        try:
+            manifest = Manifest.read(self.path)
+        except (OSError, ValueError) as error:
+            path = manifest_path(self.path)
+            raise OutputError(f"{path}: is not a manifest of recshuf; choose another output") from error
+        return {shard.name for shard in manifest.shards} if manifest else set()
+
+
+def _can_replace(folder: Path) -> bool:
+    """Tell whether a directory can be renamed."""
+    parent = folder.parent
+    return (
+        not folder.is_mount()
+        and folder.stat().st_dev == parent.stat().st_dev
+        and os.access(parent, os.W_OK | os.X_OK)
+    )

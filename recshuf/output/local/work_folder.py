@@ -1,0 +1,259 @@
+"""The work folder of a run, which holds everything until the commit.
+
+It lies beside the output, so that a rename puts everything in place at once. Its name begins with a dot:
+
+    journal.jsonl  shards/  shards.recshuf.json  piles/  quarantine/  tasks/
+    old/  the output that is replaced, if the file system cannot exchange folders
+
+A run that dies leaves it behind, and a later run can continue from it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recshuf.errors import OutputError
+from recshuf.output.journal import FileJournal
+from recshuf.output.local.commit import commit
+from recshuf.output.local.shard_files import ShardFiles
+from recshuf.output.local.shard_sync import ShardSyncer
+from recshuf.output.pile_sets import remove_folder
+from recshuf.output.task_folder import TASK_FOLDER, LocalTaskFolder
+from recshuf.output.transaction import Transaction
+from recshuf.system.atomic import sync
+from recshuf.system.locks import lock_folder
+from recshuf.system.paths import is_sole_file, write_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from recshuf.output.journal import Entry
+    from recshuf.output.local.output_path import OutputPath
+    from recshuf.output.manifest import Manifest
+    from recshuf.output.transaction import FinishedShard
+
+_OWN_FILES = ("journal.jsonl", "shards.recshuf.json")
+_OWN_FOLDERS = ("shards", "piles", "quarantine", "old", TASK_FOLDER)
+
+
+class WorkFolder(Transaction):
+    """The work folder of one output, locked from `enter` to `release` or `remove`."""
+
+    keeps_files = True
+
+    def __init__(self, output: OutputPath) -> None:
+        self._output = output
+        self._path = output.work_folder
+        self.journal: FileJournal = FileJournal(self.path / "journal.jsonl")
+        self.shards = ShardFiles(self.path / "shards", output, self.journal)
+        self.tasks = LocalTaskFolder(self.path / TASK_FOLDER)
+        self._is_continued = False
+        self._made_parents: list[Path] = []
+        self._removers: list[Callable[[], None]] = []
+        self._lock: int | None = None
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self._path
+
+    @property
+    def name(self) -> str:
+        """Path of the folder."""
+        return str(self.path)
+
+    @property
+    def removal(self) -> str:
+        """How a user deletes what it keeps."""
+        return "delete that folder"
+
+    @property
+    def written(self) -> Path:
+        """The file or folder that holds the written shards."""
+        return self.shards.written
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether an earlier run committed its shards."""
+        return self.shards.are_committed
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether it holds finished parts of an earlier run."""
+        return self._is_continued
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether a later run can continue from here."""
+        return self._lock is not None and (self.journal.is_resumable or self.tasks.count() > 0)
+
+    def path_of(self, shard: int, suffix: str) -> Path:
+        """Return the path to write shard number `shard` to."""
+        return self.shards.path_of(shard, suffix)
+
+    def open_keeper(self, on_kept: Callable[[FinishedShard], None], *, drop_page_cache: bool) -> ShardSyncer:
+        """Return what syncs finished shards."""
+        # An output file gets no journal entry, because the run ends with it.
+        return ShardSyncer(on_kept if self._output.is_directory else None, drop_page_cache=drop_page_cache)
+
+    def adopt(self, entries: Sequence[Entry]) -> list[str]:
+        """Move shards of tasks to the folder of all shards, and note them."""
+        if self.shards.are_committed:
+            return []
+        for entry in entries:
+            self._move(entry)
+        sync(self.shards.folder)
+        whole = self._find_whole(entries)
+        if self._output.is_directory:
+            for entry in entries:
+                if entry["name"] in whole:
+                    self.journal.note({name: value for name, value in entry.items() if name != "folder"})
+        return [str(entry["name"]) for entry in entries if entry["name"] not in whole]
+
+    def _move(self, entry: Entry) -> None:
+        """Move a shard, unless an earlier run has, or it is lost."""
+        with suppress(FileNotFoundError):
+            written = self.tasks.path / entry["folder"] / entry["name"]
+            written.rename(self.shards.folder / entry["name"])
+
+    def _find_whole(self, entries: Sequence[Entry]) -> set[str]:
+        """Return the names of shards that are there: by their checksums, or by their sizes if they were just written."""
+        if self._is_continued:
+            return self.find_unchanged(entries)
+        sizes = dict(self.list_files())
+        return {entry["name"] for entry in entries if sizes.get(entry["name"]) == entry["bytes"]}
+
+    def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
+        """Return the names of those shards in the journal that are as they were written."""
+        return self.shards.find_unchanged(entries)
+
+    def keep_only(self, names: set[str]) -> None:
+        """Delete all shards but those with these names, unless they are committed."""
+        self.shards.keep_only(names)
+
+    def list_files(self) -> list[tuple[str, int]]:
+        """Return name and size of each shard, in their order."""
+        return self.shards.list_files()
+
+    def commit(self, manifest: Manifest | None) -> None:
+        """Rename the shards into place, and then the manifest."""
+        commit(self.shards, self.journal, self.path / "old", manifest)
+
+    def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
+        """Make the folder or take over an existing one, and lock it.
+
+        Parameters
+        ----------
+        warn
+            Called with a message when the remains of an earlier run are removed.
+        resumes
+            Whether to take over the folder of a dead run. If not, finished tasks in it are an error, and a folder
+            without any is removed with a warning.
+
+        Raises
+        ------
+        OutputError
+            When the folder cannot be made, another run holds it, or it holds finished tasks and `resumes` is not set.
+        """
+        try:
+            self._make_parents()
+            self._lock = lock_folder(self.path, str(self._output))
+            self._take_over(warn, resumes=resumes)
+            self._make_shard_folder()
+        except OSError as error:
+            self._leave()
+            raise write_error(error, str(self.path.parent), self.path.parent) from error
+        except BaseException:
+            self._leave()
+            raise
+
+    def _make_parents(self) -> None:
+        missing = [folder for folder in self.path.parents if not folder.exists()]
+        for folder in reversed(missing):
+            folder.mkdir()
+            self._made_parents.append(folder)
+
+    def _take_over(self, warn: Callable[[str], None], *, resumes: bool) -> None:
+        names = set(os.listdir(self.path))  # noqa: PTH208 - names are wanted
+        if foreign := sorted(name for name in names if not _is_own_part(self.path / name)):
+            raise self._foreign(foreign[0])
+        finished = self.journal.load() + self.tasks.count()
+        if finished and resumes:
+            self._is_continued = True
+            return
+        if finished and self.shards.are_committed:
+            self.shards.place_manifest()
+            warn(f"{self.path}: removed; its run had put everything in place and then died")
+        elif finished:
+            self.journal.clear()
+            raise OutputError(
+                f"{self._output}: an unfinished run left {self.path}, finished parts: {finished}; give --resume to continue "
+                "it, or delete that folder to start anew"
+            )
+        elif names:
+            warn(f"{self.path}: removed; it was left by a run that died before any part was finished")
+        self._clear()
+
+    def _make_shard_folder(self) -> None:
+        with suppress(FileExistsError):
+            self.shards.folder.mkdir()
+
+    def _foreign(self, name: str) -> OutputError:
+        return OutputError(
+            f"{self.path}: holds {name!r}, which is not from an earlier run; remove it or choose another output"
+        )
+
+    def _clear(self) -> None:
+        """Delete everything in the folder, and the scratch files that its journal names."""
+        self._remove_piles()
+        self.journal.clear()
+        for path in self.path.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    def _remove_piles(self) -> None:
+        remove_folder(Path((self.journal.header or {}).get("piles") or ""))
+
+    def on_remove(self, function: Callable[[], None]) -> None:
+        """See `Transaction`."""
+        self._removers.append(function)
+
+    def remove(self) -> None:
+        """Delete the folder, its content, and empty parents that this run made. Idempotent."""
+        if self._lock is not None:
+            self._remove_piles()
+            for function in self._removers:
+                with suppress(OutputError):  # what is left is found by its name
+                    function()
+            shutil.rmtree(self.path, ignore_errors=True)
+            self.release()
+
+    def _leave(self) -> None:
+        """Abandon an attempt to enter the folder, and delete it if it is empty."""
+        if self._lock is not None and not self.journal.path.exists():
+            for folder in (self.shards.folder, self.path):
+                with suppress(OSError):
+                    folder.rmdir()
+        self.release()
+
+    def release(self) -> None:
+        """Unlock the folder and keep it for a later run. Idempotent."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            with suppress(OSError):  # the lock is released anyway
+                os.close(lock)
+        for folder in reversed(self._made_parents):
+            with suppress(OSError):  # mostly because it is not empty
+                folder.rmdir()
+
+
+def _is_own_part(path: Path) -> bool:
+    """Tell whether something in the folder can be of an earlier run, which makes no links."""
+    is_folder = path.is_dir() and not path.is_symlink()
+    return (path.name in _OWN_FOLDERS and is_folder) or (path.name in _OWN_FILES and is_sole_file(path))

@@ -1,0 +1,1 @@
+"""The two passes: scatter, and gather into shards."""

@@ -1,0 +1,1 @@
+"""Kept pile stores: made of inputs, changed, and gathered."""

@@ -1,0 +1,104 @@
+"""Stores of inputs in a cache folder: made once, and taken as long as inputs, options and versions are the same.
+
+A store is named by its inputs, a hash of their names, and a hash of all that decides its content. Beside it lies a file
+whose lock is held while it is made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from recshuf.errors import InputError, UsageError
+from recshuf.job.options import describe_options
+from recshuf.piles.store.snapshots import STORE_VERSION, StoreFolder
+from recshuf.piles.store.upkeep import drop_store
+from recshuf.records.keys import ORDER_VERSION
+from recshuf.run.resolving.job_inputs import list_inputs
+from recshuf.run.stores.scatter_store import scatter_store
+from recshuf.system.locks import wait_exclusive
+from recshuf.system.paths import write_error
+from recshuf.version import __version__
+
+if TYPE_CHECKING:
+    from recshuf.interfaces import Stamp
+    from recshuf.job.job import Job
+    from recshuf.job.progress import Progress
+
+
+def find_or_scatter(job: Job, cache: Path, progress: Progress) -> Path:
+    """Return the store of the inputs of a job, which is made if it is not there.
+
+    One of several processes makes it, and the others wait. If that one dies, another one makes it.
+
+    Raises
+    ------
+    UsageError
+        When the input is a stream.
+    RecshufError
+        When the inputs cannot be read, or the store cannot be written.
+    """
+    if job.reads_stdin:
+        raise UsageError("standard input cannot be read again to find its store; name files")
+    path = cache / _name_store(job, progress)
+    if StoreFolder(path).find() is None:
+        _make(job, path, progress)
+    return path
+
+
+def _make(job: Job, path: Path, progress: Progress) -> None:
+    """Make a store, unless another process has made it."""
+    lock_file = path.with_name(path.name + ".lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = wait_exclusive(lock_file)
+    except OSError as error:
+        raise write_error(error, str(path), path.parent) from error
+    try:
+        if StoreFolder(path).find() is None:
+            _warn_of_others(path, progress)
+            scatter_store(job, path, progress)
+            if path.name != _name_store(job, progress):
+                drop_store(path)
+                raise InputError(f"{job.inputs[0]}", "the inputs changed while they were read; run again")
+    finally:
+        lock_file.unlink(missing_ok=True)
+        os.close(lock)
+
+
+def _name_store(job: Job, progress: Progress) -> str:
+    """Return the name of the store of the inputs as they are now."""
+    files = list_inputs(job, None, progress)
+    names = [file.name for file in files]
+    options = describe_options(job) | {
+        name: job.options[name] for name in ("format", "seed", "piles", "spill_compression")
+    }
+    versions = [__version__, ORDER_VERSION, STORE_VERSION]
+    content = [names, [_pack(file.stamp) for file in files], options, versions]
+    label = re.sub(r"[^\w.-]+", "_", Path(os.path.abspath(job.inputs[0])).name)[:60]  # noqa: PTH100 - keeps links
+    return f"{label}-{_hash(names)[:12]}-{_hash(content)[:20]}"
+
+
+def _pack(stamp: Stamp | None) -> list[object] | None:
+    return None if stamp is None else [*stamp[:3], *filter(None, stamp[3:])]
+
+
+def _hash(value: object) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True).encode())
+
+
+def _warn_of_others(path: Path, progress: Progress) -> None:
+    """Name the stores of the same inputs that another state or other options of these have left."""
+    prefix = path.name.rpartition("-")[0]
+    others = [one for one in sorted(path.parent.iterdir()) if one.name.startswith(prefix) and one.is_dir()]
+    if others:
+        names = ", ".join(one.name for one in others)
+        progress.warn(
+            f"{path.parent}: holds other stores of these inputs: {names}; delete those that no training needs with "
+            "recshuf store drop"
+        )

@@ -1,0 +1,371 @@
+"""`PileStore`: a kept pile store, and changes of what it holds."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time as clock
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from recshuf.errors import BusyNameError, ConversionError, UsageError, UsedNameError
+from recshuf.formats.stored import StoredSource, read_table_schema
+from recshuf.job.job import make_job
+from recshuf.job.options import ScatterOptions, refuse_unknown
+from recshuf.job.progress import SilentProgress
+from recshuf.piles.store.set_names import SetNames
+from recshuf.piles.store.set_writer import PileWriter
+from recshuf.piles.store.snapshots import StoreFolder
+from recshuf.piles.store.stored import StoredPiles
+from recshuf.records.keys import stream_of
+from recshuf.records.provenance import extend_schema
+from recshuf.run.resolving.job_inputs import list_inputs
+from recshuf.run.resolving.resolve import resolve_inputs
+from recshuf.run.stores.scatter_store import scatter_sets
+from recshuf.system.numbers import check_number
+from recshuf.system.paths import local_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from recshuf.job.job import Job
+    from recshuf.job.options import Options
+    from recshuf.job.progress import Progress
+    from recshuf.piles.store.snapshots import SetEntry, Snapshot
+
+Taken = TypeVar("Taken")
+
+
+class PileStore:
+    """A pile store, as its newest snapshot is when it is opened.
+
+    Raises
+    ------
+    UsageError
+        When there is no store.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = local_path(path)
+        self._folder = StoreFolder(self.path)
+        self._snapshot = self._open()
+
+    def _open(self) -> Snapshot:
+        snapshot, lease = self._folder.open()
+        lease.close()
+        return snapshot
+
+    @property
+    def id(self) -> str:
+        """Identifier of the store, 32 hexadecimal digits."""
+        return self._snapshot.store
+
+    @property
+    def snapshot(self) -> int:
+        """Number of the snapshot."""
+        return self._snapshot.number
+
+    @property
+    def num_records(self) -> int:
+        """Number of records."""
+        return self._snapshot.record_count
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the records."""
+        return self._snapshot.byte_count
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of the sources, which `_id` numbers."""
+        piles = self.piles()
+        try:
+            return piles.sources
+        finally:
+            piles.close()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the records.
+
+        Raises
+        ------
+        ConversionError
+            When the records have no columns.
+        PileError
+            When there are no records yet.
+        """
+        piles = self.piles()
+        try:
+            return StoredSource(piles.schema, piles.info.origin, ()).decoder().finish()
+        finally:
+            piles.close()
+
+    def piles(self) -> StoredPiles:
+        """Open the piles of this snapshot; the caller closes them."""
+        return StoredPiles(self.path, self.snapshot)
+
+    @contextmanager
+    def update(self, progress: Progress | None = None) -> Iterator[StoreUpdate]:
+        """Change what the store holds, in one step at the end of the context; nothing changes after an exception.
+
+        Open loaders keep the snapshot that they have.
+
+        Raises
+        ------
+        RecshufError
+            When records cannot be read or written, or do not fit the store.
+        """
+        with ExitStack() as cleanup:
+            update = StoreUpdate(self._folder, self._open(), progress or SilentProgress(), cleanup)
+            cleanup.callback(update.end)
+            yield update
+            self._snapshot = update.commit()
+
+
+class StoreUpdate:
+    """Records to append and to expire. See `PileStore.update`."""
+
+    def __init__(
+        self, folder: StoreFolder, snapshot: Snapshot, progress: Progress, cleanup: ExitStack
+    ) -> None:
+        self._folder = folder
+        self._snapshot = snapshot
+        self._progress = progress
+        self._cleanup = cleanup
+        self._append_count = 0
+        self._entries: list[SetEntry] = []
+        self._limits: dict[str, float] = {}
+        self._is_open = True
+        self._process = os.getpid()
+
+    def append(self, data: Any, *, time: Any = None, name: str | None = None, **options: Any) -> None:
+        """Add records as a slice of the window.
+
+        Parameters
+        ----------
+        data
+            Paths of inputs, as `scatter` takes them; or what `PileWriter.write` takes, or an iterator over such.
+        time
+            Seconds since 1970, a datetime, or text such as ``2026-01-31`` or ``2026-01-31T12:00:00Z``; UTC. Default: now.
+        name
+            Name of the slice, on which the order depends: letters, digits, ``.``, ``_`` and ``-``. It must be that of no
+            slice in the store or in an open reader. Default: ``append-``, the number of the snapshot, and the first
+            number that no other process has taken.
+        **options
+            For inputs: see `recshuf.ScatterOptions`.
+
+        Raises
+        ------
+        UsageError
+            When the update has ended, or is that of another process.
+        """
+        self._check_open()
+        seconds = parse_time(time)
+        refuse_unknown(options, ScatterOptions)
+        if options and not _are_paths(data):
+            raise UsageError(f"{next(iter(options))}: is for inputs that are given as paths; leave it out")
+        entries, schema = (
+            self._append_inputs(data, name, options) if _are_paths(data) else self._append_records(data, name)
+        )
+        timed = [replace(one, time=seconds) for one in entries]
+        if schema is not None:
+            # Also what is appended next must have these columns.
+            self._snapshot = self._snapshot.add(tuple(timed), schema)
+        self._entries += timed
+
+    def expire(
+        self,
+        *,
+        before: Any = None,
+        records: int | None = None,
+        bytes: int | None = None,  # noqa: A002
+    ) -> None:
+        """Remove the oldest slices, those without a time first. A slice leaves as a whole: all that has the same time.
+
+        Parameters
+        ----------
+        before
+            A time, as in `append`: slices that are older leave.
+        records, bytes
+            The newest slices that together hold no more than so much stay.
+
+        Raises
+        ------
+        UsageError
+            As `append` does.
+        """
+        self._check_open()
+        given = {
+            "before": None if before is None else parse_time(before),
+            "records": None if records is None else check_number("records", records, sys.maxsize),
+            "bytes": None if bytes is None else check_number("bytes", bytes, sys.maxsize),
+        }
+        self._limits |= {name: limit for name, limit in given.items() if limit is not None}
+
+    def commit(self) -> Snapshot:
+        """Put the new snapshot in place, and return it.
+
+        Raises
+        ------
+        UsageError
+            When the limits would remove what is appended; else as `append` does.
+        """
+        self._check_open()
+        if not self._entries and not self._limits:
+            return self._snapshot
+        return self._folder.commit(self._change)
+
+    def end(self) -> None:
+        """Take no more changes. Idempotent."""
+        self._is_open = False
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise UsageError(
+                f"{self._folder.path}: the update has ended; begin another with `with store.update() as update`"
+            )
+        if self._process != os.getpid():
+            raise UsageError(f"{self._folder.path}: the update belongs to another process; begin one in each")
+
+    def _change(self, newest: Snapshot) -> Snapshot:
+        if self._entries and self._snapshot.schema is not None:
+            newest = newest.add(tuple(self._entries), self._snapshot.schema)
+        expired = find_expired(newest.sets, self._limits)
+        if any(one.name in expired for one in self._entries):
+            raise UsageError(
+                f"{self._folder.path}: the limits of the window would remove what is appended; raise them"
+            )
+        return newest.drop(expired)
+
+    def _take_name(self, name: str | None, take: Callable[[str], Taken]) -> Taken:
+        """Return what a function returns that locks a name: the given one, or the next that is free."""
+        if name:
+            return take(name)
+        while True:
+            chosen = f"append-{self._snapshot.number + 1:06d}-{self._append_count:03d}"
+            self._append_count += 1
+            # Another process may append to the same snapshot.
+            with suppress(BusyNameError, UsedNameError):
+                return take(chosen)
+
+    def _append_records(self, data: Any, name: str | None) -> tuple[Sequence[SetEntry], pa.Schema | None]:
+        schema = self._snapshot.schema
+        columns = schema and schema.remove(len(schema) - 1)
+        writer = self._take_name(name, lambda name: PileWriter(self._folder.path, name, columns))
+        self._cleanup.callback(writer.abort)
+        for part in data if hasattr(data, "__next__") else [data]:
+            writer.write(part)
+        sealed = writer.seal()
+        return ([], None) if sealed is None else ([sealed[0]], sealed[1])
+
+    def _lock(self, name: str) -> str:
+        self._cleanup.enter_context(SetNames(self._folder, name))
+        return name
+
+    def _check_same(self, what: str, given: object, found: int) -> None:
+        if given not in (None, found):
+            raise UsageError(f"--{what} {given}: {self._folder.path} has {found}; leave it out")
+
+    def _append_inputs(
+        self, data: Any, name: str | None, options: dict[str, Any]
+    ) -> tuple[Sequence[SetEntry], pa.Schema | None]:
+        origin = self._snapshot.origin
+        if origin is not None:
+            options = {"format": origin["format"]} | options
+        job = _fit_job(make_job(data, None, cast("Options", options)), self._snapshot)
+        self._check_same("seed", options.get("seed"), self._snapshot.seed)
+        self._check_same("piles", options.get("piles"), self._snapshot.pile_count)
+        inputs = resolve_inputs(job, list_inputs(job, None, self._progress))
+        if (origin["format"] if origin else "parquet") != inputs.format:
+            raise UsageError(f"{self._folder.path}: holds records of other files than {inputs.format}")
+        self._snapshot.check_schema(extend_schema(inputs.source.schema))
+        name = self._take_name(name, self._lock)
+        stream = stream_of(name)
+        made = scatter_sets(job, inputs, self._snapshot, self._folder, name, stream, self._progress)
+        if made.table.schema is None and origin is not None and not origin["problem"]:
+            raise ConversionError("", f"does not fit the columns of the store: {made.table.problem}")
+        return made.entries, made.schema
+
+
+def _fit_job(job: Job, snapshot: Snapshot) -> Job:
+    """Return a job that reads inputs with the columns of a store."""
+    schema = None if snapshot.origin is None else read_table_schema(snapshot.origin)
+    if schema is None or (snapshot.origin or {})["format"] not in ("jsonl", "csv", "text"):
+        return job
+    return replace(job, read=replace(job.read, schema=schema))
+
+
+def find_expired(sets: Sequence[SetEntry], limits: dict[str, float]) -> set[str]:
+    """Return the names of the sets that leave a window. Sets of one time leave together.
+
+    >>> from recshuf.piles.store.snapshots import SetEntry
+    >>> sets = [SetEntry("a", 5, 50, 0, "", 1.0), SetEntry("b", 5, 50, 0, "", 2.0), SetEntry("c", 5, 50, 0)]
+    >>> sorted(find_expired(sets, {"records": 9})), sorted(find_expired(sets, {"before": 2.0}))
+    (['a', 'c'], ['a', 'c'])
+    """
+    newest_first = sorted(sets, key=lambda one: (one.age_key, one.name), reverse=True)
+    expired: set[str] = set()
+    records, byte_count = 0, 0
+    for _, same_time in groupby(newest_first, lambda one: one.name if one.time is None else one.time):
+        members = list(same_time)
+        records += sum(one.records for one in members)
+        byte_count += sum(one.byte_count for one in members)
+        time = members[0].age_key
+        is_old = time < limits.get("before", time)
+        if is_old or records > limits.get("records", records) or byte_count > limits.get("bytes", byte_count):
+            expired.update(one.name for one in members)
+    return expired
+
+
+def parse_time(given: Any) -> float:
+    """Return seconds since 1970; None means now.
+
+    >>> parse_time("1970-01-02"), parse_time(5), parse_time("1970-01-01T00:00:01+00:00")
+    (86400.0, 5.0, 1.0)
+    """
+    if given is None:
+        return clock.time()
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return _check_seconds(given)
+    if isinstance(given, str):
+        try:
+            seconds = float(given)
+        except ValueError:
+            pass
+        else:
+            return _check_seconds(seconds)
+        try:
+            given = datetime.fromisoformat(given)
+        except ValueError:
+            raise UsageError(
+                f"{given!r} is no time; write 2026-01-31, 2026-01-31T12:00:00Z, or seconds since 1970"
+            ) from None
+    if not isinstance(given, datetime):
+        raise UsageError(
+            f"{given!r} is no time; give seconds since 1970, a datetime, or text such as 2026-01-31"
+        )
+    return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
+
+
+def _check_seconds(seconds: float) -> float:
+    try:
+        datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"{seconds!r} is no time; give seconds since 1970, in the years 1 to 9999") from None
+    return float(seconds)
+
+
+def _are_paths(data: Any) -> bool:
+    if isinstance(data, str | os.PathLike):
+        return True
+    return (
+        isinstance(data, list | tuple)
+        and bool(data)
+        and all(isinstance(one, str | os.PathLike) for one in data)
+    )

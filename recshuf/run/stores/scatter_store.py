@@ -1,0 +1,269 @@
+"""Pass 1 alone: scatters inputs into a kept pile store."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from recshuf.errors import ConversionError, InputError, OutputExistsError
+from recshuf.formats.stored import TableForm, pack_source
+from recshuf.job.pile_sizing import SPILLED_PILE_BYTES, count_piles
+from recshuf.job.plan import Costs, Cut, sum_known
+from recshuf.job.planner import make_plan
+from recshuf.job.report import DownloadReport, FileReport, ScatterReport
+from recshuf.piles.encoding.codec import choose_codec
+from recshuf.piles.layout import StorePlan
+from recshuf.piles.run_piles import RunPiles
+from recshuf.piles.sets.scratch import Scratch
+from recshuf.piles.spilled import name_set
+from recshuf.piles.store.set_names import SetNames
+from recshuf.piles.store.snapshots import SET_MODE, SET_SUFFIX, SetEntry, Snapshot, StoreFolder
+from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
+from recshuf.run.passes.scatter import Piles, Scatter, ScatterCallbacks, ScatterTask
+from recshuf.run.resolving.job_inputs import list_inputs
+from recshuf.run.resolving.resolve import find_limits, resolve_inputs
+from recshuf.storage.listing import check_unchanged
+from recshuf.storage.objects import list_requests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from recshuf.interfaces import BadRecords, Decoder, Source
+    from recshuf.job.job import Job
+    from recshuf.job.plan import Plan
+    from recshuf.job.progress import Progress
+    from recshuf.records.input_counts import InputCounts
+    from recshuf.run.resolving.resolve import ResolvedInputs
+
+SCATTER_NAME = "scatter"
+"""Name of the sets of the first scatter, whose keys are those of an ordinary run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScatteredSets:
+    """Pile sets on disk that no snapshot refers to yet."""
+
+    entries: tuple[SetEntry, ...]
+    schema: pa.Schema
+    counts: InputCounts
+    inputs: ResolvedInputs
+    table: TableForm
+
+
+def scatter_store(job: Job, path: Path, progress: Progress) -> ScatterReport:
+    """Scatter the inputs of a job into a new store.
+
+    On an error nothing of it can be seen.
+
+    Raises
+    ------
+    OutputExistsError
+        When the store exists.
+    RecshufError
+        When the inputs cannot be read, or the store cannot be written.
+    """
+    started = time.perf_counter()
+    folder = StoreFolder(path)
+    if folder.find() is not None:
+        raise OutputExistsError(f"{path}: is a pile store already; choose another name, or delete it")
+    folder.check_free()
+    inputs = resolve_inputs(job, list_inputs(job, None, progress))
+    first = Snapshot.new(job.options["seed"], choose_pile_count(job, inputs))
+    with SetNames(folder, SCATTER_NAME):
+        made = scatter_sets(job, inputs, first, folder, SCATTER_NAME, (), progress)
+        found = folder.create(fill_snapshot(first, made, job))
+    if found.store != first.store:
+        raise OutputExistsError(
+            f"{path}: another process made a pile store of this name; choose another name"
+        )
+    return describe_scatter(path, found, made, time.perf_counter() - started)
+
+
+def fill_snapshot(first: Snapshot, made: ScatteredSets, job: Job) -> Snapshot:
+    """Return the first snapshot of a store, with its sets and how the inputs were read."""
+    source = made.inputs.source
+    origin = pack_source(source, made.inputs.format, job.read, made.table)
+    names = {"names": [one.name for one in source.inputs]}
+    return replace(first.add(made.entries, made.schema), origin=origin | names)
+
+
+def describe_scatter(path: Path, snapshot: Snapshot, made: ScatteredSets, seconds: float) -> ScatterReport:
+    """Return the report of a scatter that is committed."""
+    records = made.counts.records.tolist()
+    summaries = made.inputs.source.inputs
+    return ScatterReport(
+        str(path),
+        snapshot.store,
+        snapshot.number,
+        snapshot.seed,
+        made.counts.record_count,
+        made.counts.byte_count,
+        snapshot.pile_count,
+        len(made.entries),
+        seconds,
+        tuple(
+            FileReport(one.name, count, one.file_bytes) for one, count in zip(summaries, records, strict=True)
+        ),
+        downloads=DownloadReport.of(list_requests(made.inputs.files)),
+    )
+
+
+def scatter_sets(
+    job: Job,
+    inputs: ResolvedInputs,
+    snapshot: Snapshot,
+    folder: StoreFolder,
+    name: str,
+    stream: tuple[int, ...],
+    progress: Progress,
+) -> ScatteredSets:
+    """Write the records of some inputs to pile sets of a name, synced to disk.
+
+    Raises
+    ------
+    RecshufError
+        When the pass fails.
+    """
+    plan = plan_scatter(job, inputs, snapshot.pile_count)
+    observer = choose_observer(inputs.source)
+    sealed: list[int] = []
+    with ExitStack() as cleanup:
+        store = open_piles(plan, inputs, folder, name, cleanup)
+        task = ScatterTask(inputs.source, plan, snapshot.seed, adds_provenance=True, stream=stream)
+        counts = run_scatter(task, inputs, store, observer, progress, sealed.append)
+    entries = describe_sets(folder, plan, sealed, name, counts)
+    return ScatteredSets(entries, store.codec.schema, counts, inputs, observer.finish_form())
+
+
+def open_piles(
+    plan: Plan, inputs: ResolvedInputs, folder: StoreFolder, name: str, cleanup: ExitStack, share: float = 1
+) -> RunPiles:
+    """Return the piles of new sets in a store, open until `cleanup`.
+
+    Parameters
+    ----------
+    share
+        About which part of the records they get.
+    """
+    scratch = Scratch(folder.sets, folder.path, folder.sets, plan.spilled_bytes, SET_MODE)
+    cleanup.callback(scratch.close)
+    schema = extend_schema(inputs.source.schema)
+    store = RunPiles(_plan_sets(plan, inputs, name, share), choose_codec(schema), scratch)
+    cleanup.callback(store.close)
+    return store
+
+
+def run_scatter(
+    task: ScatterTask,
+    inputs: ResolvedInputs,
+    store: Piles,
+    observer: FormObserver,
+    progress: Progress,
+    on_set: Callable[[int], None] | None = None,
+) -> InputCounts:
+    """Fill the piles of new sets, and return the counts of all inputs.
+
+    Raises
+    ------
+    InputError
+        When an input cannot be read, or has changed.
+    """
+    progress.start("scatter", task.plan.record_count, task.plan.byte_count)
+    try:
+        counts = Scatter(task, store, observer, progress, ScatterCallbacks(on_set=on_set)).run()
+    except InputError:
+        check_unchanged(inputs.files)
+        raise
+    check_unchanged(inputs.files)
+    return counts
+
+
+def choose_pile_count(job: Job, inputs: ResolvedInputs, share: float = 1) -> int:
+    """Return the number of piles of a new store that gets about a part of the records."""
+    byte_count = inputs.sizes.byte_count
+    expected = None if byte_count is None else int(byte_count * share)
+    return job.options["piles"] or count_piles(expected, SPILLED_PILE_BYTES)
+
+
+def plan_scatter(job: Job, inputs: ResolvedInputs, pile_count: int) -> Plan:
+    """Return the plan of a scatter into a store."""
+    source = inputs.source
+    costs = Costs(source.reading_bytes, lambda _: 0, provenance_bytes=PROVENANCE_BYTES)
+    limits = replace(find_limits(job), pile_count=pile_count)
+    return replace(make_plan(inputs.sizes, limits, costs, Cut(shards=1)), resident_bytes=0, region_piles=1)
+
+
+def _plan_sets(plan: Plan, inputs: ResolvedInputs, name: str, share: float) -> StorePlan:
+    counts: list[list[int | None]] = [[] for _ in range(plan.set_count)]
+    for set_index, size in zip(plan.set_of_input, inputs.sizes, strict=True):
+        counts[set_index].append(size.record_count)
+    return StorePlan(
+        plan.pile_count,
+        tuple(None if count is None else count * share for count in map(sum_known, counts)),
+        resident_bytes=0,
+        compression=plan.spill_compression,
+        keeps_sets=True,
+        set_prefix=name,
+        syncs_sets=True,
+    )
+
+
+def describe_sets(
+    folder: StoreFolder, plan: Plan, sealed: Iterable[int], name: str, counts: InputCounts
+) -> tuple[SetEntry, ...]:
+    """Return the entries of sealed sets, by number."""
+    entries = []
+    for set_index in sorted(sealed):
+        own = [counts[index] for index in plan.inputs_of(set_index)]
+        records, byte_count = sum(one.digest.records for one in own), sum(one.byte_count for one in own)
+        set_name = name_set(name, set_index).removesuffix(SET_SUFFIX)
+        entries.append(folder.describe_set(set_name, records, byte_count))
+    return tuple(entries)
+
+
+class FormObserver:
+    """An `Observer`: a decoder sees all records, until one shows that they have no table form."""
+
+    def __init__(self, inner: Decoder | None, problem: str = "") -> None:
+        self._inner = inner
+        self._problems: dict[tuple[int, int], str] = {(-1, 0): problem} if problem else {}
+        self._lock = threading.Lock()
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """See `Observer`."""
+        return self._inner.schema if self._inner else None
+
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
+        """Observe records; those that cannot be decoded are no error."""
+        if self._inner is None or self._problems:
+            return None
+        try:
+            return self._inner.observe(batch, input_index, first_row)
+        except (InputError, ConversionError) as error:
+            with self._lock:
+                self._problems[input_index, first_row] = str(error)
+            return None
+
+    def finish_form(self) -> TableForm:
+        """Return the table form of all records."""
+        if self._inner is None or self._problems:
+            return TableForm(None, self._problems[min(self._problems)])
+        try:
+            return TableForm(self._inner.finish())
+        except (InputError, ConversionError) as error:
+            return TableForm(None, str(error))
+
+
+def choose_observer(source: Source) -> FormObserver:
+    """Return the observer of a source's records."""
+    try:
+        return FormObserver(source.decoder())
+    except ConversionError as error:
+        return FormObserver(None, str(error))

@@ -1,0 +1,205 @@
+"""Pass 1 into several stores: a split of the inputs, such as one to train on and one to validate on."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from recshuf.errors import CheckError, OutputExistsError, UsageError
+from recshuf.piles.split_piles import SplitPiles
+from recshuf.piles.store.set_names import SetNames
+from recshuf.piles.store.snapshots import Snapshot, StoreFolder
+from recshuf.records.apportioning import apportion
+from recshuf.records.input_tasks import InputPart
+from recshuf.records.reader import InputReader
+from recshuf.records.reading_plan import ReadingPlan
+from recshuf.records.split import Split
+from recshuf.run.passes.scatter import ScatterTask
+from recshuf.run.resolving.job_inputs import list_inputs
+from recshuf.run.resolving.resolve import resolve_inputs
+from recshuf.run.stores.scatter_store import (
+    SCATTER_NAME,
+    ScatteredSets,
+    choose_observer,
+    choose_pile_count,
+    describe_scatter,
+    describe_sets,
+    fill_snapshot,
+    open_piles,
+    plan_scatter,
+    run_scatter,
+)
+from recshuf.system.atomic import sync
+from recshuf.system.locks import lock_folder
+from recshuf.system.paths import real_path, write_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from fractions import Fraction
+    from pathlib import Path
+
+    from recshuf.job.job import Job
+    from recshuf.job.plan import Plan
+    from recshuf.job.progress import Progress
+    from recshuf.job.report import ScatterReport
+    from recshuf.run.resolving.resolve import ResolvedInputs
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A store to be made."""
+
+    name: str
+    share: float
+    snapshot: Snapshot
+    folder: StoreFolder
+    plan: Plan
+
+
+def scatter_split(job: Job, path: Path, shares: Mapping[str, Fraction], progress: Progress) -> ScatterReport:
+    """Scatter the inputs of a job into new stores, the folders in `path` with the names of the shares.
+
+    They appear all at once. On an error nothing of them can be seen.
+
+    Raises
+    ------
+    OutputExistsError
+        When there is something at `path`.
+    RecshufError
+        When the inputs cannot be read, or the stores cannot be written.
+    """
+    started = time.perf_counter()
+    if os.path.lexists(path):
+        raise OutputExistsError(f"{path}: exists already; choose another folder, or delete it")
+    files = list_inputs(job, None, progress)
+    if any(file.stamp is None for file in files):
+        raise UsageError("split reads its inputs twice, and a stream is read once; give files")
+    inputs = resolve_inputs(job, files)
+    seed = secrets.randbits(128) if job.options["seed"] is None else job.options["seed"]
+    counts = _count_records(job, inputs, progress)
+    sizes = apportion(sum(counts), tuple(shares.values()))
+    split = Split.find(seed, counts, sizes)
+    with _hidden_folder(path) as work:
+        plan = plan_scatter(job, inputs, 1)
+        parts = [
+            _Part(
+                name,
+                float(share),
+                Snapshot.new(seed, choose_pile_count(job, inputs, float(share))),
+                StoreFolder(work / name),
+                plan,
+            )
+            for name, share in shares.items()
+        ]
+        made = _scatter_parts(inputs, parts, split, progress)
+        found = [one.counts.record_count for one in made]
+        if found != sizes:
+            raise CheckError(
+                f"scatter: {found} records in the parts of the split, {sizes} planned; run again"
+            )
+        snapshots = [
+            part.folder.create(fill_snapshot(part.snapshot, one, job))
+            for part, one in zip(parts, made, strict=True)
+        ]
+    seconds = time.perf_counter() - started
+    reports = tuple(
+        describe_scatter(path / part.name, snapshot, one, seconds)
+        for part, snapshot, one in zip(parts, snapshots, made, strict=True)
+    )
+    return replace(
+        reports[0],
+        path=str(path),
+        records=sum(sizes),
+        byte_count=sum(one.byte_count for one in reports),
+        pile_count=sum(one.pile_count for one in reports),
+        set_count=sum(one.set_count for one in reports),
+        inputs=tuple(
+            replace(one, records=count) for one, count in zip(reports[0].inputs, counts, strict=True)
+        ),
+        parts=reports,
+    )
+
+
+def _count_records(job: Job, inputs: ResolvedInputs, progress: Progress) -> list[int]:
+    """Return the number of records of each input, read where no file tells it."""
+    source = inputs.source
+    unknown = [index for index, one in enumerate(source.inputs) if not one.record_count_is_exact]
+    plan = plan_scatter(job, inputs, 1)
+    reading = ReadingPlan(plan.scatter_workers, plan.block_bytes, plan.max_record_bytes)
+    reader = InputReader(
+        source,
+        reading,
+        [*map(InputPart, unknown)],
+        lambda batch, _: progress.advance(batch.num_rows, batch.nbytes),
+    )
+    if unknown:
+        progress.start("count", plan.record_count, plan.byte_count)
+        reader.run("count")
+    rows = {index: reader.rows_of(index) for index in unknown}
+    return [rows.get(index, one.record_count or 0) for index, one in enumerate(source.inputs)]
+
+
+@contextmanager
+def _hidden_folder(path: Path) -> Iterator[Path]:
+    """Give an empty folder for stores beside `path`, which gets its place and name at the end, unless there is an error.
+
+    The folder itself is renamed, so that a process that dies after that leaves nothing else.
+    """
+    target = real_path(path)
+    work = target.parent / f".{target.name}.scatter"
+    with ExitStack() as cleanup:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            cleanup.callback(os.close, lock_folder(work, str(path)))
+            for store in list(work.iterdir()):
+                StoreFolder(store).check_free()
+                shutil.rmtree(store, ignore_errors=True)
+            with _removed_on_error(work):
+                yield work
+                part = next(work.iterdir())
+                work.chmod(stat.S_IMODE(part.stat().st_mode))  # that of new folders; a lock's is private
+                sync(work)
+                work.rename(target)
+            sync(target.parent)
+        except OSError as error:
+            raise write_error(error, str(path), target.parent) from error
+
+
+@contextmanager
+def _removed_on_error(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _scatter_parts(
+    inputs: ResolvedInputs, parts: Sequence[_Part], split: Split, progress: Progress
+) -> list[ScatteredSets]:
+    """Write the records of all parts to pile sets, synced to disk."""
+    observer = choose_observer(inputs.source)
+    with ExitStack() as cleanup:
+        opened = []
+        for part in parts:
+            cleanup.enter_context(SetNames(part.folder, SCATTER_NAME))
+            plan = replace(part.plan, pile_count=part.snapshot.pile_count)
+            opened.append(open_piles(plan, inputs, part.folder, SCATTER_NAME, cleanup, part.share))
+        store = SplitPiles(opened, split, len(inputs.source.inputs))
+        task = ScatterTask(inputs.source, parts[0].plan, split.seed, adds_provenance=True)
+        run_scatter(task, inputs, store, observer, progress)
+        entries = [
+            describe_sets(part.folder, part.plan, sealed, SCATTER_NAME, counts)
+            for part, sealed, counts in zip(parts, store.sealed, store.counts, strict=True)
+        ]
+    table = observer.finish_form()
+    return [
+        ScatteredSets(sets, store.codec.schema, counts, inputs, table)
+        for sets, counts in zip(entries, store.counts, strict=True)
+    ]

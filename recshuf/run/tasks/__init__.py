@@ -1,0 +1,1 @@
+"""A run as tasks, which other processes and machines work on."""

@@ -1,0 +1,100 @@
+"""Destinations: what an output means, and what is never replaced."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from recshuf.errors import OutputError
+from recshuf.output.local.destination import LocalDestination
+from recshuf.output.manifest import manifest_path
+from tests.support.output_tools import write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+# What an output means
+
+
+def test_what_is_a_directory(tmp_path: Path):
+    assert LocalDestination.of(f"{tmp_path}/new/", wants_shards=False).is_directory
+    assert LocalDestination.of(str(tmp_path), wants_shards=False).is_directory
+    assert LocalDestination.of(f"{tmp_path}/new", wants_shards=True).is_directory
+    assert not LocalDestination.of(f"{tmp_path}/new", wants_shards=False).is_directory
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_new_outputs_and_empty_directories_are_fine(tmp_path: Path, overwrite: bool):
+    LocalDestination(tmp_path / "new.txt", is_directory=False).check(overwrite=overwrite)
+    LocalDestination(tmp_path / "new", is_directory=True).check(overwrite=overwrite)
+    LocalDestination(tmp_path, is_directory=True).check(overwrite=overwrite)
+
+
+def test_what_exists_is_refused_unless_it_may_be_replaced(tmp_path: Path):
+    write_run(tmp_path / "run", "a.txt")
+    (tmp_path / "file").touch()
+    for destination in (
+        LocalDestination(tmp_path / "file", is_directory=False),
+        LocalDestination(tmp_path / "run", is_directory=True),
+    ):
+        with pytest.raises(OutputError, match="--overwrite"):
+            destination.check(overwrite=False)
+        destination.check(overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["foreign.txt", ".hidden", "sub/x"])
+def test_files_that_no_run_wrote_are_never_replaced(tmp_path: Path, name: str):
+    write_run(tmp_path, "a.txt")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    with pytest.raises(OutputError, match=name.split("/")[0]):
+        LocalDestination(tmp_path, is_directory=True).check(overwrite=True)
+
+
+def test_a_directory_without_a_manifest_is_never_replaced(tmp_path: Path):
+    (tmp_path / "data.txt").touch()
+    with pytest.raises(OutputError, match=r"data\.txt"):
+        LocalDestination(tmp_path, is_directory=True).check(overwrite=True)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"shards": 1}', '{"shards": [{}]}', "\xff", '{"shards": [1]}']
+)
+def test_a_manifest_of_something_else_is_an_error(tmp_path: Path, content: str):
+    manifest_path(tmp_path).write_text(content, encoding="latin-1")
+    with pytest.raises(OutputError, match="manifest"):
+        LocalDestination(tmp_path, is_directory=True).check(overwrite=True)
+
+
+def test_a_file_is_no_directory_and_a_folder_must_exist(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="is a file"):
+        LocalDestination(tmp_path / "file", is_directory=True).check(overwrite=True)
+    with pytest.raises(OutputError, match="no such directory"):
+        LocalDestination(tmp_path / "none" / "x.txt", is_directory=False).check(overwrite=False)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_mount_point_is_refused_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
+):
+    """As a container's volume."""
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(type(tmp_path), "is_mount", lambda path: path.name == "out")
+    with pytest.raises(OutputError, match=r"give a directory inside it, such as .*/out/shuffled/"):
+        LocalDestination(tmp_path / "out", is_directory=True).check(overwrite=overwrite)
+    LocalDestination(tmp_path / "out" / "shuffled", is_directory=True).check(overwrite=overwrite)
+
+
+def test_a_file_named_like_the_manifest_is_never_replaced(tmp_path: Path):
+    manifest_path(tmp_path / "new").write_text("precious")
+    with pytest.raises(OutputError, match=r"new\.recshuf\.json: is not a manifest"):
+        LocalDestination(tmp_path / "new", is_directory=True).check(overwrite=False)
+
+
+def test_the_manifest_of_a_folder_that_is_gone_may_be_replaced(tmp_path: Path):
+    write_run(tmp_path / "run", "a.txt")
+    (tmp_path / "run" / "a.txt").unlink()
+    LocalDestination(tmp_path / "run", is_directory=True).check(overwrite=False)

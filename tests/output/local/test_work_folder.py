@@ -1,0 +1,161 @@
+"""The work folder: one run at a time, and nothing lost of what a dead run left."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import recshuf
+from recshuf.errors import OutputError
+from recshuf.output.journal import FileJournal
+from recshuf.output.local import shard_sync
+from recshuf.output.local.destination import LocalDestination
+from recshuf.output.local.work_folder import WorkFolder
+from recshuf.run.passes.gather import Gather
+from tests.support.output_tools import enter_work, leave_finished, open_work, read_tree, stage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_removing_what_was_not_committed_leaves_nothing(tmp_path: Path):
+    work = stage(LocalDestination(tmp_path / "a" / "b" / "out", is_directory=True))
+    work.remove()
+    work.remove()
+    assert os.listdir(tmp_path) == []
+
+
+def test_shards_are_listed_in_order_beyond_five_digits(tmp_path: Path):
+    work = open_work(LocalDestination(tmp_path / "out", is_directory=True))
+    for shard in (99_999, 100_000, 3):
+        work.shards.path_of(shard, ".txt").touch()
+    assert [name for name, _ in work.shards.list_files()] == [
+        "shard-00003.txt",
+        "shard-99999.txt",
+        "shard-100000.txt",
+    ]
+    work.remove()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(OutputError):
+        open_work(LocalDestination(tmp_path / "out", is_directory=True))
+
+
+def test_the_work_folder_is_left_when_no_thread_notes_anything_in_it_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A run fails while a shard is synced, which ends when the work folder has been left, or soon."""
+    left, syncing, ended = threading.Event(), threading.Event(), []
+    run = Gather.run
+
+    def sync_late(path: Path) -> None:
+        syncing.set()
+        left.wait(0.3)
+        ended.append(path.name)
+
+    def fail(gather: Gather) -> None:
+        run(gather)
+        assert syncing.wait(60)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def leave(work: WorkFolder) -> None:
+        ended.append("the run")
+        left.set()
+
+    monkeypatch.setattr(WorkFolder, "remove", leave)
+    monkeypatch.setattr(WorkFolder, "release", leave)
+    monkeypatch.setattr(shard_sync, "sync", sync_late)
+    monkeypatch.setattr(Gather, "run", fail)
+    (tmp_path / "in.txt").write_text("a\nb\nc\n")
+    with pytest.raises(OutputError):
+        recshuf.shuffle([tmp_path / "in.txt"], tmp_path / "out", shards=3)
+    assert len(ended) > 1
+    assert ended[-1] == "the run"
+
+
+# The lock
+
+
+def test_a_second_run_is_refused_until_the_first_ends(tmp_path: Path):
+    destination = LocalDestination(tmp_path / "out", is_directory=True)
+    first = open_work(destination)
+    with pytest.raises(OutputError, match="another run is writing it"):
+        open_work(destination)
+    with pytest.raises(OutputError, match="another run is writing it"):
+        open_work(destination, resumes=True)
+    first.remove()
+    open_work(destination).remove()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_dead_process_holds_no_lock(tmp_path: Path):
+    destination = LocalDestination(tmp_path / "out", is_directory=True)
+    child = os.fork()
+    if not child:
+        open_work(destination)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.listdir(tmp_path) == [".out.recshuf"]
+    heard: list[str] = []
+    enter_work(destination, heard.append).remove()
+    assert len(heard) == 1
+    assert "died before any part was finished" in heard[0]
+
+
+# What a dead run left
+
+
+def test_finished_parts_are_neither_deleted_nor_used_unasked(tmp_path: Path):
+    destination = LocalDestination(tmp_path / "out", is_directory=True)
+    leave_finished(destination)
+    before = read_tree(tmp_path)
+    with pytest.raises(OutputError, match=r"\.out\.recshuf, finished parts: 1; give --resume"):
+        open_work(destination)
+    assert read_tree(tmp_path) == before
+    resumed = open_work(destination, resumes=True)
+    assert resumed.journal.entries == [{"piles": None}, {"shard": 0}]
+    assert resumed.journal.is_resumable
+    resumed.shards.keep_only({"shard-00000.txt"})
+    assert [name for name, _ in resumed.shards.list_files()] == ["shard-00000.txt"]
+    resumed.remove()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["precious.txt", "shards.txt"])
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, name: str):
+    (tmp_path / ".out.recshuf").mkdir()
+    (tmp_path / ".out.recshuf" / name).write_text("precious")
+    with pytest.raises(OutputError, match="not from an earlier run"):
+        open_work(LocalDestination(tmp_path / "out", is_directory=True))
+    assert (tmp_path / ".out.recshuf" / name).read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["", "/shards"])
+def test_links_to_elsewhere_are_not_followed(tmp_path: Path, name: str):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "file").write_text("precious")
+    if name:
+        (tmp_path / ".out.recshuf").mkdir()
+        FileJournal(tmp_path / ".out.recshuf" / "journal.jsonl").append({"piles": None})
+        FileJournal(tmp_path / ".out.recshuf" / "journal.jsonl").append({"shard": 0})
+    (tmp_path / f".out.recshuf{name}").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OutputError, match="remove it"):
+        open_work(LocalDestination(tmp_path / "out", is_directory=True), resumes=True)
+    assert (tmp_path / "elsewhere" / "file").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["precious", "recshuf-piles-1/../precious"])
+def test_a_journal_cannot_have_other_folders_deleted(tmp_path: Path, name: str):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "recshuf-piles-1").mkdir()
+    (tmp_path / ".out.recshuf").mkdir()
+    FileJournal(tmp_path / ".out.recshuf" / "journal.jsonl").append({"piles": str(tmp_path / name)})
+    enter_work(LocalDestination(tmp_path / "out", is_directory=True), lambda _: None).remove()
+    assert sorted(os.listdir(tmp_path)) == ["precious", "recshuf-piles-1"]

@@ -1,0 +1,192 @@
+"""Compressed lines from end to end, and suffixes of outputs that contradict options."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import lz4.frame
+import pyarrow as pa
+import pytest
+import zstandard
+
+import recshuf
+from recshuf.errors import InputError, UsageError
+from tests.support.formats.format_tools import OneWayReader, OneWayWriter, decompress_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".zst": zstandard.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".lz4": lz4.frame.compress,
+}
+NAMES = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
+LINES = b"".join(b'{"id": %d}\n' % index for index in range(20_000))
+suffixes = pytest.mark.parametrize("suffix", PACK)
+
+
+@pytest.fixture
+def expected(tmp_path: Path) -> bytes:
+    """Return the lines in their order by seed 1."""
+    (tmp_path / "plain.jsonl").write_bytes(LINES)
+    recshuf.shuffle(tmp_path / "plain.jsonl", tmp_path / "expected.jsonl", seed=1)
+    return (tmp_path / "expected.jsonl").read_bytes()
+
+
+@suffixes
+@pytest.mark.parametrize("kind", [".jsonl", ".txt"])
+def test_a_compression_is_read_and_kept(tmp_path: Path, expected: bytes, suffix: str, kind: str) -> None:
+    half = LINES.index(b"\n", len(LINES) // 2) + 1
+    path = tmp_path / f"in{kind}{suffix}"
+    path.write_bytes(PACK[suffix](LINES[:half]) + PACK[suffix](LINES[half:]))
+    recshuf.shuffle(path, f"{tmp_path}/out/", seed=1, verify=True)
+    (made,) = [one for one in (tmp_path / "out").iterdir() if one.suffix == suffix]
+    assert made.name.endswith(kind + suffix)
+    assert decompress_file(made) == expected
+
+
+@suffixes
+def test_a_compression_is_written_by_suffix_and_by_option(
+    tmp_path: Path, expected: bytes, suffix: str
+) -> None:
+    plain, contents = tmp_path / "plain.jsonl", set()
+    for name, options in {
+        f"out.jsonl{suffix}": {"workers": 1},
+        f"again.jsonl{suffix}": {"workers": 4, "memory": "64MB"},
+        f"asked.jsonl{suffix}": {"compression": NAMES[suffix]},
+    }.items():
+        recshuf.shuffle(plain, tmp_path / name, seed=1, verify=True, **options)
+        contents.add((tmp_path / name).read_bytes())
+        assert decompress_file(tmp_path / name) == expected
+    stream = OneWayWriter()
+    recshuf.shuffle(plain, "-", seed=1, compression=NAMES[suffix], stdout=stream)
+    assert contents == {stream.content}
+
+
+@suffixes
+def test_streams_are_recognised_by_content(tmp_path: Path, expected: bytes, suffix: str) -> None:
+    content = PACK[suffix](LINES)
+    recshuf.shuffle("-", tmp_path / "a.jsonl", seed=1, stdin=OneWayReader(content), compression="none")
+    assert (tmp_path / "a.jsonl").read_bytes() == expected
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit((tmp_path / "pipe").write_bytes, content)
+        recshuf.shuffle(tmp_path / "pipe", tmp_path / f"b.jsonl{suffix}", seed=1)
+        writing.result()
+    assert decompress_file(tmp_path / f"b.jsonl{suffix}") == expected
+
+
+@suffixes
+@pytest.mark.parametrize("name", ["in.jsonl", "in.txt", "in.json", "in"])
+def test_files_are_recognised_by_content_under_any_name(
+    tmp_path: Path, expected: bytes, suffix: str, name: str
+) -> None:
+    (tmp_path / name).write_bytes(PACK[suffix](LINES))
+    recshuf.shuffle(tmp_path / name, tmp_path / "out", seed=1, verify=True)
+    assert decompress_file((tmp_path / "out").rename(tmp_path / f"out{suffix}")) == expected
+
+
+@suffixes
+def test_one_of_hundreds_of_files_is_recognised_by_content(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "in").mkdir()
+    lines = [b"%d\n" % index for index in range(600)]
+    for index, line in enumerate(lines):
+        (tmp_path / "in" / f"{index}.txt").write_bytes(PACK[suffix](line) if index == 577 else line)
+    recshuf.shuffle(tmp_path / "in", tmp_path / "out.txt", verify=True)
+    assert sorted((tmp_path / "out.txt").read_bytes().splitlines(keepends=True)) == sorted(lines)
+
+
+@suffixes
+@pytest.mark.parametrize("damage", ["cut", "garbage"])
+def test_damaged_data_leaves_nothing(tmp_path: Path, suffix: str, damage: str) -> None:
+    content = PACK[suffix](LINES)
+    content = content[:-5] if damage == "cut" else content + b"garbage"
+    (tmp_path / f"in.jsonl{suffix}").write_bytes(content)
+    for source, stdin in ((tmp_path / f"in.jsonl{suffix}", None), ("-", OneWayReader(content))):
+        with pytest.raises(InputError, match=r"truncated|behind its last"):
+            recshuf.shuffle(source, tmp_path / "out.jsonl", stdin=stdin)
+    assert [path.name for path in tmp_path.iterdir()] == [f"in.jsonl{suffix}"]
+
+
+def test_a_conversion_takes_a_compression_that_its_target_has(tmp_path: Path) -> None:
+    for suffix in (".bz2", ".xz", ".lz4"):
+        (tmp_path / f"in.jsonl{suffix}").write_bytes(PACK[suffix](LINES))
+        recshuf.shuffle(tmp_path / f"in.jsonl{suffix}", tmp_path / f"out{suffix}.parquet", seed=1)
+        table = pa.parquet.read_table(tmp_path / f"out{suffix}.parquet")
+        assert sorted(table["id"].to_pylist()) == list(range(20_000))
+        codec = pa.parquet.ParquetFile(tmp_path / f"out{suffix}.parquet").metadata.row_group(0).column(0)
+        assert codec.compression == {".lz4": "LZ4"}.get(suffix, "ZSTD")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "problem"),
+    [
+        (
+            "x.jsonl.zst",
+            {"compression": "gzip"},
+            "compression gzip contradicts the suffix, which says zstd",
+        ),
+        ("x.jsonl.gz", {"compression": "none"}, "compression none contradicts the suffix, which says gzip"),
+        ("x.jsonl", {"compression": "xz:3"}, "compression xz contradicts the suffix, which says none"),
+        ("b.jsonl", {"to": "parquet"}, r"suffix \.jsonl contradicts to='parquet'"),
+        ("b.parquet", {"to": "jsonl"}, r"suffix \.parquet contradicts to='jsonl'"),
+        ("a.arrow", {}, "an Arrow file is not written; choose a suffix of"),
+        ("a.arrow", {"to": "parquet"}, "an Arrow file is not written"),
+        ("a.npy", {}, "a NumPy array is not written"),
+        ("a.jsonl.br", {}, r"brotli is not written; choose one of \.zst, \.gz, \.bz2, \.xz, \.lz4"),
+        ("a.zip", {}, "zip is not written"),
+        ("a.parquet.xz", {}, "parquet has no compression xz; choose one of none, zstd"),
+        ("a.parquet.gz", {"compression": "zstd"}, "contradicts the suffix, which says gzip"),
+    ],
+)
+def test_an_output_that_contradicts_itself_is_refused(
+    tmp_path: Path, name: str, options: dict[str, Any], problem: str
+) -> None:
+    (tmp_path / "in.jsonl").write_bytes(LINES)
+    with pytest.raises(UsageError, match=problem):
+        recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / name, **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_suffixes_that_fit_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(LINES)
+    for name, options in {
+        "a.jsonl.zstd": {"compression": "zstd:1"},
+        "a.json": {"to": "jsonl", "compression": "gzip"},
+        "a.txt": {"to": "jsonl"},
+        "a.out": {"compression": "xz:0"},
+        "a.parquet.gz": {"compression": "gzip"},
+    }.items():
+        recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / name, **options)
+        assert (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("output", ["out.jsonl", "out.parquet", "out.h5", "out/"])
+@pytest.mark.parametrize(
+    ("compression", "problem"),
+    [
+        ("zstd:99", "levels go from -131072 to 22"),
+        ("gzip:10", "levels go from 0 to 9"),
+        ("bz2:0", "levels go from 1 to 9"),
+        ("lz4:13", "levels go from 0 to 12"),
+        ("none:1", "has no level"),
+        ("snappy:1", "has no level"),
+        ("lzf:1", "has no level"),
+    ],
+)
+def test_a_level_that_a_compression_lacks_is_refused_for_every_format(
+    tmp_path: Path, output: str, compression: str, problem: str
+) -> None:
+    with pytest.raises(UsageError, match=f"compression {compression}: .*{problem}"):
+        recshuf.shuffle("-", f"{tmp_path}/{output}", stdin=io.BytesIO(LINES), compression=compression)
+    assert list(tmp_path.iterdir()) == []

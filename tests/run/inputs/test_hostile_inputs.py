@@ -1,0 +1,281 @@
+"""Inputs made to do harm: a clean error that names them or the right records, within memory and time.
+
+Those of HDF5 are in `test_hdf5_refusals`, damaged files of all formats in `test_fuzz`.
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import lzma
+import os
+import socket
+import threading
+import zlib
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+import recshuf
+from recshuf.errors import InputError, OutputError
+from recshuf.formats import NameRules, parquet
+from recshuf.formats.lines.sink import FileOutput
+from recshuf.interfaces import WriteOptions
+from recshuf.system.listing import expand_inputs
+from tests.fuzzing.server import Server
+from tests.support.formats.hostile_tools import GB, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[Server]:
+    """Return what runs the command line in a process with 3 GB of address space and half a minute of time."""
+    with Server(seconds=30, memory_bytes=3 * GB) as server:
+        yield server
+
+
+# Lines
+
+
+def zeros_zstd() -> bytes:
+    return zstandard.compress(bytes(GB))
+
+
+def zeros_gzip() -> bytes:
+    """Return 1 GiB of zeros in members of 64 MiB."""
+    return gzip.compress(bytes(1 << 26), 6, mtime=0) * 16
+
+
+def zeros_xz() -> bytes:
+    """Return 1 GiB of zeros in members of 64 MiB."""
+    return lzma.compress(bytes(1 << 26), preset=1) * 16
+
+
+def zeros_bz2() -> bytes:
+    """Return 1 GiB of zeros in members of 64 MiB."""
+    return bz2.compress(bytes(1 << 26)) * 16
+
+
+@pytest.mark.parametrize(
+    ("suffix", "make"), [(".zst", zeros_zstd), (".gz", zeros_gzip), (".xz", zeros_xz), (".bz2", zeros_bz2)]
+)
+def test_a_bomb_is_streamed_and_its_record_refused(
+    tmp_path: Path, child: Server, suffix: str, make: Callable[[], bytes]
+) -> None:
+    name = f"in.txt{suffix}"
+    (tmp_path / name).write_bytes(make())
+    assert (tmp_path / name).stat().st_size < 2 << 20
+    line = refusal(child.run([name, "-o", "out.txt", "--memory", "300MB"], tmp_path), tmp_path)
+    assert f"{name}: byte 0 of the decompressed data: the record that starts here is longer than" in line
+    assert "raise --memory" in line
+
+
+def test_a_high_ratio_alone_is_no_fault(tmp_path: Path) -> None:
+    lines = (b"x" * 99 + b"\n") * 200_000
+    (tmp_path / "in.txt.zst").write_bytes(zstandard.compress(lines))
+    assert (tmp_path / "in.txt.zst").stat().st_size < len(lines) // 1000
+    recshuf.shuffle(tmp_path / "in.txt.zst", tmp_path / "out.txt", seed=1, memory="300MB")
+    assert (tmp_path / "out.txt").read_bytes() == lines
+
+
+def test_zstd_frames_of_every_kind_make_one_file(tmp_path: Path) -> None:
+    skippable = b"\x50\x2a\x4d\x18\x05\0\0\0hello"
+    parts = [
+        skippable,
+        zstandard.compress(b"a\nb"),
+        zstandard.compress(b""),
+        skippable,
+        zstandard.compress(b"c\nd\n"),
+    ]
+    (tmp_path / "in.txt.zst").write_bytes(b"".join(parts))
+    recshuf.shuffle(tmp_path / "in.txt.zst", tmp_path / "out.txt", seed=1)
+    assert sorted((tmp_path / "out.txt").read_bytes().split(b"\n")) == [b"", b"a", b"bc", b"d"]
+
+
+def test_deep_json_is_a_line_like_others_unless_it_is_parsed(tmp_path: Path, child: Server) -> None:
+    deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+    (tmp_path / "in.jsonl").write_bytes(b'{"a": 1}\n' + deep + b"\n")
+    assert child.run(["in.jsonl", "-o", "lines.jsonl"], tmp_path).status == 0
+    assert Counter((tmp_path / "lines.jsonl").read_bytes().split(b"\n")) == Counter([b'{"a": 1}', deep, b""])
+    line = refusal(child.run(["in.jsonl", "-o", "out.parquet"], tmp_path), tmp_path)
+    assert "in.jsonl: line 2: " in line
+
+
+def test_a_crc_that_does_not_fit_ends_a_gzip_bomb_too(tmp_path: Path) -> None:
+    data = bytearray(gzip.compress(b"line\n" * 100_000, mtime=0))
+    data[-8:-4] = (zlib.crc32(b"other")).to_bytes(4, "little")
+    (tmp_path / "in.txt.gz").write_bytes(data)
+    with pytest.raises(InputError, match=r"in.txt.gz: its gzip data is damaged"):
+        recshuf.shuffle(tmp_path / "in.txt.gz", tmp_path / "out.txt")
+    assert os.listdir(tmp_path) == ["in.txt.gz"]
+
+
+# What a path may lead to
+
+
+def test_an_endless_device_ends_at_the_record_limit(tmp_path: Path, child: Server) -> None:
+    ended = child.run(["--format", "text", "/dev/zero", "-o", "out.txt", "--memory", "300MB"], tmp_path)
+    assert "/dev/zero: byte 0: the record that starts here is longer than" in refusal(ended, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+def test_parquet_is_not_waited_for_where_there_is_no_file(tmp_path: Path, child: Server, kind: str) -> None:
+    path = tmp_path / "in.parquet"
+    with contextlib.ExitStack() as stack:
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "socket":
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            with contextlib.chdir(tmp_path):  # the name of a socket may not be long
+                listener.bind(path.name)
+        else:
+            path.symlink_to("/dev/zero")
+        line = refusal(child.run(["in.parquet", "-o", "out/"], tmp_path), tmp_path)
+    assert "in.parquet: is not a regular file, which Parquet needs; save it to a file first" in line
+
+
+@pytest.mark.parametrize("name", ["pipe", "pipe.txt"])
+def test_a_pipe_named_by_its_path_loses_no_byte(tmp_path: Path, child: Server, name: str) -> None:
+    """A pipe gives its bytes once, so that nothing may be taken from it to tell the format."""
+    lines = b"".join(b"%d\n" % number for number in range(50_000))
+    os.mkfifo(tmp_path / name)
+    threading.Thread(target=feed, args=(tmp_path / name, lines), daemon=True).start()
+    assert child.run([name, "-o", "out.txt"], tmp_path).status == 0
+    assert Counter((tmp_path / "out.txt").read_bytes().split(b"\n")) == Counter(lines.split(b"\n"))
+
+
+def feed(path: Path, content: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        path.write_bytes(content)
+
+
+def test_a_socket_is_an_error_for_lines_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("in.txt")
+        with pytest.raises(InputError, match=r"^in.txt: "):
+            recshuf.shuffle("in.txt", "out.txt")
+
+
+def test_a_folder_named_like_a_file_is_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "in.parquet").mkdir()
+    pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "in.parquet" / "part.parquet")
+    recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.parquet")
+    assert sorted(pq.read_table(tmp_path / "out.parquet")["a"].to_pylist()) == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["in.parquet", "in.txt"])
+def test_a_link_is_read_as_what_it_leads_to(tmp_path: Path, name: str) -> None:
+    real = tmp_path / f"real-{name}"
+    pq.write_table(pa.table({"a": [1]}), real) if name == "in.parquet" else real.write_bytes(b"line\n")
+    (tmp_path / name).symlink_to(real.name)
+    assert recshuf.shuffle(tmp_path / name, f"{tmp_path}/out/").records == 1
+    assert (tmp_path / name).is_symlink()
+
+
+@pytest.mark.parametrize("name", ["in.parquet", "in.txt", "in.jsonl"])
+def test_a_link_to_itself_is_an_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).symlink_to(name)
+    with pytest.raises(InputError, match=r"symbolic links"):
+        recshuf.shuffle(tmp_path / name, f"{tmp_path}/out/")
+
+
+def test_a_link_to_itself_is_replaced_like_any_output(tmp_path: Path) -> None:
+    source, loop = tmp_path / "in.txt", tmp_path / "loop"
+    source.write_bytes(b"a\nb\n")
+    loop.symlink_to(loop.name)
+    with pytest.raises(OutputError, match=r"loop: exists already"):
+        recshuf.shuffle([source], loop)
+    recshuf.shuffle([source], loop, overwrite=True)
+    assert sorted(loop.read_bytes().split()) == [b"a", b"b"]
+
+
+def make_circle(folder: Path) -> None:
+    """Make files, and links that lead back to folders above them, several so that the ways double each time."""
+    (folder / "deep").mkdir(parents=True)
+    for name in ("a.txt", "deep/b.txt"):
+        (folder / name).write_bytes(b"line\n")
+    for name in ("back", "again", "deep/up"):
+        (folder / name).symlink_to(folder, target_is_directory=True)
+    (folder / "outside").symlink_to("..", target_is_directory=True)
+
+
+def test_links_that_lead_back_double_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_circle(tmp_path / "top" / "in")
+    heard: list[str] = []
+    monkeypatch.chdir(tmp_path / "top")
+    files = expand_inputs(["in"], NameRules(None), heard.append)
+    assert [file.name for file in files] == ["in/a.txt", "in/deep/b.txt"]
+    assert sorted(message.partition(":")[0] for message in heard) == [
+        "in/again",
+        "in/back",
+        "in/deep/up",
+        "in/outside/in",
+    ]
+
+
+def test_a_glob_that_links_would_lead_in_circles_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_circle(tmp_path / "in")
+    monkeypatch.chdir(tmp_path)
+    for pattern in ("in/**/*.txt", "**", "i*/**", f"{tmp_path}/in/**"):
+        with pytest.raises(InputError, match=r"in/\w+: leads back to a folder above it"):
+            expand_inputs([pattern], NameRules(None), lambda _: None)
+    names = [file.name for file in expand_inputs(["in/*.txt"], NameRules(None), lambda _: None)]
+    assert names == ["in/a.txt"]
+
+
+def test_a_planted_link_is_not_written_through(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "shard.txt").symlink_to(victim)
+    (tmp_path / "shard.parquet").symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        FileOutput(tmp_path / "shard.txt")
+    target = parquet.FORMAT.open_target(pa.schema([("a", pa.int64())]), None, WriteOptions())
+    with pytest.raises(FileExistsError):
+        target.open(tmp_path / "shard.parquet", 1)
+    assert victim.read_text() == "precious"
+
+
+# Names
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "a\udcffb"])
+def test_odd_file_names_stay_in_one_line(tmp_path: Path, child: Server, name: str) -> None:
+    (tmp_path / f"{name}.parquet").write_bytes(b"PAR1 no more")
+    (tmp_path / f"{name}.txt").write_bytes(b"line\n")
+    assert ".parquet: is cut off" in refusal(child.run([f"{name}.parquet", "-o", "out/"], tmp_path), tmp_path)
+    ended = child.run([f"{name}.txt", "-o", f"out{name}/"], tmp_path)
+    assert (ended.status, len(ended.stderr.splitlines())) == (0, 1)
+    assert "\x1b" not in ended.stderr
+    assert sorted(os.listdir(tmp_path / f"out{name}")) == ["shard-00000.txt"]
+
+
+def test_odd_column_names_survive_and_stay_in_one_line(tmp_path: Path, child: Server) -> None:
+    names = ["a\nb", "", "\x00", "../x", "a.b", "a", "a"]
+    pq.write_table(pa.table([[float("nan")]] * len(names), names), tmp_path / "in.parquet")
+    assert child.run(["in.parquet", "-o", "copy.parquet"], tmp_path).status == 0
+    assert pq.ParquetFile(tmp_path / "copy.parquet").schema_arrow.names == names
+    refusal(child.run(["in.parquet", "-o", "out.jsonl"], tmp_path), tmp_path)
+
+
+def test_partition_folders_are_names_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "in" / "x=.." / "y\n=%2e%2e%2Fetc" / "z=\n"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"a": [1]}), folder / "part.parquet")
+    recshuf.shuffle(tmp_path / "in", f"{tmp_path}/out/")
+    [row] = pq.ParquetFile(tmp_path / "out" / "shard-00000.parquet").read().to_pylist()
+    assert row["a"] == 1
+    assert row["x"] == ".."
+    assert set(row) == {"a", "x", "y\n", "z"}
+    assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.recshuf.json"]

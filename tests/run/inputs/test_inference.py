@@ -1,0 +1,211 @@
+"""JSON schemas inferred from the first records: the outcome is always that of a decoder that observes all records."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import recshuf
+from recshuf.errors import ConversionError, InputError, SchemaMismatch
+from recshuf.formats.jsonl.decoding.decoder import JsonDecoder
+from recshuf.job.progress import SilentProgress
+from recshuf.run import pipeline
+from recshuf.run.resolving import decoding
+from tests.support.formats.json_decoding import batch_of, decode_with
+from tests.support.formats.json_records import ANY_RECORDS, RECORDS_OF_ONE_TYPE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KNOWN = [b'{"a": 1, "f": 0.5, "n": null, "t": "x", "l": [{"m": 1}]}', b'{"a": -7}']
+STRANGE = {
+    "new field": b'{"b": 1}',
+    "new field below": b'{"l": [{"o": null}]}',
+    "another type": b'{"t": 1}',
+    "float among integers": b'{"a": 1.0}',
+    "value for null": b'{"n": ""}',
+    "integer too long": b'{"a": 9223372036854775808}',
+    "integer that float64 cannot hold": b'{"f": 9007199254740993}',
+    "no JSON": b'{"a": tru}',
+    "field twice": b'{"a": 1, "a": 1}',
+    "two objects": b'{"a": 1} {"a": 2}',
+}
+
+
+def decoder_of_prefix(lines: list[bytes], known: int) -> JsonDecoder:
+    """Return a decoder that has looked closely at the first lines only."""
+    decoder = JsonDecoder(["in.jsonl"], None, 0)
+    decoder.infer_from_prefix(0)
+    for start, stop in ((known, len(lines)), (0, known)):
+        decoder.observe(batch_of(lines[start:stop]), 0, start)
+    return decoder
+
+
+@pytest.mark.parametrize("strange", STRANGE.values(), ids=STRANGE)
+def test_a_record_that_is_different_is_noticed(strange: bytes) -> None:
+    decoder = decoder_of_prefix([*KNOWN, strange, KNOWN[0]], len(KNOWN))
+    decoder.finish()
+    with pytest.raises(SchemaMismatch):
+        decoder.decode(batch_of([KNOWN[1], strange]))
+    decode_with(decoder, KNOWN)
+
+
+@settings(max_examples=300, deadline=None)
+@given(RECORDS_OF_ONE_TYPE | ANY_RECORDS, st.integers(0, 8))
+def test_records_are_decoded_as_if_all_had_been_observed_or_not_at_all(
+    records: list[dict[str, Any]], known: int
+) -> None:
+    lines = [json.dumps(record).encode() for record in records]
+    observing = JsonDecoder(["in.jsonl"], None, 0)
+    try:
+        decoder = decoder_of_prefix(lines, known)
+        decoder.finish()
+        found = decode_with(decoder, lines)
+    except (SchemaMismatch, InputError):
+        return
+    observing.observe(batch_of(lines), 0, 0)
+    assert decoder.schema == observing.finish()
+    assert found.equals(observing.decode(batch_of(lines)))
+
+
+@pytest.mark.parametrize("bad", [b"[1]", b"", b'{"a":"\xff"}', b'{"a":1'])
+def test_lines_that_do_not_even_look_like_objects_are_named_at_once(bad: bytes) -> None:
+    with pytest.raises(InputError, match=r"in\.jsonl: line 5"):
+        decoder_of_prefix([*KNOWN, *KNOWN, bad, KNOWN[0]], len(KNOWN))
+
+
+# Whole runs: the schema is inferred from the first input alone.
+
+
+class Passes(SilentProgress):
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
+        self.names.append(name)
+
+
+@pytest.fixture
+def short_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "_PREFIX_BYTES", 100)
+
+
+def make_inputs(folder: Path, strange: bytes | None, first: bytes = KNOWN[0]) -> list[Path]:
+    """Write three inputs, the last of which holds a strange line."""
+    paths = [folder / f"in-{index}.jsonl" for index in range(3)]
+    for index, path in enumerate(paths):
+        lines = [first % {b"id": index * 100 + row} for row in range(100)]
+        if index == 2 and strange is not None:
+            lines[60] = strange
+        path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return paths
+
+
+def shuffle(inputs: list[Path], output: Path, to: str = "parquet", **options: Any) -> tuple[Any, list[str]]:
+    """Return what a run wrote, or said, and its passes."""
+    progress = Passes()
+    try:
+        recshuf.shuffle(inputs, f"{output}/", to=to, seed=3, workers=1, progress=progress, **options)
+    except (InputError, ConversionError) as error:
+        assert not output.exists()
+        return str(error), progress.names
+    return {path.name: path.read_bytes() for path in output.iterdir()}, progress.names
+
+
+NUMBERED = b'{"a": %(id)d, "f": 0.5, "n": null, "t": "x", "l": [{"m": 1}]}'
+
+
+@pytest.mark.parametrize("to", ["parquet", "hdf5", "text"])
+@pytest.mark.parametrize("strange", [None, *STRANGE.values()], ids=["nothing strange", *STRANGE])
+def test_a_run_gives_what_a_full_scan_gives(
+    tmp_path: Path, strange: bytes | None, to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = make_inputs(tmp_path, strange, NUMBERED)
+    expected, passes = shuffle(inputs, tmp_path / "without", to)
+    assert "observe" not in passes
+    monkeypatch.setattr(decoding, "_PREFIX_BYTES", 100)
+    found, passes = shuffle(inputs, tmp_path / "with", to)
+    assert found == expected
+    is_read_once = strange is None and to == "parquet"
+    assert passes[:3] == (["scatter", "gather"] if is_read_once else ["scatter", "gather", "observe"])
+
+
+@pytest.mark.usefixtures("short_prefix")
+def test_what_cannot_be_held_by_the_first_records_alone_may_be_so_by_all(tmp_path: Path) -> None:
+    inputs = make_inputs(tmp_path, b'{"a": 1, "l": [5]}', b'{"a": %(id)d, "l": []}')
+    found, passes = shuffle(inputs, tmp_path / "out", "hdf5")
+    assert passes == ["scatter", "gather", "observe", "gather"]
+    assert isinstance(found, dict)
+    refused, _ = shuffle(inputs[:2], tmp_path / "refused", "hdf5")
+    assert isinstance(refused, str)
+
+
+@pytest.mark.usefixtures("short_prefix")
+@pytest.mark.parametrize(
+    "options", [{"head_count": 5}, {"on_bad_record": "quarantine:bad.jsonl"}], ids=["sample", "quarantine"]
+)
+def test_where_every_record_counts_all_are_observed(
+    tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    inputs = make_inputs(tmp_path, STRANGE["no JSON"], NUMBERED)
+    found, passes = shuffle(inputs, tmp_path / "out", **options)
+    assert "observe" not in passes
+    if "head_count" in options:
+        assert "line 61" in found
+    else:
+        assert (tmp_path / "bad.jsonl").read_bytes().count(b"\n") == 1
+
+
+@pytest.mark.usefixtures("short_prefix")
+def test_shards_of_what_was_known_before_are_not_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, options = make_inputs(tmp_path, STRANGE["new field"], NUMBERED), {"shards": 30, "piles": 64}
+    expected, _ = shuffle(inputs, tmp_path / "expected", **options)
+
+    class Killed(BaseException):
+        """Ends a run as no error of its own would."""
+
+    def die(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "observe_inputs", die)
+        patch.setattr(pipeline, "GatherTask", partial(pipeline.GatherTask, joined_bytes=0))
+        with pytest.raises(Killed):
+            shuffle(inputs, tmp_path / "out", **options)
+    assert len(list((tmp_path / ".out.recshuf").rglob("shard-*"))) > 1
+    found, passes = shuffle(inputs, tmp_path / "out", resume=True, **options)
+    assert found == expected
+    assert "observe" not in passes
+
+
+@pytest.mark.usefixtures("short_prefix")
+def test_all_are_observed_where_what_was_written_cannot_be_taken_back(tmp_path: Path) -> None:
+    inputs, stdout = make_inputs(tmp_path, b'{"t": 1}', b'{"t": "%(id)d"}'), io.BytesIO()
+    with pytest.raises(InputError, match="line 61"):
+        recshuf.shuffle(inputs, "-", to="text", piles=64, stdout=stdout)
+    assert not stdout.getvalue()
+
+
+@pytest.mark.usefixtures("short_prefix")
+def test_all_are_observed_where_an_input_can_be_read_once_only(tmp_path: Path) -> None:
+    inputs = make_inputs(tmp_path, b'{"t": "x", "u": 1}', b'{"t": "%(id)d"}')
+    expected, _ = shuffle(inputs, tmp_path / "expected")
+    pipe = tmp_path / "pipe.jsonl"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(pipe.write_bytes, inputs[2].read_bytes())
+        found, _ = shuffle([*inputs[:2], pipe], tmp_path / "out", shards=3)
+    assert isinstance(found, dict)
+    tables = [name for name in expected if name.endswith(".parquet")]
+    assert [found[name] for name in tables] == [expected[name] for name in tables]

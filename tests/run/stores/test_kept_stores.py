@@ -1,0 +1,111 @@
+"""Gathers of one kept store: killed and continued, two at once, and by a user who may only read it."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from signal import SIGKILL
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import recshuf
+from recshuf.errors import AlreadyCompleteError, OutputError
+from tests.support.output_trees import list_tree
+from tests.support.stores.killed_stores import fork, join
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = 8_000
+COUNTS = [
+    pytest.param(8, id="short"),
+    pytest.param(50, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
+]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("kept") / "store"
+    for name in ("a", "b"):
+        with recshuf.PileWriter(path, name, seed=3, piles=24) as writer:
+            writer.write({"id": np.arange(ROWS), "text": [f"row {row} of {name}" for row in range(ROWS)]})
+    return path
+
+
+def gather(store: Path, output: Path, *, resume: bool = False, epoch: int = 0) -> None:
+    recshuf.gather(store, f"{output}/", shards=12, workers=1, epoch=epoch, resume=resume)
+
+
+def read_shards(output: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(output.iterdir())}
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+@pytest.mark.parametrize("kills", COUNTS)
+def test_a_killed_gather_is_continued_to_the_same_bytes(
+    store: Path, tmp_path: Path, kills: int, epoch: int
+) -> None:
+    files = list_tree(store)
+    started = time.perf_counter()
+    assert join(fork(lambda: gather(store, tmp_path / "expected", epoch=epoch))) == 0
+    longest, moments = 1.1 * (time.perf_counter() - started), random.Random(epoch)
+    expected = read_shards(tmp_path / "expected")
+    for kill in range(kills):
+        output = tmp_path / f"{kill}"
+        child = fork(lambda output=output: gather(store, output, epoch=epoch))
+        assert join(child, moments.uniform(0, longest)) in (0, -SIGKILL)
+        if output.exists():
+            assert read_shards(output) == expected
+        try:
+            gather(store, output, epoch=epoch, resume=True)
+        except AlreadyCompleteError:
+            assert output.exists()
+        assert read_shards(output) == expected
+    assert list_tree(store) == files
+    assert {path.name for path in tmp_path.iterdir() if path.name.startswith(".")} == set()
+
+
+def test_two_gathers_at_once_write_the_same(store: Path, tmp_path: Path) -> None:
+    children = [fork(lambda name=name: gather(store, tmp_path / name)) for name in "ab"]
+    assert [join(child) for child in children] == [0, 0]
+    assert read_shards(tmp_path / "a") == read_shards(tmp_path / "b")
+
+
+def test_two_gathers_into_one_output_write_it_once(store: Path, tmp_path: Path) -> None:
+    """The one that comes second is refused."""
+
+    def try_to_gather() -> None:
+        try:
+            gather(store, tmp_path / "out")
+        except OutputError:
+            os._exit(3)
+
+    children = [fork(try_to_gather) for _ in range(2)]
+    assert sorted(map(join, children)) == [0, 3]
+    gather(store, tmp_path / "expected")
+    assert read_shards(tmp_path / "out") == read_shards(tmp_path / "expected")
+
+
+def test_a_user_who_may_only_read_a_store_can_gather_and_load_it(store: Path, tmp_path: Path) -> None:
+    if os.getuid():
+        pytest.skip("only root can become another user")
+    nobody = 65534
+    for path in (store, *store.rglob("*"), *store.parents, *tmp_path.parents):
+        mode = path.stat().st_mode
+        if path.owner() == "root" and mode & 0o005 != 0o005:
+            path.chmod(mode | (0o555 if path.is_dir() else 0o444))
+    gather(store, tmp_path / "expected")
+    tmp_path.chmod(0o777)
+
+    def read() -> None:
+        os.setuid(nobody)
+        gather(store, tmp_path / "out")
+        assert sum(len(batch["id"]) for batch in recshuf.PileLoader(store, 100)) == 2 * ROWS
+
+    files = list_tree(store)
+    assert join(fork(read)) == 0
+    assert read_shards(tmp_path / "out") == read_shards(tmp_path / "expected")
+    assert list_tree(store) == files

@@ -1,0 +1,185 @@
+"""A split scatter makes disjoint stores that are exact in count, and as if scattered alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import InputError, OutputError, OutputExistsError, UsageError
+from recshuf.records.rows import RowRange
+from recshuf.records.split import Split
+from tests.support.formats.conversion_data import WRITERS, choose_columns
+from tests.support.stores.killed_stores import fork, join
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHARES = {"train": 0.7, "val": 0.2, "test": 0.1}
+SEED = 11
+FILES = 3
+
+
+def make_inputs(folder: Path, name: str) -> list[Path]:
+    folder.mkdir(exist_ok=True)
+    for number in range(FILES):
+        WRITERS[name](folder / f"{number}.{'txt' if name == 'text' else name}", choose_columns(name))
+    return sorted(folder.iterdir())
+
+
+def read_ids(store: Path) -> list[tuple[int, int]]:
+    """Return source and row of all records, in order."""
+    loader = recshuf.PileLoader(store, 50, columns=["_id"], drop_last=False)
+    return [(int(source), int(row)) for batch in loader for source, row in batch["_id"]]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_parts_are_disjoint_and_keep_the_order(tmp_path: Path, name: str) -> None:
+    inputs = make_inputs(tmp_path / "inputs", name)
+    whole = recshuf.scatter(inputs, tmp_path / "whole", seed=SEED, format=name)
+    found = recshuf.scatter(inputs, tmp_path / "split", seed=SEED, format=name, split=SHARES)
+    total = whole.records
+    sizes = [one.records for one in found.parts]
+    assert sum(sizes) == found.records == total
+    assert all(abs(size - total * share) < 1 for size, share in zip(sizes, SHARES.values(), strict=True))
+    assert [one.records for one in found.inputs] == [one.records for one in whole.inputs]
+    split = Split.find(SEED, [one.records for one in whole.inputs], sizes)
+    order = read_ids(tmp_path / "whole")
+    part_of = {
+        (index, row): part
+        for index, one in enumerate(whole.inputs)
+        for row, part in enumerate(split.find_parts([RowRange(index, 0, one.records)]).tolist())
+    }
+    for part, share in enumerate(SHARES):
+        assert read_ids(tmp_path / "split" / share) == [id_ for id_ in order if part_of[id_] == part]
+        assert found.parts[part].path == str(tmp_path / "split" / share)
+
+
+def test_a_part_is_gathered_and_verified_as_a_store(tmp_path: Path) -> None:
+    inputs = make_inputs(tmp_path / "inputs", "parquet")
+    recshuf.scatter(inputs, tmp_path / "split", seed=SEED, split=SHARES)
+    tables = []
+    for share in SHARES:
+        output = tmp_path / f"{share}.parquet"
+        recshuf.gather(tmp_path / "split" / share, output)
+        tables.append(pq.read_table(output))
+        assert recshuf.PileStore(tmp_path / "split" / share).num_records == tables[-1].num_rows
+    given = pa.concat_tables([pq.read_table(path) for path in inputs])
+    keys = [(name, "ascending") for name in ("text", "id")]
+    found = pa.concat_tables(tables).select(["text", "id"]).sort_by(keys)
+    assert found.equals(given.select(["text", "id"]).sort_by(keys))
+
+
+@pytest.mark.parametrize("options", [{"workers": 1}, {"workers": 4}, {"memory": "64MB"}, {"piles": 3}])
+def test_parts_depend_on_nothing_but_seed_and_inputs(tmp_path: Path, options: dict[str, Any]) -> None:
+    inputs = make_inputs(tmp_path / "inputs", "jsonl")
+    for folder, chosen in (("one", {}), ("two", options)):
+        recshuf.scatter(inputs, tmp_path / folder, seed=SEED, split=SHARES, **chosen)
+    for share in SHARES:
+        assert read_ids(tmp_path / "one" / share) == read_ids(tmp_path / "two" / share)
+
+
+def test_a_part_may_be_empty(tmp_path: Path) -> None:
+    (tmp_path / "few.txt").write_text("a\nb\nc\n")
+    found = recshuf.scatter(
+        tmp_path / "few.txt", tmp_path / "split", seed=SEED, split={"all": 0.99, "none": 0.01}
+    )
+    assert [one.records for one in found.parts] == [3, 0]
+    assert len(read_ids(tmp_path / "split" / "all")) == 3
+    assert recshuf.PileStore(tmp_path / "split" / "none").num_records == 0
+
+
+def test_a_random_seed_is_that_of_all_parts(tmp_path: Path) -> None:
+    found = recshuf.scatter(make_inputs(tmp_path / "in", "text"), tmp_path / "split", split=SHARES)
+    assert {one.seed for one in found.parts} == {found.seed}
+    assert len({one.store for one in found.parts}) == len(SHARES)
+
+
+def test_what_stands_there_is_kept(tmp_path: Path) -> None:
+    inputs = make_inputs(tmp_path / "inputs", "text")
+    (tmp_path / "split").mkdir()
+    with pytest.raises(OutputExistsError, match="exists already; choose another folder"):
+        recshuf.scatter(inputs, tmp_path / "split", split=SHARES)
+    mine = tmp_path / ".other.scatter" / "train" / "mine"
+    mine.parent.mkdir(mode=0o700, parents=True)
+    mine.touch()
+    with pytest.raises(OutputError, match="train: is not a pile store, and not empty; choose another folder"):
+        recshuf.scatter(inputs, tmp_path / "other", split=SHARES)
+    assert mine.exists()
+
+
+def test_what_a_dead_process_left_is_replaced(tmp_path: Path) -> None:
+    inputs = make_inputs(tmp_path / "inputs", "text")
+    work = tmp_path / ".split.scatter"
+    recshuf.scatter(inputs, work / "earlier", seed=SEED)
+    recshuf.scatter(inputs, tmp_path / "split", seed=SEED, split=SHARES)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["inputs", "split"]
+    assert sorted(path.name for path in (tmp_path / "split").iterdir()) == sorted(SHARES)
+
+
+def test_a_folder_of_stores_has_the_permissions_of_others(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    recshuf.scatter(make_inputs(tmp_path / "in", "text"), tmp_path / "split", split=SHARES)
+    assert (tmp_path / "split").stat().st_mode == (tmp_path / "new").stat().st_mode
+
+
+def test_a_process_that_dies_at_the_rename_leaves_nothing_else(tmp_path: Path) -> None:
+    inputs = make_inputs(tmp_path / "inputs", "text")
+    rename = type(tmp_path).rename
+
+    def rename_and_die(path: Path, target: Path) -> None:
+        rename(path, target)
+        if target == tmp_path / "split":
+            os._exit(9)
+
+    def scatter() -> None:
+        type(tmp_path).rename = rename_and_die  # type: ignore[method-assign, assignment]
+        recshuf.scatter(inputs, tmp_path / "split", seed=SEED, split=SHARES)
+
+    assert join(fork(scatter)) == 9
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["inputs", "split"]
+    assert sorted(path.name for path in (tmp_path / "split").iterdir()) == sorted(SHARES)
+
+
+def test_an_error_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text('a,b\n1,"2\n')
+    with pytest.raises(InputError):
+        recshuf.scatter(tmp_path / "bad.csv", tmp_path / "split", split=SHARES)
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.csv"]
+
+
+def test_a_stream_cannot_be_split(tmp_path: Path) -> None:
+    fifo = tmp_path / "pipe"
+    os.mkfifo(fifo)
+    with pytest.raises(UsageError, match="a stream is read once; give files"):
+        recshuf.scatter(fifo, tmp_path / "split", format="text", split=SHARES)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_killed_split_leaves_no_store_and_can_be_repeated(tmp_path: Path) -> None:
+    inputs = make_inputs(tmp_path / "inputs", "jsonl")
+    store = tmp_path / "split"
+
+    def scatter() -> None:
+        recshuf.scatter(inputs, store, seed=SEED, split=SHARES, piles=16)
+
+    started = time.perf_counter()
+    assert join(fork(scatter)) == 0
+    seconds = time.perf_counter() - started
+    expected = {share: read_ids(store / share) for share in SHARES}
+    for moment in range(8):
+        join(
+            fork(lambda: recshuf.scatter(inputs, tmp_path / "again", seed=SEED, split=SHARES, piles=16)),
+            seconds * moment / 8,
+        )
+        if not (tmp_path / "again").exists():
+            recshuf.scatter(inputs, tmp_path / "again", seed=SEED, split=SHARES, piles=16)
+        assert {share: read_ids(tmp_path / "again" / share) for share in SHARES} == expected
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "inputs", "split"]
+        shutil.rmtree(tmp_path / "again")

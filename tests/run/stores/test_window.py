@@ -1,0 +1,422 @@
+"""The window: appends and evictions in one step, an exact order over what is left, and compaction."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import ConversionError, OutputError, UsageError
+from recshuf.run.stores.pile_store import parse_time
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Run
+
+
+def write_day(folder: Path, day: int, count: int = 100) -> Path:
+    path = folder / f"day{day}.jsonl"
+    rows = (json.dumps({"day": day, "id": 1000 * day + row}) for row in range(count))
+    path.write_text("".join(f"{row}\n" for row in rows))
+    return path
+
+
+def read_ids(store: Path, tmp_path: Path, **options: Any) -> list[int]:
+    """Return the ids in the order that gather writes."""
+    recshuf.gather(store, tmp_path / "gathered.parquet", overwrite=True, **options)
+    ids: list[int] = pq.read_table(tmp_path / "gathered.parquet")["id"].to_pylist()
+    return ids
+
+
+def ids_of(*days: int, count: int = 100) -> list[int]:
+    return [1000 * day + row for day in days for row in range(count)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    recshuf.scatter(write_day(tmp_path, 0), tmp_path / "store", seed=5, piles=8)
+    return tmp_path / "store"
+
+
+def test_what_is_appended_comes_and_what_is_old_goes(store: Path, tmp_path: Path) -> None:
+    for day in (1, 2, 3):
+        with recshuf.PileStore(store).update() as update:
+            update.append(write_day(tmp_path, day), time=day)
+            update.expire(before=day - 1)
+    found = recshuf.PileStore(store)
+    assert sorted(read_ids(store, tmp_path)) == ids_of(2, 3)
+    assert found.num_records == 200
+    assert found.snapshot == 4
+    assert {name.rpartition("/")[2] for name in found.sources} >= {"day2.jsonl", "day3.jsonl"}
+    assert len(list((store / "sets").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "days"),
+    [
+        ({"records": 250}, [2, 3]),
+        ({"records": 100}, [3]),
+        ({"records": 99}, []),
+        ({"before": "1970-01-01T00:00:02Z"}, [2, 3]),
+        ({"before": 0, "records": 1000}, [1, 2, 3]),
+    ],
+)
+def test_the_oldest_slices_leave(store: Path, tmp_path: Path, limit: dict, days: list[int]) -> None:
+    """A slice leaves as a whole; one without a time is older than all others."""
+    for day in (3, 1, 2):
+        recshuf.window(store, write_day(tmp_path, day), time=day)
+    with recshuf.PileStore(store).update() as update:
+        update.expire(**limit)
+    assert recshuf.PileStore(store).num_records == 100 * len(days)
+    if days:
+        assert sorted(read_ids(store, tmp_path)) == ids_of(*days)
+
+
+def test_bytes_are_a_limit_too(store: Path, tmp_path: Path) -> None:
+    size = recshuf.window(store, write_day(tmp_path, 1), time=1).num_bytes
+    assert recshuf.window(store, write_day(tmp_path, 2), time=2, keep_bytes=size * 1.1).num_records == 200
+
+
+def test_the_same_history_gives_the_same_order(tmp_path: Path) -> None:
+    orders = []
+    for run, workers in enumerate((1, 3)):
+        path = tmp_path / f"store{run}"
+        recshuf.scatter(write_day(tmp_path, 0), path, seed=5, piles=8, workers=workers)
+        recshuf.window(path, write_day(tmp_path, 1), time=1)
+        recshuf.window(path, write_day(tmp_path, 2), time=2, expire_before=0)
+        orders.append(read_ids(path, tmp_path))
+    assert orders[0] == orders[1]
+    assert sorted(orders[0]) == ids_of(1, 2)
+    assert orders[0] != sorted(orders[0])
+
+
+def test_the_order_over_the_window_is_uniform(tmp_path: Path) -> None:
+    """Every order of three records, two appended one after the other, is equally likely."""
+    counts: dict[tuple[int, ...], int] = {}
+    for seed in range(240):
+        path = tmp_path / "store"
+        with recshuf.PileWriter(path, "a", seed=seed, piles=2) as writer:
+            writer.write({"id": [0]})
+        for slice_number in (1, 2):
+            with recshuf.PileStore(path).update() as update:
+                update.append({"id": [slice_number]}, time=slice_number)
+        (batch,) = recshuf.PileLoader(path, 3)
+        order = tuple(batch["id"].tolist())
+        counts[order] = counts.get(order, 0) + 1
+        for file in [*path.glob("*.json"), *(path / "sets").iterdir()]:
+            file.unlink()
+    assert len(counts) == 6
+    assert sum((count - 40) ** 2 / 40 for count in counts.values()) < 25  # chi-square of 5 df; p = 1.4e-4
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_the_order_is_random_after_many_appends_and_evictions(tmp_path: Path, epoch: int) -> None:
+    """The battery finds no trace of the time at which records came."""
+    path, window, end = tmp_path / "store", 10_000, 0
+    with recshuf.PileWriter(path, "first", seed=5, piles=16) as writer:
+        writer.write({"id": np.arange(0)})
+    for number in range(40):
+        count = 300 + 70 * (number % 7)
+        with recshuf.PileStore(path).update() as update:
+            update.append({"id": np.arange(end, end + count)}, time=number)
+            update.expire(records=window)
+        end += count
+    out = tmp_path / "out.parquet"
+    recshuf.gather(path, out, epoch=epoch)
+    ids = pq.read_table(out)["id"].to_numpy()
+    assert len(ids) > 0.9 * window
+    assert np.array_equal(np.sort(ids), np.arange(end - len(ids), end))
+    report = recshuf.check(out, column="id")
+    assert report.is_uniform, report
+
+
+def test_sets_of_one_time_leave_together(store: Path, tmp_path: Path) -> None:
+    for day in range(4):
+        recshuf.window(store, write_day(tmp_path, day), time=day // 2)
+    with recshuf.PileStore(store).update() as update:
+        update.expire(records=350)
+    assert recshuf.PileStore(store).num_records == 200
+
+
+@pytest.mark.parametrize("limit", [{"keep_records": 99}, {"keep_bytes": 1}, {"expire_before": 2}])
+def test_limits_that_would_remove_what_is_appended_change_nothing(
+    store: Path, tmp_path: Path, limit: dict
+) -> None:
+    before = sorted(path.name for path in store.rglob("*"))
+    with pytest.raises(UsageError, match="would remove what is appended"):
+        recshuf.window(store, write_day(tmp_path, 1), time=1, **limit)
+    assert sorted(path.name for path in store.rglob("*")) == before
+
+
+def test_an_exception_changes_nothing(store: Path, tmp_path: Path) -> None:
+    before = sorted(path.name for path in store.rglob("*"))
+    with pytest.raises(ZeroDivisionError), recshuf.PileStore(store).update() as update:  # noqa: PT012
+        update.append(write_day(tmp_path, 1), time=1)
+        update.expire(records=0)
+        raise ZeroDivisionError
+    assert sorted(path.name for path in store.rglob("*")) == before
+    assert read_ids(store, tmp_path) == read_ids(store, tmp_path)
+
+
+def test_an_open_loader_keeps_what_it_has(store: Path, tmp_path: Path) -> None:
+    loader = recshuf.PileLoader(store, 10)
+    first = [batch["id"].tolist() for batch in loader]
+    recshuf.window(store, write_day(tmp_path, 1), time=1, keep_records=100)
+    assert [batch["id"].tolist() for batch in loader] == first
+    assert {int(one) // 1000 for batch in recshuf.PileLoader(store, 10) for one in batch["id"]} == {1}
+    del loader
+    recshuf.window(store, write_day(tmp_path, 2), time=2)
+    assert len(list((store / "sets").iterdir())) == 2
+
+
+def test_an_append_without_records_takes_no_name(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("")
+    with recshuf.PileStore(store).update() as update:
+        update.append(tmp_path / "empty.jsonl", time=1)
+        update.append(write_day(tmp_path, 1), time=1)
+    assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1)
+
+
+def test_records_of_a_program_and_files_can_be_mixed(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": np.arange(50)}), tmp_path / "a.parquet")
+    recshuf.scatter(tmp_path / "a.parquet", tmp_path / "store", seed=1, piles=4)
+    with recshuf.PileStore(tmp_path / "store").update() as update:
+        update.append(iter([{"id": [50, 51]}, pa.table({"id": [52]})]), time=1)
+        pq.write_table(pa.table({"id": np.arange(53, 60)}), tmp_path / "b.parquet")
+        update.append(tmp_path / "b.parquet", time=2)
+    assert sorted(read_ids(tmp_path / "store", tmp_path)) == list(range(60))
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "message"),
+    [
+        ('{"day":"x","id":1}', ConversionError, "does not fit the columns"),
+        ('{"day":1,"id":1,"more":2}', ConversionError, "does not fit the columns"),
+    ],
+)
+def test_other_columns_are_refused(store: Path, tmp_path: Path, line: str, kind: type, message: str) -> None:
+    (tmp_path / "bad.jsonl").write_text(line + "\n")
+    with pytest.raises(kind, match=message):
+        recshuf.window(store, tmp_path / "bad.jsonl")
+    assert recshuf.PileStore(store).num_records == 100
+
+
+def test_other_formats_seeds_and_times_are_refused(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="seed"):
+        recshuf.window(store, write_day(tmp_path, 1), seed=6)
+    with pytest.raises(UsageError, match="piles"):
+        recshuf.window(store, write_day(tmp_path, 1), piles=6)
+    with pytest.raises(UsageError, match="no time"):
+        recshuf.window(store, write_day(tmp_path, 1), time="yesterday")
+    with pytest.raises(UsageError, match="no such pile store"):
+        recshuf.window(tmp_path / "missing", write_day(tmp_path, 1))
+    assert recshuf.PileStore(store).num_records == 100
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("scatter", "records of this name"), ("../a", "give letters"), ("a*", "give letters")],
+)
+def test_a_name_that_is_taken_or_no_file_name_is_refused(
+    store: Path, tmp_path: Path, name: str, message: str
+) -> None:
+    before = read_ids(store, tmp_path)
+    for data in (write_day(tmp_path, 1, 300), {"day": [1], "id": [1]}):
+        with pytest.raises(UsageError), recshuf.PileStore(store).update() as update:
+            update.append(data, name=name)
+    with pytest.raises(UsageError, match=message), recshuf.PileStore(store).update() as update:
+        update.append(write_day(tmp_path, 1, 300), name=name)
+    assert read_ids(store, tmp_path) == before
+
+
+def test_appends_of_several_processes_at_once_take_names_that_are_free(store: Path, tmp_path: Path) -> None:
+    with recshuf.PileStore(store).update() as update:
+        update.append(write_day(tmp_path, 1), time=1)
+        with recshuf.PileStore(store).update() as other:  # while the first one writes
+            other.append(write_day(tmp_path, 2), time=2)
+        update.append(write_day(tmp_path, 3), time=3)  # after the other has ended
+    assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1, 2, 3)
+    assert [name.rpartition("-")[0] for name in sorted(os.listdir(store / "sets"))] == [
+        "append-000002-000",
+        "append-000002-001",
+        "append-000002-002",
+        "scatter",
+    ]
+
+
+def test_records_that_are_appended_at_once_take_names_that_are_free(tmp_path: Path) -> None:
+    recshuf.PileWriter(tmp_path / "store", "start", pa.schema([("id", pa.int64())]), piles=4).close()
+    updates = [recshuf.PileStore(tmp_path / "store").update() for _ in range(3)]
+    for number, update in enumerate(updates):
+        update.__enter__().append({"id": ids_of(number)}, time=number)
+    for update in updates:
+        update.__exit__(None, None, None)
+    assert sorted(read_ids(tmp_path / "store", tmp_path)) == ids_of(0, 1, 2)
+
+
+def test_a_given_name_that_another_process_writes_is_refused(store: Path, tmp_path: Path) -> None:
+    with recshuf.PileStore(store).update() as update:
+        update.append(write_day(tmp_path, 1), name="mine", time=1)
+        with (
+            pytest.raises(OutputError, match="another process writes 'mine'"),
+            recshuf.PileStore(store).update() as other,
+        ):
+            other.append(write_day(tmp_path, 2), name="mine", time=2)
+    assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1)
+
+
+def test_an_update_that_has_ended_takes_nothing(store: Path, tmp_path: Path) -> None:
+    with recshuf.PileStore(store).update() as ended:
+        ended.append(write_day(tmp_path, 1), time=1)
+    with pytest.raises(ZeroDivisionError), recshuf.PileStore(store).update() as failed:
+        raise ZeroDivisionError
+    files = sorted((store / "sets").iterdir())
+    for update in (ended, failed):
+        for use in (
+            lambda update: update.append(write_day(tmp_path, 2)),
+            lambda update: update.expire(records=1),
+            lambda update: update.commit(),
+        ):
+            with pytest.raises(UsageError, match=r"store: the update has ended; begin another with .*update"):
+                use(update)
+    assert recshuf.PileStore(store).num_records == 200
+    assert sorted((store / "sets").iterdir()) == files
+
+
+@pytest.mark.parametrize("form", ["records", "inputs"])
+def test_a_forked_child_leaves_the_update_of_its_parent_alone(store: Path, tmp_path: Path, form: str) -> None:
+    given: Any = write_day(tmp_path, 1)
+    if form == "records":
+        store, given = tmp_path / "of records", {"id": ids_of(1)}
+        with recshuf.PileWriter(store, "start", piles=4) as writer:
+            writer.write({"id": ids_of(0)})
+    is_child = False
+    try:
+        with recshuf.PileStore(store).update() as update:
+            update.append(given, time=1)
+            child = os.fork()
+            is_child = child == 0
+    except UsageError as error:
+        if is_child:
+            os._exit(0 if "the update belongs to another process" in str(error) else 3)
+        raise
+    finally:
+        if is_child:
+            os._exit(4)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1)
+
+
+def test_times_are_utc() -> None:
+    assert parse_time("1970-01-01T00:01") == parse_time("1970-01-01T01:01+01:00") == parse_time("60") == 60
+
+
+def test_compaction_keeps_the_order_and_the_sources(store: Path, tmp_path: Path) -> None:
+    for day in (1, 2):
+        recshuf.window(store, write_day(tmp_path, day), time=day)
+    before = read_ids(store, tmp_path), recshuf.PileStore(store).sources
+    recshuf.gather(store, tmp_path / "before.parquet", provenance=True)
+    done = recshuf.compact(store, sets=1)
+    assert (read_ids(store, tmp_path), done.sources) == before
+    recshuf.gather(store, tmp_path / "after.parquet", provenance=True)
+    assert (tmp_path / "before.parquet").read_bytes() == (tmp_path / "after.parquet").read_bytes()
+    assert len(list((store / "sets").iterdir())) == 1
+    recshuf.window(store, write_day(tmp_path, 3), time=3)
+    assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1, 2, 3)
+    assert len(recshuf.compact(store, sets=1).sources) == 4
+    assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1, 2, 3)
+
+
+def test_compaction_keeps_slices_of_time_apart(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    for day in range(1, 9):
+        with recshuf.PileWriter(store, f"make-{day}", piles=4) as writer:
+            writer.write({"id": [0]})
+        recshuf.window(store, (), expire_before=1)
+        with recshuf.PileStore(store).update() as update:
+            update.append({"id": ids_of(day)}, time=day)
+    done = recshuf.compact(store, sets=4)
+    assert len(recshuf.PileStore(store).piles().names) == 4
+    assert done.num_records == 800
+    assert recshuf.window(store, keep_records=400).num_records == 400
+    assert sorted(read_ids(store, tmp_path)) == ids_of(5, 6, 7, 8)
+
+
+def test_the_command_does_what_the_function_does(store: Path, tmp_path: Path, call: Run) -> None:
+    path = write_day(tmp_path, 1)
+    done = call("window", store, "--append", path, "--time", "2026-01-31", "--keep-records", "150")
+    assert done.returncode == 0
+    assert b"100 records, snapshot 2" in done.stderr
+    assert b"2026-01-31" in call("store", "info", store).stdout
+    assert call("window", store).returncode == 2
+    recshuf.window(store, write_day(tmp_path, 2))
+    assert b"200 records, snapshot 4" in call("store", "compact", store, "--sets", "1").stdout
+
+
+def test_appends_of_other_columns_in_one_update_change_nothing(tmp_path: Path) -> None:
+    recshuf.PileWriter(tmp_path / "new", "start", piles=4).close()
+
+    def append_both() -> None:
+        with recshuf.PileStore(tmp_path / "new").update() as update:
+            update.append({"x": np.arange(10)}, time=1)
+            update.append({"y": np.arange(10.0)}, time=2)
+
+    with pytest.raises(UsageError, match="column 'x' is missing"):
+        append_both()
+    assert recshuf.PileStore(tmp_path / "new").num_records == 0
+
+
+@pytest.mark.parametrize("time", ["nan", "inf", 1e20, float("nan"), -1e15])
+def test_times_that_no_calendar_has_are_refused_before_records_are_read(store: Path, time: Any) -> None:
+    def read() -> Any:
+        raise AssertionError("records are read")
+        yield
+
+    with pytest.raises(UsageError, match="is no time"), recshuf.PileStore(store).update() as update:
+        update.append(read(), time=time)
+
+
+@pytest.mark.parametrize("limit", [{"records": -1}, {"bytes": -1}, {"records": "5"}, {"bytes": 2.5}])
+def test_limits_that_are_no_counts_are_refused(store: Path, limit: dict) -> None:
+    with (
+        pytest.raises(UsageError, match="give an integer from 0"),
+        recshuf.PileStore(store).update() as update,
+    ):
+        update.expire(**limit)
+    assert recshuf.PileStore(store).num_records == 100
+
+
+def test_arguments_that_do_nothing_are_refused(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="keep_record"):
+        recshuf.window(store, keep_record=5)  # type: ignore[call-arg]
+    with pytest.raises(UsageError, match="nothing to do"):
+        recshuf.window(store)
+    rows = {"day": [1], "id": [2]}
+    with pytest.raises(TypeError, match="tme"), recshuf.PileStore(store).update() as update:
+        update.append(rows, tme=5)
+    with (
+        pytest.raises(UsageError, match="header: is for inputs that are given as paths"),
+        recshuf.PileStore(store).update() as update,
+    ):
+        update.append(rows, header=1)
+    assert recshuf.PileStore(store).num_records == 100
+
+
+def test_compaction_does_not_take_the_time_zero_for_none(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with recshuf.PileWriter(store, "none", piles=4, seed=1) as writer:
+        writer.write({"id": np.arange(10)})
+    for time in (-5, 0, 7):
+        with recshuf.PileStore(store).update() as update:
+            update.append({"id": np.arange(10) + 100 * (time + 10)}, time=time)
+    recshuf.compact(store, sets=2)
+    recshuf.window(store, expire_before=0.0)
+    (batch,) = recshuf.PileLoader(store, 20)
+    assert sorted(batch["id"].tolist()) == [*range(1000, 1010), *range(1700, 1710)]

@@ -1,0 +1,213 @@
+"""Runs on a Ray cluster give the bytes of a run in one process, though machines die and join."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import recshuf
+from recshuf.errors import InputError
+from recshuf.job import task_plan
+from recshuf.job.progress import SilentProgress
+from tests.support.numbered_files import FORMATS, make_inputs
+from tests.support.processes.task_runs import divide_small, read_all, shuffle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.support.objects.object_server import Bucket
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'recshuf[ray]'")
+
+# Ray leaves sockets and child processes to the garbage collector, and warns of what it will change.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("default::ResourceWarning", "default::FutureWarning:ray"),
+    pytest.mark.filterwarnings("default::pytest.PytestUnraisableExceptionWarning"),
+]
+
+COUNTS = (700, 200, 0, 950)
+OBJECT_STORE_BYTES = 80 << 20
+
+
+class Machines:
+    """A cluster on this machine, with a head that runs no tasks."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        settings = {
+            "num_cpus": 0,
+            "object_store_memory": OBJECT_STORE_BYTES,
+            "include_dashboard": False,
+            "_system_config": {"health_check_period_ms": 200, "health_check_failure_threshold": 3},
+        }
+        self._cluster = Cluster(initialize_head=True, head_node_args=settings)
+        self._nodes: list[Any] = []
+        self.address: str = self._cluster.address
+
+    def add(self) -> None:
+        self._nodes.append(self._cluster.add_node(num_cpus=1, object_store_memory=OBJECT_STORE_BYTES))
+
+    def kill(self) -> None:
+        self._cluster.remove_node(self._nodes.pop(0), allow_graceful=False)
+
+    def close(self) -> None:
+        self._cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[Machines]:
+    made = Machines()
+    made.add()
+    made.add()
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    divide_small(monkeypatch, block_bytes=3000)
+
+
+class Moment(SilentProgress):
+    """Does something when so many tasks of a pass are done."""
+
+    def __init__(self, name: str, count: int, act: Callable[[], None]) -> None:
+        self._wanted = name
+        self._left = count
+        self._act = act
+        self._name = ""
+
+    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
+        self._name = name
+
+    def advance(self, records: int, byte_count: int) -> None:
+        if self._name == self._wanted:
+            self._left -= 1
+            if self._left == 0:
+                self._act()
+
+    @property
+    def has_come(self) -> bool:
+        return self._left <= 0
+
+
+class Deaths(SilentProgress):
+    """Replaces a machine whenever a task of a pass is done, so many times."""
+
+    def __init__(self, name: str, most: int, machines: Machines) -> None:
+        self._wanted = name
+        self._most = most
+        self._machines = machines
+        self._name = ""
+        self.count = 0
+
+    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
+        self._name = name
+
+    def advance(self, records: int, byte_count: int) -> None:
+        if self._name == self._wanted and self.count < self._most:
+            self.count += 1
+            self._machines.kill()
+            self._machines.add()
+
+
+def compare(inputs: list[Path], folder: Path, machines: Machines, **options: Any) -> None:
+    progress = options.pop("progress", None)
+    shuffle(inputs, folder / "here" / "out", **options)
+    there = {"engine": "ray", "ray_address": machines.address, "progress": progress}
+    shuffle(inputs, folder / "there" / "out", **options, **there)
+    assert read_all(folder / "there") == read_all(folder / "here")
+    assert sorted(os.listdir(folder / "there")) == ["out", "out.recshuf.json"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_machines_write_the_same_bytes(folder: Path, name: str, machines: Machines):
+    compare(make_inputs(folder / "in", name, COUNTS), folder, machines)
+
+
+@pytest.mark.parametrize(("stage", "count"), [("scatter", 1), ("scatter", 9), ("scatter", 20), ("gather", 1)])
+def test_a_machine_dies(folder: Path, stage: str, count: int, machines: Machines):
+    """Of the scatter's tasks 10 count; there are 6 of the gather."""
+
+    def replace_machine() -> None:
+        machines.kill()
+        machines.add()
+
+    moment = Moment(stage, count, replace_machine)
+    inputs = make_inputs(folder / "in", "jsonl", COUNTS)
+    compare(inputs, folder, machines, to="parquet", shards=6, progress=moment)
+    assert moment.has_come
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("stage", ["scatter", "gather"])
+def test_machines_die_one_after_the_other(
+    folder: Path, stage: str, machines: Machines, monkeypatch: pytest.MonkeyPatch
+):
+    """There are more than 50 tasks of the stage, and a machine dies with each of the first 50 results.
+
+    The machine that has been there longest dies, in the middle of a task if it has one.
+    """
+    monkeypatch.setattr(task_plan, "LEAST_RUNS", 1)
+    deaths = Deaths(stage, 50, machines)
+    inputs = make_inputs(folder / "in", "jsonl", [2500] * 3 if stage == "scatter" else [900])
+    compare(inputs, folder, machines, to="parquet", shards=60, progress=deaths)
+    assert deaths.count == 50
+
+
+def test_machines_join(folder: Path, machines: Machines):
+    moment = Moment("scatter", 3, machines.add)
+    compare(make_inputs(folder / "in", "text", COUNTS), folder, machines, progress=moment)
+    assert moment.has_come
+    machines.kill()
+
+
+def test_an_error_of_a_task_is_that_of_a_run_in_one_process(folder: Path, machines: Machines):
+    (path,) = make_inputs(folder / "in", "jsonl", [900])
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[777] = b'{"id"\n'
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(InputError) as here:
+        shuffle([path], folder / "out.parquet")
+    with pytest.raises(InputError) as there:
+        shuffle([path], folder / "out.parquet", engine="ray", ray_address=machines.address)
+    assert str(there.value) == str(here.value)
+    assert there.value.place == here.value.place == "line 778"
+    assert sorted(os.listdir(folder)) == ["here", "in", "there"]
+
+
+@pytest.mark.parametrize("place", ["shared", "bucket"])
+def test_machines_read_and_write_a_bucket(
+    folder: Path, s3_bucket: Bucket, machines: Machines, place: str
+) -> None:
+    """Pile sets are in a shared folder, or in the bucket, too; then the machines share no folder."""
+    for path in make_inputs(folder / "in", "jsonl", COUNTS):
+        s3_bucket.put(f"in/{path.name}", path.read_bytes())
+    shuffle([folder / "in"], folder / "here" / "out", to="parquet", memory="600MB")
+    keys = {"access_key_id": "test", "secret_access_key": "test", "region": "us-east-1"}
+    there = {"engine": "ray", "ray_address": machines.address, "to": "parquet", "memory": "600MB"}
+    there |= {"endpoint_url": s3_bucket.proxy.url, "storage_options": keys}
+    (folder / "shared").mkdir()
+    there["temp_dir"] = {"shared": str(folder / "shared"), "bucket": f"{s3_bucket.url}/tmp"}[place]
+    recshuf.shuffle(f"{s3_bucket.url}/in/", f"{s3_bucket.url}/out/", seed=5, piles=64, shards=3, **there)
+    found = {key.rpartition("/")[2]: s3_bucket.read(key) for key in s3_bucket.list_keys("out")}
+    shards = {
+        name: content for name, content in read_all(folder / "here").items() if name.endswith(".parquet")
+    }
+    assert {name: content for name, content in found.items() if name.endswith(".parquet")} == shards
+    assert len(shards) == 3
+    assert [key for key in s3_bucket.list_keys() if not key.startswith(("in/", "out"))] == []
+    assert s3_bucket.list_uploads() == []
+    assert os.listdir(folder / "shared") == []

@@ -1,0 +1,348 @@
+"""A saved plan: where and when its tasks run, and what they say of one that is no plan, or is done."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import recshuf
+from recshuf import api
+from recshuf.errors import AlreadyCompleteError, InputError, OutputExistsError, UsageError
+from recshuf.run import resume
+from recshuf.run.saved_plan import STAGES
+from recshuf.version import __version__
+from tests.support.numbered_files import make_inputs
+from tests.support.objects.object_outputs import SEED, shuffle_locally
+from tests.support.processes.task_runs import die_after, divide_small, read_all, shuffle
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+    from tests.support.objects.object_server import Bucket, ProxiedRequest
+
+COUNTS = (300, 200, 0, 250)
+OPTIONS: dict[str, Any] = {"seed": SEED, "shards": 4, "workers": 1, "piles": 64, "memory": "300MB"}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    divide_small(monkeypatch, block_bytes=4400)
+
+
+def plan(inputs: Any, output: Any, **options: Any) -> dict[str, Any]:
+    return api.plan_tasks(inputs, output, **OPTIONS | options)[1]
+
+
+def run_before_the_commit(run: dict[str, Any]) -> None:
+    for number in range(*api.list_tasks(run, "commit")):
+        api.run_task(run, number)
+
+
+def run_all(run: dict[str, Any]) -> None:
+    run_before_the_commit(run)
+    api.run_task(run, *api.list_tasks(run, "commit"))
+
+
+# Credentials
+
+
+@pytest.fixture
+def storage(s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return how to reach a bucket of which the environment knows nothing."""
+    endpoint = os.environ["AWS_ENDPOINT_URL"]
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    options = {"access_key_id": "first", "secret_access_key": "a secret", "region": "us-east-1"}
+    return {"endpoint_url": endpoint, "storage_options": options}
+
+
+def note_keys(bucket: Bucket) -> list[str]:
+    """Return a list to which the credentials of all further requests are added."""
+    seen: list[str] = []
+
+    def note(request: ProxiedRequest) -> bool:
+        seen.append(request.headers["Authorization"])
+        return False
+
+    bucket.proxy.add("", note, 10**6)
+    return seen
+
+
+def test_tasks_leave_no_credentials_in_the_work_folder_and_take_those_of_the_plan(
+    tmp_path: Path, s3_bucket: Bucket, storage: dict[str, Any]
+):
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    for path in inputs:
+        s3_bucket.put(f"in/{path.name}", path.read_bytes())
+    expected = shuffle_locally(inputs, tmp_path / "local", to="parquet")
+    run = plan(f"{s3_bucket.url}/in/", f"{tmp_path}/out/", to="parquet", **storage)
+    first, *others = range(*api.list_tasks(run, "commit"))
+    api.run_task(run, first)
+    left = [path for path in (tmp_path / ".out.recshuf").rglob("*") if path.is_file()]
+    assert any(path.suffix == ".pickle" for path in left)
+    assert not [path for path in left if b"a secret" in path.read_bytes()]
+    run["storage"]["options"]["access_key_id"] = "renewed"
+    seen = note_keys(s3_bucket)
+    for number in [*others, *api.list_tasks(run, "commit")]:
+        api.run_task(run, number)
+    assert seen
+    assert all("Credential=renewed/" in one for one in seen)
+    shards = {f"data/out/{path.name}": path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert shards == {name: content for name, content in expected.items() if name in shards}
+
+
+# After the commit
+
+
+@pytest.fixture(params=["out/", "out.jsonl", "bucket"])
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return where a run writes several shards, one file, or objects."""
+    if request.param == "bucket":
+        bucket: Bucket = request.getfixturevalue("s3_bucket")
+        return f"{bucket.url}/data/out/"
+    (tmp_path / "data").mkdir()
+    return str(tmp_path / "data" / request.param)
+
+
+@pytest.mark.parametrize("replaces", [False, True], ids=["new", "replaced"])
+def test_late_tasks_of_a_plan_that_may_overwrite_do_not_begin_it_again(
+    tmp_path: Path, output: str, replaces: bool
+):
+    cut = {"shards": 4 if output.endswith("/") else None}
+    given = OPTIONS | cut | {"overwrite": True, "temp_dir": tmp_path}
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    if replaces:
+        recshuf.shuffle(inputs[0], output, **given)
+    run = plan(inputs, output, **given)
+    run_all(run)
+    for stage in STAGES:
+        refuse_late(run, stage, is_told=stage == "commit" and output.endswith("/"))
+    recshuf.shuffle(inputs, output, **given)
+
+
+def refuse_late(run: dict[str, Any], stage: str, *, is_told: bool = False) -> None:
+    """Run a task of a stage after the commit, which may be `is_told` that the output is of this plan."""
+    with pytest.raises(OutputExistsError) as raised:
+        api.run_task(run, api.list_tasks(run, stage)[0])
+    assert isinstance(raised.value, AlreadyCompleteError) == is_told
+    said = "complete; this task has|nothing to resume" if is_told else "was written after this plan was made"
+    assert re.search(f"out.*: .*({said})", str(raised.value))
+    assert "overwrite" not in str(raised.value)
+
+
+def test_tasks_after_the_commit_say_so(tmp_path: Path, output: str):
+    cut = {"shards": 4 if output.endswith("/") else None}
+    run = plan(
+        make_inputs(tmp_path / "in", "jsonl", COUNTS), output, **OPTIONS | cut | {"temp_dir": tmp_path}
+    )
+    run_all(run)
+    for stage in STAGES:
+        refuse_late(run, stage, is_told=stage == "commit" and output.endswith("/"))
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "seed": {"seed": 3},
+    "inputs": {"inputs": "other"},
+    "sizes": {"inputs": "longer/in"},
+    "format": {"to": "parquet"},
+    "shards": {"shards": 3},
+    "provenance": {"provenance": True},
+    "sample": {"head_count": 50},
+}
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["planned", "begun"])
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_commit_over_the_folder_of_another_run_is_an_error(
+    tmp_path: Path, other: str, begins: bool, monkeypatch: pytest.MonkeyPatch
+):
+    for folder, counts in (("in", COUNTS), ("other", COUNTS[::-1]), ("longer/in", (301, 200, 0, 250))):
+        make_inputs(tmp_path / folder, "csv", counts)
+    monkeypatch.chdir(tmp_path)
+    run = plan("in", "out/", to="jsonl")
+    options: dict[str, Any] = OPTIONS | {"to": "jsonl"} | OTHERS[other]
+    read = Path(options.pop("inputs", "in"))
+    if begins:
+        run_before_the_commit(run)
+    monkeypatch.chdir(read.parent)
+    recshuf.shuffle(read.name, f"{tmp_path}/aside/", **options)
+    (tmp_path / "aside").rename(tmp_path / "out")
+    (tmp_path / "aside.recshuf.json").rename(tmp_path / "out.recshuf.json")
+    monkeypatch.chdir(tmp_path)
+    content = read_all(tmp_path / "out")
+    refuse_late(run, "commit")
+    assert read_all(tmp_path / "out") == content
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["planned", "begun"])
+def test_a_commit_over_a_file_of_others_is_an_error(tmp_path: Path, begins: bool):
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    run = plan(inputs, f"{tmp_path}/out.jsonl", shards=None)
+    if begins:
+        run_before_the_commit(run)
+    (tmp_path / "out.jsonl").write_text("hello\n")
+    for stage in STAGES:
+        refuse_late(run, stage)
+    assert (tmp_path / "out.jsonl").read_text() == "hello\n"
+    (tmp_path / "out.jsonl").unlink()
+    run_all(run)
+    assert (tmp_path / "out.jsonl").read_bytes().count(b"\n") == sum(COUNTS)
+
+
+# Inputs that change
+
+
+@pytest.mark.parametrize("moment", ["planned", "begun"])
+def test_an_input_that_changed_is_named_and_may_be_restored(tmp_path: Path, output: str, moment: str):
+    cut = {"shards": 4 if output.endswith("/") else None}
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    run = plan(inputs, output, **cut, temp_dir=tmp_path)
+    if moment == "begun":
+        run_before_the_commit(run)
+    number = 0 if moment == "planned" else api.list_tasks(run, "commit")[0]
+    before, found = inputs[1].read_bytes(), inputs[1].stat()
+    inputs[1].write_bytes(before + b'{"id": 7}\n')
+    with pytest.raises(InputError) as raised:
+        api.run_task(run, number)
+    assert re.fullmatch(
+        r".*: has changed since the plan was made: its size was .*; make the plan again", str(raised.value)
+    )
+    inputs[1].write_bytes(before)
+    os.utime(inputs[1], ns=(found.st_atime_ns, found.st_mtime_ns))
+    run_all(run)
+
+
+@pytest.mark.parametrize("seed", [None, SEED])
+def test_another_engine_continues_tasks_also_when_it_first_failed(tmp_path: Path, seed: int | None):
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    run = plan(inputs, f"{tmp_path}/out/")
+    run_before_the_commit(run)
+    before, found = inputs[1].read_bytes(), inputs[1].stat()
+    inputs[1].write_bytes(before + b'{"id": 7}\n')
+    given = OPTIONS | {"seed": seed, "engine": "threads", "resume": True}
+    with pytest.raises(InputError, match="has changed since the unfinished run"):
+        recshuf.shuffle(inputs, f"{tmp_path}/out/", **given)
+    inputs[1].write_bytes(before)
+    os.utime(inputs[1], ns=(found.st_atime_ns, found.st_mtime_ns))
+    with pytest.raises(UsageError, match="the seed was"):
+        recshuf.shuffle(inputs, f"{tmp_path}/out/", **given | {"seed": SEED + 1})
+    assert recshuf.shuffle(inputs, f"{tmp_path}/out/", **given).seed == SEED
+
+
+def test_another_version_than_that_of_the_plan_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run = plan(make_inputs(tmp_path / "in", "jsonl", COUNTS), f"{tmp_path}/out/")
+    monkeypatch.setattr(resume, "__version__", "0.0.1")
+    with pytest.raises(UsageError) as raised:
+        api.run_task(run, 0)
+    assert str(raised.value) == (
+        f"the version of recshuf was {__version__} when the plan was made and is 0.0.1; give it as before, or make the "
+        "plan again"
+    )
+    assert os.listdir(tmp_path / ".out.recshuf" / "tasks") == ["inputs.lock"]
+
+
+# What is no plan
+
+
+def damage(run: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """Return a plan with another value; without one if it is None."""
+    *parents, last = name.split(".")
+    damaged = inner = copy.deepcopy(run)
+    for parent in parents:
+        inner = inner[parent]
+    inner[last] = value
+    if value is None:
+        del inner[last]
+    return damaged
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(
+            (name, None)
+            for name in ("id", "inputs", "options", "folder", "piles", "tasks", "storage", "replaces", "job")
+        ),
+        *(
+            (name, 5)
+            for name in ("id", "inputs", "output", "options", "folder", "piles", "tasks", "storage", "job")
+        ),
+        ("tasks.gather_count", "3"),
+        ("tasks.sets", [5]),
+        ("tasks.counted", [["0"]]),
+        ("storage.unknown", "x"),
+        ("storage.options", "x"),
+    ],
+)
+def test_a_damaged_plan_is_refused_by_every_command(tmp_path: Path, name: str, value: Any):
+    run = damage(plan(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/"), name, value)
+    for stage in STAGES:
+        with pytest.raises(UsageError, match="the plan is damaged; make it again"):
+            api.list_tasks(run, stage)
+    with pytest.raises(UsageError, match="the plan is damaged; make it again"):
+        api.run_task(run, 0)
+
+
+@pytest.mark.parametrize("value", ["x", {"x": 1}], ids=str)
+def test_an_option_that_is_damaged_is_refused_by_tasks(tmp_path: Path, value: Any):
+    run = plan(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/")
+    with pytest.raises(UsageError, match="the plan is damaged; make it again"):
+        api.run_task(damage(run, "options.unknown", value), 0)
+
+
+@pytest.mark.parametrize("values", [{}, {"format": 1}, {"format": 99, "storage": {}}, [], "x"], ids=str)
+def test_the_plan_of_another_version_is_refused(values: Any):
+    with pytest.raises(UsageError, match="the plan is of another version of recshuf; make it again"):
+        api.list_tasks(values, "count")
+    with pytest.raises(UsageError, match="the plan is of another version of recshuf; make it again"):
+        api.run_task(values, 0)
+
+
+@pytest.mark.parametrize("what", ["0", "count"])
+@pytest.mark.parametrize(
+    ("values", "said"), [({"format": 1}, "is of another version of recshuf"), ({"format": 2}, "is damaged")]
+)
+def test_the_command_names_the_file_of_a_wrong_plan(
+    tmp_path: Path, call: Run, values: Any, what: str, said: str
+):
+    (tmp_path / "plan.json").write_text(json.dumps({"run": values}))
+    done = call("task", tmp_path / "plan.json", what)
+    assert done.returncode == 2
+    assert done.stderr.decode() == f"recshuf: error: {tmp_path}/plan.json: the plan {said}; make it again\n"
+
+
+# The working folder
+
+
+def test_paths_among_the_options_are_those_of_the_folder_where_the_plan_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("here", "here/scratch", "there"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "in.jsonl").write_text('{"a": 1}\n{bad\n' * 300)
+    monkeypatch.chdir(tmp_path / "here")
+    bad = {"on_bad_record": "quarantine:bad.jsonl", "temp_dir": "scratch", "to": "parquet"}
+    run = plan(tmp_path / "in.jsonl", f"{tmp_path}/out/", **bad)
+    monkeypatch.chdir(tmp_path / "there")
+    run_all(run)
+    assert os.listdir(tmp_path / "there") == os.listdir(tmp_path / "here" / "scratch") == []
+    assert (tmp_path / "here" / "bad.jsonl").read_bytes().count(b"\n") == 300
+
+
+def test_a_run_with_relative_paths_among_its_options_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "in.jsonl").write_text('{"a": 1}\n{bad\n' * 300)
+    monkeypatch.chdir(tmp_path)
+    bad = {"on_bad_record": "quarantine:bad.jsonl", "temp_dir": "scratch", "to": "parquet"}
+    die_after(3, [tmp_path / "in.jsonl"], tmp_path / "out", **bad)
+    report = shuffle([tmp_path / "in.jsonl"], tmp_path / "out", engine="threads", resume=True, **bad)
+    assert report.quarantined == 300
+    assert os.listdir("scratch") == []
+    assert (tmp_path / "bad.jsonl").read_bytes().count(b"\n") == 300

@@ -1,0 +1,369 @@
+"""A run whose tasks others run gives the bytes of a run in one process, however it is divided and whoever dies."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import recshuf
+from recshuf.errors import InputError, OutputError, UsageError
+from recshuf.output.local.work_folder import WorkFolder
+from recshuf.piles.sets.pile_set import GrowingPileSet
+from recshuf.run.tasks import passes as task_passes
+from recshuf.run.tasks.task import Task, run_task
+from tests.support.formats.conversion_data import PAIRS, WRITERS, choose_columns, choose_schema
+from tests.support.numbered_files import FORMATS, make_inputs
+from tests.support.processes.task_runs import (
+    HARMS,
+    PROCESSES,
+    die_after,
+    divide_small,
+    flip,
+    read_all,
+    shuffle,
+)
+from tests.support.stores.store_reader import read_footer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COUNTS = (300, 100, 0, 400, 3)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    divide_small(monkeypatch)
+
+
+def compare(inputs: list[Path], folder: Path, name: str = "out", **options: Any) -> recshuf.ShuffleReport:
+    """Compare the output of tasks in other threads with that of a run in this process."""
+    engine = options.pop("engine", "threads")
+    here = shuffle(inputs, folder / "here" / name, **options)
+    if options.get("on_bad_record"):
+        (folder / "bad").rename(folder / "bad-here")
+    there = shuffle(inputs, folder / "there" / name, engine=engine, **options)
+    assert read_all(folder / "there") == read_all(folder / "here")
+    assert (there.inputs, there.shards) == (here.inputs, here.shards)
+    assert there.records_written == here.records_written
+    assert there.spilled_bytes > 0
+    assert sorted(os.listdir(folder / "there")) == sorted(os.listdir(folder / "here"))
+    return there
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+# The bytes
+
+
+@pytest.mark.parametrize("engine", PROCESSES)
+@pytest.mark.parametrize("name", FORMATS)
+def test_processes_write_the_same_bytes_also_if_each_task_runs_twice(folder: Path, name: str, engine: str):
+    compare(make_inputs(folder / "in", name, COUNTS), folder, engine=engine)
+
+
+@pytest.mark.parametrize("engine", PROCESSES)
+@pytest.mark.parametrize(("name", "to"), [("jsonl", "parquet"), ("csv", "parquet"), ("parquet", "hdf5")])
+def test_processes_convert_to_the_same_bytes(folder: Path, name: str, to: str, engine: str):
+    compare(make_inputs(folder / "in", name, COUNTS), folder, engine=engine, to=to)
+
+
+@pytest.mark.parametrize(("name", "to"), PAIRS)
+def test_all_conversions_give_the_same_bytes(folder: Path, name: str, to: str):
+    WRITERS[name](folder / f"in.{name}", choose_columns(name, to))
+    compare([folder / f"in.{name}"], folder, format=name, to=to, schema=choose_schema(name, to))
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "sample": {"head_count": 50},
+    "sample-of-none": {"head_count": 0},
+    "provenance": {"to": "parquet", "provenance": True},
+    "verified": {"verify": True},
+    "compressed-piles": {"spill_compression": "lz4"},
+    "compressed": {"compression": "zstd"},
+    "records-of-shards": {"shards": None, "shard_records": 100},
+    "bytes-of-shards": {"shards": None, "shard_bytes": 9000},
+    "shards-of-inputs": {"shards": None},
+    "more-shards-than-records": {"shards": 900},
+    "one-pile": {"piles": 1},
+    "several-threads": {"workers": 3},
+}
+
+
+@pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS)
+def test_options_do_what_they_do_in_one_process(folder: Path, options: dict[str, Any]):
+    compare(make_inputs(folder / "in", "jsonl", COUNTS), folder, **options)
+
+
+@pytest.mark.parametrize("name", ["out.txt", "out.txt.gz", "out.parquet"])
+def test_one_file(folder: Path, name: str):
+    compare(make_inputs(folder / "in", "text", COUNTS), folder, name)
+
+
+def test_compressed_inputs_are_read_whole(folder: Path):
+    inputs = make_inputs(folder / "in", "text", COUNTS)
+    packed = folder / "in" / "packed.txt.gz"
+    packed.write_bytes(gzip.compress(b"".join(path.read_bytes() for path in inputs)))
+    compare([*inputs, packed], folder)
+
+
+def test_piles_in_another_folder(folder: Path):
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    compare(make_inputs(folder / "in", "text", COUNTS), folder, temp_dir=scratch)
+    assert not os.listdir(scratch)
+
+
+def test_paths_from_the_working_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    make_inputs(folder / "in", "text", COUNTS)
+    whole = read_all_of(shuffle([folder / "in"], folder / "here" / "out"), folder / "here" / "out")
+    monkeypatch.chdir(folder)
+    recshuf.shuffle("in", "there/out/", engine="processes", seed=5, piles=64, shards=3)
+    assert read_all(folder / "there" / "out") == whole
+
+
+def read_all_of(_: recshuf.ShuffleReport, output: Path) -> dict[str, bytes]:
+    return read_all(output)
+
+
+def test_many_inputs_share_tasks(folder: Path):
+    compare(make_inputs(folder / "in", "text", [k % 5 for k in range(150)]), folder)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.integers(0, 400), min_size=1, max_size=4),
+    st.integers(100, 20_000),
+    st.integers(1, 400),
+    st.sampled_from([1, 8, 64, 200]),
+    st.sampled_from(FORMATS),
+)
+def test_any_division(
+    tmp_path_factory: pytest.TempPathFactory,
+    counts: list[int],
+    block_bytes: int,
+    region_bytes: int,
+    piles: int,
+    name: str,
+):
+    folder = tmp_path_factory.mktemp("any")
+    with pytest.MonkeyPatch.context() as patch:
+        divide_small(patch, block_bytes, region_bytes)
+        inputs = make_inputs(folder / "in", name, counts)
+        shuffle(inputs, folder / "here", piles=piles)
+        shuffle(inputs, folder / "there", piles=piles, engine="threads")
+    assert read_all(folder / "there") == read_all(folder / "here")
+    shutil.rmtree(folder)
+
+
+# Types and bad records
+
+
+def test_types_are_those_of_all_tasks_together(folder: Path):
+    """Columns that only one part has, and numbers that are whole in most."""
+    lines = [{"a": number, "b": None} for number in range(900)]
+    lines[0] = {"z": "first"}
+    lines[450] = {"b": [{"c": 1}], "a": 7}
+    lines[880] = {"a": 0.5, "d": True}
+    (folder / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    compare([folder / "in.jsonl"], folder, "out.parquet")
+
+
+def test_types_that_tasks_find_in_conflict_are_named_with_both_places(folder: Path):
+    lines = [{"a": 1}] * 600 + [{"a": "x"}]
+    (folder / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(
+        InputError, match=r"in.jsonl: line 601, field 'a': holds a string, but a number in line"
+    ):
+        shuffle([folder / "in.jsonl"], folder / "out.parquet", engine="threads")
+    assert sorted(os.listdir(folder)) == ["here", "in.jsonl", "there"]
+
+
+@pytest.mark.parametrize("name", ["text", "jsonl", "csv"])
+def test_bad_records_are_set_aside_in_the_order_of_inputs_and_lines(folder: Path, name: str):
+    inputs = make_inputs(folder / "in", name, COUNTS)
+    for path in inputs[:4]:
+        lines = path.read_bytes().splitlines(keepends=True)
+        for number in range(5, len(lines), 97):
+            lines[number] = b"\xff{,,,,,\n"
+        path.write_bytes(b"".join(lines))
+    bad = f"quarantine:{folder}/bad"
+    report = compare(inputs, folder, "out.parquet", on_bad_record=bad, format=name)
+    assert (folder / "bad").read_bytes() == (folder / "bad-here").read_bytes()
+    assert report.quarantined > 5
+
+
+def test_a_bad_record_is_named_by_its_line_in_the_whole_input(folder: Path):
+    (path,) = make_inputs(folder / "in", "jsonl", [900])
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[777] = b'{"id"\n'
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(InputError, match=f"{path}: line 778"):
+        shuffle([path], folder / "out.parquet", engine="processes")
+
+
+# Runs that die
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, 13, 18, 21, 26])
+def test_a_run_that_dies_is_continued(folder: Path, count: int):
+    """10 tasks count, 14 scatter, and 3 gather."""
+    inputs = make_inputs(folder / "in", "jsonl", COUNTS)
+    shuffle(inputs, folder / "here" / "out", to="parquet")
+    die_after(count, inputs, folder / "there" / "out", to="parquet")
+    assert not (folder / "there" / "out").exists()
+    if count:
+        with pytest.raises(OutputError, match=f"finished parts: {count}; give resume=True"):
+            shuffle(inputs, folder / "there" / "out", to="parquet", engine="threads")
+    shuffle(inputs, folder / "there" / "out", to="parquet", engine="threads", resume=True)
+    assert read_all(folder / "there") == read_all(folder / "here")
+
+
+def test_a_run_that_dies_while_it_moves_shards_is_continued(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    inputs = make_inputs(folder / "in", "text", COUNTS)
+    shuffle(inputs, folder / "here" / "out")
+    move, left = WorkFolder._move, iter(range(2))
+
+    def move_some(self: WorkFolder, entry: dict[str, Any]) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        move(self, entry)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, "_move", move_some)
+        with pytest.raises(KeyboardInterrupt):
+            shuffle(inputs, folder / "there" / "out", engine="threads")
+    shuffle(inputs, folder / "there" / "out", engine="threads", resume=True)
+    assert read_all(folder / "there") == read_all(folder / "here")
+
+
+def test_regions_of_a_part_of_an_input_are_in_one_piece(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    divide_small(monkeypatch, block_bytes=200_000, region_bytes=250_000)
+    path = folder / "in.txt"
+    path.write_text("".join(f"{row:099}\n" for row in range(200_000)))
+    output = folder / "there" / "out"
+    die_after(20, [path], output, piles=8)
+    sets = [file.read_bytes() for file in (output.parent / ".out.recshuf" / "piles").iterdir()]
+    assert len(sets) > 4
+    for header, parts, *_ in map(read_footer, sets):
+        assert parts[:, 2].sum() > 8 * 200_000
+        assert len(parts) <= header["region_count"] + 2
+
+
+@pytest.mark.parametrize("harm", ["cut", "deleted"])
+def test_a_pile_set_that_is_lost_is_written_again(folder: Path, harm: str, recwarn: pytest.WarningsRecorder):
+    inputs = make_inputs(folder / "in", "text", COUNTS)
+    shuffle(inputs, folder / "here" / "out")
+    die_after(19, inputs, folder / "there" / "out")
+    lost = sorted((folder / "there" / ".out.recshuf" / "piles").iterdir())[0]
+    HARMS[harm](lost)
+    shuffle(inputs, folder / "there" / "out", engine="threads", resume=True)
+    assert read_all(folder / "there") == read_all(folder / "here")
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_shard_that_is_lost_is_written_again(folder: Path, harm: str):
+    inputs = make_inputs(folder / "in", "text", COUNTS)
+    shuffle(inputs, folder / "here" / "out")
+    die_after(26, inputs, folder / "there" / "out")
+    lost = sorted((folder / "there" / ".out.recshuf" / "tasks").glob("shards-*/shard-00001.txt"))[0]
+    HARMS[harm](lost)
+    shuffle(inputs, folder / "there" / "out", engine="threads", resume=True)
+    assert read_all(folder / "there") == read_all(folder / "here")
+
+
+def test_a_file_that_is_damaged_between_its_task_and_the_commit_is_written_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    inputs = make_inputs(folder / "in", "text", COUNTS)
+    shuffle(inputs, folder / "here" / "out.txt")
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, "adopt", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            shuffle(inputs, folder / "there" / "out.txt", engine="threads")
+    flip(next((folder / "there" / ".out.txt.recshuf" / "tasks").glob("shards-*/out.txt")))
+    shuffle(inputs, folder / "there" / "out.txt", engine="threads", resume=True)
+    assert read_all(folder / "there") == read_all(folder / "here")
+
+
+def test_a_run_is_not_continued_by_another_kind_of_engine(folder: Path):
+    inputs = make_inputs(folder / "in", "text", COUNTS)
+    die_after(19, inputs, folder / "out")
+    with pytest.raises(
+        UsageError, match="the engine was ray or tasks in the unfinished run and is not given"
+    ):
+        shuffle(inputs, folder / "out", resume=True)
+
+
+def test_a_changed_input_is_named(folder: Path):
+    inputs = make_inputs(folder / "in", "text", COUNTS)
+    die_after(19, inputs, folder / "out")
+    inputs[1].write_bytes(b"other\n")
+    with pytest.raises(InputError, match=f"{inputs[1]}: has changed since the unfinished run"):
+        shuffle(inputs, folder / "out", engine="threads", resume=True)
+
+
+def test_the_task_of_a_run_that_has_ended_does_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    inputs = make_inputs(folder / "in", "text", COUNTS)
+    tasks: list[Task] = []
+
+    def run_noted(task: Task) -> dict[str, Any]:
+        tasks.append(task)
+        return run_task(task)
+
+    monkeypatch.setattr(task_passes, "run_task", run_noted)
+    shuffle(inputs, folder / "there" / "out", engine="threads")
+    for task in tasks[::10]:
+        with pytest.raises((OutputError, UsageError)):
+            run_task(task)
+    assert sorted(os.listdir(folder / "there")) == ["out", "out.recshuf.json"]
+
+
+def test_an_error_of_a_task_leaves_what_is_needed_to_continue(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    inputs = make_inputs(folder / "in", "text", COUNTS)
+    shuffle(inputs, folder / "here" / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(GrowingPileSet, "seal", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            shuffle(inputs, folder / "there" / "out", engine="threads")
+    assert not list((folder / "there" / ".out.recshuf" / "piles").iterdir())
+    shuffle(inputs, folder / "there" / "out", engine="threads", resume=True)
+    assert read_all(folder / "there") == read_all(folder / "here")
+
+
+# What tasks cannot do
+
+
+@pytest.mark.parametrize(("source", "output"), [("-", "out/"), ("in", "-")])
+def test_streams_are_refused(source: str, output: str):
+    with pytest.raises(UsageError, match="engine: other processes cannot use standard input and output"):
+        recshuf.shuffle(source, output, engine="ray")
+
+
+def test_a_pipe_is_refused(folder: Path):
+    inputs = make_inputs(folder / "in", "text", COUNTS)
+    os.mkfifo(folder / "out.txt")
+    with pytest.raises(UsageError, match="engine: other processes cannot write a stream; give a file or"):
+        shuffle(inputs, folder / "out.txt", engine="threads")
+
+
+@pytest.mark.parametrize("engine", ["local", "tasks"])
+def test_the_address_of_another_engine_is_refused(engine: str):
+    with pytest.raises(UsageError, match=r"ray_address 10\.0\.0\.1:6379: is used with engine ray only"):
+        recshuf.shuffle("in", "out/", engine=engine, ray_address="10.0.0.1:6379")
+
+
+def test_an_unknown_engine_is_refused():
+    with pytest.raises(UsageError, match="engine 'spark' is not possible; choose one of local, ray, tasks"):
+        recshuf.shuffle("in", "out", engine="spark")

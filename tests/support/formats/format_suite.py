@@ -1,0 +1,386 @@
+"""What every format adapter promises, as one class of tests.
+
+An adapter's tests subclass `FormatSuite`, and give files, and a way to read them, that do not go through the
+code under test. Records are compared as whole values, and no two records of `make_inputs` are equal.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import random
+from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from recshuf.errors import InputError
+from recshuf.formats.compression import split_suffix
+from recshuf.interfaces import (
+    Format,
+    InputFile,
+    ReadOptions,
+    Sink,
+    Source,
+    SupportsStream,
+    Target,
+    WriteOptions,
+)
+from tests.support.formats.format_tools import (
+    LONGEST,
+    MANY_BYTES,
+    OneWayReader,
+    OneWayWriter,
+    cut_batch,
+    find_open_files,
+    make_folder,
+    merge_batches,
+    path_of,
+    place_batches,
+    read_input,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+
+class FormatSuite(ABC):
+    """The conformance tests; a subclass gives the attributes and methods of the first part."""
+
+    format: Format
+    """The adapter's module-level format."""
+    read_options = ReadOptions()
+    write_options = WriteOptions()
+    reads_streams = False
+    """Whether standard input can be of this format."""
+    row_counts: Sequence[int] = (300, 1, 70)
+    """Records of the inputs of most tests."""
+    bulk_rows = 30_000
+    """Records of the input of the tests that must exceed buffers inside a sink."""
+
+    @abstractmethod
+    def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
+        """Write one file for each count, around the code under test; every record differs from all others."""
+
+    @abstractmethod
+    def read_back(self, path: Path) -> list[Any]:
+        """Return the records of a file in order, around the code under test; raise if it is damaged."""
+
+    @abstractmethod
+    def records_of(self, batch: pa.RecordBatch) -> list[Any]:
+        """Return the records of a native batch, in the terms of `read_back`."""
+
+    def meaning_of(self, record: Any) -> Any:
+        """Return what must survive a conversion to table form and back; the record itself by default."""
+        return record
+
+    # Helpers
+
+    @pytest.fixture
+    def inputs(self, tmp_path: Path) -> list[InputFile]:
+        return self.make_inputs(make_folder(tmp_path / "in"), self.row_counts)
+
+    @pytest.fixture
+    def source(self, inputs: list[InputFile]) -> Source:
+        return self.format.open_source(inputs, self.read_options)
+
+    @pytest.fixture
+    def expected(self, inputs: list[InputFile]) -> list[list[Any]]:
+        expected = [self.read_back(path_of(each)) for each in inputs]
+        assert [len(part) for part in expected] == list(self.row_counts)
+        assert len({repr(record) for part in expected for record in part}) == sum(self.row_counts)
+        return expected
+
+    def open_target(self, source: Source) -> Target:
+        return self.format.open_target(source.schema, source.layout, self.write_options)
+
+    def records_in(self, batches: Iterable[pa.RecordBatch]) -> list[Any]:
+        return [record for batch in batches for record in self.records_of(batch)]
+
+    def write_shard(
+        self, target: Target, path: Path, batches: Iterable[pa.RecordBatch], threads: int = 1
+    ) -> Path:
+        with target.open(path, threads) as sink:
+            for batch in batches:
+                sink.write(batch)
+        return path
+
+    # Source
+
+    @pytest.mark.parametrize("block_bytes", [64, 1000, MANY_BYTES])
+    def test_fragments_hold_the_records_in_order(
+        self, source: Source, expected: list[list[Any]], block_bytes: int
+    ) -> None:
+        for index, records in enumerate(expected):
+            batches = read_input(source, index, block_bytes)
+            gc.collect()
+            assert self.records_in(batches) == records
+            assert all(batch.schema.equals(source.schema, check_metadata=True) for batch in batches)
+
+    @pytest.mark.parametrize("block_bytes", [64, 1000, MANY_BYTES])
+    def test_fragments_can_be_read_by_many_threads_in_any_order(
+        self, source: Source, expected: list[list[Any]], block_bytes: int
+    ) -> None:
+        fragments = [
+            (index, fragment)
+            for index in range(len(expected))
+            for fragment in source.fragments(index, block_bytes, LONGEST)
+        ]
+        scrambled = random.Random(1).sample(range(len(fragments)), len(fragments))
+        with ThreadPoolExecutor(8) as pool:
+            results = dict(
+                zip(scrambled, pool.map(lambda k: list(fragments[k][1].batches()), scrambled), strict=True)
+            )
+        for index, records in enumerate(expected):
+            mine = [results[k] for k in range(len(fragments)) if fragments[k][0] == index]
+            assert self.records_in(batch for batches in mine for batch in batches) == records
+
+    @pytest.mark.parametrize("block_bytes", [1000, MANY_BYTES])
+    def test_a_fragment_that_knows_its_record_count_is_right(self, source: Source, block_bytes: int) -> None:
+        for index in range(len(source.inputs)):
+            for fragment in source.fragments(index, block_bytes, LONGEST):
+                count = sum(batch.num_rows for batch in fragment.batches())
+                assert fragment.record_count in (None, count)
+
+    def test_batches_respect_block_bytes(self, tmp_path: Path) -> None:
+        inputs = self.make_inputs(make_folder(tmp_path / "in"), [self.bulk_rows])
+        source = self.format.open_source(inputs, self.read_options)
+        block_bytes = 100_000
+        for fragment in source.fragments(0, block_bytes, LONGEST):
+            sizes = [(batch.num_rows, batch.nbytes) for batch in fragment.batches()]
+            assert all(rows <= 1 or size <= 2 * block_bytes for rows, size in sizes)
+            if fragment.record_count is None:
+                assert (
+                    sum(rows for rows, _ in sizes) <= 1 or sum(size for _, size in sizes) <= 2 * block_bytes
+                )
+
+    def test_summaries_that_are_exact_are_right(
+        self, source: Source, inputs: list[InputFile], expected: list[list[Any]]
+    ) -> None:
+        assert [summary.name for summary in source.inputs] == [each.name for each in inputs]
+        for index, (summary, records) in enumerate(zip(source.inputs, expected, strict=True)):
+            assert summary.file_bytes == path_of(inputs[index]).stat().st_size
+            assert summary.record_count is not None
+            if summary.record_count_is_exact:
+                assert summary.record_count == len(records)
+            native_bytes = sum(batch.nbytes for batch in read_input(source, index, MANY_BYTES))
+            assert summary.native_bytes is not None
+            assert native_bytes / 4 - 1000 <= summary.native_bytes <= native_bytes * 4 + 1000
+
+    def test_reading_bytes_cover_the_batches(self, source: Source) -> None:
+        largest = max(batch.nbytes for batch in read_input(source, 0, 1000))
+        assert source.reading_bytes(1000) >= min(1000, largest)
+        assert source.reading_bytes(2_000_000) >= source.reading_bytes(1000)
+
+    def test_inputs_without_records(self, tmp_path: Path) -> None:
+        inputs = self.make_inputs(make_folder(tmp_path / "in"), [0, 3, 0])
+        source = self.format.open_source(inputs, self.read_options)
+        counts = [
+            sum(batch.num_rows for batch in read_input(source, index, MANY_BYTES))
+            for index in range(len(inputs))
+        ]
+        assert counts == [0, 3, 0]
+
+    def test_only_empty_inputs(self, tmp_path: Path) -> None:
+        inputs = self.make_inputs(make_folder(tmp_path / "in"), [0])
+        source = self.format.open_source(inputs, self.read_options)
+        path = tmp_path / f"out{self.open_target(source).suffix}"
+        self.write_shard(self.open_target(source), path, read_input(source, 0, MANY_BYTES))
+        assert self.read_back(path) == []
+
+    def test_no_file_is_held_open_between_calls(self, inputs: list[InputFile]) -> None:
+        source = self.format.open_source(inputs, self.read_options)
+        assert not find_open_files(path_of(inputs[0]).parent)
+        read_input(source, 0, 1000)
+        started = source.fragments(0, 1000, LONGEST)
+        next(started)
+        del started
+        gc.collect()
+        assert not find_open_files(path_of(inputs[0]).parent)
+
+    @pytest.mark.parametrize("block_bytes", [7, MANY_BYTES])
+    def test_a_record_longer_than_the_limit_is_refused_by_name(
+        self, source: Source, inputs: list[InputFile], block_bytes: int
+    ) -> None:
+        with pytest.raises(InputError) as caught:
+            read_input(source, 0, block_bytes, max_record_bytes=7)
+        assert inputs[0].name in str(caught.value)
+        assert "7" in str(caught.value).replace(inputs[0].name, "")
+
+    def test_a_missing_file_is_named(self, inputs: list[InputFile], tmp_path: Path) -> None:
+        gone = InputFile(name="gone away", path=tmp_path / "gone away")
+        with pytest.raises(InputError, match="gone away"):
+            self.format.open_source([*inputs, gone], self.read_options)
+
+    @pytest.mark.parametrize("kept", [0.0, 0.001, 0.03, 0.5, 0.9, 0.97, 0.999, -1])
+    def test_a_truncated_file_is_named_or_read_right(self, inputs: list[InputFile], kept: float) -> None:
+        whole = path_of(inputs[0])
+        cut = whole.with_name(f"cut {whole.name}")
+        content = whole.read_bytes()
+        cut.write_bytes(content[: -1 if kept == -1 else int(len(content) * kept)])
+        try:
+            file = InputFile(name="the cut file", path=cut, suffix=split_suffix(cut.name))
+            source = self.format.open_source([file], self.read_options)
+            records = self.records_in(read_input(source, 0, 1000))
+        except InputError as error:
+            assert "the cut file" in str(error)
+        else:
+            assert records == self.read_back(cut)
+
+    def test_a_stream_reads_like_a_file(self, inputs: list[InputFile], expected: list[list[Any]]) -> None:
+        if not self.reads_streams:
+            pytest.skip("the format does not read streams")
+        stream = io.BufferedReader(OneWayReader(path_of(inputs[0]).read_bytes()))
+        standard_input = InputFile(name="standard input", path=None, stream=stream)
+        source = self.format.open_source([standard_input], self.read_options)
+        assert self.records_in(read_input(source, 0, 1000)) == expected[0]
+        assert not stream.closed
+
+    # Target and sink
+
+    def test_a_round_trip_keeps_every_record(
+        self, source: Source, expected: list[list[Any]], tmp_path: Path
+    ) -> None:
+        target = self.open_target(source)
+        batches = [batch for index in range(len(expected)) for batch in read_input(source, index, 1000)]
+        path = self.write_shard(target, tmp_path / f"out{target.suffix}", batches)
+        assert self.read_back(path) == [record for part in expected for record in part]
+
+    def test_a_written_shard_is_an_input(
+        self, source: Source, expected: list[list[Any]], tmp_path: Path
+    ) -> None:
+        target = self.open_target(source)
+        path = self.write_shard(target, tmp_path / f"out{target.suffix}", read_input(source, 0, 1000))
+        again = self.format.open_source([InputFile(name="again", path=path)], self.read_options)
+        assert again.schema.equals(source.schema, check_metadata=True)
+        assert self.records_in(read_input(again, 0, 1000)) == expected[0]
+
+    @pytest.mark.parametrize("rows", ["few", "many"])
+    def test_shard_bytes_do_not_depend_on_cuts_or_threads(self, tmp_path: Path, rows: str) -> None:
+        count = self.bulk_rows if rows == "many" else 50
+        inputs = self.make_inputs(make_folder(tmp_path / "in"), [count])
+        source = self.format.open_source(inputs, self.read_options)
+        whole = merge_batches(source, read_input(source, 0, MANY_BYTES))
+        target = self.open_target(source)
+        shards = [
+            self.write_shard(
+                target, tmp_path / f"out{draw}{target.suffix}", cut_batch(whole, pieces, draw), threads
+            )
+            for draw, (pieces, threads) in enumerate([(1, 1), (1, 3), (2, 1), (7, 2), (40, 1), (40, 4)])
+        ]
+        contents = [shard.read_bytes() for shard in shards]
+        assert all(content == contents[0] for content in contents)
+        assert self.read_back(shards[-1]) == self.read_back(path_of(inputs[0]))
+
+    def test_an_empty_shard_reads_as_no_records(self, source: Source, tmp_path: Path) -> None:
+        target = self.open_target(source)
+        nothing = merge_batches(source, [])
+        without_write = self.write_shard(target, tmp_path / f"a{target.suffix}", [])
+        with_empty_write = self.write_shard(target, tmp_path / f"b{target.suffix}", [nothing, nothing])
+        assert without_write.read_bytes() == with_empty_write.read_bytes()
+        assert self.read_back(without_write) == []
+        again = self.format.open_source([InputFile(name="empty", path=without_write)], self.read_options)
+        assert sum(batch.num_rows for batch in read_input(again, 0, 1000)) == 0
+
+    def test_an_existing_file_is_refused_and_left_alone(self, source: Source, tmp_path: Path) -> None:
+        target = self.open_target(source)
+        path = tmp_path / f"out{target.suffix}"
+        path.write_bytes(b"precious")
+        with pytest.raises(OSError, match=r"exists|File"):
+            target.open(path, 1)
+        assert path.read_bytes() == b"precious"
+
+    def test_sink_bytes_are_counted(self, source: Source) -> None:
+        target = self.open_target(source)
+        assert 0 < target.sink_bytes(1) <= target.sink_bytes(4)
+
+    @pytest.mark.parametrize("threads", [1, 3])
+    @pytest.mark.parametrize("written", [0, 1, 3])
+    def test_abort_releases_everything_and_may_be_repeated(
+        self, source: Source, tmp_path: Path, threads: int, written: int
+    ) -> None:
+        target = self.open_target(source)
+        sink = target.open(tmp_path / f"out{target.suffix}", threads)
+        for batch in read_input(source, 0, 1000)[:written]:
+            sink.write(batch)
+        sink.abort()
+        sink.abort()
+        assert not find_open_files(tmp_path)
+
+    def test_an_error_inside_with_aborts(self, source: Source, tmp_path: Path) -> None:
+        target = self.open_target(source)
+        with pytest.raises(ZeroDivisionError), target.open(tmp_path / f"out{target.suffix}", 1):
+            raise ZeroDivisionError
+        assert not find_open_files(tmp_path)
+
+    def test_close_and_then_abort_may_be_repeated(
+        self, source: Source, expected: list[list[Any]], tmp_path: Path
+    ) -> None:
+        target = self.open_target(source)
+        path = tmp_path / f"out{target.suffix}"
+        sink: Sink = target.open(path, 2)
+        for batch in read_input(source, 0, 1000):
+            sink.write(batch)
+        for finish in (sink.close, sink.close, sink.abort, sink.close):
+            finish()
+        assert not find_open_files(tmp_path)
+        assert self.read_back(path) == expected[0]
+
+    def test_a_stream_gets_the_same_bytes_as_a_file(self, source: Source, tmp_path: Path) -> None:
+        target = self.open_target(source)
+        if not isinstance(target, SupportsStream):
+            pytest.skip("the format does not write streams")
+        batches = read_input(source, 0, 1000)
+        path = self.write_shard(target, tmp_path / f"out{target.suffix}", batches)
+        stream = OneWayWriter()
+        with target.open_stream(stream, 2) as sink:
+            for batch in batches:
+                sink.write(batch)
+        assert not stream.closed
+        assert stream.content == path.read_bytes()
+
+    # Decoder
+
+    def decode_all(self, source: Source, block_bytes: int, *, scramble: bool) -> pa.Table:
+        """Return the table form of all records in order, observed in another order than read if `scramble`."""
+        decoder = source.decoder()
+        placed = place_batches(source, block_bytes)
+        order = random.Random(2).sample(placed, len(placed)) if scramble else placed
+        with ThreadPoolExecutor(4 if scramble else 1) as pool:
+            list(pool.map(lambda each: decoder.observe(*each), order))
+            schema = decoder.finish()
+            decoded = list(pool.map(lambda each: decoder.decode(each[0]), placed))
+        assert decoder.schema is not None
+        assert decoder.schema.equals(schema)
+        assert all(batch.schema.equals(schema) for batch in decoded)
+        assert [batch.num_rows for batch in decoded] == [batch.num_rows for batch, _, _ in placed]
+        return pa.Table.from_batches(decoded, schema=schema).combine_chunks()
+
+    def test_table_form_does_not_depend_on_cuts_or_order(
+        self, source: Source, expected: list[list[Any]]
+    ) -> None:
+        table = self.decode_all(source, MANY_BYTES, scramble=False)
+        table.validate(full=True)
+        assert table.num_rows == sum(map(len, expected))
+        for block_bytes in (64, 1000):
+            assert self.decode_all(source, block_bytes, scramble=True).equals(table)
+
+    def test_table_form_is_accepted_by_the_same_format(
+        self, source: Source, expected: list[list[Any]], tmp_path: Path
+    ) -> None:
+        table = self.decode_all(source, 1000, scramble=False)
+        target = self.format.open_target(table.schema, None, self.write_options)
+        path = self.write_shard(target, tmp_path / f"out{target.suffix}", table.to_batches())
+        records = [self.meaning_of(record) for part in expected for record in part]
+        assert [self.meaning_of(record) for record in self.read_back(path)] == records
+
+    def test_nothing_observed_still_gives_a_table_form(self, tmp_path: Path) -> None:
+        inputs = self.make_inputs(make_folder(tmp_path / "in"), [0])
+        source = self.format.open_source(inputs, self.read_options)
+        schema = source.decoder().finish()
+        target = self.format.open_target(schema, None, self.write_options)
+        path = self.write_shard(target, tmp_path / f"out{target.suffix}", [])
+        assert self.read_back(path) == []

@@ -1,0 +1,62 @@
+"""Shuffles into a bucket, and what they must give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import recshuf
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.support.objects.azure_buckets import AzureTestBucket
+    from tests.support.objects.gcs_buckets import GcsTestBucket
+    from tests.support.objects.object_server import Bucket
+
+    AnyBucket = Bucket | GcsTestBucket | AzureTestBucket
+
+STORES = ("s3_bucket", "gcs_bucket", "azure_bucket")
+"""Fixtures that return a bucket of each store that outputs go to."""
+SEED = 5
+SHARDS = 4
+
+
+def write_lines(path: Path, count: int = 1000) -> Path:
+    path.write_text("".join(f"line {number}\n" for number in range(count)))
+    return path
+
+
+def shuffle(inputs: Path | Sequence[Path], output: str | Path, **options: Any) -> recshuf.ShuffleReport:
+    given = {"seed": SEED, "shards": SHARDS, "workers": 1} | options
+    return recshuf.shuffle(
+        inputs, output, **{name: value for name, value in given.items() if value is not None}
+    )
+
+
+def shuffle_locally(inputs: Path | Sequence[Path], folder: Path, **options: Any) -> dict[str, bytes]:
+    """Return what a bucket must hold under ``data/`` after the same run to ``data/out/``."""
+    folder.mkdir()
+    shuffle(inputs, f"{folder}/out/", **options)
+    return {
+        f"data/{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def put_old_set(bucket: AnyBucket, source: Path) -> None:
+    """Put a set of more shards under ``data/out/``, as an earlier run would, in fewer requests."""
+    for key, content in shuffle_locally(source, source.parent / "old", seed=1, shards=9).items():
+        bucket.put(key, content)
+
+
+def check_whole(bucket: AnyBucket, expected: dict[str, bytes], *, is_lossy: bool = False) -> None:
+    """Check that the bucket holds a whole output and nothing else.
+
+    Parameters
+    ----------
+    is_lossy
+        Whether the journal was lost before its uploads were completed or aborted; a store that does not list uploads keeps
+        them open then.
+    """
+    assert bucket.read_all() == expected
+    assert (is_lossy and not bucket.lists_uploads) or bucket.list_uploads() == []

@@ -1,0 +1,366 @@
+"""A server that speaks the protocol of S3, in a child, and a proxy in front of it that injects faults."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import socket
+import socketserver
+import subprocess
+import sys
+import threading
+from contextlib import closing, nullcontext, suppress
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+}
+S3_REQUESTS = {
+    "journal": r"PUT .*\.entry",
+    "run": r"PUT .*\.run",
+    "claim": r"PUT .*/00002\.run",
+    "begin": "POST .*uploads",
+    "part": "PUT .*partNumber",
+    "complete": "POST .*uploadId",
+    "manifest": r"PUT .*/out\.recshuf\.json",
+    "list": "GET .*list-type",
+    "delete": "POST .*delete",
+}
+_ATTEMPTS = 3
+_SECONDS = 60
+
+
+def find_port() -> int:
+    """Return a port that is free now."""
+    with closing(socket.socket()) as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class ObjectServer:
+    """A server in a child, until `close`.
+
+    Parameters
+    ----------
+    command
+        Returns the command that serves a port. Default: moto's server, which speaks the protocol of S3.
+    """
+
+    def __init__(self, command: Callable[[int], Sequence[str]] | None = None) -> None:
+        for _ in range(_ATTEMPTS):
+            self.port = find_port()
+            self._child = subprocess.Popen(
+                (command or _serve_s3)(self.port),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=os.environ | CREDENTIALS,
+            )
+            if self._wait():
+                return
+            self.close()
+        raise RuntimeError(f"no server after {_ATTEMPTS} attempts")
+
+    def _wait(self) -> bool:
+        """Wait until the server takes connections; False if it has ended, because another process has its port."""
+        pause = threading.Event()
+        for _ in range(_SECONDS * 20):
+            if self._child.poll() is not None:
+                return False
+            with suppress(OSError), closing(socket.create_connection(("127.0.0.1", self.port), 1)):
+                return True
+            pause.wait(0.05)
+        return False
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        self._child.terminate()
+        self._child.wait()
+
+
+def _serve_s3(port: int) -> Sequence[str]:
+    return [sys.executable, "-m", "tests.support.objects.s3_server", str(port)]
+
+
+class Bucket(NamedTuple):
+    """A bucket of one test, behind a proxy."""
+
+    name: str
+    proxy: FaultProxy
+    client: Any
+    """Client of boto3, without the proxy."""
+    lists_uploads: bool = True
+    refusal: tuple[int, str, str] = (400, "ExpiredToken", "the credentials have expired")
+    """Status and code of an answer that is final, and the message."""
+    requests: Mapping[str, str] = S3_REQUESTS
+    """Patterns of requests by what they are for."""
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.name}"
+
+    def list_keys(self, prefix: str = "") -> list[str]:
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
+        return [one["Key"] for page in pages for one in page.get("Contents", ())]
+
+    def list_uploads(self) -> list[str]:
+        pages = self.client.get_paginator("list_multipart_uploads").paginate(Bucket=self.name)
+        return [one["Key"] for page in pages for one in page.get("Uploads", ())]
+
+    def read(self, key: str) -> bytes:
+        with closing(self.client.get_object(Bucket=self.name, Key=key)["Body"]) as body:
+            return bytes(body.read())
+
+    def put(self, key: str, body: bytes) -> None:
+        self.client.put_object(Bucket=self.name, Key=key, Body=body)
+
+    def delete(self, key: str) -> None:
+        self.client.delete_object(Bucket=self.name, Key=key)
+
+    def begin_upload(self, key: str) -> None:
+        self.client.create_multipart_upload(Bucket=self.name, Key=key)
+
+    def abort_one(self) -> None:
+        """Abort an open upload."""
+        name = self._find_upload()
+        self.client.abort_multipart_upload(**name)
+        # moto answers 500
+        request = f"(POST|PUT) .*{re.escape(name['Key'])}.*uploadId={re.escape(name['UploadId'])}"
+        self.proxy.answer(request, 404, "NoSuchUpload", times=10**6)
+
+    def damage_one(self) -> None:
+        """Replace a part of an open upload."""
+        self.client.upload_part(**self._find_upload(), PartNumber=1, Body=b"other")
+
+    def _find_upload(self) -> dict[str, str]:
+        upload = self.client.list_multipart_uploads(Bucket=self.name)["Uploads"][0]
+        return {"Bucket": self.name, "Key": upload["Key"], "UploadId": upload["UploadId"]}
+
+    def read_all(self, prefix: str = "") -> dict[str, bytes]:
+        return {key: self.read(key) for key in self.list_keys(prefix)}
+
+
+class Fault(NamedTuple):
+    """What happens to some requests."""
+
+    request: str
+    """Pattern of method, path with query, and ``Content-Range`` if there is one, such as ``PUT .*partNumber=2``."""
+    strike: Callable[[ProxiedRequest], bool]
+    """Called with each such request; True if that has answered it."""
+    left: list[int]
+    """How many requests are still to be struck."""
+
+
+class FaultProxy:
+    """A proxy to a server: counts requests, and answers some of them otherwise."""
+
+    def __init__(self, port: int) -> None:
+        self.requests: list[str] = []
+        """Method, path and ``Content-Range`` of every request."""
+        self._faults: list[Fault] = []
+        self._lock = threading.Lock()
+        self._is_closed = threading.Event()
+        self.turn = threading.Lock()
+        """Held while a conditional write is passed on: moto compares and writes in two steps, S3 in one."""
+        proxy = self
+
+        class Handler(ProxiedRequest):
+            pass
+
+        Handler.proxy, Handler.target_port = proxy, port
+        self._server = _Server(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def add(self, request: str, strike: Callable[[ProxiedRequest], bool], times: int) -> None:
+        with self._lock:
+            self._faults.append(Fault(request, strike, [times]))
+
+    def answer(self, request: str, status: int, code: str, times: int = 1) -> None:
+        """Answer the next requests with an error of the store."""
+        self.add(request, lambda one: one.answer(status, code), times)
+
+    def reset(self, request: str, times: int = 1) -> None:
+        """Drop the connections of the next requests in the middle of their bodies."""
+        self.add(request, lambda one: one.drop(), times)
+
+    def cut_body(self, request: str, times: int = 1, *, says_so: bool = False) -> None:
+        """Send half of the bodies of the next replies, and drop the connections, or state the half as the size."""
+        self.add(request, lambda one: one.forward(cuts="stated" if says_so else "dropped"), times)
+
+    def lose_reply(self, request: str, times: int = 1) -> None:
+        """Pass the next requests on, and drop the connection in place of a reply."""
+        self.add(request, lambda one: one.forward(loses_reply=True), times)
+
+    def call(self, request: str, function: Callable[[], object], times: int = 1) -> None:
+        """Call a function before each of the next requests is passed on."""
+
+        def strike(_: ProxiedRequest) -> bool:
+            function()
+            return False
+
+        self.add(request, strike, times)
+
+    def hang(self, request: str, times: int = 10**6) -> None:
+        """Never answer the next requests."""
+        self.add(request, lambda one: self._is_closed.wait() and one.drop(), times)
+
+    def find(self, request: str) -> Fault | None:
+        """Note a request, and return its fault."""
+        with self._lock:
+            self.requests.append(request)
+            for fault in self._faults:
+                if fault.left[0] and re.match(fault.request, request):
+                    fault.left[0] -= 1
+                    return fault
+        return None
+
+    def count(self, request: str) -> int:
+        """Return how many requests there were that fit a pattern."""
+        return sum(re.match(request, one) is not None for one in self.requests)
+
+    def ignore_conditions(self, request: str) -> None:
+        """Pass requests on without what they demand of the object that is there."""
+        self.add(request, lambda one: one.forward(left_out=("If-None-Match", "If-Match")), 10**6)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._faults.clear()
+            self.requests.clear()
+
+    def close(self) -> None:
+        self._is_closed.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass  # clients drop connections
+
+
+class ProxiedRequest(BaseHTTPRequestHandler):
+    """One request, on its way to the server."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16
+    proxy: FaultProxy
+    target_port: int
+
+    def _handle(self) -> None:
+        span = self.headers.get("Content-Range")
+        fault = self.proxy.find(f"{self.command} {self.path}{f' {span}' if span else ''}")
+        if fault is None or not fault.strike(self):
+            self.forward()
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _handle  # noqa: N815 - names of the base class
+
+    def handle_expect_100(self) -> bool:
+        super().handle_expect_100()
+        self.wfile.flush()
+        return True
+
+    def _read_body(self) -> bytes:
+        if "chunked" in self.headers.get("Transfer-Encoding", ""):
+            return b"".join(iter(self._read_chunk, b""))
+        return self._read(int(self.headers.get("Content-Length", 0)))
+
+    def _read(self, size: int) -> bytes:
+        """Return so many bytes of the body; a client that dies before its end has sent no request."""
+        content = self.rfile.read(size)
+        if len(content) < size:
+            raise ConnectionAbortedError
+        return content
+
+    def _read_chunk(self) -> bytes:
+        line = self.rfile.readline()
+        if not line:
+            raise ConnectionAbortedError
+        size = int(line.split(b";")[0], 16)
+        chunk = self._read(size)
+        self.rfile.readline()
+        return chunk
+
+    def forward(self, *, loses_reply: bool = False, left_out: Sequence[str] = (), cuts: str = "") -> bool:
+        """Pass the request on.
+
+        Parameters
+        ----------
+        cuts
+            How half of the body of the reply is left out: ``stated`` as its size, or ``dropped`` with the connection.
+        """
+        body = self._read_body()
+        headers = {
+            name: value
+            for name, value in self.headers.items()
+            if name.title() not in ("Content-Length", "Transfer-Encoding", "Expect", *left_out)
+        }
+        headers["Content-Length"] = str(len(body))
+        path = re.sub("&ifGenerationMatch=[0-9]+", "", self.path) if "If-Match" in left_out else self.path
+        is_conditional = self.command in ("PUT", "POST") and {"If-None-Match", "If-Match"} & set(
+            map(str.title, headers)
+        )
+        with (
+            self.proxy.turn if is_conditional else nullcontext(),
+            closing(http.client.HTTPConnection("127.0.0.1", self.target_port, timeout=_SECONDS)) as onward,
+        ):
+            onward.request(self.command, path, body, headers)
+            reply = onward.getresponse()
+            content = reply.read()
+        if loses_reply:
+            return self.drop()
+        self.send_response_only(reply.status, reply.reason)
+        for name, value in reply.headers.items():
+            if name.lower() not in ("connection", "transfer-encoding", "content-length"):
+                self.send_header(name, value)
+        length = reply.headers.get("Content-Length") if self.command == "HEAD" else None
+        half = content[: len(content) // 2]
+        self.send_header("Content-Length", length or str(len(half if cuts == "stated" else content)))
+        self.end_headers()
+        self.wfile.write(half if cuts else content)
+        self.wfile.flush()
+        return self.drop() if cuts == "dropped" else True
+
+    def answer(self, status: int, code: str) -> bool:
+        """Answer with an error of the store."""
+        self._read_body()
+        content = (
+            f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>injected</Message></Error>".encode()
+        )
+        self.send_response_only(status)
+        self.send_header("Content-Type", "application/xml")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+        self.wfile.flush()
+        return True
+
+    def drop(self) -> bool:
+        """Reset the connection; of the body, at most a part has been read."""
+        self.close_connection = True
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        self.connection.close()
+        return True

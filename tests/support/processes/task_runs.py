@@ -1,0 +1,134 @@
+"""Runs that are divided into many small tasks, for engines that know nothing of that."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import recshuf
+from recshuf.engines.local import LocalEngine
+from recshuf.engines.registry import ENGINES
+from recshuf.job import pile_sizing
+from recshuf.run.resolving import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    import pytest
+
+    from recshuf.job.plan import Plan
+
+PROCESSES = {"processes": "ProcessEngine", "twins": "TwinEngine"}
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def flip(path: Path) -> None:
+    """Change a bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+HARMS: dict[str, Callable[[Path], None]] = {"cut": cut, "flipped": flip, "deleted": Path.unlink}
+"""What can happen to a file that a task has written."""
+
+
+class ThreadEngine:
+    """An `Engine` of this process, in which tests can change things.
+
+    It runs one task at a time, as the worker processes of other engines do.
+    """
+
+    def __init__(self, address: str | None, cores: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def run(
+        self, function: Callable[[Any], Any], tasks: Sequence[Any], workers: int
+    ) -> Generator[Any, None, None]:
+        yield from LocalEngine().run(function, tasks, 1)
+
+
+class TwinThreadEngine(ThreadEngine):
+    """Runs every task twice at the same time, in threads."""
+
+    def run(
+        self, function: Callable[[Any], Any], tasks: Sequence[Any], workers: int
+    ) -> Generator[Any, None, None]:
+        with ThreadPoolExecutor(2) as pool:
+            for task in tasks:
+                first, second = pool.map(function, [task, task])
+                assert first == second
+                yield first
+
+
+class LostError(BaseException):
+    """The driver dies."""
+
+
+class DyingEngine:
+    """Runs one task after the other, and dies when so many have been run by all engines of the kind."""
+
+    left = 0
+
+    def __init__(self, address: str | None, cores: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def run(
+        self, function: Callable[[Any], Any], tasks: Sequence[Any], workers: int
+    ) -> Generator[Any, None, None]:
+        for task in tasks:
+            DyingEngine.left -= 1
+            if DyingEngine.left < 0:
+                raise LostError
+            yield function(task)
+
+
+def divide_small(patch: pytest.MonkeyPatch, block_bytes: int = 1000, region_bytes: int = 40) -> None:
+    """Have small inputs divided into many tasks, the largest read in parts; and the engines of the tests known."""
+    whole = resolve.make_plan
+
+    def plan_small(*arguments: Any) -> Plan:
+        plan = whole(*arguments)
+        return replace(plan, block_bytes=block_bytes) if plan.resident_bytes == 0 else plan
+
+    patch.setattr(resolve, "make_plan", plan_small)
+    for name in ("REGION_BYTES", "OBJECT_REGION_BYTES"):
+        patch.setattr(pile_sizing, name, region_bytes)
+    for name, kind in PROCESSES.items():
+        patch.setitem(ENGINES, name, f"tests.support.processes.process_engine:{kind}")
+    for name, kind in (("threads", "ThreadEngine"), ("dying", "DyingEngine")):
+        patch.setitem(ENGINES, name, f"tests.support.processes.task_runs:{kind}")
+
+
+def shuffle(inputs: Sequence[Path | str], output: Path, **options: Any) -> recshuf.ShuffleReport:
+    """Shuffle to a folder, or to a file if the output has a suffix."""
+    cut = {} if output.suffix else {"shards": 3}
+    given = {"seed": 5, "piles": 64, "memory": "300MB"} | cut | options
+    return recshuf.shuffle(inputs, output if output.suffix else f"{output}/", **given)
+
+
+def read_all(output: Path) -> dict[str, bytes]:
+    """Return the content of a file or of all files of a folder, by name."""
+    paths = output.rglob("*") if output.is_dir() else [output]
+    return {path.name: path.read_bytes() for path in paths if path.is_file()}
+
+
+def die_after(count: int, *arguments: Any, **options: Any) -> None:
+    """Run until so many tasks are done."""
+    DyingEngine.left = count
+    try:
+        shuffle(*arguments, engine="dying", **options)
+    except LostError:
+        return
+    raise AssertionError("there were not so many tasks")

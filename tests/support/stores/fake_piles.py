@@ -1,0 +1,147 @@
+"""A pile store in memory: what the loader needs of a store, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from recshuf.records.batch import Records
+from recshuf.records.keys import draw_keys, find_piles
+from recshuf.records.provenance import FILE_SHIFT, add_provenance, extend_schema, find_origins
+from recshuf.records.rows import RowRange
+from recshuf.records.taking import take_rows
+from recshuf.system.buffers import allocate
+from tests.support.stores.epoch_oracle import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from recshuf.system.buffers import Allocate
+
+
+def number_rows(source: int, count: int) -> pa.RecordBatch:
+    """Return records that say what they are."""
+    return pa.record_batch({"id": np.arange(count, dtype=np.int64) + source * 1_000_000})
+
+
+@dataclass
+class FakePacked:
+    """Records in place of `PackedRecords`."""
+
+    records: Records
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        return self.records.keys
+
+    @property
+    def origins(self) -> NDArray[np.uint64]:
+        return find_origins(self.records.batch)
+
+    def take(self, index: NDArray[np.intp], _: Allocate = allocate) -> Records:
+        return self.records.take(index)
+
+
+@dataclass
+class FakePiles:
+    """Sets of sources, as a dict from the name of a set to the number of records of each of its sources."""
+
+    sets: dict[str, list[int]]
+    pile_count: int
+    make: Callable[[int, int], pa.RecordBatch] = number_rows
+    """Gives the records of a source, from its number and its count."""
+    seed: int = 7
+    key_bits: int = 64
+    """Keys have no more random bits than these: with few, many are equal."""
+    store_id: str = "0123456789abcdef0123456789abcdef"
+    snapshot: int = 1
+    loads: list[list[tuple[int, int]]] = field(default_factory=list)
+    """The regions of every load."""
+    expected: list[list[tuple[int, int]]] = field(default_factory=list)
+    """Those that were expected next."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self.sets))
+
+    @cached_property
+    def _whole(self) -> list[tuple[Records, NDArray[np.uint16]]]:
+        """All records of each set by source and row, and the pile of each."""
+        held, first = [], 0
+        for name in self.names:
+            sizes = self.sets[name]
+            ranges = [RowRange(first + index, 0, count) for index, count in enumerate(sizes)]
+            keys = (
+                draw_keys(self.seed, ranges) >> np.uint64(64 - self.key_bits) << np.uint64(64 - self.key_bits)
+            )
+            batch = pa.concat_batches([self.make(one.input_index, one.rows) for one in ranges])
+            held.append((Records(keys, add_provenance(batch, ranges)), find_piles(keys, self.pile_count)))
+            first += len(sizes)
+        return held
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return tuple(f"source-{index}" for index in range(sum(map(len, self.sets.values()))))
+
+    info = SimpleNamespace(origin=None)
+    """Records are tables."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.make(0, 0).schema
+
+    @property
+    def pile_schema(self) -> pa.Schema:
+        return extend_schema(self.schema)
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        return np.array([np.bincount(piles, minlength=self.pile_count) for _, piles in self._whole])
+
+    @property
+    def byte_counts(self) -> NDArray[np.int64]:
+        return self.counts * 8
+
+    def lengths(self, column: int) -> NDArray[np.int64]:
+        sums = np.zeros_like(self.counts)
+        for own, (records, piles) in zip(sums, self._whole, strict=True):
+            for value, pile in zip(records.batch.column(column).to_pylist(), piles.tolist(), strict=True):
+                own[pile] += len(value or ())
+        return sums
+
+    def pack(self, regions: Sequence[tuple[int, int]], _: Allocate = allocate) -> FakePacked:
+        self.loads.append(list(regions))
+        keys, batches = [], []
+        for index, pile in regions:
+            records, piles = self._whole[index]
+            rows = np.flatnonzero(piles == pile)
+            keys.append(records.keys[rows])
+            batches.append(take_rows(records.batch, rows))
+        return FakePacked(Records(np.concatenate(keys), pa.concat_batches(batches)))
+
+    def expect(self, regions: Sequence[tuple[int, int]]) -> None:
+        self.expected.append(list(regions))
+
+    def load(self, regions: Sequence[tuple[int, int]]) -> Records:
+        return self.pack(regions).records
+
+    def close(self) -> None: ...
+
+    def records(self) -> list[Record]:
+        """Return all records, for the oracle."""
+        found = []
+        for name, (records, piles) in zip(self.names, self._whole, strict=True):
+            origins = np.array(
+                [int.from_bytes(one, "little") for one in records.batch.columns[-1].to_pylist()]
+            )
+            sources, rows = np.divmod(origins, 1 << int(FILE_SHIFT))
+            columns = (records.keys, sources, rows, [name] * len(records), piles)
+            found += map(Record, *(np.asarray(column).tolist() for column in columns))
+        return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.objects.object_outputs import STORES, check_whole, shuffle, shuffle_locally, write_lines
+from tests.support.objects.object_outputs import check_whole, shuffle, shuffle_locally
 from tests.support.processes.forked_commands import ForkedCommand, run_forked
 
 if TYPE_CHECKING:
@@ -19,24 +19,6 @@ if TYPE_CHECKING:
 
     from tests.support.objects.object_outputs import AnyBucket
     from tests.support.objects.object_server import ProxiedRequest
-
-
-@pytest.fixture(params=STORES)
-def bucket(request: pytest.FixtureRequest) -> AnyBucket:
-    """Return a new bucket of each store."""
-    found: AnyBucket = request.getfixturevalue(request.param)
-    return found
-
-
-@pytest.fixture(autouse=True)
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "scratch").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_lines(tmp_path / "in.txt")
 
 
 def start(source: Path, bucket: AnyBucket, *options: str) -> AbstractContextManager[ForkedCommand]:

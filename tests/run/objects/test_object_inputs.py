@@ -14,7 +14,7 @@ from recshuf.formats.compression import OUTPUT_SUFFIXES
 from recshuf.run import pipeline
 from recshuf.storage import requests
 from tests.support.numbered_files import FORMATS, make_inputs
-from tests.support.objects.object_outputs import STORES, shuffle, shuffle_locally, write_lines
+from tests.support.objects.object_outputs import shuffle, shuffle_locally, write_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     from tests.conftest import Run
     from tests.support.objects.object_outputs import AnyBucket
     from tests.support.objects.object_server import Bucket
-
-
-@pytest.fixture(params=STORES)
-def bucket(request: pytest.FixtureRequest) -> AnyBucket:
-    """Return a new bucket of each store."""
-    found: AnyBucket = request.getfixturevalue(request.param)
-    return found
 
 
 def upload(bucket: AnyBucket, folder: Path) -> None:

@@ -20,7 +20,6 @@ from recshuf.storage import s3
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.objects.object_outputs import (
     SHARDS,
-    STORES,
     check_whole,
     shuffle,
     shuffle_locally,
@@ -33,22 +32,6 @@ if TYPE_CHECKING:
 
     from tests.conftest import Run
     from tests.support.objects.object_outputs import AnyBucket
-
-
-@pytest.fixture(params=STORES)
-def bucket(request: pytest.FixtureRequest) -> AnyBucket:
-    """Return a new bucket of each store."""
-    found: AnyBucket = request.getfixturevalue(request.param)
-    return found
-
-
-@pytest.fixture(autouse=True)
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder for temporary files."""
-    folder = tmp_path / "scratch"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    return folder
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -20,7 +20,7 @@ from recshuf.piles.sets.pile_file import ObjectPileFile
 from recshuf.run.set_folders import _SetScratch, _UploadedSets, open_sets
 from recshuf.storage.objects import count_read_bytes
 from tests.support.numbered_files import FORMATS, make_inputs
-from tests.support.objects.object_outputs import SEED, SHARDS, STORES, check_whole, shuffle_locally
+from tests.support.objects.object_outputs import SEED, SHARDS, check_whole, shuffle_locally
 from tests.support.objects.object_outputs import shuffle as shuffle_here
 from tests.support.processes.task_runs import DyingEngine, LostError, divide_small
 
@@ -34,22 +34,10 @@ COUNTS = (300, 200, 0, 250)
 TASKS = {"piles": 64, "memory": "300MB"}
 
 
-@pytest.fixture(params=STORES)
-def bucket(request: pytest.FixtureRequest) -> AnyBucket:
-    """Return a new bucket of each store."""
-    found: AnyBucket = request.getfixturevalue(request.param)
-    return found
-
-
 @pytest.fixture(autouse=True)
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder for temporary files."""
+def _many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     divide_small(monkeypatch, block_bytes=4400)
     monkeypatch.setitem(ENGINES, "twins", "tests.support.processes.task_runs:TwinThreadEngine")
-    folder = tmp_path / "scratch"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    return folder
 
 
 @pytest.fixture

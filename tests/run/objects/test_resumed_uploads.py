@@ -13,12 +13,10 @@ from recshuf.output.objects.scratch import PREFIX, UploadFolder
 from recshuf.output.objects.transaction import UploadTransaction
 from tests.support.objects.object_outputs import (
     SHARDS,
-    STORES,
     check_whole,
     put_old_set,
     shuffle,
     shuffle_locally,
-    write_lines,
 )
 
 if TYPE_CHECKING:
@@ -27,27 +25,6 @@ if TYPE_CHECKING:
 
     from tests.conftest import Run
     from tests.support.objects.object_outputs import AnyBucket
-
-
-@pytest.fixture(params=STORES)
-def bucket(request: pytest.FixtureRequest) -> AnyBucket:
-    """Return a new bucket of each store."""
-    found: AnyBucket = request.getfixturevalue(request.param)
-    return found
-
-
-@pytest.fixture(autouse=True)
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder for temporary files."""
-    folder = tmp_path / "scratch"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    return folder
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_lines(tmp_path / "in.txt")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from recshuf.engines.registry import ENGINES
 from recshuf.errors import AlreadyCompleteError, CheckError, OutputError
 from recshuf.output.objects.transaction import UploadTransaction
 from tests.support.numbered_files import make_inputs
-from tests.support.objects.object_outputs import STORES, check_whole, shuffle, shuffle_locally, write_lines
+from tests.support.objects.object_outputs import check_whole, shuffle, shuffle_locally, write_lines
 from tests.support.processes.task_runs import divide_small
 
 if TYPE_CHECKING:
@@ -26,22 +26,6 @@ if TYPE_CHECKING:
 COUNTS = (300, 200, 0, 250)
 PASSES = ["scatter", "gather", "commit", "verify"]
 AGAIN = "is in place, and was not compared: continue with the same command and resume=True"
-
-
-@pytest.fixture(params=STORES)
-def bucket(request: pytest.FixtureRequest) -> AnyBucket:
-    """Return a new bucket of each store."""
-    found: AnyBucket = request.getfixturevalue(request.param)
-    return found
-
-
-@pytest.fixture(autouse=True)
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder for temporary files."""
-    folder = tmp_path / "scratch"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    return folder
 
 
 def list_passes(report: recshuf.ShuffleReport) -> list[str]:

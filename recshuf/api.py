@@ -1,4 +1,4 @@
-"""The public functions: `shuffle`, `scatter`, `gather`, `plan`, `verify`, `check` and `picture`."""
+"""The public functions, from arguments to jobs, and from jobs to runs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from dataclasses import replace
 from datetime import datetime  # noqa: TC003 - for typing.get_type_hints
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
 
 # Return types are named by the package, which imports them when they are asked for; some import pyarrow.
 import recshuf  # noqa: TC001
 from recshuf.errors import RecshufError, UsageError
-from recshuf.job.job import Epoch, list_paths, make_job, parse_path, split_names
+from recshuf.job.job import Epoch, list_paths, make_job, parse_path
 from recshuf.job.options import (
-    CheckOptions,
     GatherOptions,
     Options,
     OrderOptions,
@@ -27,6 +26,7 @@ from recshuf.job.options import (
     refuse_unknown,
     to_keywords,
 )
+from recshuf.job.order_jobs import OrderJobs
 from recshuf.job.progress import Progress, SilentProgress
 from recshuf.records.keys import MAX_PILES
 from recshuf.system.memory import choose_allocators
@@ -36,7 +36,6 @@ from recshuf.system.units import parse_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from recshuf.job.job import Job
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -472,7 +471,7 @@ def check(
     InputError
         When a file cannot be read.
     """
-    order = _Order.of(data, options)
+    order = OrderJobs.of(data, options)
     jobs = order.make_check_jobs()
     from recshuf.audit.order.check import check_outputs, check_values
 
@@ -523,7 +522,7 @@ def write_check(
     RecshufError
         As `check` does, and when Pillow or Jinja is not installed.
     """
-    order = _Order.of(data, options)
+    order = OrderJobs.of(data, options)
     jobs = order.make_check_jobs()
     from recshuf.audit.reports.order_pages import report_check
 
@@ -560,7 +559,7 @@ def picture(
     InputError
         When a file cannot be read.
     """
-    order = _Order.of(data, options)
+    order = OrderJobs.of(data, options)
     job = order.make_picture_job()
     heading = title or ", ".join(order.data[:2]) + (", ..." if len(order.data) > 2 else "")
     from recshuf.audit.reports.order_pictures import picture_matching, picture_values
@@ -588,81 +587,6 @@ def speak_python(function: Callable[P, R]) -> Callable[P, R]:
 
     call.__module__ = "recshuf"  # where pickle finds it
     return call
-
-
-class _Order(NamedTuple):
-    """The order to test or draw: the arguments of `check` and `picture`."""
-
-    data: list[str]
-    against: list[str]
-    column: str | None
-    """The column to test, by default the only one of the records; None if the test has another basis."""
-    provenance: bool
-    id_column: str | None
-    options: Options
-    """Options of the jobs."""
-
-    @classmethod
-    def of(cls, data: Paths, options: OrderOptions) -> _Order:
-        """Parse the arguments.
-
-        Raises
-        ------
-        UsageError
-            When one is no path, or several columns could be meant.
-        """
-        refuse_unknown(options, OrderOptions)
-        against = list_paths("against", options.get("against") or ())
-        provenance, column = options.get("provenance", False), options.get("column")
-        shared = {name: value for name, value in options.items() if name in CheckOptions.__annotations__}
-        if column is None and not against and not provenance:
-            column = _find_column(options)
-        id_column = options.get("id_column")
-        return cls(list_paths("data", data), against, column, provenance, id_column, cast("Options", shared))
-
-    def make_check_jobs(self) -> list[Job]:
-        """Return a job for each shuffle of the data; one job for all of it if a column is tested."""
-        if bool(self.against) + (self.column is not None) + self.provenance != 1:
-            raise UsageError("give either --against INPUT..., --column NAME or --provenance")
-        if self.column is not None:
-            return [self._make_job(self.data, None)]
-        if self.provenance:
-            return [self._make_job([output], None) for output in self.data]
-        return [self._make_job(self.against, output) for output in self.data]
-
-    def make_picture_job(self) -> Job:
-        """Return the job of the inputs to the data; without inputs, the job whose inputs are the data."""
-        if self.column is None and not self.against and not self.provenance:
-            raise UsageError("no colours; give --column NAME, --against INPUT... or --provenance")
-        if self.provenance and (self.column is not None or self.against):
-            raise UsageError("--provenance and --against or --column contradict each other; give one of them")
-        if self.provenance and len(self.data) > 1:
-            raise UsageError("--provenance draws one shuffle; name one file or directory")
-        if self.against and len(self.data) > 1:
-            raise UsageError("--against draws one output; name one file or directory before it")
-        return self._make_job(self.against, self.data[0]) if self.against else self._make_job(self.data, None)
-
-    def make_output_job(self) -> Job:
-        """Return the job whose inputs are the data, which were the output of the job of `make_picture_job`."""
-        return make_job(self.data, None, self.options | {"format": self.options.get("to"), "to": None})
-
-    def _make_job(self, inputs: list[str], output: str | None) -> Job:
-        if self.id_column is not None and not self.against:
-            raise UsageError("--id works with --against only")
-        job = make_job(inputs, output, self.options)
-        choose_allocators(job.memory_bytes)
-        return job
-
-
-def _find_column(options: OrderOptions) -> str | None:
-    """Return the only column that is read; None if all are."""
-    names = [
-        *(split_names("--datasets", options.get("datasets")) or ()),
-        *(split_names("--columns", options.get("columns")) or ()),
-    ]
-    if len(names) > 1:
-        raise UsageError(f"several columns: {', '.join(names)}; choose one with --column NAME")
-    return names[0] if names else None
 
 
 @contextmanager

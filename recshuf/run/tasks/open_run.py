@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from recshuf.output.transaction import Destination
     from recshuf.run.resolving.resolve import ResolvedJob
     from recshuf.run.set_folders import SetFolder
-    from recshuf.run.tasks.task import RunAddress
+    from recshuf.run.tasks.address import RunAddress
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ from recshuf.records.input_counts import InputCounts
 from recshuf.run.passes.gather import check_written
 from recshuf.run.resume import Earlier
 from recshuf.run.set_folders import open_sets
+from recshuf.run.tasks.address import RunAddress
 from recshuf.run.tasks.gather_task import adopt_set, merge_states
 from recshuf.run.tasks.open_run import begin_run
 from recshuf.run.tasks.results import RUN, find_results, name_result
 from recshuf.run.tasks.shared_run import SharedRun, find_tasks
-from recshuf.run.tasks.task import RunAddress, Task, run_task
+from recshuf.run.tasks.task import Task, run_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

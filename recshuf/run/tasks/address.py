@@ -1,0 +1,46 @@
+"""Where the tasks of a run find it, on any machine."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from recshuf.output.task_folder import LocalTaskFolder
+from recshuf.storage.settings import StorageOptions
+from recshuf.storage.urls import is_url
+
+if TYPE_CHECKING:
+    from recshuf.output.task_folder import TaskFolder
+
+
+class RunAddress(NamedTuple):
+    """Where tasks find their run."""
+
+    tasks: str
+    """Address of its task folder."""
+    run_id: str
+    endpoint_url: str | None
+    storage_options: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, tasks: TaskFolder, run_id: str, storage: StorageOptions) -> RunAddress:
+        """Return the address of a run."""
+        return cls(tasks.address, run_id, storage.endpoint_url, tuple(storage.options.items()))
+
+    @property
+    def storage(self) -> StorageOptions:
+        """How object stores are reached, which nothing in the task folder tells."""
+        return StorageOptions(self.endpoint_url, dict(self.storage_options))
+
+    def open_tasks(self) -> TaskFolder:
+        """Return the task folder."""
+        return _open_objects(self) if is_url(self.tasks) else LocalTaskFolder(Path(self.tasks))
+
+
+@lru_cache(maxsize=1)
+def _open_objects(run: RunAddress) -> TaskFolder:
+    """Return a task folder in an object store; the next task of the run uses its connections again."""
+    from recshuf.output.objects.task_folder import ObjectTaskFolder
+
+    return ObjectTaskFolder.open(run.tasks, run.storage)

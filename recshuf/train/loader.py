@@ -36,9 +36,6 @@ from recshuf.train.transforms import TransformedBlock, append_seeds
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from recshuf.piles.order.groups import Regions
     from recshuf.train.blocks import Block
     from recshuf.train.transforms import Transform
@@ -47,7 +44,6 @@ Loaded = TypeVar("Loaded")
 
 _MOST_AHEAD = 1 << 16
 _KEPT_PILES = 2
-_LARGE_BYTES = 1 << 20
 
 
 class _Epoch(NamedTuple):
@@ -366,20 +362,13 @@ class PileLoader:
         bundles: tuple[list[int], list[int]],
     ) -> Loaded:
         """Return what is made of the records of the first bundle."""
-        records = groups.load(*bundles, memory.allocate if self._mix == 1 else partial(_allocate, memory))
+        records = groups.load(*bundles, memory.allocate)
         # Else Arrow would keep the memory of text that nobody refers to any more, as much as two piles.
         _release_unused()
         table = self._selection.make_table(records.batch)
         if needs_seeds:
             table = append_seeds(table, groups.order.draw_seeds(find_origins(records.batch)))
         return make(table)
-
-
-def _allocate(memory: BufferPool, size: int, offset: int = 0) -> NDArray[np.uint8]:
-    """Return memory of the pool, after Arrow has given back the group that has just been used up."""
-    if size >= _LARGE_BYTES:
-        _release_unused()
-    return memory.allocate(size, offset)
 
 
 def _release_unused() -> None:

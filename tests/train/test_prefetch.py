@@ -70,6 +70,18 @@ def test_a_consumer_that_comes_back_computes_by_itself_again() -> None:
     assert not any(map(computer.is_ahead, range(8, 15)))
 
 
+def test_a_consumer_is_relieved_while_threads_compute_the_next_value() -> None:
+    computer, absence = Computer(), Absence()
+    values = compute_ahead(computer, range(10), 2, absence)
+    relieved = []
+    for away in [HOURS] * 4 + [0.0] * 6:
+        next(values)
+        relieved.append(absence.is_relieved)
+        absence.seconds = away
+    assert relieved == [*(computer.is_ahead(number) for number in range(1, 10)), False]
+    assert any(relieved)
+
+
 def test_without_an_absence_threads_compute_all_but_the_first() -> None:
     computer = Computer()
     assert list(compute_ahead(computer, range(5), 2)) == [0, 1, 4, 9, 16]

@@ -6,8 +6,10 @@ import gc
 import multiprocessing
 import os
 import pickle
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +17,9 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, PileError, UsageError
-from recshuf.train import cutting
+from recshuf.train import cutting, prefetch
+from recshuf.train import loader as loader_module
+from recshuf.train.blocks import ArrowBlock
 from recshuf.train.loader import PileLoader
 from tests.support.golden_inputs import make_inputs
 from tests.support.stores.epoch_oracle import flatten
@@ -105,6 +109,40 @@ def test_the_system_reads_ahead_what_is_read_next(store: Path, monkeypatch: pyte
     assert len(ids_of(loader)) == 124
     assert len(found) == 7
     assert ahead == found[1:]
+
+
+def test_a_block_is_free_before_the_first_batch_of_the_next_one(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
+    loader, held = PileLoader(store, 4), WeakSet[ArrowBlock]()
+
+    def make_blocks() -> Iterator[ArrowBlock]:
+        for records in loader.read_bundles(0, 0, 1):
+            block = ArrowBlock(records)
+            held.add(block)
+            yield block
+            del block
+
+    counts = [len(held) for _ in loader.cut_bundles(0, make_blocks())]
+    assert len(counts) == len(loader)
+    assert set(counts) == {1}
+
+
+def test_every_thread_gives_back_the_memory_of_what_it_has_loaded(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
+    monkeypatch.setattr(prefetch, "LEAST_AWAY", 0.0)
+    monkeypatch.setattr(
+        loader_module, "_release_unused", lambda: threads.append(threading.current_thread().name)
+    )
+    assert len(ids_of(PileLoader(store, 4))) == 124
+    own = threading.current_thread().name
+    # Of seven groups, this thread loads the first. While it cuts each but the last, another loads the next one.
+    assert threads.count(own) == 1 + 6
+    assert len(threads) - threads.count(own) == 6
 
 
 def test_an_iterator_taken_over_a_fork_is_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The jobs that `recshuf.check` and `recshuf.picture` read."""
+"""The jobs of `recshuf.check` and `recshuf.picture`: what they read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class OrderJobs(NamedTuple):
-    """The jobs of a test or a picture of an order, by its arguments."""
+    """Makes the jobs of `recshuf.check` and `recshuf.picture` from their arguments."""
 
     data: list[str]
     against: list[str]

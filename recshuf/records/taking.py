@@ -19,7 +19,7 @@ def take_rows(batch: pa.RecordBatch, index: NDArray[np.intp]) -> pa.RecordBatch:
         return batch.slice(0, len(index))  # take would lose the number of rows
     if any(column.offset and _holds_fixed_lists(column.type) for column in batch.columns):
         # Arrow's take picks wrong values from a slice of fixed-size lists in fixed-size lists.
-        batch = _copy(batch)
+        batch = pa.RecordBatch.from_arrays([*map(_copy, batch.columns)], schema=batch.schema)
     from pyarrow import compute  # late: commands that take nothing start faster
 
     rows = _wrap_index(index)
@@ -34,10 +34,9 @@ def take_rows(batch: pa.RecordBatch, index: NDArray[np.intp]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-def _copy(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a copy whose columns begin where their memory does."""
-    columns = [pa.concat_arrays([column, column.slice(0, 0)]) for column in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+def _copy(column: pa.Array) -> pa.Array:
+    """Return a copy that begins where its memory does."""
+    return pa.concat_arrays([column, column.slice(0, 0)])
 
 
 def _wrap_index(index: NDArray[np.intp]) -> pa.Array:
@@ -60,7 +59,7 @@ def _is_list_of_numbers(column: pa.Array) -> bool:
 def _wrap_numbers(column: pa.Array) -> pa.Array:
     """Return lists of numbers as binary values, without a copy of the numbers."""
     if column.offset and column.null_count:
-        column = pa.concat_arrays([column, column.slice(0, 0)])
+        column = _copy(column)
     values = column.values
     offsets = (view_offsets(column).astype(np.int64) + values.offset) * (values.type.bit_width // 8)
     validity = column.buffers()[0] if column.null_count else None

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from recshuf.api import cache_store, speak_python
-from recshuf.job.options import ScatterOptions
 from recshuf.train.loader import PileLoader as StoreLoader
 from recshuf.train.stores import open_piles
 
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
     from recshuf.job.options import Paths
     from recshuf.job.progress import Progress
     from recshuf.piles.store.stored import StoredPiles
-
-_SCATTER_ONLY = ScatterOptions.__annotations__.keys() - {"columns"}
 
 
 class PileLoader(StoreLoader):
@@ -63,8 +59,13 @@ class PileLoader(StoreLoader):
         RecshufError
             As `recshuf.scatter` does.
         """
-        options = {name: value for name, value in arguments.items() if name in _SCATTER_ONLY}
-        own = {name: value for name, value in arguments.items() if name not in _SCATTER_ONLY}
+        # A trainer that has its store should not wait for what makes one.
+        from recshuf.api import cache_store, speak_python
+        from recshuf.job.options import ScatterOptions
+
+        of_store = ScatterOptions.__annotations__.keys() - {"columns"}
+        options = {name: value for name, value in arguments.items() if name in of_store}
+        own = {name: value for name, value in arguments.items() if name not in of_store}
         make = partial(speak_python(cache_store), inputs, cache, progress=progress, **options)
         return cls(_CachedStore(make), batch_size, **own)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -43,6 +45,16 @@ def list_stores(data: Path) -> set[str]:
 
 def ids_of(loader: recshuf.PileLoader) -> list[int]:
     return [number for batch in loader for number in batch["id"].tolist()]
+
+
+def test_trainers_do_not_import_what_makes_a_store() -> None:
+    code = (
+        "import sys; from recshuf import PileLoader; print({'recshuf.api', 'recshuf.job'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "set()\n"
 
 
 def test_epoch_0_is_the_shuffle_of_the_files(data: Path, tmp_path: Path) -> None:

@@ -31,7 +31,6 @@ from recshuf.job.progress import Progress, SilentProgress
 from recshuf.records.keys import MAX_PILES
 from recshuf.system.memory import choose_allocators
 from recshuf.system.numbers import check_number
-from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -260,21 +259,14 @@ def window(
         As `scatter` does. After an exception the store is as it was.
     """
     paths = list_paths("append", append)
-    most = (
-        None
-        if keep_bytes is None
-        else parse_size(keep_bytes)
-        if isinstance(keep_bytes, str)
-        else int(keep_bytes)
-    )
     from recshuf.run.stores.pile_store import PileStore
 
     refuse_unknown(options, ScatterOptions)
-    if not paths and expire_before is None and keep_records is None and most is None:
+    if not paths and expire_before is None and keep_records is None and keep_bytes is None:
         raise UsageError("nothing to do; give append, expire_before, keep_records or keep_bytes")
     found = PileStore(parse_path("store", store))
     with _listen(progress) as listener, found.update(listener) as update:
-        update.expire(before=expire_before, records=keep_records, bytes=most)
+        update.expire(before=expire_before, records=keep_records, bytes=keep_bytes)
         if paths:
             update.append(paths, time=time, **options)
     return found

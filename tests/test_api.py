@@ -238,7 +238,20 @@ def test_a_url_that_a_path_object_has_cut_is_refused(
 
 def test_a_path_with_a_colon_is_no_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    for folder in ("c:", "s3:", "s3:x"):
+    for folder in ("c:", "./s3:", "s3:x"):
         (tmp_path / folder).mkdir()
-        (path,) = make_inputs(Path(folder), "text", [10])
-        assert recshuf.shuffle(path, Path(folder) / "out.txt").records_written == 10
+        (path,) = make_inputs(tmp_path / folder, "text", [10])
+        given, output = f"{folder}/{path.name}", f"{folder}/out.txt"
+        assert recshuf.shuffle(given, output).records_written == 10
+        assert (tmp_path / output).exists()
+
+
+@pytest.mark.parametrize("name", ["s3:/bucket/a", "GS:/b", "file:/tmp/a"])
+def test_a_url_that_lacks_a_slash_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name.partition("/")[0]).mkdir()
+    (path,) = make_inputs(tmp_path, "text", [10])
+    problem = f"^{name}: is a URL that lacks a slash; give .*//, or ./{name} for a local path$"
+    for arguments in ((path, name), (name, "out.txt")):
+        with pytest.raises(UsageError, match=problem):
+            recshuf.shuffle(*arguments)

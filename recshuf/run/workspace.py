@@ -24,7 +24,6 @@ from recshuf.output.quarantine import Quarantine, check_path
 from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
-from recshuf.piles.sets.pile_file import STORE_REMEDY
 from recshuf.piles.sets.scratch import Scratch
 from recshuf.piles.store.snapshots import SETS_FOLDER
 from recshuf.run.resume import Earlier, describe_job
@@ -119,7 +118,8 @@ def _remove_or_release(work: Transaction, again: str, error: BaseException | Non
     if error is None or is_final or isinstance(error, CheckError) or not work.is_resumable:
         work.remove()
         return
-    error.add_note(f"finished parts are kept in {work.name}: {again}, or {work.removal}")
+    ways = again if work.removal is None else f"{again}, or {work.removal}"
+    error.add_note(f"finished parts are kept in {work.name}: {ways}")
     work.release()
 
 
@@ -192,7 +192,7 @@ def open_scratch(
     parent = choose_temp_dir(job.temp_dir, work.path if work and work.keeps_files else None)
     if resolved.inputs.stored is not None:
         sets = resolved.inputs.stored.path / SETS_FOLDER
-        return Scratch(parent, kept=sets, kept_remedy=STORE_REMEDY)
+        return Scratch(parent, kept=sets, of_store=True)
     if work is None or not work.keeps_files:
         return Scratch(parent, needed_bytes=needed)
     if earlier is not None and earlier.header["piles"]:

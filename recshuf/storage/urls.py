@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from recshuf.errors import UsageError
-from recshuf.system.schemes import ALIASES, SCHEMES, find_scheme
+from recshuf.system.schemes import ALIASES, FILE, SCHEMES, find_scheme
 
 _BUCKET = re.compile(r"[A-Za-z0-9._:$-]+")
 """Names that some store takes; with other characters, libraries ask for another bucket, or crash."""
@@ -35,7 +35,7 @@ def refuse_unknown_scheme(text: str) -> None:
     scheme = find_scheme(text)
     if scheme is None or scheme.lower() in SCHEMES:
         return
-    if scheme.lower() == "file":
+    if scheme.lower() == FILE:
         raise UsageError(f"{text}: is a URL; give the path in it")
     known = ALIASES.get(scheme.lower())
     remedy = f"give {known}://" if known else f"known are {', '.join(f'{one}://' for one in SCHEMES)}"

@@ -103,10 +103,10 @@ def is_own(found: os.stat_result) -> bool:
     return found.st_uid == os.geteuid()
 
 
-def _is_same(descriptor: int, path: Path) -> bool:
+def _is_same(descriptor: int, path: Path, *, may_be_link: bool = False) -> bool:
     """Tell whether the path still leads to the open file."""
     try:
-        return os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=False))
+        return os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=may_be_link))
     except FileNotFoundError:
         return False
 
@@ -118,7 +118,7 @@ def try_shared(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     fcntl.flock(descriptor, fcntl.LOCK_SH)
-    if not _is_same(descriptor, path):
+    if not _is_same(descriptor, path, may_be_link=True):
         os.close(descriptor)
         return None
     return descriptor

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import xxhash
 
 from recshuf.errors import DiskFullError, ForbiddenOutputError, MissingFolderError, OutputError, UsageError
-from recshuf.system.schemes import ALIASES, SCHEMES, find_scheme
+from recshuf.system.schemes import ALIASES, FILE, SCHEMES, find_scheme
 from recshuf.system.units import format_size
 
 
@@ -26,7 +26,7 @@ class WriteMessages(NamedTuple):
 
 
 _OUTPUT_MESSAGES = WriteMessages()
-_CUT_URL = re.compile(f"(({'|'.join((*SCHEMES, *ALIASES, 'file'))}):)/(?!/)", re.IGNORECASE)
+_CUT_URL = re.compile(f"(({'|'.join((*SCHEMES, *ALIASES, FILE))}):)/(?!/)", re.IGNORECASE)
 _LONGEST_NAME = 240  # file systems allow 255 bytes
 
 
@@ -48,6 +48,21 @@ def open_sole(path: Path, flags: int) -> int:
     if not _is_sole(os.fstat(descriptor)):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "is not a regular file with one name", str(path))
+    return descriptor
+
+
+def open_regular(path: Path) -> int:
+    """Open a regular file, or a link to one, to read it, and return its descriptor.
+
+    Raises
+    ------
+    OSError
+        When it cannot be opened, or is something else: a pipe would wait for a writer.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
     return descriptor
 
 
@@ -89,25 +104,28 @@ def refuse_url(name: str) -> None:
     scheme = find_scheme(name)
     if scheme is None:
         return
-    if scheme.lower() == "file":
+    if scheme.lower() == FILE:
         raise UsageError(f"{name}: is a URL; give the path in it")
     raise UsageError(f"{name}: is a URL; give a local path here")
 
 
 def refuse_cut_url(path: object) -> None:
-    """Refuse a path object that was made from a URL: it has lost a slash, and would be a local folder with that name.
+    """Refuse a URL that has lost a slash, as path objects drop one: it would be a local folder with that name.
 
     Raises
     ------
     UsageError
         Says what to do.
     """
-    name = str(os.fspath(path)) if isinstance(path, os.PathLike) else ""
-    match = _CUT_URL.match(name)
-    if match is not None and not Path(match[1]).exists():
-        raise UsageError(
-            f"{name}: is a URL in a path object, which drops one of its slashes; give the URL as text"
-        )
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+    match = _CUT_URL.match(str(name))
+    if match is None:
+        return
+    if isinstance(path, os.PathLike):
+        problem = "is a URL in a path object, which drops one of its slashes; give the URL as text"
+    else:
+        problem = f"is a URL that lacks a slash; give {match[1]}//, or ./{name} for a local path"
+    raise UsageError(f"{name}: {problem}")
 
 
 def shorten_name(name: str) -> str:

@@ -118,14 +118,24 @@ def test_a_missing_set_is_named(store: Path) -> None:
         path.with_suffix(".away").rename(path)
 
 
-@pytest.mark.parametrize("name", ["fifo", "folder", "link"])
+@pytest.mark.parametrize("kind", ["hard", "symbolic"])
+def test_sets_may_be_links(tmp_path: Path, kind: str) -> None:
+    """As backups and stores of large files make them."""
+    store = make_lines(tmp_path, "store")
+    expected = read_all(store)
+    for path in [*(store / "sets").iterdir(), *store.glob("snapshot-*")]:
+        moved = path.rename(tmp_path / path.name)
+        path.hardlink_to(moved) if kind == "hard" else path.symlink_to(moved)
+    assert read_all(store) == expected
+    recshuf.gather(store, tmp_path / "out.txt")
+
+
+@pytest.mark.parametrize("name", ["fifo", "folder"])
 def test_what_is_no_regular_file_is_refused(tmp_path: Path, name: str) -> None:
     store = make_lines(tmp_path, "store")
     path = min((store / "sets").iterdir())
-    moved = path.rename(tmp_path / "moved")
-    if name == "link":
-        path.symlink_to(moved)
-    elif name == "folder":
+    path.rename(tmp_path / "moved")
+    if name == "folder":
         path.mkdir()
     else:
         os.mkfifo(path)
@@ -202,5 +212,5 @@ def test_a_snapshot_under_another_number_counts_for_nothing(tmp_path: Path) -> N
     store = make_lines(tmp_path, "store")
     path = store / "snapshot-000001.json"
     moved = path.rename(store / "snapshot-000007.json")
-    with pytest.raises(UsageError, match=f"{moved}: is damaged"):
+    with pytest.raises(PileError, match=f"{moved}: is damaged"):
         read_all(store)

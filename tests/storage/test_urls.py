@@ -8,7 +8,7 @@ import pytest
 
 from recshuf.errors import UsageError
 from recshuf.storage.settings import parse_storage_options
-from recshuf.storage.urls import Url, is_url
+from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,11 +29,19 @@ def test_urls_are_told_from_paths(text: str, expected: bool):
     assert is_url(text) == expected
 
 
-def test_a_path_that_exists_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_folder_named_like_a_scheme_makes_no_path_of_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "s3:" / "b").mkdir(parents=True)
     assert is_url("s3://b/a")
-    (tmp_path / "s3:").mkdir()
-    assert not is_url("s3://b/a")
+    assert not is_url("./s3:/b/a")
+
+
+def test_a_path_that_exists_has_no_unknown_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="URLs of ftp:// are not known"):
+        refuse_unknown_scheme("ftp://b/a")
+    (tmp_path / "ftp:").mkdir()
+    refuse_unknown_scheme("ftp://b/a")
 
 
 @pytest.mark.parametrize("text", ["s3://b/", "s3://b/a", "s3://b/a/", "gs://b/a//c d?e=f#g"])

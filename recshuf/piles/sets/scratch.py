@@ -9,8 +9,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from recshuf.piles.sets.pile_file import RUN_REMEDY, LocalPileFile
-from recshuf.system.paths import WriteMessages, open_sole, write_error
+from recshuf.piles.sets.pile_file import RUN_REMEDY, STORE_REMEDY, LocalPileFile
+from recshuf.system.paths import WriteMessages, open_regular, open_sole, write_error
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,8 +41,9 @@ class Scratch:
         Expected bytes, for messages.
     mode
         Permissions of kept files, before the umask.
-    kept_remedy
-        What to do about a damaged kept file; see `PileFile`.
+    of_store
+        Whether kept files are those of a store, which its owner may have linked. Those of a run may not be links: others may
+        have put them there.
     """
 
     ahead_bytes = 0
@@ -55,14 +56,14 @@ class Scratch:
         kept: Path | None = None,
         needed_bytes: int = 0,
         mode: int = 0o600,
-        kept_remedy: str = RUN_REMEDY,
+        of_store: bool = False,
     ) -> None:
         self.parent = parent
         self.kept = kept
         self._shown = shown or parent
         self._needed_bytes = needed_bytes
         self._mode = mode
-        self._kept_remedy = kept_remedy
+        self._of_store = of_store
         self._lock = threading.Lock()
         self._open: set[int] = set()
 
@@ -92,14 +93,15 @@ class Scratch:
         Raises
         ------
         OSError
-            When it is missing, or not a regular file with one name.
+            When it is missing, no regular file, or a link and not of a store.
         """
         if self.kept is None:
             raise FileNotFoundError(errno.ENOENT, "no folder for kept files")
         path = self.kept / name
-        descriptor = open_sole(path, os.O_RDONLY)
+        descriptor = open_regular(path) if self._of_store else open_sole(path, os.O_RDONLY)
+        remedy = STORE_REMEDY if self._of_store else RUN_REMEDY
         with self._lock:
-            return LocalPileFile(self._add(descriptor), path, self.release, self._kept_remedy)
+            return LocalPileFile(self._add(descriptor), path, self.release, remedy)
 
     def _add(self, descriptor: int) -> int:
         self._open.add(descriptor)

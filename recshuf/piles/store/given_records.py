@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,15 @@ from recshuf.piles.store.snapshots import describe_type_drift
 from recshuf.records.batch import concat_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 _TAKEN = "give record batches, tables, data frames, a dict of arrays, or a list of dicts or batches"
+_NO_COLUMNS = "the records have no columns; give at least one"
+_PROBLEMS = (pa.ArrowException, TypeError, ValueError, OverflowError, RuntimeError)
+"""What Arrow, NumPy and libraries with arrays of their own raise."""
 _UNTYPED_KINDS = "OSUT"
 """Kinds of NumPy arrays that hold objects, bytes or text."""
+_KINDS_OF_TEXT = {"S": pa.binary(), "U": pa.string(), "T": pa.string()}
 _CLASSES: tuple[Callable[[pa.DataType], bool], ...] = (
     lambda kind: pt.is_integer(kind) or pt.is_floating(kind),
     lambda kind: pt.is_string(kind) or pt.is_large_string(kind),
@@ -52,8 +57,15 @@ def to_table(data: Any, schema: pa.Schema | None) -> pa.Table:
     Raises
     ------
     UsageError
-        When they are no table, or values of Python do not fit the columns of the store.
+        When they are no table, have no columns, or values of Python do not fit the columns of the store.
     """
+    table = _make_table(data, schema)
+    if table.num_rows and not table.num_columns:
+        raise UsageError(_NO_COLUMNS)
+    return table
+
+
+def _make_table(data: Any, schema: pa.Schema | None) -> pa.Table:
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -64,12 +76,12 @@ def to_table(data: Any, schema: pa.Schema | None) -> pa.Table:
         if isinstance(data, Mapping):
             return _fit_columns(data, schema)
         if isinstance(data, Sequence) and all(isinstance(record, Mapping) for record in data):
-            return _fit_rows(data, schema)
+            return _fit_columns(_to_columns(data), schema)
         if isinstance(data, Sequence) and all(isinstance(one, pa.RecordBatch | pa.Table) for one in data):
             return pa.concat_tables(to_table(one, schema) for one in data)
     except UsageError:
         raise
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+    except _PROBLEMS as error:
         raise UsageError(f"the records are no table: {error}; {_TAKEN}") from error
     raise UsageError(f"{type(data).__name__} is not taken; {_TAKEN}")
 
@@ -80,60 +92,124 @@ def _copy(table: pa.Table) -> pa.Table:
     return pa.Table.from_batches(batches, table.schema)
 
 
+def _to_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return a list of dicts as a dict of lists; a key that is missing in one is null."""
+    names = dict.fromkeys(chain.from_iterable(rows))
+    if rows and not names:
+        raise UsageError(_NO_COLUMNS)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
 def _fit_columns(columns: Mapping[str, Any], schema: pa.Schema | None) -> pa.Table:
-    arrays = {name: _to_array(values) for name, values in columns.items()}
-    untyped = {name for name, (_, has_type) in arrays.items() if not has_type}
-    for name in untyped:
-        _check_times(name, arrays[name][0].type, columns[name])
-    return _fit(pa.table({name: array for name, (array, _) in arrays.items()}), untyped, schema)
+    arrays = {}
+    for name, values in columns.items():
+        wanted = schema.field(name).type if schema is not None and name in schema.names else None
+        try:
+            array, has_type = _to_array(name, values, wanted)
+        except UsageError:
+            raise
+        except _PROBLEMS as error:
+            raise UsageError(
+                f"column {name!r}: {error}; convert the values, or give an Arrow array"
+            ) from error
+        arrays[name] = array if has_type or wanted is None else _convert(array, wanted, (name,))
+    return pa.table(arrays)
 
 
-def _fit_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None) -> pa.Table:
-    table = _to_records(rows)
-    for field in table.schema:
-        _check_times(field.name, field.type, (row.get(field.name) for row in rows))
-    return _fit(table, set(table.schema.names), schema)
+def _to_array(name: str, values: Any, wanted: pa.DataType | None) -> tuple[pa.Array | pa.ChunkedArray, bool]:
+    """Return values as an array, and whether they have a type of Arrow or NumPy.
 
-
-def _to_array(values: Any) -> tuple[pa.Array | pa.ChunkedArray, bool]:
-    """Return values as an array, and whether they have a type of Arrow or NumPy."""
+    Parameters
+    ----------
+    wanted
+        Type of the column in the store, if known.
+    """
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values, True
+    if isinstance(values, str | bytes | Mapping):
+        raise UsageError(
+            f"column {name!r} is one value of type {type(values).__name__}; give a list or an array of values"
+        )
     if not hasattr(values, "__array__"):
-        return pa.array(values), False
-    values = np.array(values, order="C")  # a copy, as Arrow would look at the caller's memory
-    made = pa.array(values.reshape(-1))
+        return _infer(name, values if isinstance(values, Sequence) else list(values), wanted), False
+    if hasattr(values, "__arrow_c_stream__") and not isinstance(values.dtype, np.dtype):
+        # A column of a data frame, which may have nulls that NumPy has no place for.
+        return _copy(pa.table({name: pa.chunked_array(values)}))[name], True
+    is_masked = isinstance(values, np.ma.MaskedArray)
+    # A copy, as Arrow would look at the caller's memory.
+    values = values.copy() if is_masked else np.array(values, order="C")
+    flat = values.reshape(-1)
+    has_type = flat.dtype.kind not in _UNTYPED_KINDS
+    if has_type:
+        made = pa.array(np.ma.getdata(flat), mask=np.ma.getmaskarray(flat) if is_masked else None)
+    else:
+        # Value by value, as Arrow would end text and bytes of NumPy at the first NUL.
+        item = wanted
+        for _ in values.shape[1:]:
+            item = item.value_type if item is not None and _is_list(item) else None
+        made = _infer(name, flat.tolist(), item)
+        if pt.is_null(made.type) and flat.dtype.kind in _KINDS_OF_TEXT:
+            made = made.cast(_KINDS_OF_TEXT[flat.dtype.kind])
     for size in reversed(values.shape[1:]):
         made = pa.FixedSizeListArray.from_arrays(made, size)
-    return made, values.dtype.kind not in _UNTYPED_KINDS
+    return made, has_type
 
 
-def _to_records(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return a list of dicts as a table; a key that is missing in one is null."""
-    return pa.Table.from_struct_array(pa.array(rows, None if rows else pa.struct([])))
+def _infer(name: str, values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
+    """Return values of Python as an array of the type that Arrow infers, or one that holds more of them exactly."""
+    kind = pa.infer_type(values)
+    has_nanoseconds = False
+    for path, times in _find_times(name, kind, values):
+        _check_times(path, times)
+        has_nanoseconds |= any(
+            getattr(one, "nanosecond", 0) or getattr(one, "nanoseconds", 0) for one in times
+        )
+    return pa.array(values, _refine(kind, wanted, has_nanoseconds=has_nanoseconds))
 
 
-def _check_times(name: str, kind: pa.DataType, values: Iterable[Any]) -> None:
-    """Refuse a column of which Arrow would make one kind of dates or times, and lose the time or the zone of others.
+def _refine(kind: pa.DataType, wanted: pa.DataType | None, *, has_nanoseconds: bool) -> pa.DataType:
+    """Return an inferred type with nanoseconds if there are some, which Arrow cuts off, and with unsigned integers where the store has them."""
+    refine = partial(_refine, has_nanoseconds=has_nanoseconds)
+    if pt.is_struct(kind):
+        inner = {} if wanted is None or not pt.is_struct(wanted) else {one.name: one.type for one in wanted}
+        return pa.struct([field.with_type(refine(field.type, inner.get(field.name))) for field in kind])
+    if pt.is_list(kind):
+        item = wanted.value_type if wanted is not None and _is_list(wanted) else None
+        return pa.list_(kind.value_field.with_type(refine(kind.value_type, item)))
+    if pt.is_int64(kind) and wanted == pa.uint64():
+        return wanted
+    if has_nanoseconds and pt.is_timestamp(kind):
+        return pa.timestamp("ns", kind.tz)
+    return pa.duration("ns") if has_nanoseconds and pt.is_duration(kind) else kind
+
+
+def _find_times(name: str, kind: pa.DataType, values: Iterable[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Yield all values of Python, but None, of each column of dates, times or durations, and its name.
 
     Parameters
     ----------
     name
         Of the column, with those of the fields down to the values.
     kind
-        The type that Arrow gave to the values.
+        The type that Arrow infers.
     """
     if not _holds_times(kind):
         return
     given = [one for one in values if one is not None]
     if pt.is_struct(kind):
         for field in kind:
-            _check_times(f"{name}.{field.name}", field.type, (one.get(field.name) for one in given))
+            yield from _find_times(f"{name}.{field.name}", field.type, (one.get(field.name) for one in given))
     elif _is_list(kind):
         # Arrays of times are of one kind each, and Python takes long to look at their values.
-        lists = (one for one in given if not (isinstance(one, np.ndarray) and one.dtype.kind == "M"))
-        _check_times(name, kind.value_type, chain.from_iterable(lists))
-    elif len({(isinstance(one, datetime), getattr(one, "tzinfo", None) is None) for one in given}) > 1:
+        lists = (one for one in given if not (isinstance(one, np.ndarray) and one.dtype.kind in "Mm"))
+        yield from _find_times(name, kind.value_type, chain.from_iterable(lists))
+    else:
+        yield name, given
+
+
+def _check_times(name: str, values: Sequence[Any]) -> None:
+    """Refuse values of which Arrow would make one kind of dates or times, and lose the time or the zone of others."""
+    if len({(isinstance(one, datetime), getattr(one, "tzinfo", None) is None) for one in values}) > 1:
         raise UsageError(
             f"column {name!r} mixes dates and times, or times with and without a zone; convert them to one kind"
         )
@@ -141,20 +217,7 @@ def _check_times(name: str, kind: pa.DataType, values: Iterable[Any]) -> None:
 
 def _holds_times(kind: pa.DataType) -> bool:
     inner = (kind.field(index).type for index in range(kind.num_fields))
-    return pt.is_date(kind) or pt.is_timestamp(kind) or any(map(_holds_times, inner))
-
-
-def _fit(table: pa.Table, untyped: set[str], schema: pa.Schema | None) -> pa.Table:
-    """Return a table with the columns of these names, which hold values of Python, in the types of a schema."""
-    for index, name in enumerate(table.schema.names):
-        if schema is not None and name in schema.names:
-            field = schema.field(name)
-            column = _convert(table[name], field.type, (name,)) if name in untyped else table[name]
-            # Nulls are looked for when the whole table is cast.
-            table = table.set_column(
-                index, pa.field(name, column.type, field.nullable or name not in untyped), column
-            )
-    return table
+    return pt.is_date(kind) or pt.is_timestamp(kind) or pt.is_duration(kind) or any(map(_holds_times, inner))
 
 
 def _convert(found: Any, kind: pa.DataType, path: tuple[str, ...]) -> Any:

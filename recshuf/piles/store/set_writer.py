@@ -156,16 +156,15 @@ class PileWriter:
 
     def _read(self, data: Any) -> list[pa.RecordBatch]:
         table = to_table(data, self._schema)
-        if not table.num_columns and not table.num_rows:  # an empty list, which tells nothing about columns
+        if not table.num_columns:  # an empty list, which tells nothing about columns
             return []
         if self._schema is None:
             self._schema = _plain_schema(table.schema)
-        if table.schema.names != self._schema.names and sorted(table.schema.names) == sorted(
-            self._schema.names
-        ):
+        if sorted(table.schema.names) == sorted(self._schema.names):
             table = table.select(self._schema.names)
         plain = _plain_schema(table.schema)
-        if not plain.equals(self._schema, check_metadata=False):
+        # Whether a column has nulls where the store takes none is looked for when it is cast.
+        if (plain.names, plain.types) != (self._schema.names, self._schema.types):
             raise UsageError(describe_drift(self._schema, plain))
         try:
             batches: list[pa.RecordBatch] = table.cast(self._schema).to_batches()

@@ -283,16 +283,18 @@ class StoreFolder:
         ------
         UsageError
             When there is no store, or no such snapshot.
+        PileError
+            When every snapshot is damaged.
         """
         while True:
             found = self.find() if number is None else self._read(number)
             if found is None:
-                raise UsageError(self._explain_missing(number))
+                raise self._explain_missing(number)
             descriptor = try_shared(self._file(found.number))
             if descriptor is not None:
                 return found, Lease(descriptor)
             if number is not None:
-                raise UsageError(self._explain_missing(number))
+                raise self._explain_missing(number)
 
     def commit(self, change: Callable[[Snapshot], Snapshot]) -> Snapshot:
         """Put a new snapshot in place, and return it. Sets that no snapshot in use refers to are deleted.
@@ -306,6 +308,8 @@ class StoreFolder:
         ------
         UsageError
             When there is no store.
+        PileError
+            When every snapshot is damaged.
         OutputError
             When the snapshot cannot be written.
         """
@@ -314,7 +318,7 @@ class StoreFolder:
             number = max(self._numbers(), default=0) + 1
             newest = self.find()
             if newest is None:
-                raise UsageError(self._explain_missing(None))
+                raise self._explain_missing(None)
             made = self._put(change(newest), number)
             if made is not None:
                 self.collect()
@@ -436,13 +440,20 @@ class StoreFolder:
             ) from error
         return found if found is not None and found.number == number else None
 
-    def _explain_missing(self, number: int | None) -> str:
+    def _explain_missing(self, number: int | None) -> PileError | UsageError:
+        """Return the error for a store without a whole snapshot, or without that of a number."""
         if number is not None:
-            return f"{self.path}: has no snapshot {number}; it was replaced since, or another store is meant; open the store again"
+            return UsageError(
+                f"{self.path}: has no snapshot {number}; it was replaced since, or another store is meant; open the store again"
+            )
         if numbers := self._numbers():
-            return (
+            return PileError(
                 f"{self._file(numbers[0])}: is damaged, and no other snapshot is left; make the store again"
             )
         if not self.path.exists():
-            return f"{self.path}: no such pile store; make one with recshuf scatter INPUT... -o {self.path}"
-        return f"{self.path}: is no pile store: it holds no snapshot; check the path, or run recshuf scatter again"
+            return UsageError(
+                f"{self.path}: no such pile store; make one with recshuf scatter INPUT... -o {self.path}"
+            )
+        return UsageError(
+            f"{self.path}: is no pile store: it holds no snapshot; check the path, or run recshuf scatter again"
+        )

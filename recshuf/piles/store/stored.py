@@ -11,7 +11,6 @@ import numpy as np
 from recshuf.errors import PileError
 from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.encoding.packed import PackedRecords
-from recshuf.piles.sets.pile_file import STORE_REMEDY
 from recshuf.piles.sets.pile_set import PileSet
 from recshuf.piles.sets.scratch import Scratch
 from recshuf.piles.store.snapshots import SET_SUFFIX, SETS_FOLDER, StoreFolder
@@ -79,7 +78,7 @@ class StoredPiles:
         self.store_id, self.snapshot, self.seed = found.store, found.number, found.seed
         self.names: tuple[str, ...] = tuple(one.name for one in found.sets)
         """Names of the K sets."""
-        self._scratch = Scratch(folder.sets, kept=folder.sets, kept_remedy=STORE_REMEDY)
+        self._scratch = Scratch(folder.sets, kept=folder.sets, of_store=True)
         try:
             opened = [self._open_set(entry) for entry in found.sets]
         except PileError:

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
+from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from recshuf.errors import BusyNameError, ConversionError, UsageError, UsedNameError
@@ -27,6 +28,7 @@ from recshuf.run.resolving.resolve import resolve_inputs
 from recshuf.run.stores.scatter_store import scatter_sets
 from recshuf.system.numbers import check_number
 from recshuf.system.paths import local_path
+from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.job.job import Job
-    from recshuf.job.options import Options
+    from recshuf.job.options import Options, Size
     from recshuf.job.progress import Progress
     from recshuf.piles.store.snapshots import SetEntry, Snapshot
 
@@ -184,7 +186,7 @@ class StoreUpdate:
         *,
         before: Any = None,
         records: int | None = None,
-        bytes: int | None = None,  # noqa: A002
+        bytes: Size | None = None,  # noqa: A002
     ) -> None:
         """Remove the oldest slices, those without a time first. A slice leaves as a whole: all that has the same time.
 
@@ -193,7 +195,7 @@ class StoreUpdate:
         before
             A time, as in `append`: slices that are older leave.
         records, bytes
-            The newest slices that together hold no more than so much stay.
+            The newest slices that together hold no more than so much stay. `bytes` is a number, or text such as ``"300MB"``.
 
         Raises
         ------
@@ -204,7 +206,7 @@ class StoreUpdate:
         given = {
             "before": None if before is None else parse_time(before),
             "records": None if records is None else check_number("records", records, sys.maxsize),
-            "bytes": None if bytes is None else check_number("bytes", bytes, sys.maxsize),
+            "bytes": None if bytes is None else _parse_bytes(bytes),
         }
         self._limits |= {name: limit for name, limit in given.items() if limit is not None}
 
@@ -334,23 +336,37 @@ def parse_time(given: Any) -> float:
     if isinstance(given, int | float) and not isinstance(given, bool):
         return _check_seconds(given)
     if isinstance(given, str):
-        try:
-            seconds = float(given)
-        except ValueError:
-            pass
-        else:
-            return _check_seconds(seconds)
-        try:
-            given = datetime.fromisoformat(given)
-        except ValueError:
-            raise UsageError(
-                f"{given!r} is no time; write 2026-01-31, 2026-01-31T12:00:00Z, or seconds since 1970"
-            ) from None
+        given = _parse_text(given)
+        if isinstance(given, float):
+            return _check_seconds(given)
     if not isinstance(given, datetime):
         raise UsageError(
             f"{given!r} is no time; give seconds since 1970, a datetime, or text such as 2026-01-31"
         )
     return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
+
+
+def _parse_text(text: str) -> float | datetime:
+    """Return seconds since 1970, or a time."""
+    seconds: float | None = None
+    day: datetime | None = None
+    with suppress(ValueError):
+        seconds = float(text)
+    with suppress(ValueError):
+        day = datetime.fromisoformat(text)
+    if seconds is not None and day is not None:
+        raise UsageError(f"{text!r} may be a day or seconds since 1970; write {day:%Y-%m-%d}, or {text}.0")
+    if seconds is None and day is None:
+        raise UsageError(
+            f"{text!r} is no time; write 2026-01-31, 2026-01-31T12:00:00Z, or seconds since 1970"
+        )
+    return cast("float | datetime", seconds if day is None else day)
+
+
+def _parse_bytes(size: Size) -> int:
+    number = parse_size(size) if isinstance(size, str) else size
+    is_whole = not isinstance(number, float) or not isfinite(number)
+    return check_number("bytes", number if is_whole else int(number), sys.maxsize)
 
 
 def _check_seconds(seconds: float) -> float:

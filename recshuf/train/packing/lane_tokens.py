@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 
 def lack_tokens(epoch: int) -> UsageError:
-    """Return the error for an epoch without tokens."""
-    return UsageError(f"no document of epoch {epoch} holds tokens; name another column")
+    """Return the error for an epoch in which a lane has no tokens."""
+    return UsageError(
+        f"no document of a lane holds tokens in epoch {epoch}; give fewer lanes if there are several, else name another column"
+    )
 
 
 class LaneTokens:

@@ -8,6 +8,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -75,6 +77,8 @@ def test_a_new_field_is_refused_in_an_update(tmp_path: Path) -> None:
 
 
 TAKEN: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
+    "unsigned integers": (pa.uint64(), [2**64 - 1, 0, None]),
+    "unsigned integers in lists": (pa.large_list(pa.struct([("x", pa.uint64())])), [[{"x": 2**63}], None]),
     "small integers": (pa.int8(), [-128, 127, None]),
     "integers of 16 bits": (pa.uint16(), [0, 65_535]),
     "integers as floats": (pa.float64(), [1, 2**53]),
@@ -261,3 +265,91 @@ def test_nested_dates_and_times_of_one_kind_are_taken(tmp_path: Path) -> None:
         {"days": None, "times": None, "array": None},
         None,
     ]
+
+
+EXACT = pd.Timestamp("2026-01-31 12:00:00.123456789", tz="UTC")
+NANOSECONDS: dict[str, tuple[pa.DataType, Any, Any]] = {
+    "time": (pa.timestamp("ns", "UTC"), EXACT, EXACT),
+    "duration": (pa.duration("ns"), pd.Timedelta(1, "ns"), pd.Timedelta(1, "ns")),
+    "list": (pa.list_(pa.timestamp("ns", "UTC")), [None, EXACT], [None, EXACT]),
+    "struct": (
+        pa.struct([("x", pa.duration("ns"))]),
+        {"x": pd.Timedelta(5, "ns")},
+        {"x": pd.Timedelta(5, "ns")},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NANOSECONDS)
+@pytest.mark.parametrize("has_schema", [True, False])
+def test_nanoseconds_are_kept(tmp_path: Path, case: str, has_schema: bool) -> None:
+    kind, value, expected = NANOSECONDS[case]
+    found = write(tmp_path / "s", rows(value), {"a": [value]}, kind=kind if has_schema else None)
+    assert found == [expected, expected]
+
+
+def test_nanoseconds_are_refused_where_the_store_has_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^column 'a' is .*, and its values would change"):
+        write(tmp_path / "s", rows(EXACT), kind=pa.timestamp("us", "UTC"))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (np.ma.array([1, -999, 3], mask=[0, 1, 0]), [1, None, 3]),
+        (np.ma.array([[1, -999], [3, 4]], mask=[[0, 1], [0, 0]]), [[1, None], [3, 4]]),
+        (np.ma.array(["x", "y"], mask=[1, 0]), [None, "y"]),
+        (np.array([b"ab\0cd", b"\0x"]), [b"ab\0cd", b"\0x"]),
+        (np.array([["ab\0cd"], ["e"]]), [["ab\0cd"], ["e"]]),
+        (pd.Series([1, None], dtype="Int64"), [1, None]),
+        (pl.Series([None, 2**62 + 1]), [None, 2**62 + 1]),
+    ],
+)
+def test_arrays_of_libraries_come_back_as_they_were(tmp_path: Path, values: Any, expected: list[Any]) -> None:
+    assert write(tmp_path / "s", {"a": values}) == expected
+
+
+def test_arrays_of_libraries_may_change_afterwards(tmp_path: Path) -> None:
+    given = [np.ma.array([1, 2], mask=[0, 1]), pd.Series([1, None], dtype="Int64")]
+    with recshuf.PileWriter(tmp_path / "s", "w", piles=1) as writer:
+        for values in given:
+            writer.write({"a": values})
+            values[0] = 9
+    (batch,) = recshuf.PileLoader(tmp_path / "s", 4, output="arrow")
+    assert sorted(batch["a"].to_pylist(), key=str) == [1, 1, None, None]
+
+
+@pytest.mark.parametrize(
+    "data", [{"a": np.array([1])}, pa.table({"a": [1]}), {"a": [1]}, pd.DataFrame({"a": [1]})]
+)
+def test_data_without_nulls_fits_a_column_that_takes_none(tmp_path: Path, data: Any) -> None:
+    schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
+    with recshuf.PileWriter(tmp_path / "s", "w", schema) as writer:
+        writer.write(data)
+        with pytest.raises(UsageError, match="'a' with null values"):
+            writer.write(pa.table({"a": pa.array([None], pa.int64())}))
+    assert recshuf.PileStore(tmp_path / "s").num_records == 1
+
+
+@pytest.mark.parametrize("data", [[{}, {}], pa.table({"a": [1]}).select([])])
+def test_records_without_columns_are_refused(tmp_path: Path, data: Any) -> None:
+    with recshuf.PileWriter(tmp_path / "s", "w") as writer:
+        with pytest.raises(UsageError, match="the records have no columns"):
+            writer.write(data)
+        writer.write({"a": [1]})
+    assert recshuf.PileStore(tmp_path / "s").num_records == 1
+
+
+@pytest.mark.parametrize("value", ["abc", b"abc", {"b": [1]}])
+def test_a_column_that_is_one_value_is_refused(tmp_path: Path, value: Any) -> None:
+    with pytest.raises(UsageError, match=r"^column 'a' is one value of type .*; give a list"):
+        write(tmp_path / "s", {"a": value})
+
+
+def test_errors_of_other_libraries_name_the_column(tmp_path: Path) -> None:
+    class Broken:
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            raise RuntimeError("needs a gradient")
+
+    with pytest.raises(UsageError, match=r"^column 'a': needs a gradient; "):
+        write(tmp_path / "s", {"a": Broken()})

@@ -206,7 +206,7 @@ def test_names_that_are_no_file_names_are_refused(tmp_path: Path, name: str) -> 
         ({"id": [1]}, "column 'text' is missing"),
         ({"id": [1], "text": ["a"], "more": [1]}, "column 'more' is not in the store"),
         ({"id": [1.5], "text": ["a"]}, "column 'id' is int64 in the store, .*1.5"),
-        ([{"id": 2**70, "text": "a"}], "no table: .*too large"),
+        ([{"id": 2**70, "text": "a"}], "column 'id': .*too large"),
         (pa.table({"id": ["1"], "text": ["a"]}), "column 'id' is string, and int64 in the store"),
         ([{"id": 1, "text": "a", "more": 2}], "column 'more' is not in the store"),
         (7, "int is not taken"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -318,6 +319,22 @@ def test_times_are_utc() -> None:
     assert parse_time("1970-01-01T00:01") == parse_time("1970-01-01T01:01+01:00") == parse_time("60") == 60
 
 
+@pytest.mark.parametrize("given", ["20260131", "19700101"])
+def test_a_time_that_may_be_a_day_or_seconds_is_refused(given: str) -> None:
+    day = f"{given[:4]}-{given[4:6]}-{given[6:]}"
+    with pytest.raises(UsageError, match=f"may be a day or seconds since 1970; write {day}, or {given}.0$"):
+        parse_time(given)
+    assert parse_time(f"{given}.0") == int(given)
+
+
+@pytest.mark.parametrize(("size", "kept"), [("1KiB", 0), (1e9, 200), ("1GB", 200)])
+def test_bytes_to_keep_may_have_a_unit(store: Path, tmp_path: Path, size: Any, kept: int) -> None:
+    recshuf.window(store, write_day(tmp_path, 1), time=1)
+    with recshuf.PileStore(store).update() as update:
+        update.expire(bytes=size)
+    assert recshuf.PileStore(store).num_records == kept
+
+
 def test_compaction_keeps_the_order_and_the_sources(store: Path, tmp_path: Path) -> None:
     for day in (1, 2):
         recshuf.window(store, write_day(tmp_path, day), time=day)
@@ -383,7 +400,7 @@ def test_times_that_no_calendar_has_are_refused_before_records_are_read(store: P
         update.append(read(), time=time)
 
 
-@pytest.mark.parametrize("limit", [{"records": -1}, {"bytes": -1}, {"records": "5"}, {"bytes": 2.5}])
+@pytest.mark.parametrize("limit", [{"records": -1}, {"bytes": -1}, {"records": "5"}, {"bytes": math.inf}])
 def test_limits_that_are_no_counts_are_refused(store: Path, limit: dict) -> None:
     with (
         pytest.raises(UsageError, match="give an integer from 0"),

@@ -109,7 +109,7 @@ class MixLoader:
     An epoch has as many records as the stores together, rounded down to whole global batches. Of these, a store gives its
     share by weight. Its records come epoch after epoch of its own, so that those of a small store with a large weight come
     several times. With n > 1 stores, the number of records of each in a global batch, and in all batches so far, is off
-    its share by less than n - 1. The order within a global batch is random. A mix has no `drop_last`, `transform`, `lanes`,
+    its part of `counts` by less than n - 1. The order within a global batch is random. A mix has no `drop_last`, `transform`, `lanes`,
     ``records()`` or ``packed()``.
 
     Parameters

@@ -133,7 +133,7 @@ class PileWriter:
             frames may be changed afterwards. Arrow data is not copied; memory of others under it must not change before
             `close`.
 
-            Data with types, of Arrow, NumPy or a data frame, must have those of the store. Values of Python, in lists
+            Data with types, of Arrow, NumPy or a data frame, must have those of the store; text and bytes may be large or not. Values of Python, in lists
             and dicts, take the types of the store: integers that they hold, text, bytes, and floats, which are rounded
             where a column has fewer than 64 bits. A value that would change otherwise is refused.
 
@@ -164,7 +164,7 @@ class PileWriter:
             table = table.select(self._schema.names)
         plain = _plain_schema(table.schema)
         # Whether a column has nulls where the store takes none is looked for when it is cast.
-        if (plain.names, plain.types) != (self._schema.names, self._schema.types):
+        if plain.names != self._schema.names or not all(map(_is_alike, plain.types, self._schema.types)):
             raise UsageError(describe_drift(self._schema, plain))
         try:
             batches: list[pa.RecordBatch] = table.cast(self._schema).to_batches()
@@ -300,6 +300,12 @@ def _find_schema(snapshot: Snapshot) -> pa.Schema | None:
     """Return the columns of the records of a store; None if it has none yet."""
     schema = snapshot.schema
     return None if schema is None else schema.remove(len(schema) - 1)
+
+
+def _is_alike(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Tell whether types are the same, or both of text or bytes: which of these a data frame has is up to its library."""
+    holders = ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary()))
+    return found == wanted or any(found in kinds and wanted in kinds for kinds in holders)
 
 
 def _plain_schema(schema: pa.Schema) -> pa.Schema:

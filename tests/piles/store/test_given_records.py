@@ -331,6 +331,15 @@ def test_data_without_nulls_fits_a_column_that_takes_none(tmp_path: Path, data: 
     assert recshuf.PileStore(tmp_path / "s").num_records == 1
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_text_and_bytes_may_be_large_or_not(tmp_path: Path, kind: pa.DataType) -> None:
+    other, value = (pa.large_string(), "ü") if "string" in str(kind) else (pa.large_binary(), b"\xff")
+    given = [pl.DataFrame({"a": [value]}), pa.table({"a": pa.array([value, None], other)})]
+    assert write(tmp_path / "s", *given, kind=kind) == [value, value, None]
+    with pytest.raises(UsageError, match="cast it"):
+        write(tmp_path / "t", *given, kind=pa.binary(1))
+
+
 @pytest.mark.parametrize("data", [[{}, {}], pa.table({"a": [1]}).select([])])
 def test_records_without_columns_are_refused(tmp_path: Path, data: Any) -> None:
     with recshuf.PileWriter(tmp_path / "s", "w") as writer:

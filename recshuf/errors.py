@@ -126,8 +126,18 @@ class OutputExistsError(OutputError, FileExistsError):
     errno = errno.EEXIST
 
 
+class ForeignFileError(OutputExistsError):
+    """A directory for shards that holds something that no run has written."""
+
+
 class MissingFolderError(OutputError, FileNotFoundError):
     """A folder to write in that does not exist."""
+
+    errno = errno.ENOENT
+
+
+class MissingBucketError(OutputError, FileNotFoundError):
+    """A bucket to write in that does not exist."""
 
     errno = errno.ENOENT
 

@@ -55,8 +55,11 @@ def _run_clean(
         click.echo(line)
     if yes:
         remains.remove()
-    click.echo(
-        "removed"
-        if yes
-        else "nothing was removed; give --yes to remove this, or continue the run with --resume"
+        click.echo("removed")
+        return
+    way = (
+        "the commit of a run has begun, complete it with the same command and --resume"
+        if remains.has_commit()
+        else "give --yes to remove this, or continue the run with --resume"
     )
+    click.echo(f"nothing was removed; {way}")

@@ -111,17 +111,17 @@ def _raising_signals() -> Iterator[None]:
     }
     try:
         yield
-    except Exception as error:
-        if came is None:
+    except (Exception, KeyboardInterrupt) as error:
+        if came is None or isinstance(error, Interrupted):
             raise
-        # The signal's exception may have led to another one, for example while taking a lock.
+        # The signal's exception may have led to another one: while taking a lock, or in a library that raises its own.
         raise _interrupted_by(came, error) from error
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
 
 
-def _interrupted_by(number: int, error: Exception) -> Interrupted:
+def _interrupted_by(number: int, error: BaseException) -> Interrupted:
     """Return the interruption that led to an error, with the notes of the error."""
     interrupted = Interrupted(number)
     for note in getattr(error, "__notes__", ()):

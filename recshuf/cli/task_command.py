@@ -12,6 +12,8 @@ from recshuf.cli.progress import choose_progress
 from recshuf.errors import MissingInputError, UsageError
 
 _STAGES = ("count", "scatter", "gather", "commit")
+_MOST_DIGITS = 18
+"""Of the number of a task; Python converts no texts of thousands."""
 _HELP = """
 Run one task of a plan, on any machine that shares the folders of inputs and output.
 
@@ -59,6 +61,9 @@ def _run_task(plan: str, what: str, quiet: bool, verbose: bool) -> None:  # noqa
         return
     if not (what.isascii() and what.isdecimal()):
         raise UsageError(f"{what}: is no number of a task and no stage; stages are {', '.join(_STAGES)}")
+    if len(what) > _MOST_DIGITS:
+        (last,) = api.list_tasks(run, "commit")
+        raise UsageError(f"there is no task {what[:_MOST_DIGITS]}...; the plan has tasks 0 to {last}")
     done = api.run_task(run, int(what), progress=choose_progress(quiet))
     if quiet:
         return

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import EngineError, UsageError
@@ -112,6 +113,8 @@ def _check_port(address: str) -> None:
 
 
 def _import_ray() -> Any:
+    # Else a signal that comes while Ray connects is reported by its C++ part, with a stack.
+    os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")
     try:
         import ray
     except ImportError as error:
@@ -121,14 +124,19 @@ def _import_ray() -> Any:
 
 @contextmanager
 def _keeping_signals() -> Iterator[None]:
-    """Restore the handlers of signals, in whose place Ray puts its own that end the process at once."""
+    """Keep the handlers of signals, in whose place Ray puts its own that end the process at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
+    with ExitStack() as restoring:
         for number, handler in before.items():
             if handler is not None:
-                signal.signal(number, handler)
+                restoring.callback(signal.signal, number, handler)
+        try:
+            yield
+        except SystemExit as ended:
+            restoring.close()
+            if ended.code == signal.SIGTERM:  # it came to Ray's handler, and is for the one before
+                signal.raise_signal(signal.SIGTERM)
+            raise

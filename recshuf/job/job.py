@@ -101,6 +101,7 @@ class Job:
         if self.options["verify"] and self.quarantine is not None:
             raise UsageError("--verify and --on-bad-record quarantine: exclude each other; give one of them")
         self._check_engine()
+        self._check_temp_url()
         if "-" in self.inputs and len(self.inputs) > 1:
             raise UsageError("standard input (-) cannot be mixed with other inputs; give it alone")
 
@@ -117,6 +118,17 @@ class Job:
             raise UsageError(
                 f"--engine: the machines of a run into {self.output} need a place for what waits between the passes; "
                 "give a folder that they share, or a URL, as --temp-dir"
+            )
+
+    def _check_temp_url(self) -> None:
+        if self.temp_url is None or not is_url(self.output or ""):
+            return
+        output = Url.parse(self.output or "")
+        is_same = (self.temp_url.scheme, self.temp_url.bucket) == (output.scheme, output.bucket)
+        if is_same and self.temp_url.key.startswith(f"{output.key.rstrip('/')}/"):
+            raise UsageError(
+                f"--temp-dir {self.temp_url}: lies in the output {self.output}, which holds shards only; give a prefix "
+                "outside of it"
             )
 
     def is_given(self, name: str) -> bool:

@@ -95,7 +95,7 @@ class TaskPlan:
         Raises
         ------
         LookupError, TypeError, ValueError
-            When these are others.
+            When these are others, or do not hold every input once.
         """
         whole = operator.index
         layout = PileLayout(
@@ -103,13 +103,15 @@ class TaskPlan:
             whole(values["region_piles"]),
             tuple(map(whole, values["set_of_input"])),
         )
-        return cls(
+        plan = cls(
             layout,
             whole(values["block_bytes"]),
             tuple(tuple(map(_parse_part, parts)) for parts in values["sets"]),
             tuple(map(_parse_part, values["counted"])),
             whole(values["gather_count"]),
         )
+        _check_whole(plan)
+        return plan
 
 
 def _parse_part(values: Sequence[Any]) -> InputPart:
@@ -120,6 +122,25 @@ def _parse_part(values: Sequence[Any]) -> InputPart:
         None if stop is None else operator.index(stop),
         operator.index(first_row),
     )
+
+
+def _check_whole(plan: TaskPlan) -> None:
+    """Check that the sets hold all parts of all inputs in their order, and that what follows from them does.
+
+    Raises
+    ------
+    ValueError
+        When they do not.
+    """
+    expected = (0, 0)
+    for part in (part for parts in plan.sets for part in parts):
+        if part[:2] != expected or (part.stop is not None and part.stop <= part.start):
+            raise ValueError(f"{part} in place of input and fragment {expected}")
+        expected = (part.input_index + 1, 0) if part.stop is None else (part.input_index, part.stop)
+    if expected[1] or plan.piles.set_of_input != _find_first_sets(plan.sets):
+        raise ValueError("parts are missing")
+    if plan.counted != _find_counted(plan.sets) or plan.gather_count < 1:
+        raise ValueError("tasks are missing")
 
 
 def size_sets(plan: Plan, byte_count: int) -> int:
@@ -147,13 +168,9 @@ def divide(plan: Plan, byte_counts: Sequence[int], fragments: Mapping[int, Seque
     runs = plan.pile_count // plan.region_piles
     set_bytes = size_sets(plan, sum(byte_counts))
     sets = _fill_sets(_cut_inputs(set_bytes, byte_counts, fragments), set_bytes)
-    set_of_input: dict[int, int] = {}
-    for number, parts in enumerate(sets):
-        for part in parts:
-            set_of_input.setdefault(part.input_index, number)
     most = min(MOST_GATHER_TASKS, max(1, runs // LEAST_RUNS))
     return TaskPlan(
-        PileLayout(plan.pile_count, plan.region_piles, tuple(set_of_input.values())),
+        PileLayout(plan.pile_count, plan.region_piles, _find_first_sets(sets)),
         plan.block_bytes,
         tuple(map(tuple, sets)),
         _find_counted(sets),
@@ -181,6 +198,15 @@ def _fill_sets(pieces: Sequence[tuple[InputPart, int]], set_bytes: int) -> list[
     for (part, _), number in zip(pieces, numbers, strict=True):
         sets[number].append(part)
     return sets
+
+
+def _find_first_sets(sets: Sequence[Sequence[InputPart]]) -> tuple[int, ...]:
+    """Return the set of the first part of each input."""
+    found: dict[int, int] = {}
+    for number, parts in enumerate(sets):
+        for part in parts:
+            found.setdefault(part.input_index, number)
+    return tuple(found.values())
 
 
 def _find_counted(sets: Sequence[Sequence[InputPart]]) -> tuple[InputPart, ...]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recshuf.errors import MissingBucketError
 from recshuf.storage.buckets import open_bucket
 from recshuf.storage.urls import Url, is_url
 from recshuf.system.locks import is_own
@@ -37,6 +39,7 @@ def remove_sets(place: str, options: StorageOptions) -> None:
     elif place.rstrip("/").rpartition("/")[2].startswith(PILES_PREFIX):
         url = Url.parse(place)
         bucket = open_bucket(url, options, url.join("tails/").key)
-        for one in bucket.find_uploads(url.key, ()):
-            bucket.abort_upload(one.key, one.upload_id)
-        bucket.delete([one.key for one in bucket.list(url.key)])
+        with suppress(MissingBucketError):
+            for one in bucket.find_uploads(url.key, ()):
+                bucket.abort_upload(one.key, one.upload_id)
+            bucket.delete([one.key for one in bucket.list(url.key)])

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from recshuf.errors import OutputError, OutputExistsError
+from recshuf.errors import ForeignFileError, OutputError, OutputExistsError
 from recshuf.output.checksum import find_checksum
 
 if TYPE_CHECKING:
@@ -75,10 +75,6 @@ class Destination(ABC):
 
     def _check_set(self, names: set[str], *, overwrite: bool) -> None:
         """Refuse to replace a set of shards that consists of these names."""
-        if names and not overwrite:
-            raise OutputExistsError(
-                f"{self.name}: is not empty; give --overwrite to replace the shards in it"
-            )
         foreign = sorted(names - self._manifest_names())
         remains = self._find_remains() if foreign else None
         if remains is not None:
@@ -87,9 +83,13 @@ class Destination(ABC):
                 f"{remains}; give --resume to complete it"
             )
         if foreign:
-            raise OutputError(
+            raise ForeignFileError(
                 f"{self.name}: holds {foreign[0]!r}, which is not from an earlier run; remove it or choose another "
                 "output"
+            )
+        if names and not overwrite:
+            raise OutputExistsError(
+                f"{self.name}: is not empty; give --overwrite to replace the shards in it"
             )
 
     @abstractmethod
@@ -98,7 +98,7 @@ class Destination(ABC):
 
     @abstractmethod
     def _find_remains(self) -> str | None:
-        """Return the name of what an unfinished run left; None if nothing."""
+        """Return the name of what a run left that died in its commit; None if nothing."""
 
     def report(self) -> UploadReport | None:
         """Return the figures of the requests made; None for a local output."""
@@ -277,8 +277,8 @@ class Transaction(ABC):
 
     @property
     @abstractmethod
-    def removal(self) -> str:
-        """How a user deletes what it keeps, as an infinitive."""
+    def removal(self) -> str | None:
+        """How a user deletes what it keeps, as an infinitive; None if a later run is to complete it."""
 
     @abstractmethod
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:

@@ -28,7 +28,7 @@ from recshuf.run.passes.scatter_pass import observe_inputs, scatter_inputs
 from recshuf.run.passes.shards import cut_shards, find_largest, open_shards, take_over_shards
 from recshuf.run.resolving.resolve import find_destination, resolve_job, resolve_opened
 from recshuf.run.resume import Earlier, describe_job, read_checksums
-from recshuf.run.set_folders import choose_sets
+from recshuf.run.set_folders import check_sets, choose_sets
 from recshuf.run.stores.stored_inputs import adopt_stored, open_stored
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.run.verify_pass import verify_committed, verify_written
@@ -67,6 +67,7 @@ def plan_job(job: Job, progress: Progress) -> Plan:
     destination = find_destination(job)
     if destination is not None:
         destination.check(overwrite=job.options["overwrite"] or job.options["resume"])
+    check_sets(job)
     resolved = resolve_job(job, destination, progress)
     if not job.uses_tasks:
         return resolved.plan
@@ -94,6 +95,7 @@ def run_job(job: Job, progress: Progress, planned: Earlier | None = None) -> Shu
     started = time.perf_counter()
     with ExitStack() as cleanup:
         destination = find_destination(job)
+        check_sets(job)
         try:
             work = begin_output(job, destination, progress, cleanup)
         except AlreadyCompleteError:

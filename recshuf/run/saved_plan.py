@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from recshuf.errors import AlreadyCompleteError, OutputExistsError, PileError, UsageError
+from recshuf.errors import AlreadyCompleteError, ForeignFileError, OutputExistsError, PileError, UsageError
 from recshuf.job.plan import Cut, count_shards
 from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.records.input_counts import InputCounts
 from recshuf.run.pipeline import run_job
 from recshuf.run.resolving.resolve import find_destination, resolve_job
 from recshuf.run.resume import Earlier, describe_job
+from recshuf.run.set_folders import check_sets
 from recshuf.run.tasks.gather_task import adopt_set
 from recshuf.run.tasks.open_run import join_run
 from recshuf.run.tasks.results import RUN, name_result, read_results
@@ -46,6 +47,7 @@ def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
     destination = find_destination(job)
     if destination is not None:
         destination.check(overwrite=job.options["overwrite"])
+    check_sets(job)
     resolved = resolve_job(_find_quarantine(job), destination, progress)
     seed = job.options["seed"]
     seed = secrets.randbits(128) if seed is None else seed
@@ -105,6 +107,8 @@ def _load_run(values: dict[str, Any]) -> SharedRun:
     if not isinstance(storage.options, dict) or "replaces" not in values or not isinstance(job, dict):
         raise damaged_plan()
     if not job.keys() >= {"order", "recshuf", "libraries", "options", "inputs"}:
+        raise damaged_plan()
+    if not isinstance(job["inputs"], list) or len(job["inputs"]) != len(run.tasks.piles.set_of_input):
         raise damaged_plan()
     return replace(run, storage=storage)
 
@@ -227,5 +231,8 @@ def _refuse_written(destination: Destination) -> Iterator[None]:
         yield
     except AlreadyCompleteError:
         raise
+    except ForeignFileError as error:
+        problem, _, _ = str(error).rpartition(";")
+        raise ForeignFileError(f"{problem}; remove it and run this task again") from error
     except OutputExistsError as error:
         raise _written_since(destination, "remove it and run this task again") from error

@@ -74,6 +74,19 @@ class SetFolder(ABC):
         """Delete all sets."""
 
 
+def check_sets(job: Job) -> None:
+    """Refuse a prefix for pile sets that cannot be listed, before anything is written that names it.
+
+    Raises
+    ------
+    OutputError
+        When there is no such bucket, or a request fails.
+    """
+    if job.temp_url is not None:
+        url = job.temp_url.join(PILES_PREFIX)
+        next(open_bucket(url, job.storage, url.key).list(url.key), None)
+
+
 def choose_sets(job: Job, work: Path | None) -> str:
     """Return where the pile sets of a new run go: a folder, or the URL of a prefix.
 

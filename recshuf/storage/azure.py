@@ -11,7 +11,7 @@ import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from recshuf.errors import OutputError, UsageError
+from recshuf.errors import MissingBucketError, UsageError
 from recshuf.storage.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
 from recshuf.storage.requests import Answer, MissingObject, Requests
 from recshuf.system.threads import Pool
@@ -176,7 +176,7 @@ class AzureBucket:
     def _explain(self, name: str, error: Any) -> Exception:
         code = str(getattr(error.error_code, "value", error.error_code) or "")
         if code == "ContainerNotFound":
-            return OutputError(f"az://{self.bucket}: there is no such container; create it first")
+            return MissingBucketError(f"az://{self.bucket}: there is no such container; create it first")
         if code in _CONFLICTS or error.status_code == 412:
             return Conflict(name)
         if code in _LOST:

@@ -16,7 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from recshuf.errors import OutputError, UsageError
+from recshuf.errors import MissingBucketError, UsageError
 from recshuf.storage.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
 from recshuf.storage.requests import Answer, Requests, ShortBody
 from recshuf.system.threads import Pool
@@ -239,7 +239,7 @@ class GcsBucket:
         if reply.ok or reply.status_code in accepted:
             return reply
         if reply.status_code == 404:
-            raise OutputError(f"gs://{self.bucket}: there is no such bucket; create it first")
+            raise MissingBucketError(f"gs://{self.bucket}: there is no such bucket; create it first")
         raise Answer(reply.status_code, _find_message(reply))
 
     def _call(self, key: str, request: Callable[[], T]) -> T:

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf.errors import InputError, MissingInputError
+from recshuf.errors import DirectoryInputError, InputError, MissingInputError
 from recshuf.interfaces import InputFile
 from recshuf.storage.local import opener_of
 from recshuf.storage.urls import Url, is_url
@@ -66,6 +66,10 @@ class InputLister:
 
     def _list_url(self, pattern: str, url: Url) -> list[InputFile]:
         listed = url.scheme in LISTED_SCHEMES
+        if not listed and "?" not in url.key and url.key[-1:] in ("", "/"):
+            raise DirectoryInputError(
+                pattern, "is a folder, which HTTP does not list", remedy="name a file in it"
+            )
         if not listed or (url.key and not url.key.endswith("/")):
             stamp = self._stores.open(url).find(url.key)
             if stamp is not None:
@@ -101,7 +105,7 @@ class InputLister:
         fixed = next(index for index, part in enumerate(parts) if glob.has_magic(part))
         prefix = replace(url, key="".join(f"{part}/" for part in parts[:fixed]))
         objects = self._find_objects(prefix)
-        matches = sorted(set(_match_all(objects, prefix, parts[fixed:])), key=natural_key)
+        matches = sorted(set(_match_all(objects, prefix, "/".join(parts[fixed:]))), key=natural_key)
         if not matches:
             raise InputError(pattern, "no file matches", remedy="check the path, and quote the pattern")
         found: list[InputFile] = []
@@ -128,15 +132,16 @@ def _is_left_out(name: str) -> bool:
     return name.endswith(MANIFEST_SUFFIX) or any(map(is_hidden, name.split("/")))
 
 
-def _match_all(names: Iterable[str], prefix: Url, pattern: Sequence[str]) -> Iterator[str]:
-    """Yield the objects that match a pattern, and the folders, with a slash at the end."""
-    begin = len(str(prefix))
+def _match_all(names: Iterable[str], prefix: Url, pattern: str) -> Iterator[str]:
+    """Yield the objects that match a pattern, and the folders, with a slash at the end; only these, if it has one."""
+    begin, wanted = len(str(prefix)), pattern.rstrip("/").split("/")
     for name in names:
         parts = name[begin:].split("/")
-        if _match(parts, pattern):
-            yield name
-        elif "**" not in pattern and len(parts) > len(pattern) and _match(parts[: len(pattern)], pattern):
-            yield name[:begin] + "".join(f"{part}/" for part in parts[: len(pattern)])
+        if _match(parts, wanted):
+            if not pattern.endswith("/"):
+                yield name
+        elif "**" not in wanted and len(parts) > len(wanted) and _match(parts[: len(wanted)], wanted):
+            yield name[:begin] + "".join(f"{part}/" for part in parts[: len(wanted)])
 
 
 def _match(parts: Sequence[str], pattern: Sequence[str]) -> bool:

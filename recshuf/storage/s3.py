@@ -8,7 +8,7 @@ import zlib
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from recshuf.errors import OutputError
+from recshuf.errors import MissingBucketError, OutputError
 from recshuf.storage.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
 from recshuf.storage.requests import (
     ATTEMPTS,
@@ -220,7 +220,7 @@ class S3Bucket:
         if code == "NoSuchUpload":
             return MissingUpload(name)
         if code == "NoSuchBucket":
-            return OutputError(f"s3://{self.bucket}: there is no such bucket; create it first")
+            return MissingBucketError(f"s3://{self.bucket}: there is no such bucket; create it first")
         if status in REDIRECTS:
             code = OTHER_REGION[0]
         return OutputError(f"{name}: {_find_problem(code, message)}")

@@ -11,7 +11,7 @@ from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import Stamp
 from recshuf.storage.requests import ChangedObject, MissingObject, Requests, ShortBody
 from recshuf.storage.store import Entry
-from recshuf.system.threads import call_interruptibly
+from recshuf.system.threads import Pool, call_interruptibly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 _TIMEOUTS = {"connect_timeout": "20s", "timeout": "180s"}
 _PAGE_KEYS = 1000
+_ASKERS = 16
+"""Threads that ask for objects without bytes."""
 _ENDPOINTS = {"gs": "base_url", "az": "endpoint"}
 """Option of obstore for the URL of the server."""
 _KEY_REMEDY = "rename the object, or give a prefix that it does not lie below"
@@ -71,11 +73,26 @@ class ObstoreStore:
             pages = obstore.list(self._store, prefix.rstrip("/") or None, chunk_size=_PAGE_KEYS)
             return [Entry(one["path"], _stamp_of(one)) for page in pages for one in page]
 
-        entries = self._call(prefix, read)
-        self.requests.count += len(entries) // _PAGE_KEYS
-        # The library drops the slash at the end of a key, so a marker of a folder looks like an object in its place.
-        folders = {one.key.rpartition("/")[0] for one in entries}
-        return [one for one in entries if one.stamp.size or one.key not in folders]
+        listed = self._call(prefix, read)
+        self.requests.count += len(listed) // _PAGE_KEYS
+        entries: dict[str, Entry] = {}
+        for one in listed:
+            entries.setdefault(one.key, one)  # an object comes before the marker of its name
+        markers = self._find_markers(entries, prefix)
+        return [one for key, one in entries.items() if key not in markers]
+
+    def _find_markers(self, entries: Mapping[str, Entry], prefix: str) -> set[str]:
+        """Return the keys in a listing that are markers of folders.
+
+        The library drops the slash at the end of a key, so a marker looks like an object without bytes in its place.
+        """
+        folders = {prefix.rstrip("/"), *(key.rpartition("/")[0] for key in entries)}
+        empty = {key for key, one in entries.items() if not one.stamp.size}
+        unsure = list(empty - folders)
+        with Pool(_ASKERS, "marker") as pool:
+            found = pool.map(self.find, unsure)
+            missing = {key for key, stamp in zip(unsure, found, strict=True) if stamp is None}
+        return (empty & folders) | missing
 
     def get(self, key: str, begin: int, end: int, stamp: Stamp) -> ReadableBuffer:
         """See `Store`."""

@@ -77,10 +77,15 @@ class TestSignals:
         ] == before
 
 
-def test_an_error_that_a_signal_led_to_is_told_as_the_signal(tmp_path: Path) -> None:
-    """Python's own locks raise one where a signal interrupts them in the wrong moment."""
+@pytest.mark.parametrize(
+    "error",
+    ["RuntimeError('cannot release un-acquired lock')", "KeyboardInterrupt()"],
+    ids=["lock", "library"],
+)
+def test_an_error_that_a_signal_led_to_is_told_as_the_signal(tmp_path: Path, error: str) -> None:
+    """Python's own locks raise one where a signal interrupts them in the wrong moment; and Ray, while it waits."""
     (tmp_path / "in.txt").write_bytes(numbers(10))
-    code = """
+    code = f"""
         import os, signal, sys
         from recshuf import api
         from recshuf.cli import main
@@ -88,7 +93,7 @@ def test_an_error_that_a_signal_led_to_is_told_as_the_signal(tmp_path: Path) -> 
             try:
                 os.kill(os.getpid(), signal.SIGTERM)
             finally:
-                error = RuntimeError("cannot release un-acquired lock")
+                error = {error}
                 error.add_note("finished parts are kept")
                 raise error
         api.shuffle = shuffle

@@ -341,7 +341,11 @@ def test_an_engine_of_tasks_needs_a_saved_plan(call: Run, folder: Path, case: st
 
 def test_what_is_no_task_or_no_plan_is_refused(call: Run, folder: Path):
     make_plan(call, folder)
-    for what, message in (("99", "there is no task 99"), ("all", "all: is no number of a task and no stage")):
+    for what, message in (
+        ("99", "there is no task 99; the plan has tasks 0 to"),
+        ("9" * 5000, "there is no task 999999999999999999...; the plan has tasks 0 to"),
+        ("all", "all: is no number of a task and no stage"),
+    ):
         done = call("task", folder / "plan.json", what)
         assert (done.returncode, message.encode() in done.stderr) == (2, True)
     for content in ("x", "[]", "{}"):

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 
 import recshuf
-from recshuf.errors import ForbiddenInputError, InputError, MissingInputError
+from recshuf.errors import DirectoryInputError, ForbiddenInputError, InputError, MissingInputError
 from recshuf.storage import fsspec_stores, requests
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs
 from tests.support.objects.object_outputs import shuffle
@@ -70,6 +70,22 @@ def test_a_missing_file_is_an_error(tmp_path: Path, public: Bucket):
         shuffle(url_of(public, "nothing.txt"), tmp_path / "out.txt", shards=None)
 
 
+@pytest.mark.parametrize("path", ["", "/", "/dir/", "/a/dir//"])
+def test_a_folder_of_a_server_is_refused(tmp_path: Path, public: Bucket, path: str):
+    put(public, "dir/", b"<html>")
+    url = f"{public.proxy.url}{path}"
+    with pytest.raises(
+        DirectoryInputError, match=f"^{url}: is a folder, which HTTP does not list; name a file in it$"
+    ):
+        shuffle(url, tmp_path / "out.txt", shards=None)
+    assert public.proxy.requests == []
+
+
+def test_a_file_that_a_query_names_is_read(tmp_path: Path, public: Bucket):
+    url = url_of(public, "in.txt?name=/in/")
+    assert shuffle(url, tmp_path / "out.txt", shards=None).records == 10_000
+
+
 @pytest.mark.parametrize("status", [404, 410])
 def test_a_file_that_the_server_says_is_gone_is_missing(tmp_path: Path, public: Bucket, status: int):
     public.proxy.answer("(HEAD|GET) .*", status, "Gone", times=100)
@@ -125,6 +141,16 @@ def test_a_server_without_ranges_is_named(tmp_path: Path, public: Bucket):
     public.proxy.add("GET .*", lambda one: one.forward(left_out=("Range",)), 100)
     with pytest.raises(InputError, match=r"in.txt: the server takes no ranges; download the file$"):
         shuffle(url_of(public), tmp_path / "out.txt", shards=None)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_small_file_is_fetched_whole_so_that_it_needs_no_ranges(tmp_path: Path, bucket: Bucket, name: str):
+    (source,) = make_inputs(tmp_path / "in", name, (12_000,))
+    assert source.stat().st_size <= 512 << 10
+    put(bucket, source.name, source.read_bytes())
+    bucket.proxy.add("GET .*", lambda one: one.forward(left_out=("Range",)), 100)
+    output = tmp_path / f"out{SUFFIXES[name]}"
+    assert shuffle(url_of(bucket, source.name), output, shards=None).records == 12_000
 
 
 @pytest.fixture

@@ -63,6 +63,17 @@ PATTERNS = (
     "nothing*",
     "b/_hidden/*",
     "b/_hidden",
+    "b*/",
+    "*/",
+    "*//",
+    "*=*/",
+    "*/c/",
+    "e[[]1]/f*/",
+    "d*/",
+    "nothing*/",
+    "b/_*/",
+    "**/",
+    "**/c/",
 )
 
 
@@ -116,6 +127,40 @@ def test_a_marker_of_a_folder_is_no_input(bucket: Bucket):
     bucket.put("m/x/", b"")
     bucket.put("m/x/1.txt", b"a\n")
     assert [one.name for one in list_inputs(f"{bucket.url}/m")] == [f"{bucket.url}/m/x/1.txt"]
+
+
+def test_a_marker_of_an_empty_folder_is_no_input(tmp_path: Path, bucket: Bucket):
+    for folder in ("aaa", "y/z"):
+        (tmp_path / "in" / folder).mkdir(parents=True)
+    (tmp_path / "in" / "empty").touch()
+    for key in ("", "aaa/", "y/z/", "empty"):
+        bucket.put(f"in/{key}", b"")
+    for pattern in ("", "**", "a*/"):
+        assert expand(pattern, f"{bucket.url}/in/") == expand(pattern, f"{tmp_path}/in/")
+
+
+def test_only_objects_without_bytes_are_asked_for_under_their_very_keys(bucket: Bucket):
+    names = [f"{number}" for number in range(40)]
+    for name in names:
+        bucket.put(f"many/{name}{'' if int(name) % 2 else '/'}", b"")
+    bucket.put("many/full", b"a\n")
+    bucket.proxy.clear()
+    listed = [one.name for one in list_inputs(f"{bucket.url}/many/")]
+    assert listed == [f"{bucket.url}/many/{name}" for name in [*names[1::2], "full"]]
+    asked = [one for one in bucket.proxy.requests if one.startswith("HEAD")]
+    assert sorted(asked) == sorted(f"HEAD /{bucket.name}/many/{name}" for name in names)
+
+
+def test_a_marker_hides_no_object_of_its_name(bucket: Bucket):
+    bucket.put("m/x", b"a\n")
+    bucket.put("m/x/", b"")
+    bucket.put("n", b"")
+    bucket.put("n/", b"")
+    (found,) = list_inputs(f"{bucket.url}/m/")
+    assert found.stamp is not None
+    assert (found.name, found.stamp.size) == (f"{bucket.url}/m/x", 2)
+    with pytest.raises(MissingInputError):
+        list_inputs(f"{bucket.url}/n/")
 
 
 def test_files_of_a_table_are_refused(bucket: Bucket):

@@ -106,8 +106,12 @@ class LocalDestination(Destination):
         return WorkFolder(self.place)
 
     def _find_remains(self) -> str | None:
-        folder = self.place.work_folder
-        return str(folder) if folder.exists() else None
+        work = self.begin()
+        try:
+            work.journal.load()
+        except OSError as error:
+            raise write_error(error, work.name) from error
+        return work.name if work.is_committed else None
 
     def _list_names(self) -> set[str]:
         """Return the names in the directory; none if it does not exist."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from recshuf.errors import OutputError, OutputExistsError, UsageError
 from recshuf.job.report import UploadReport
 from recshuf.output.objects.clean_command import format_clean_command
+from recshuf.output.objects.commits import has_unfinished
+from recshuf.output.objects.journal import ObjectJournal
 from recshuf.output.objects.keys import OutputKeys
 from recshuf.output.objects.place import OutputPlace
 from recshuf.output.objects.task_folder import ObjectTaskFolder
@@ -138,8 +140,10 @@ class ObjectDestination(Destination):
         return {shard.name for shard in manifest[0].shards} if manifest else set()
 
     def _find_remains(self) -> str | None:
-        found = next(self.bucket.list(self.keys.journal), None)
-        return None if found is None else self.keys.show(self.keys.journal)
+        shown = self.keys.show(self.keys.journal)
+        journal = ObjectJournal(self.bucket, self.keys.journal, shown)
+        journal.load()
+        return shown if has_unfinished(journal.runs, self.bucket, self.keys) else None
 
     def is_complete(self) -> bool:
         """Tell whether the output exists; a set of shards only if its manifest fits the sizes of its shards."""

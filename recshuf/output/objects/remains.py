@@ -7,10 +7,10 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from recshuf.errors import OutputError, UsageError
+from recshuf.errors import MissingBucketError, OutputError, UsageError
+from recshuf.output.objects.commits import has_unfinished
 from recshuf.output.objects.journal import ObjectJournal
 from recshuf.output.objects.keys import OutputKeys
-from recshuf.output.objects.place import find_placed
 from recshuf.output.objects.task_folder import ObjectTaskFolder
 from recshuf.output.pile_sets import PILES_PREFIX
 from recshuf.storage.buckets import WRITTEN_SCHEMES, open_bucket
@@ -60,6 +60,8 @@ class Remains:
         """
         try:
             return self._find()
+        except MissingBucketError as error:
+            raise MissingBucketError(f"{str(error).partition(';')[0]}; check the name") from error
         except OutputError as error:
             # Its requests are about prefixes that the user did not give; an error of the whole bucket names that.
             place, _, problem = str(error).partition(": ")
@@ -98,16 +100,25 @@ class Remains:
         for folder, count in Counter(key.rpartition("/")[0] for key in self._sets).items():
             yield f"{self._keys[0].show(folder)}/: spilled records, objects: {count}"
 
+    def has_commit(self) -> bool:
+        """Tell whether a commit has begun, which only ``--resume`` may complete.
+
+        Raises
+        ------
+        OutputError
+            When a request fails.
+        """
+        return has_unfinished(self._journal.runs, self._bucket, self._keys[0])
+
     def remove(self) -> None:
         """Abort the uploads, and delete the journal. A run that still writes them fails.
 
         Raises
         ------
         OutputError
-            When a commit has begun, which only ``--resume`` may complete, or a run begins or commits meanwhile.
+            When `has_commit`, or a run begins or commits meanwhile.
         """
-        commits = [run["commit"] for run in self._journal.runs if "commit" in run]
-        if commits and not self._is_done(commits[-1]) and not all(map(self._is_hopeless, commits)):
+        if self.has_commit():
             raise OutputError(
                 f"{self._url}: the commit of a run has begun, and shards may be visible; complete it with the same command "
                 "and --resume"
@@ -119,23 +130,6 @@ class Remains:
         for one in self._uploads:
             self._bucket.abort_upload(one.key, one.upload_id)
         self._journal.delete()
-
-    def _is_hopeless(self, commit: Entry) -> bool:
-        """Tell whether no shard of a commit is in place, and objects of others have taken its names."""
-        etags = {one.key: one.etag for one in self._bucket.list(self._keys[0].prefix)}
-        others = [key for key in commit["shards"] if etags.get(key) != commit["old"].get(key)]
-        return bool(others) and not find_placed(self._bucket, commit["tokens"], others)
-
-    def _is_done(self, commit: Entry) -> bool:
-        """Tell whether a commit has done all that it says; a run may have died while it deleted its journal."""
-        there = {one.key: one.etag for one in self._bucket.list(self._keys[0].prefix)}
-        manifest = self._bucket.read(self._keys[0].manifest)
-        is_written = manifest is not None and manifest[0] == (commit["manifest"] or "").encode()
-        if commit["manifest"] is not None and not is_written:
-            return False
-        tokens, old = commit["tokens"], commit["old"]
-        has_old = any(key not in tokens and there.get(key) == etag for key, etag in old.items())
-        return not has_old and len(find_placed(self._bucket, tokens, tokens)) == len(tokens)
 
 
 def _describe_run(run: Entry) -> str:

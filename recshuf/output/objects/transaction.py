@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.errors import AlreadyCompleteError, OutputError
+from recshuf.output.objects.commits import has_unfinished
 from recshuf.output.objects.journal import ObjectJournal
 from recshuf.output.objects.place import FoundOutput, find_placed
 from recshuf.output.objects.scratch import UploadFolder
@@ -79,9 +80,9 @@ class UploadTransaction(Transaction):
         return self._keys.show(self._keys.journal)
 
     @property
-    def removal(self) -> str:
-        """How a user deletes what it keeps."""
-        return self._tasks.removal
+    def removal(self) -> str | None:
+        """How a user deletes what it keeps; None if a commit has begun, which `clean` leaves."""
+        return self._tasks.removal if self.journal.last("commit") is None else None
 
     @property
     def is_continued(self) -> bool:
@@ -117,10 +118,12 @@ class UploadTransaction(Transaction):
         if (self.journal.has_remains or self._result_count) and not resumes:
             self.journal.clear()
             tasks = f", tasks: {self._result_count}" if self._result_count else ""
+            way = f"continue it, or remove it with {self._place.clean_command}"
+            if has_unfinished(self.journal.runs, self._bucket, self._keys):
+                way = "complete it"
             raise OutputError(
                 f"{self._place.name}: another run is writing it, or an unfinished run left {self.name}, finished "
-                f"shards: {finished}{tasks}; give --resume to continue it, or remove it with "
-                f"{self._place.clean_command}"
+                f"shards: {finished}{tasks}; give --resume to {way}"
             )
         try:
             self.journal.begin({"run": self._token, "host": platform.node(), "pid": os.getpid()})

@@ -14,7 +14,7 @@ from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
 from recshuf.run.resolving.resolve import find_destination, resolve_job, resolve_opened
 from recshuf.run.resume import Earlier, describe_job
-from recshuf.run.set_folders import open_sets
+from recshuf.run.set_folders import check_sets, open_sets
 from recshuf.run.tasks.results import RUN
 from recshuf.run.tasks.saved_inputs import load_inputs, lock_inputs, save_inputs
 from recshuf.run.tasks.shared_run import SharedRun, find_tasks, fit_plan
@@ -164,6 +164,7 @@ def join_run(
     with nullcontext() if inputs else lock_inputs(tasks):
         inputs = inputs or load_inputs(tasks, run.storage)
         if inputs is None:
+            check_sets(job)
             resolved = resolve_job(job, destination, SilentProgress(), piles)
         else:
             resolved = resolve_opened(job, destination, inputs, piles, SilentProgress())

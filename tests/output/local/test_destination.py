@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recshuf.errors import OutputError
+from recshuf.errors import ForeignFileError, OutputError
+from recshuf.output.journal import FileJournal
 from recshuf.output.local.destination import LocalDestination
 from recshuf.output.manifest import manifest_path
 from tests.support.output_tools import write_run
@@ -44,13 +45,39 @@ def test_what_exists_is_refused_unless_it_may_be_replaced(tmp_path: Path):
         destination.check(overwrite=True)
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("name", ["foreign.txt", ".hidden", "sub/x"])
-def test_files_that_no_run_wrote_are_never_replaced(tmp_path: Path, name: str):
-    write_run(tmp_path, "a.txt")
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).touch()
-    with pytest.raises(OutputError, match=name.split("/")[0]):
-        LocalDestination(tmp_path, is_directory=True).check(overwrite=True)
+def test_files_that_no_run_wrote_are_never_replaced(tmp_path: Path, name: str, overwrite: bool):
+    """An unfinished run has left its work folder, and has put nothing in place."""
+    write_run(tmp_path / "out", "a.txt")
+    (tmp_path / "out" / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "out" / name).touch()
+    leave_journal(tmp_path / ".out.recshuf", [1, 1])
+    with pytest.raises(ForeignFileError) as raised:
+        LocalDestination(tmp_path / "out", is_directory=True).check(overwrite=overwrite)
+    assert str(raised.value) == (
+        f"{tmp_path}/out: holds {name.split('/')[0]!r}, which is not from an earlier run; remove it or choose another "
+        "output"
+    )
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_shards_without_their_manifest_are_those_of_a_run_to_resume(tmp_path: Path, overwrite: bool):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "shard-00000.txt").touch()
+    found = (tmp_path / "out").stat()
+    leave_journal(tmp_path / ".out.recshuf", [found.st_dev, found.st_ino])
+    with pytest.raises(
+        OutputError, match=r"an unfinished run left .*/\.out\.recshuf; give --resume to complete"
+    ):
+        LocalDestination(tmp_path / "out", is_directory=True).check(overwrite=overwrite)
+
+
+def leave_journal(folder: Path, commit: list[int]) -> None:
+    """Leave what a run does that was killed when it put a folder of this device and inode in place."""
+    folder.mkdir()
+    for entry in ({"piles": None}, {"shard": 0}, {"commit": commit}):
+        FileJournal(folder / "journal.jsonl").append(entry)
 
 
 def test_a_directory_without_a_manifest_is_never_replaced(tmp_path: Path):

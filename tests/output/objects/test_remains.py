@@ -27,7 +27,7 @@ def test_an_error_names_the_url_that_was_given(bucket: Bucket, spared: int):
 
 
 def test_a_missing_bucket_is_named(bucket: Bucket):
-    with pytest.raises(OutputError, match=r"^s3://no-such-bucket: there is no such bucket"):
+    with pytest.raises(OutputError, match=r"^s3://no-such-bucket: there is no such bucket; check the name$"):
         Remains(Url.parse("s3://no-such-bucket/out/"), StorageOptions()).find()
 
 

@@ -197,10 +197,11 @@ def test_what_exists_is_not_replaced_unasked(tmp_path: Path, bucket: AnyBucket):
     before = bucket.read_all()
     with pytest.raises(OutputExistsError, match=r"one\.txt: exists already; give overwrite=True"):
         shuffle(source, f"{bucket.url}/data/one.txt", shards=None)
-    with pytest.raises(OutputExistsError, match="out/: is not empty; give overwrite=True"):
-        shuffle(source, f"{bucket.url}/data/out/")
-    with pytest.raises(OutputError, match="holds 'precious', which is not from an earlier run; remove it"):
-        shuffle(source, f"{bucket.url}/data/out/", overwrite=True)
+    for overwrite in (False, True):
+        with pytest.raises(
+            OutputError, match="holds 'precious', which is not from an earlier run; remove it"
+        ):
+            shuffle(source, f"{bucket.url}/data/out/", overwrite=overwrite)
     bucket.put("data/out.recshuf.json", b"{}")
     with pytest.raises(OutputError, match=r"out\.recshuf\.json: is not a manifest"):
         shuffle(source, f"{bucket.url}/data/out/", overwrite=True)

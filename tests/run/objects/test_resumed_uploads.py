@@ -338,16 +338,31 @@ def test_clean_lists_and_removes_what_is_left(
     assert bucket.read_all() == expected | {"data/other": b""}
 
 
-def test_clean_leaves_a_commit_to_resume(
-    bucket: AnyBucket, source: Path, call: Run, expected: dict[str, bytes]
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("count", [0, 2, SHARDS])
+def test_a_commit_is_left_to_resume(
+    bucket: AnyBucket, source: Path, call: Run, expected: dict[str, bytes], count: int, overwrite: bool
 ):
-    fail_after(bucket, bucket.requests["complete"], 2)
-    with pytest.raises(OutputError, match=bucket.refusal[2]):
-        shuffle(source, f"{bucket.url}/data/out/")
+    if overwrite:
+        put_old_set(bucket, source)
+        bucket.proxy.clear()
+    fail_after(bucket, f"{bucket.requests['complete']}|{bucket.requests['manifest']}", count)
+    command = (source, "-o", f"{bucket.url}/data/out/", "--seed", "5", "--shards", "4")
+    given = ["--overwrite"] if overwrite else []
+    failed = call(*command, *given)
     bucket.proxy.clear()
+    listed = call("clean", f"{bucket.url}/data/out/")
+    assert listed.stdout.decode().endswith(
+        "nothing was removed; the commit of a run has begun, complete it with the same command and --resume\n"
+    )
     refused = call("clean", f"{bucket.url}/data/out/", "--yes")
-    assert refused.returncode == 1
     assert b"the commit of a run has begun" in refused.stderr
+    again = call(*command, *given)
+    assert again.stderr.endswith(b"; give --resume to complete it\n")
+    for one in (failed, refused, again):
+        assert one.returncode == 1
+        assert b"--resume" in one.stderr
+        assert b"recshuf clean" not in one.stderr
     with pytest.raises(AlreadyCompleteError):
         shuffle(source, f"{bucket.url}/data/out/", resume=True)
     check_whole(bucket, expected)

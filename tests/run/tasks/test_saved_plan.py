@@ -9,19 +9,27 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 import recshuf
 from recshuf import api
 from recshuf.errors import AlreadyCompleteError, InputError, OutputExistsError, UsageError
+from recshuf.job.job import make_job
+from recshuf.job.options import OPTIONS as OPTIONS_OF_A_RUN
+from recshuf.job.progress import SilentProgress
 from recshuf.run import resume
-from recshuf.run.saved_plan import STAGES
+from recshuf.run.saved_plan import STAGES, save_plan
+from recshuf.run.tasks.shared_run import SharedRun
+from recshuf.storage.settings import StorageOptions
 from recshuf.version import __version__
 from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import SEED, shuffle_locally
 from tests.support.processes.task_runs import die_after, divide_small, read_all, shuffle
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.conftest import Run
     from tests.support.objects.object_server import Bucket, ProxiedRequest
 
@@ -194,6 +202,27 @@ def test_a_commit_over_a_file_of_others_is_an_error(tmp_path: Path, begins: bool
     assert (tmp_path / "out.jsonl").read_bytes().count(b"\n") == sum(COUNTS)
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_file_of_others_in_the_folder_of_the_output_is_named_by_tasks(tmp_path: Path, overwrite: bool):
+    run = plan(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/", overwrite=overwrite)
+    api.run_task(run, 0)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "foo").touch()
+    for number in (1, *api.list_tasks(run, "gather")):
+        with pytest.raises(OutputExistsError) as raised:
+            api.run_task(run, number)
+        assert str(raised.value) == (
+            f"{tmp_path}/out: holds 'foo', which is not from an earlier run; remove it and run this task again"
+        )
+    (tmp_path / "out" / "foo").unlink()
+    run_before_the_commit(run)
+    (tmp_path / "out" / "foo").touch()
+    with pytest.raises(OutputExistsError, match=r"holds 'foo', .*; remove it and run this task again"):
+        api.run_task(run, *api.list_tasks(run, "commit"))
+    (tmp_path / "out" / "foo").unlink()
+    api.run_task(run, *api.list_tasks(run, "commit"))
+
+
 # Inputs that change
 
 
@@ -288,6 +317,38 @@ def test_a_damaged_plan_is_refused_by_every_command(tmp_path: Path, name: str, v
         api.run_task(run, 0)
 
 
+def drop(*names: str) -> Callable[[dict[str, Any]], object]:
+    """Return what removes the last of the items with these names."""
+    return lambda tasks: [tasks[name].pop() for name in names]
+
+
+HARMS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "set-lost": lambda tasks: tasks["sets"].pop(2),
+    "first-set-lost": lambda tasks: tasks["sets"].pop(0),
+    "last-set-lost": drop("sets"),
+    "last-input-lost": drop("sets", "set_of_input"),
+    "set-twice": lambda tasks: tasks["sets"].insert(1, tasks["sets"][0]),
+    "part-lost": lambda tasks: tasks["sets"][2].pop(),
+    "part-shorter": lambda tasks: tasks["sets"][0].__setitem__(0, [0, 0, tasks["sets"][0][0][2] + 1, 0]),
+    "parts-that-overlap": lambda tasks: tasks["sets"].__setitem__(
+        slice(1), [[[0, 0, 3, 0]], [[0, 3, 1, -1]], [[0, 1, *tasks["sets"][0][0][2:]]]]
+    ),
+    "unknown-input": lambda tasks: tasks["sets"][0][0].__setitem__(0, 99),
+    "input-below-0": lambda tasks: tasks["sets"][0][0].__setitem__(0, -1),
+    "count-lost": drop("counted"),
+    "no-gather": lambda tasks: tasks.update(gather_count=0),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_plan_that_does_not_hold_every_input_once_is_damaged(tmp_path: Path, harm: str):
+    run = json.loads(json.dumps(plan(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/")))
+    assert len(run["tasks"]["sets"]) > 3
+    HARMS[harm](run["tasks"])
+    with pytest.raises(UsageError, match="the plan is damaged; make it again"):
+        api.list_tasks(run, "scatter")
+
+
 @pytest.mark.parametrize("value", ["x", {"x": 1}], ids=str)
 def test_an_option_that_is_damaged_is_refused_by_tasks(tmp_path: Path, value: Any):
     run = plan(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/")
@@ -314,6 +375,59 @@ def test_the_command_names_the_file_of_a_wrong_plan(
     done = call("task", tmp_path / "plan.json", what)
     assert done.returncode == 2
     assert done.stderr.decode() == f"recshuf: error: {tmp_path}/plan.json: the plan {said}; make it again\n"
+
+
+# The options
+
+EACH_OPTION: dict[str, tuple[str, dict[str, Any]]] = {
+    "format": ("jsonl", {"format": "text"}),
+    "header": ("csv", {"header": 2}),
+    "delimiter": ("csv", {"delimiter": b";"}),
+    "quote": ("csv", {"quote": "none"}),
+    "zero_terminated": ("text", {"zero_terminated": True}),
+    "separator": ("text", {"separator": b"9"}),
+    "max_record_bytes": ("text", {"max_record_bytes": 10**6}),
+    "datasets": ("hdf5", {"datasets": ("id",)}),
+    "keep_others": ("hdf5", {"keep_others": True}),
+    "columns": ("parquet", {"columns": ("id",)}),
+    "widen": ("parquet", {"widen": True}),
+    "schema": ("jsonl", {"to": "parquet", "schema": pa.schema({"id": pa.int32(), "pad": pa.string()})}),
+    "to": ("csv", {"to": "parquet"}),
+    "compression": ("text", {"compression": "zstd:9"}),
+    "shards": ("text", {"shards": 2}),
+    "shard_records": ("text", {"shards": None, "shard_records": 100}),
+    "shard_bytes": ("text", {"shards": None, "shard_bytes": 9000}),
+    "seed": ("text", {"seed": 0}),
+    "temp_dir": ("text", {"temp_dir": "/tmp"}),
+    "spill_compression": ("text", {"spill_compression": "lz4"}),
+    "engine": ("text", {}),
+    "no_space_check": ("text", {"no_space_check": True}),
+    "piles": ("text", {"piles": 8}),
+    "head_count": ("text", {"head_count": 50}),
+    "nan_as_null": ("parquet", {"to": "jsonl", "nan_as_null": True}),
+    "on_bad_record": ("jsonl", {"to": "parquet", "on_bad_record": "quarantine:/tmp/bad.jsonl"}),
+    "provenance": ("jsonl", {"to": "parquet", "provenance": True}),
+    "overwrite": ("text", {"overwrite": True}),
+    "verify": ("text", {"verify": True}),
+    "memory": ("text", {"memory": 10**9}),
+    "workers": ("text", {"workers": 2}),
+    "endpoint_url": ("text", {"endpoint_url": "http://localhost:9000"}),
+    "storage_options": ("text", {"storage_options": {"region": "eu-west-1"}}),
+}
+
+
+def test_each_option_is_tried_but_those_of_another_engine_or_a_run_that_has_begun():
+    assert EACH_OPTION.keys() == OPTIONS_OF_A_RUN.keys() - {"ray_address", "resume"}
+
+
+@pytest.mark.parametrize("name", EACH_OPTION)
+def test_the_job_of_the_tasks_is_the_job_that_was_planned(tmp_path: Path, name: str):
+    inputs, options = EACH_OPTION[name]
+    given = OPTIONS | {"engine": "tasks", "memory": 300 * 10**6, "storage_options": {}} | options
+    job = make_job(make_inputs(tmp_path / "in", inputs, [300]), f"{tmp_path}/out/", given)
+    run = json.loads(json.dumps(save_plan(job, SilentProgress())[1]))
+    storage = StorageOptions(**run["storage"])
+    assert SharedRun.from_json(run, storage).make_job() == job
 
 
 # The working folder

@@ -98,6 +98,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "more-shards-than-records": {"shards": 900},
     "one-pile": {"piles": 1},
     "several-threads": {"workers": 3},
+    "zero-terminated": {"format": "text", "zero_terminated": True},
 }
 
 

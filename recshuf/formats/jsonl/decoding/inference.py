@@ -13,7 +13,7 @@ import pyarrow.types as pt
 from recshuf.errors import UsageError
 from recshuf.formats.jsonl.decoding.columns import walk_columns
 from recshuf.formats.jsonl.decoding.line_checks import BadRecord, check_lines
-from recshuf.formats.jsonl.decoding.numbers import check_floats, find_inexact_integer
+from recshuf.formats.jsonl.decoding.numbers import check_floats, find_fraction, find_inexact_integer
 from recshuf.formats.jsonl.decoding.parser import Parser, explain_misfit, infer_schema
 from recshuf.formats.jsonl.decoding.shapes import Conflict, Position, Rows, Shape, merge_shapes, shape_of
 
@@ -161,6 +161,8 @@ class InferredTypes:
             part, row = shape.find(column.path), column.first_row()
             if part is not None and row is not None:
                 part.seen = rows.position(row)
+                row = find_fraction(column) if part.kind == "float" else None
+                part.fractional = None if row is None else rows.position(row)
         return columns, shape
 
     def _add(self, shape: Shape) -> None:

@@ -11,7 +11,7 @@ from recshuf.formats.jsonl.decoding.numbers import TYPE_REMEDY
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recshuf.formats.jsonl.decoding.shapes import Conflict, Position, Shape
+    from recshuf.formats.jsonl.decoding.shapes import Conflict, Position
 
 _NOUNS = {
     "boolean": "a boolean",
@@ -21,6 +21,8 @@ _NOUNS = {
     "object": "an object",
     "array": "an array",
 }
+_DIGITS = {"integer": "an integer that float64 cannot hold exactly", "float": "a float"}
+"""What conflicts where integers and floats do."""
 
 
 class LineMessages:
@@ -48,28 +50,27 @@ class LineMessages:
     def conflict_error(self, conflict: Conflict) -> InputError:
         """Return the error for two records whose types conflict: the later one, where users look for the mistake, first."""
         shapes = (conflict.one, conflict.other)
-        of_digits = {shape.kind for shape in shapes} == {"integer", "float"}
-        found = [(_find_position(shape, of_digits), _describe(shape, of_digits)) for shape in shapes]
-        (early, early_kind), (late, late_kind) = sorted(found)
-        early_name = "" if early.input_index == late.input_index else f" of {self._names[early.input_index]}"
+        if {shape.kind for shape in shapes} == {"integer", "float"}:
+            found = [(shape.inexact or shape.fractional, _DIGITS[shape.kind]) for shape in shapes]
+            remedy = TYPE_REMEDY
+        else:
+            found = [(shape.seen or shape.first.position, _NOUNS[shape.kind]) for shape in shapes]
+            remedy = "give the field one type; numbers pass as string with --schema"
+        *earlier, (late, late_kind) = sorted((position, kind) for position, kind in found if position)
         return InputError(
             self._names[late.input_index],
-            f"holds {late_kind}, but {early_kind} in {self._line(early)}{early_name}",
+            f"holds {late_kind}, but {self._describe(earlier, late)}",
             place=f"{self._line(late)}, field {name_path(conflict.path)!r}",
-            remedy=TYPE_REMEDY
-            if of_digits
-            else "give the field one type; numbers pass as string with --schema",
+            remedy=remedy,
         )
+
+    def _describe(self, earlier: list[tuple[Position, str]], late: Position) -> str:
+        """Return what the earlier record holds, and its place; that of a float like ``1.0`` is not known."""
+        if not earlier:
+            return f"{_DIGITS['float']} in another line"
+        ((early, kind),) = earlier
+        name = "" if early.input_index == late.input_index else f" of {self._names[early.input_index]}"
+        return f"{kind} in {self._line(early)}{name}"
 
     def _line(self, position: Position) -> str:
         return f"line {position.row + self._header_lines + 1}"
-
-
-def _find_position(shape: Shape, of_digits: bool) -> Position:
-    return (shape.inexact if of_digits else None) or shape.seen or shape.first.position
-
-
-def _describe(shape: Shape, of_digits: bool) -> str:
-    if of_digits:
-        return "a float" if shape.kind == "float" else "an integer that float64 cannot hold exactly"
-    return _NOUNS[shape.kind]

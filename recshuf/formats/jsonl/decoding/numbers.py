@@ -125,6 +125,13 @@ def find_inexact_integer(column: Column) -> int | None:
     return int(column.rows(inexact[:1])[0]) if len(inexact) else None
 
 
+def find_fraction(column: Column) -> int | None:
+    """Return the row of a float that is no whole number; None when there is none."""
+    values = _numbers(column.values)
+    fractions = np.flatnonzero(values != np.trunc(values))
+    return int(column.rows(fractions[:1])[0]) if len(fractions) else None
+
+
 def _numbers(values: pa.Array) -> np.ndarray:
     """Return the values with zeros for nulls; Arrow itself cannot fill half floats."""
     if pt.is_float16(values.type):

@@ -69,6 +69,8 @@ class Shape:
     """A record in which the field has this kind."""
     inexact: Position | None = None
     """A record in which the field is an integer that float64 cannot hold exactly."""
+    fractional: Position | None = None
+    """A record in which the field is no whole number. A float that has none may be written ``1.0``, among integers."""
     fields: dict[str, Shape] = field(default_factory=dict)
     """Fields of an object."""
     element: Shape | None = None
@@ -100,17 +102,18 @@ class Shape:
         """Return the shape as JSON values."""
         element = None if self.element is None else self.element.pack()
         fields = {name: shape.pack() for name, shape in self.fields.items()}
-        return [self.kind, self.first, self.seen, self.inexact, fields, element]
+        return [self.kind, self.first, self.seen, self.inexact, self.fractional, fields, element]
 
     @classmethod
     def unpack(cls, packed: list[Any]) -> Shape:
         """Return the shape that `pack` was given."""
-        kind, (position, index), seen, inexact, fields, element = packed
+        kind, (position, index), seen, inexact, fractional, fields, element = packed
         return cls(
             kind,
             Appearance(Position(*position), index),
             seen and Position(*seen),
             inexact and Position(*inexact),
+            fractional and Position(*fractional),
             {name: cls.unpack(one) for name, one in fields.items()},
             None if element is None else cls.unpack(element),
         )
@@ -185,6 +188,7 @@ def merge_shapes(into: Shape, other: Shape, path: Path = ()) -> None:
     elif other.kind not in ("null", into.kind):
         raise Conflict(path, into, other)
     into.inexact = inexact
+    into.fractional = into.fractional or other.fractional
     _merge_children(into, other, path)
 
 

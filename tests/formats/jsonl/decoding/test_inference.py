@@ -61,6 +61,36 @@ def test_a_conflict_between_inputs_names_both() -> None:
     assert caught.value.name == "two"
 
 
+LONG = b'{"a":9007199254740993}'
+HOLDS_LONG = "an integer that float64 cannot hold exactly"
+
+
+@pytest.mark.parametrize(
+    ("place", "problem", "lines"),
+    [
+        (5, f"a float, but {HOLDS_LONG} in line 2", [b"{}", LONG, b'{"a":1}', b'{"a":2}', b'{"a":0.5}']),
+        (5, f"{HOLDS_LONG}, but a float in line 3", [b"{}", b'{"a":1}', b'{"a":0.5}', b'{"a":2}', LONG]),
+        (
+            2,
+            f"{HOLDS_LONG}, but a float in another line",
+            [b"{}", LONG, b'{"a":1}', b'{"a":2}', b'{"a":2.0}'],
+        ),
+    ],
+    ids=["float-last", "float-first", "whole-float"],
+)
+@pytest.mark.parametrize("merges", [False, True], ids=["read", "merged"])
+def test_integers_and_floats_in_conflict_are_named_by_their_own_lines(
+    lines: list[bytes], place: int, problem: str, merges: bool
+) -> None:
+    """Integers between them are in no conflict; those among floats are not told from floats like 2.0."""
+    decoder = JsonDecoder(["in.jsonl"], None, 0)
+    spans = [(0, 2), (2, 5)] if lines[1] == LONG else [(3, 5), (0, 3)]
+    with pytest.raises(InputError) as caught:
+        (merge_all if merges else observe_spans)(decoder, lines, spans)
+    assert caught.value.place == f"line {place}, field 'a'"
+    assert caught.value.problem == f"holds {problem}"
+
+
 def test_a_conflict_within_one_record() -> None:
     error = failure([b"{}", b'{"a":[1,"x"]}'])
     assert error.place == "line 2, field 'a[]'"

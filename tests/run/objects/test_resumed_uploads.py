@@ -118,6 +118,20 @@ def test_an_unfinished_run_is_an_error_with_both_remedies(bucket: AnyBucket, sou
     assert len(bucket.list_uploads()) == 2
 
 
+def test_objects_of_others_are_named_before_an_unfinished_run(bucket: AnyBucket, source: Path):
+    """Whose `--resume` would name them, too."""
+    leave_shards(bucket, source, 2)
+    bucket.put("data/out/foo", b"x")
+    for resume in (False, True):
+        with pytest.raises(
+            OutputError,
+            match=r"holds .foo., which is not from an earlier run; remove it or choose another output",
+        ):
+            shuffle(source, f"{bucket.url}/data/out/", resume=resume)
+    bucket.delete("data/out/foo")
+    shuffle(source, f"{bucket.url}/data/out/", resume=True)
+
+
 def test_nothing_to_resume_is_told_or_run(bucket: AnyBucket, source: Path, expected: dict[str, bytes]):
     shuffle(source, f"{bucket.url}/data/out/", resume=True)
     check_whole(bucket, expected)

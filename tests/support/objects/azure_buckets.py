@@ -7,6 +7,8 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -97,6 +99,8 @@ class AzureTestBucket(NamedTuple):
         from azure.storage.blob import BlobBlock
 
         key, block = next(self._find_blocks())
+        if key in self.list_keys():
+            pytest.skip("Azurite removes blocks only together with a blob of their key")
         other = block.id[:-1] + "x"
         self.client.get_blob_client(key).stage_block(other, b"other")
         # Blocks that are left out of a list are removed.

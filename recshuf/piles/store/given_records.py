@@ -132,11 +132,15 @@ def _to_array(name: str, values: Any, wanted: pa.DataType | None) -> tuple[pa.Ar
         )
     if not hasattr(values, "__array__"):
         return _infer(name, values if isinstance(values, Sequence) else list(values), wanted), False
-    if hasattr(values, "__arrow_c_stream__") and not isinstance(values.dtype, np.dtype):
+    if hasattr(values, "__arrow_c_stream__") and not isinstance(getattr(values, "dtype", None), np.dtype):
         # A column of a data frame, which may have nulls that NumPy has no place for.
         return _copy(pa.table({name: pa.chunked_array(values)}))[name], True
+    return _copy_array(name, values, wanted)
+
+
+def _copy_array(name: str, values: Any, wanted: pa.DataType | None) -> tuple[pa.Array, bool]:
+    """Do as `_to_array` for what NumPy takes as an array, which Arrow would look at in the caller's memory."""
     is_masked = isinstance(values, np.ma.MaskedArray)
-    # A copy, as Arrow would look at the caller's memory.
     values = values.copy() if is_masked else np.array(values, order="C")
     flat = values.reshape(-1)
     has_type = flat.dtype.kind not in _UNTYPED_KINDS

@@ -355,6 +355,10 @@ def test_a_column_that_is_one_value_is_refused(tmp_path: Path, value: Any) -> No
         write(tmp_path / "s", {"a": value})
 
 
+def test_a_table_is_a_column_of_structs(tmp_path: Path) -> None:
+    assert write(tmp_path / "s", {"a": pa.table({"b": [1, None]})}) == [{"b": 1}, {"b": None}]
+
+
 def test_errors_of_other_libraries_name_the_column(tmp_path: Path) -> None:
     class Broken:
         def __array__(self, *_: Any, **__: Any) -> Any:

@@ -159,9 +159,10 @@ class InputOptions(TypedDict, total=False):
     """Number of threads. Does not change the output. Default: usable cores."""
     endpoint_url: Annotated[str | None, Option("Resources", "URL", "Object stores: server that speaks the protocol of the store. Default: that of the provider.")]
     """Server of the object stores in URLs, such as ``"http://localhost:9000"``. Default: that of the provider."""
-    storage_options: Annotated[Mapping[str, str], Option("Resources", "NAME=VALUE", "Object stores: an option of the store, such as region=eu-west-1; may be repeated.",
+    storage_options: Annotated[Mapping[str, str], Option("Resources", "NAME=VALUE", "Object stores: an option, such as region=eu-west-1, of one bucket as s3://bucket:region=eu-west-1; may be repeated.",
         default=(), is_repeatable=True, flag="--storage-option")]
-    """Options of the object stores, such as ``{"region": "eu-west-1"}``. Default: none."""
+    """Options of the object stores, such as ``{"region": "eu-west-1"}``; ``s3:region`` holds for all buckets of ``s3://``,
+    ``s3://bucket:region`` for one. Default: none."""
 
 
 class CheckOptions(InputOptions, total=False):

@@ -101,10 +101,10 @@ def _load_run(values: dict[str, Any]) -> SharedRun:
     run = SharedRun.from_json(values, StorageOptions())
     try:
         storage = StorageOptions(**values["storage"])
-    except (LookupError, TypeError) as error:
+    except (LookupError, TypeError, AttributeError) as error:
         raise damaged_plan() from error
     job = values.get("job")
-    if not isinstance(storage.options, dict) or "replaces" not in values or not isinstance(job, dict):
+    if "replaces" not in values or not isinstance(job, dict):
         raise damaged_plan()
     if not job.keys() >= {"order", "recshuf", "libraries", "options", "inputs"}:
         raise damaged_plan()

@@ -62,6 +62,7 @@ def open_bucket(url: Url, options: StorageOptions, scratch: str) -> Bucket:
     UsageError
         When outputs cannot be there, a library is not installed, or takes no such option.
     """
+    options = options.of(url)
     if url.scheme == "s3":
         from recshuf.storage.s3 import S3Bucket
 

@@ -56,8 +56,8 @@ def make_session(given: Mapping[str, str], others: Sequence[str] = ()) -> Any:
         known = _SESSION_OPTIONS.get(short)
         if known is None and short == SKIP_SIGNATURE:
             raise UsageError(
-                f"--storage-option {name}: holds for all stores of a run, and writing to s3:// needs credentials; leave it out "
-                "and read with credentials, or write to a local folder"
+                f"--storage-option {name}: writing to s3:// needs credentials; give it for the bucket of the inputs alone, "
+                f"s3://BUCKET:{name}=true"
             )
         if known is None:
             names = ", ".join((*_SESSION_OPTIONS, *others))

@@ -145,10 +145,10 @@ def open_store(url: Url, options: StorageOptions) -> Store:
         When a library is not installed, or takes no such option.
     """
     if url.scheme in ("s3", "gs", "az"):
-        return ObstoreStore(url, options)
+        return ObstoreStore(url, options.of(url))
     from recshuf.storage.fsspec_stores import open_fsspec
 
-    return open_fsspec(url, options)
+    return open_fsspec(url, options.of(url))
 
 
 def _escape(text: str) -> str:

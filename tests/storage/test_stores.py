@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.errors import InputError, UsageError
+from recshuf.storage.buckets import open_bucket
 from recshuf.storage.s3 import S3Bucket
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.stores import ObstoreStore
@@ -114,11 +115,15 @@ def test_a_storage_option_that_is_not_known_is_named_once_with_those_that_are():
         ObstoreStore(Url.parse("s3://bucket/"), StorageOptions(None, {"regoin": "eu-west-1"}))
 
 
-def test_an_option_of_public_inputs_is_refused_for_outputs_with_the_reason():
+def test_an_option_of_public_inputs_is_refused_for_outputs_with_the_remedy():
     options = StorageOptions(None, {"skip_signature": "true"})
     ObstoreStore(Url.parse("s3://bucket/"), options)
-    with pytest.raises(UsageError, match=r"^--storage-option skip_signature: holds for all stores of a run"):
+    with pytest.raises(
+        UsageError, match=r"for the bucket of the inputs alone, s3://BUCKET:skip_signature=true$"
+    ):
         S3Bucket("bucket", options)
+    url = Url.parse("s3://out/")
+    open_bucket(url, StorageOptions(None, {"s3://in:skip_signature": "true"}), url.key)
 
 
 def test_an_account_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch):

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from recshuf.storage.settings import StorageOptions
 
-_SHOWN = ("region", "profile", "account_name", "endpoint", "base_url", "service_account", "skip_signature")
+_SHOWN = (
+    "region",
+    "profile",
+    "account_name",
+    "endpoint",
+    "endpoint_url",
+    "base_url",
+    "service_account",
+    "skip_signature",
+)
 """Ends of the names of options whose values are no secrets."""
 
 

@@ -15,11 +15,13 @@ from recshuf.run import pipeline
 from recshuf.storage import requests
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.objects.object_outputs import shuffle, shuffle_locally, write_lines
+from tests.support.objects.object_server import CREDENTIALS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Run
+    from tests.support.objects.gcs_buckets import GcsTestBucket
     from tests.support.objects.object_outputs import AnyBucket
     from tests.support.objects.object_server import Bucket
 
@@ -351,6 +353,26 @@ def test_public_objects_need_no_credentials(
         storage_options={"skip_signature": "true"},
     )
     assert report.records == 1
+
+
+def test_each_store_of_a_run_has_its_own_options(
+    tmp_path: Path, s3_bucket: Bucket, gcs_bucket: GcsTestBucket, monkeypatch: pytest.MonkeyPatch
+):
+    write_lines(tmp_path / "in.txt")
+    shuffle(tmp_path / "in.txt", f"{gcs_bucket.url}/in.txt", shards=None, seed=1)
+    shuffle(f"{gcs_bucket.url}/in.txt", f"{tmp_path}/local/", shards=2)
+    for name in ("GOOGLE_BASE_URL", "GOOGLE_SKIP_SIGNATURE", *CREDENTIALS, "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name)
+    options = {
+        "gs:endpoint_url": gcs_bucket.proxy.url,
+        "gs:skip_signature": "true",
+        "s3:access_key_id": CREDENTIALS["AWS_ACCESS_KEY_ID"],
+        "s3:secret_access_key": CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        f"{s3_bucket.url}:endpoint_url": s3_bucket.proxy.url,
+    }
+    shuffle(f"{gcs_bucket.url}/in.txt", f"{s3_bucket.url}/out/", shards=2, storage_options=options)
+    for path in (tmp_path / "local").iterdir():
+        assert s3_bucket.read(f"out/{path.name}") == path.read_bytes()
 
 
 def test_an_unknown_storage_option_is_refused(tmp_path: Path, s3_bucket: Bucket):

@@ -412,7 +412,10 @@ EACH_OPTION: dict[str, tuple[str, dict[str, Any]]] = {
     "memory": ("text", {"memory": 10**9}),
     "workers": ("text", {"workers": 2}),
     "endpoint_url": ("text", {"endpoint_url": "http://localhost:9000"}),
-    "storage_options": ("text", {"storage_options": {"region": "eu-west-1"}}),
+    "storage_options": (
+        "text",
+        {"storage_options": {"region": "eu-west-1", "gs:endpoint_url": "http://host:9"}},
+    ),
 }
 
 

@@ -170,7 +170,16 @@ def _count(reader: RecordReader | None) -> Tally:
 
 
 def _find_differing(comparison: Comparison, before: Tally, after: Tally, job: Job) -> Found:
-    """Return which records differ; reads the files once more only if any do."""
+    """Return which records differ from those that the output should hold."""
+    found = _search_differing(comparison, before, after, job)
+    if job.options["head_count"] is None:
+        return found
+    total = sum(before.records)
+    return found.without_missing(total - min(total, job.options["head_count"]))
+
+
+def _search_differing(comparison: Comparison, before: Tally, after: Tally, job: Job) -> Found:
+    """Return which records only one of both holds; reads the files once more only if there are any."""
     differing = before.find_differing(after)
     if not differing.any():
         return Found()
@@ -179,11 +188,7 @@ def _find_differing(comparison: Comparison, before: Tally, after: Tally, job: Jo
     with closing(scratch), closing(Search(differing, expected, scratch, job.memory_bytes)) as search:
         for set_index, reader in zip((INPUTS, OUTPUT), comparison.readers, strict=False):
             reader.read_hashes("search", partial(search.add, set_index))
-        found = search.run()
-    if job.options["head_count"] is None:
-        return found
-    total = sum(before.records)
-    return found.without_missing(total - min(total, job.options["head_count"]))
+        return search.run()
 
 
 def _suggest_folder(output: str) -> list[str]:

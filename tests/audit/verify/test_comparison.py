@@ -231,6 +231,43 @@ def test_a_sample_holds_n_records_of_the_inputs_and_nothing_else(tmp_path: Path)
     assert recshuf.verify(path, path, head_count=10**6).is_equal
 
 
+@given(
+    st.lists(st.sampled_from([b"", b"a", b"b"]), max_size=9),
+    st.lists(st.sampled_from([b"", b"a", b"b"]), max_size=9),
+    st.booleans(),
+    st.integers(0, 11),
+)
+def test_a_sample_is_compared_as_counters_are(
+    tmp_path_factory: pytest.TempPathFactory,
+    given: list[bytes],
+    made: list[bytes],
+    is_sample: bool,
+    count: int,
+):
+    if is_sample:
+        made = random.Random(0).sample(given, min(len(made), len(given)))
+    report = compare_lines(tmp_path_factory.mktemp("pair"), given, made, head_count=count)
+    common = (collections.Counter(given) & collections.Counter(made)).total()
+    wanted = min(count, len(given))
+    assert (report.missing, report.extra) == (max(0, wanted - common), len(made) - min(common, wanted))
+    assert report.is_equal == (len(made) == common == wanted)
+
+
+@pytest.mark.parametrize("format_name", SUFFIXES)
+@pytest.mark.parametrize("written", [0, COUNT // 2, COUNT])
+def test_a_sample_of_each_format_has_the_size_that_is_asked_for(
+    tmp_path: Path, format_name: str, written: int
+):
+    path, output = (tmp_path / f"{name}{SUFFIXES[format_name]}" for name in ("in", "out"))
+    WRITERS[format_name](path, choose_columns(format_name))
+    recshuf.shuffle(path, output, seed=1, head_count=written)
+    for count in (0, 1, written - 1, written, written + 1, COUNT - 1, COUNT, COUNT + 1):
+        if count >= 0:
+            report = recshuf.verify(path, output, head_count=count)
+            wanted = min(count, COUNT)
+            assert (report.missing, report.extra) == (max(0, wanted - written), max(0, written - wanted))
+
+
 DAMAGES: dict[str, tuple[Callable[[list[bytes]], object], int, int]] = {
     "dropped": (lambda lines: lines.pop(7), 1, 0),
     "doubled": (lambda lines: lines.append(lines[7]), 0, 1),

@@ -49,7 +49,7 @@ def check_epochs(
     CheckError
         When a record comes twice or not at all.
     UsageError
-        When there is no store, or it has too few records or too many groups.
+        When there is no store, or it has too few records or too many or too small groups.
     """
     started = time.perf_counter()
     piles, _ = open_piles(path)
@@ -127,11 +127,8 @@ def _count_meetings(table: NDArray[np.int64]) -> float:
     sizes, after = table.sum(axis=1), table.sum(axis=0)
     total = float(table.sum())
     pairs = float((table * (table - 1)).sum())
-    return (
-        pairs
-        * (total * (total - 1))
-        / (float((sizes * (sizes - 1)).sum()) * float((after * (after - 1)).sum()))
-    )
+    chances = float((sizes * (sizes - 1)).sum()) * float((after * (after - 1)).sum())
+    return pairs * total * (total - 1) / chances if chances else 0.0
 
 
 def _score_meetings(piles: StoredPiles, order: EpochOrder, mix: int, found: float) -> Score:
@@ -140,6 +137,10 @@ def _score_meetings(piles: StoredPiles, order: EpochOrder, mix: int, found: floa
         _count_meetings(_simulate(piles, replace(order, seed=seed), mix)) for seed in range(_SIMULATIONS)
     ]
     expected = float(np.mean(others))
+    if not expected:
+        raise UsageError(
+            f"mix={mix}: makes groups in which no two of the {piles.record_count:,} records meet twice; raise it"
+        )
     return Score("meetings", found, expected, max(float(np.std(others)), 1e-6 * expected), _HIGHER, _LOWER)
 
 

@@ -87,6 +87,17 @@ def test_records_that_come_twice_or_never_are_an_error(
                 recshuf.check_loader(store)
 
 
+@pytest.mark.parametrize("records", [1024, 1025])
+def test_groups_of_one_record_are_an_error(tmp_path: Path, records: int) -> None:
+    with recshuf.PileWriter(tmp_path / "store", name="w", seed=1) as writer:
+        writer.write(pa.table({"id": range(records)}))
+    with pytest.raises(
+        UsageError, match=r"^mix=1: makes groups in which no two of the 1,02\d records meet twice; raise it"
+    ):
+        recshuf.check_loader(tmp_path / "store", reshuffle="exact")
+    assert recshuf.check_loader(tmp_path / "store", reshuffle="exact", mix=64).is_uniform
+
+
 def test_bad_arguments_are_named(store: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^mix=0"):
         recshuf.check_loader(store, mix=0)

@@ -72,7 +72,7 @@ class LaneFinder:
                     positions[lane] = LanePosition(epoch, int(numbers[at]), rest.pop(lane) - begin)
                     opened.append(groups)
                 elif not ends[-1] and epoch > first:
-                    raise lack_tokens(epoch)
+                    raise lack_tokens()
                 else:
                     rest[lane] -= int(ends[-1])
             del groups  # its piles may go before those of the next epoch are written

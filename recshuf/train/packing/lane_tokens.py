@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from recshuf.train.packing.documents import GroupTokens
 
 
-def lack_tokens(epoch: int) -> UsageError:
+def lack_tokens() -> UsageError:
     """Return the error for an epoch in which a lane has no tokens."""
     return UsageError(
-        f"no document of a lane holds tokens in epoch {epoch}; give fewer lanes if there are several, else name another column"
+        "no document of a lane holds tokens; give fewer lanes if there are several, else name another column"
     )
 
 
@@ -65,4 +65,4 @@ class LaneTokens:
             self._last_epoch = self._group.epoch
         self._group, self._offset = next(self._groups), 0
         if self._group.epoch > self._last_epoch + 1:
-            raise lack_tokens(self._group.epoch - 1)
+            raise lack_tokens()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.interfaces import Stamp
 from recshuf.storage.requests import ChangedObject, MissingObject, Requests, ShortBody
-from recshuf.storage.store import Entry
+from recshuf.storage.store import Entry, compare_weakly, is_strong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from recshuf.storage.urls import Url
 
 _CHANGED = 412
+_NO_SUCH_RANGE = 416
 _MISSING = (404, 410)
 
 
@@ -60,7 +61,9 @@ class FsspecStore:
         name = self._prefix + key
 
         def read() -> bytes:
-            content: bytes = self._files.cat_file(name, start=begin, end=end, **self._bind(stamp))
+            given = self._bind(stamp)
+            content: bytes = self._files.cat_file(name, start=begin, end=end, **given)
+            self._check_reply(given, stamp)
             if len(content) == stamp.size > end - begin:
                 raise InputError(name, "the server takes no ranges", remedy="download the file")
             if len(content) != end - begin:
@@ -74,6 +77,9 @@ class FsspecStore:
     def _bind(self, stamp: Stamp) -> dict[str, Any]:  # noqa: ARG002 - used by servers that know conditions
         """Return arguments that make a read fail if the file has another stamp."""
         return {"cache_type": "none"}
+
+    def _check_reply(self, given: Mapping[str, Any], stamp: Stamp) -> None:
+        """Check what a reply says of the file; `given` are the arguments of its request."""
 
     def _stamp_of(self, name: str, info: Mapping[str, Any]) -> Stamp:  # noqa: ARG002 - see above
         return Stamp(info["size"], 0, etag=str(info.get("blob_id") or ""))
@@ -112,23 +118,43 @@ class HttpStore(FsspecStore):
     _find_options: ClassVar[Mapping[str, Any]] = {}
 
     def _bind(self, stamp: Stamp) -> dict[str, Any]:
-        return {"headers": {"If-Match": stamp.etag} if stamp.etag else {}}
+        # The size and the ETag are those of the bytes as they are.
+        headers = {"Accept-Encoding": "identity"} | (
+            {"If-Match": stamp.etag} if is_strong(stamp.etag) else {}
+        )
+        return {"headers": headers, "trace_request_ctx": {}}
+
+    def _check_reply(self, given: Mapping[str, Any], stamp: Stamp) -> None:
+        # Some servers ignore conditions.
+        headers = given["trace_request_ctx"]["headers"]
+        etag, total = headers.get("ETag", ""), headers.get("Content-Range", "").rpartition("/")[2]
+        modified_ns = _read_time(headers.get("Last-Modified")) * 10**9 if stamp.modified_ns else 0
+        now = Stamp(
+            int(total) if total.isdecimal() else stamp.size, modified_ns or stamp.modified_ns, etag=etag
+        )
+        if compare_weakly(now, stamp):
+            raise ChangedObject
+        if not etag:
+            self.is_bound = False
 
     def _stamp_of(self, name: str, info: Mapping[str, Any]) -> Stamp:
         if info.get("size") is None:
             raise InputError(name, "the server does not tell the size", remedy="download the file")
-        etag = str(info.get("ETag") or "")
-        # A weak ETag fits no condition.
-        return Stamp(
-            info["size"],
-            _read_time(info.get("Last-Modified")) * 10**9,
-            etag="" if etag.startswith("W/") else etag,
-        )
+        modified_ns = _read_time(info.get("Last-Modified")) * 10**9
+        return Stamp(info["size"], modified_ns, etag=str(info.get("ETag") or ""))
 
     def _translate(self, name: str, error: BaseException) -> BaseException:
         # To fsspec, a file whose size it cannot find out is missing, whatever the server answers.
         cause = error.__cause__ if isinstance(error, FileNotFoundError) else None
+        if getattr(error, "status", None) == _NO_SUCH_RANGE:
+            return ChangedObject()
         return super()._translate(name, cause or error)
+
+
+async def _note_headers(_: Any, context: Any, end: Any) -> None:
+    """Put the headers of a reply where its request wants them."""
+    if context.trace_request_ctx is not None:
+        context.trace_request_ctx["headers"] = end.response.headers
 
 
 def _read_time(date: str | None) -> int:
@@ -154,7 +180,12 @@ def open_fsspec(url: Url, options: StorageOptions) -> FsspecStore:
         if url.scheme == "hf":
             endpoint = {"endpoint": options.endpoint_url} if options.endpoint_url else {}
             return FsspecStore(fsspec.filesystem("hf", **endpoint, **options.options), prefix)
-        return HttpStore(fsspec.filesystem("http", client_kwargs={"trust_env": True}), prefix)
+        from aiohttp import TraceConfig
+
+        trace = TraceConfig()
+        trace.on_request_end.append(_note_headers)
+        client = {"trust_env": True, "trace_configs": [trace]}
+        return HttpStore(fsspec.filesystem("http", client_kwargs=client), prefix)
     except (ImportError, TypeError, ValueError) as error:
         library = "huggingface_hub" if url.scheme == "hf" else "recshuf[cloud]"
         raise UsageError(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import DirectoryInputError, InputError, MissingInputError
 from recshuf.interfaces import InputFile
 from recshuf.storage.local import opener_of
+from recshuf.storage.store import compare_weakly
 from recshuf.storage.urls import Url, is_url
 from recshuf.system import listing
 from recshuf.system.listing import (
@@ -184,7 +185,7 @@ def check_unchanged(files: Iterable[InputFile]) -> None:
             continue
         try:
             now = opener_of(file).find_stamp()
-            change = now and now.find_change(file.stamp)
+            change = now and compare_weakly(now, file.stamp)
         except OSError:
             change = "it is gone"
         if change:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, MissingInputError
 from recshuf.storage.requests import CHANGED, REMEDY, ChangedObject, MissingObject
+from recshuf.storage.store import is_strong
 from recshuf.system.threads import TransientPool
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ class SegmentedObject:
     @property
     def is_bound(self) -> bool:
         """Whether every read checks that the object has not changed."""
-        return self._store.is_bound and bool(self.stamp.etag)
+        return self._store.is_bound and is_strong(self.stamp.etag)
 
     def find_stamp(self) -> Stamp:
         """Return the stamp that the object has now.

@@ -18,6 +18,19 @@ class Entry(NamedTuple):
     stamp: Stamp
 
 
+def is_strong(etag: str) -> bool:
+    """Tell whether a request can demand this ETag: it is known, and not weak."""
+    return bool(etag) and not etag.startswith("W/")
+
+
+def compare_weakly(now: Stamp, before: Stamp) -> str | None:
+    """Describe the difference from an earlier stamp; of weak ETags that are equal, times may say more."""
+    is_weak = not (is_strong(now.etag) and is_strong(before.etag))
+    if is_weak and now.etag.removeprefix("W/") == before.etag.removeprefix("W/"):
+        now = now._replace(etag="")
+    return now.find_change(before)
+
+
 class Store(Protocol):
     """A bucket, or all of a scheme. Many threads may use it.
 
@@ -26,7 +39,7 @@ class Store(Protocol):
 
     requests: Requests
     is_bound: bool
-    """Whether `get` compares ETags."""
+    """Whether `get` compares strong ETags."""
 
     def find(self, key: str) -> Stamp | None:
         """Return the stamp of an object; None if there is none."""

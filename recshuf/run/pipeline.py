@@ -23,6 +23,7 @@ from recshuf.piles.order.epochs import EpochOrder
 from recshuf.piles.order.rekeyed import RekeyedPiles
 from recshuf.piles.reader import PileReader
 from recshuf.piles.store.stored import StoredPiles
+from recshuf.run.complete_output import refuse_other_command
 from recshuf.run.passes.gather import Gather, GatherTask, check_written
 from recshuf.run.passes.scatter_pass import observe_inputs, scatter_inputs
 from recshuf.run.passes.shards import cut_shards, find_largest, open_shards, take_over_shards
@@ -99,6 +100,8 @@ def run_job(job: Job, progress: Progress, planned: Earlier | None = None) -> Shu
         try:
             work = begin_output(job, destination, progress, cleanup)
         except AlreadyCompleteError:
+            if planned is None and destination is not None:
+                refuse_other_command(job, destination)
             # The run that put it in place may have died before it compared it.
             if _verifies_late(job, destination):
                 verify_committed(_resolve(job, destination, progress, cleanup), progress)

@@ -1,0 +1,117 @@
+"""A complete output, and whether it can be that of a command."""
+
+from __future__ import annotations
+
+from contextlib import closing, suppress
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from recshuf.audit.verify.record_sets import read_manifest
+from recshuf.errors import InputError, OutputExistsError, PileError, UsageError
+from recshuf.formats import load_format, suffix_compression
+from recshuf.job.plan import Cut, count_shards
+from recshuf.job.progress import SilentProgress
+from recshuf.piles.store.stored import StoredPiles
+from recshuf.run.resolving.job_inputs import list_inputs
+
+if TYPE_CHECKING:
+    from recshuf.job.job import Job
+    from recshuf.job.report import FileReport
+    from recshuf.output.manifest import Manifest
+    from recshuf.output.transaction import Destination
+
+_Input = tuple[str, int | None]
+"""Name and size of an input; None if it has no size."""
+
+
+def refuse_other_command(job: Job, destination: Destination) -> None:
+    """Refuse a complete output whose manifest shows that another command has written it.
+
+    A single file has no manifest, and inputs that are gone are not compared.
+
+    Raises
+    ------
+    OutputExistsError
+        Names the first difference.
+    """
+    manifest = read_manifest(job, destination.name) if destination.is_directory else None
+    if manifest is None:
+        return
+    difference = _compare_options(job, manifest)
+    with suppress(InputError, UsageError, PileError):
+        difference = difference or _compare_inputs(job, destination, manifest)
+    if difference is not None:
+        raise OutputExistsError(
+            f"{destination.name}: holds the output of another command: {difference}; give --overwrite in place of "
+            "--resume, or another output"
+        )
+
+
+def _compare_options(job: Job, manifest: Manifest) -> str | None:
+    """Describe the first difference between the options that a manifest shows and those of a job."""
+    given, to = job.options["format"] or manifest.format, job.options["to"]
+    seed = manifest.seed if job.options["seed"] is None else job.options["seed"]
+    found = sum(one.records for one in manifest.inputs) - sum(one.quarantined for one in manifest.inputs)
+    records = min(found, found if job.options["head_count"] is None else job.options["head_count"])
+    cut = job.cut or Cut(shards=len(manifest.inputs))
+    compression = _find_compression(manifest)
+    pairs = [
+        ("seed", manifest.seed, seed),
+        ("format of the inputs", manifest.format, given),
+        ("format of the shards", manifest.to, to or given),
+        ("number of records", sum(one.records for one in manifest.shards), records),
+        ("number of shards", len(manifest.shards), count_shards(cut, records, None)),
+        ("compression", compression, compression and job.write.compression),
+    ]
+    for name, was, now in pairs:
+        if now is not None and was != now:
+            return f"its {name} is {was}, and that of this command {now}"
+    if bool(manifest.added) != job.options["provenance"]:
+        return f"it was written {'with' if manifest.added else 'without'} --provenance"
+    return None
+
+
+def _find_compression(manifest: Manifest) -> str | None:
+    """Return the compression that the names of the shards tell; None if they do not."""
+    names = load_format(manifest.to).names
+    return suffix_compression(manifest.shards[0].name, names) if names.is_lines and manifest.shards else None
+
+
+def _compare_inputs(job: Job, destination: Destination, manifest: Manifest) -> str | None:
+    """Describe the first difference between the inputs that a manifest shows and those of a job."""
+    if job.epoch is None:
+        files = list_inputs(job, destination, SilentProgress())
+        return _compare_files([(one.name, one.stamp and one.stamp.size) for one in files], manifest.inputs)
+    with closing(StoredPiles(Path(job.inputs[0]))) as piles:
+        if piles.seed != manifest.seed:
+            return f"its seed is {manifest.seed}, and that of the store {piles.seed}"
+        return _compare_files([(name, None) for name in piles.sources], manifest.inputs)
+
+
+def _compare_files(given: list[_Input], recorded: tuple[FileReport, ...]) -> str | None:
+    if len(given) != len(recorded):
+        return f"it has {len(recorded):,} inputs, and this command {len(given):,}"
+    for (name, size), before in zip(given, recorded, strict=True):
+        if not _may_be_same(name, before.name):
+            return f"it has the input {before.name} in place of {name}"
+        if None not in (size, before.file_bytes) and size != before.file_bytes:
+            return f"its input {before.name} had {before.file_bytes:,} bytes, and {name} has {size:,}"
+    return None
+
+
+def _may_be_same(name: str, before: str) -> bool:
+    """Tell whether two names may be of one input, seen from different working directories."""
+    shorter, longer = sorted((_list_parts(name), _list_parts(before)), key=len)
+    if longer[len(longer) - len(shorter) :] == shorter:
+        return True
+    with suppress(OSError):
+        return Path(name).samefile(before)
+    return False
+
+
+def _list_parts(name: str) -> list[str]:
+    """Return the parts of a path without those that lead up at its beginning."""
+    parts = list(PurePosixPath(name).parts)
+    while parts[:1] == [".."]:
+        del parts[0]
+    return parts

@@ -1,0 +1,180 @@
+"""A complete output that is to be resumed: that of the same command is told, and that of another is refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import recshuf
+from recshuf.errors import AlreadyCompleteError, OutputExistsError
+from recshuf.output.manifest import manifest_path
+from recshuf.run.complete_output import _may_be_same
+from tests.support.numbered_files import FORMATS, make_inputs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Run
+
+COUNTS = (30, 0, 25)
+GIVEN: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "seed": {"seed": 7},
+    "shards": {"shards": 2},
+    "records": {"shard_records": 10},
+    "bytes": {"shard_bytes": 500},
+    "sample": {"head_count": 12},
+    "large sample": {"head_count": 1000},
+    "compressed": {"compression": "gzip"},
+    "converted": {"to": "jsonl"},
+    "formats": {"format": "jsonl", "to": "jsonl"},
+    "provenance": {"provenance": True},
+    "quarantine": {"on_bad_record": "quarantine:bad", "to": "parquet"},
+}
+OTHER: dict[str, tuple[dict[str, Any], str]] = {
+    "seed": ({"seed": 6}, "its seed is 5, and that of this command 6"),
+    "shards": ({"shards": 4}, "its number of shards is 3, and that of this command 4"),
+    "records": ({"shard_records": 9}, "its number of shards is 3"),
+    "sample": ({"head_count": 9}, "its number of records is 55, and that of this command 9"),
+    "to": ({"to": "parquet"}, "its format of the shards is jsonl, and that of this command parquet"),
+    "format": ({"format": "text", "to": "text"}, "its format of the inputs is jsonl"),
+    "compression": ({"compression": "gzip"}, "its compression is none, and that of this command gzip"),
+    "provenance": ({"provenance": True}, "it was written without provenance"),
+}
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Inputs, whose output is `out`."""
+    monkeypatch.chdir(tmp_path)
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    recshuf.shuffle(inputs, "out/", seed=5)
+    return inputs
+
+
+def resume(inputs: Any, output: Any = "out/", **options: Any) -> None:
+    """Resume, and make sure that the output stays."""
+    before = [path.read_bytes() for path in sorted(manifest_path(output).parent.glob("out/*"))]
+    try:
+        recshuf.shuffle(inputs, output, resume=True, **options)
+    finally:
+        assert before == [path.read_bytes() for path in sorted(manifest_path(output).parent.glob("out/*"))]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("case", GIVEN)
+def test_the_same_command_is_told_that_its_output_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, case: str
+):
+    options = GIVEN[case]
+    if name != "jsonl" and case in ("formats", "provenance", "quarantine"):
+        pytest.skip("of JSONL only")
+    if name in ("parquet", "hdf5") and case == "compressed":
+        options = {"compression": "zstd" if name == "parquet" else "gzip"}
+    monkeypatch.chdir(tmp_path)
+    inputs = make_inputs(tmp_path / "in", name, COUNTS if name != "hdf5" else (30, 25))
+    recshuf.shuffle(inputs, "out/", **options)
+    with pytest.raises(AlreadyCompleteError, match="nothing to resume"):
+        resume(inputs, **options)
+
+
+@pytest.mark.parametrize("case", OTHER)
+def test_other_options_are_refused_by_name(written: list[Path], case: str):
+    options, words = OTHER[case]
+    with pytest.raises(OutputExistsError, match=f"holds the output of another command: {words}") as raised:
+        resume(written, **options)
+    assert not isinstance(raised.value, AlreadyCompleteError)
+    recshuf.shuffle(written, "out/", overwrite=True, **options)
+
+
+def test_an_option_that_is_no_longer_given_is_refused(written: list[Path]):
+    recshuf.shuffle(written, "out/", overwrite=True, seed=5, to="parquet", shards=2)
+    for options in ({"shards": 2}, {"to": "parquet"}):
+        with pytest.raises(OutputExistsError, match="another command"):
+            resume(written, **options)
+    with pytest.raises(AlreadyCompleteError):
+        resume(written, shards=2, to="parquet")
+
+
+def test_other_inputs_are_refused_by_name(written: list[Path], tmp_path: Path):
+    others = make_inputs(tmp_path / "other", "jsonl", COUNTS)
+    for inputs, words in (
+        (written[:2], "it has 3 inputs, and this command 2"),
+        (written[::-1], "it has the input .*input0.jsonl in place of .*input2.jsonl"),
+        (others, "it has the input .*in/input0.jsonl in place of .*other/input0.jsonl"),
+    ):
+        with pytest.raises(OutputExistsError, match=f"another command: {words}; give overwrite=True"):
+            resume(inputs)
+    size = written[2].stat().st_size
+    written[2].write_bytes(written[2].read_bytes() + b"{}\n")
+    with pytest.raises(OutputExistsError, match=f"had {size:,} bytes, and .* has {size + 3:,};"):
+        resume(written)
+
+
+def test_inputs_may_be_named_from_other_places(written: list[Path], tmp_path: Path):
+    names = [path.name for path in written]
+    (tmp_path / "link").symlink_to("in")
+    for folder, inputs, output in (
+        (".", "in", "out/"),
+        (".", "in/*", tmp_path / "out"),
+        (".", "link", "out"),
+        ("in", names, "../out"),
+        ("in", ".", "../out/"),
+        ("in", f"../../{tmp_path.name}/in", "../out/"),
+    ):
+        os.chdir(folder)
+        with pytest.raises(AlreadyCompleteError):
+            resume(inputs, output)
+        os.chdir(tmp_path)
+    recshuf.shuffle("in", "out/", seed=5, overwrite=True)
+    shutil.move(tmp_path / "in", tmp_path / "out" / ".." / "elsewhere")
+    with pytest.raises(AlreadyCompleteError):
+        resume("in")  # gone
+
+
+def test_a_file_has_no_manifest_that_tells(written: list[Path], tmp_path: Path):
+    recshuf.shuffle(written, tmp_path / "out.jsonl", seed=5)
+    with pytest.raises(AlreadyCompleteError):
+        recshuf.shuffle(written[0], tmp_path / "out.jsonl", seed=6, resume=True)
+
+
+def test_a_gather_of_another_store_is_refused(written: list[Path], tmp_path: Path):
+    for name, inputs, seed in (("store", written, 5), ("less", written[:2], 5), ("seed", written, 6)):
+        recshuf.scatter(inputs, tmp_path / name, seed=seed)
+    recshuf.gather("store", "made/")
+    with pytest.raises(AlreadyCompleteError):
+        recshuf.gather("store", "made/", resume=True)
+    for name, words in (("less", "3 inputs, and this command 2"), ("seed", "seed is 5, and .* 6")):
+        with pytest.raises(OutputExistsError, match=words):
+            recshuf.gather(name, "made/", resume=True)
+
+
+def test_the_command_says_how_to_go_on(written: list[Path], call: Run):
+    done = call(*written, "-o", "out/", "--resume", "--seed", 6)
+    assert done.returncode == 1
+    assert b"give --overwrite in place of --resume, or another output" in done.stderr
+    assert call(*written, "-o", "out/", "--resume", "--seed", 5).returncode == 0
+    assert call(*written, "-o", "out/", "--overwrite", "--seed", 6).returncode == 0
+
+
+parts = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4)
+
+
+@given(parts, st.lists(st.sampled_from(["", "."]), max_size=2), st.integers(0, 3))
+def test_a_path_is_the_same_seen_from_any_folder_above_or_beside_it(
+    path: list[str], dots: list[str], at: int
+):
+    whole = "/" + "/".join(path)
+    start = "/" + "/".join([*path[: at % len(path)], "x"])
+    for folder in ("/", start):
+        assert _may_be_same("/".join(filter(None, [*dots, os.path.relpath(whole, folder)])), whole)
+
+
+@given(parts, parts)
+def test_absolute_paths_are_the_same_if_they_are_equal(first: list[str], second: list[str]):
+    assert _may_be_same("/no/" + "/".join(first), "/no/" + "/".join(second)) == (first == second)

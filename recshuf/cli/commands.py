@@ -65,6 +65,7 @@ class DefaultGroup(click.Group):
             return super().make_context(info_name, args, parent, **extra)
         if args and not args[0].startswith("-"):
             self._refuse_unknown(args[0])
+        self._refuse_late_command(args)
         return self.default.make_context(info_name, args, parent, **extra)
 
     def _refuse_unknown(self, word: str) -> None:
@@ -76,6 +77,25 @@ class DefaultGroup(click.Group):
         near = get_close_matches(word.lower(), meant, 1, _LIKENESS)
         if near and not os.path.lexists(word):
             raise UsageError(f"{word}: there is no such file or command; did you mean: {meant[near[0]]}?")
+
+    def _refuse_late_command(self, args: list[str]) -> None:
+        """Refuse options before the name of a command, which would be an input, unless it is a file."""
+        with_value = {
+            flag
+            for option in self.default.params
+            if isinstance(option, click.Option) and not option.is_flag
+            for flag in option.opts
+        }
+        words = iter(args)
+        word = next(words, "--")
+        while word.startswith("-") and word not in ("-", "--"):
+            if word in with_value:
+                next(words, None)
+            word = next(words, "--")
+        if word in self.commands and not os.path.lexists(word):
+            raise UsageError(
+                f"{word}: there is no such file; to run the command {word}, put it first: recshuf {word} ..."
+            )
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""

@@ -23,10 +23,11 @@ at the same time, those of the next one when all are done. A task may run twice,
 The last task puts the output in place, and runs alone.
 
 \b
-Example:
+Example, a Bash script:
   recshuf data/ -o out/ --plan --report plan.json --engine tasks
+  set -o pipefail
   for stage in count scatter gather commit; do
-    recshuf task plan.json $stage | xargs -r -n 1 -P 16 recshuf task plan.json || break
+    recshuf task plan.json $stage | xargs -r -n 1 -P 16 recshuf task plan.json || exit 1
   done
 """
 
@@ -80,8 +81,9 @@ def _read_run(plan: str) -> dict[str, Any]:
     try:
         values = json.loads(Path(plan).read_bytes())
     except OSError as error:
-        raise MissingInputError.of_system(error, plan) from error
-    except ValueError as error:
+        remedy = "give the file that --plan --report FILE --engine tasks wrote"
+        raise MissingInputError.of_system(error, plan, remedy=remedy) from error
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{plan}: is no plan; make it with --plan --report {plan} --engine tasks") from error
     if not isinstance(values, dict) or "run" not in values:
         raise UsageError(f"{plan}: has no tasks; make it with --plan --report {plan} --engine tasks")

@@ -71,6 +71,15 @@ def run_number(call: Run, folder: Path, number: int) -> bytes:
     return done.stderr
 
 
+def test_a_plan_that_is_missing_says_what_to_give(call: Run, folder: Path):
+    done = call("task", folder / "plan.json", "count")
+    assert done.returncode == 1
+    assert (
+        b"No such file or directory; give the file that --plan --report FILE --engine tasks wrote"
+        in done.stderr
+    )
+
+
 @pytest.mark.parametrize(("name", "to"), [("text", "text"), ("jsonl", "parquet"), ("hdf5", "hdf5")])
 def test_tasks_together_write_the_same_bytes(call: Run, folder: Path, name: str, to: str):
     inputs = make_plan(call, folder, name=name, to=to)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from recshuf.cli.commands import commands
 from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line, numbers
 
 if TYPE_CHECKING:
@@ -41,6 +42,32 @@ def test_slip_of_a_command_is_named(call: Run, word: str, meant: str):
 def test_file_with_nearly_the_name_of_a_command_is_an_input(call: Run, folder: Path):
     (folder / "verfy").write_bytes(numbers(10))
     assert call("verfy", "-o", "out").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "options", [["-q"], ["--seed", "7"], ["-o", "out", "--seed=7"], ["-n", "5000", "-v"]]
+)
+@pytest.mark.parametrize("command", sorted(commands.commands))
+def test_options_before_a_command_are_refused(
+    call: Run, lines: Path, folder: Path, command: str, options: list[str]
+):
+    arguments = [*options, command, lines, "--unknown"]
+    result = call(*arguments)
+    assert result.returncode == 2
+    assert_one_line(result.stderr, command, f"put it first: recshuf {command} ...")
+    (folder / command).write_bytes(numbers(10))
+    assert call(*options, command, lines, "-o", "out").returncode == 0
+    assert sorted((folder / "out").read_bytes().split()) == sorted(
+        [*lines.read_bytes().split(), *numbers(10).split()]
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-o", "store"], ["--report", "store", "-o", "out"], ["-q", "-o", "store"]]
+)
+def test_the_value_of_an_option_may_be_the_name_of_a_command(call: Run, lines: Path, arguments: list[str]):
+    assert call(*arguments, lines).returncode == 0
+    assert "store" in os.listdir()
 
 
 @pytest.mark.parametrize("command", [[], ["verify"], ["check"], ["picture"], ["demo"], ["gallery"]])

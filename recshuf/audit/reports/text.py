@@ -214,10 +214,14 @@ def check_lines(report: CheckReport, names: Sequence[str], *, with_all: bool) ->
 
 def check_verdict(report: CheckReport, names: Sequence[str]) -> str:
     """Return the result of a check as one line."""
-    name = names[0] if len(names) == 1 else count_of(len(names), "path")
+    name, verbs = names[0], ("looks", "is")
+    if len(names) > 1:
+        name, verbs = count_of(len(names), "path"), ("look", "are")
     what = "the records' input positions" if report.basis == "origins" else f"the values of {report.basis}"
     count, flagged = len(report.scores), sum(score.is_flagged for score in report.scores)
-    verdict = "looks uniformly random" if report.is_uniform else "is not in a uniformly random order"
+    verdict = (
+        f"{verbs[0]} uniformly random" if report.is_uniform else f"{verbs[1]} not in a uniformly random order"
+    )
     found = f"{flagged} of {count} statistics of {what} {'is' if flagged == 1 else 'are'} far from what is expected"
     if not flagged:
         found = f"all {count} statistics of {what} are as expected"

@@ -351,7 +351,7 @@ def test_the_command_tells_by_its_exit_code(tmp_path: Path, inputs: Path):
     assert bad.returncode == 3
     assert "label-windows: Labels come in clumps" in bad.stdout
     assert "20,000 of 20,000 records have equal values, which were told apart at random" in bad.stdout
-    assert "2 paths is not in a uniformly random order" in bad.stdout.splitlines()[-1]
+    assert "2 paths are not in a uniformly random order" in bad.stdout.splitlines()[-1]
     quiet = run_check("-q", inputs, "--field", "label")
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (3, "", "")
 

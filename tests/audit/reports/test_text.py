@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from recshuf.audit.reports.text import one_line
+from recshuf.audit.order.battery import Score
+from recshuf.audit.order.check import CheckReport
+from recshuf.audit.reports.text import check_verdict, one_line
 
 
 @pytest.mark.parametrize(
@@ -19,3 +21,18 @@ from recshuf.audit.reports.text import one_line
 )
 def test_one_line(text: str, shown: str) -> None:
     assert one_line(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("names", "statistic", "shown"),
+    [
+        (["a"], 0.0, "a looks uniformly random: all"),
+        (["a", "b"], 0.0, "2 paths look uniformly random: all"),
+        (["a"], 9.0, "a is not in a uniformly random order: 1 of"),
+        (["a", "b", "c"], 9.0, "3 paths are not in a uniformly random order: 1 of"),
+    ],
+)
+def test_verdicts_agree_with_the_number_of_paths(names: list[str], statistic: float, shown: str) -> None:
+    scores = (Score("steps", statistic, 0.0, 1.0, "", ""),)
+    report = CheckReport("origins", 9, 9, 1.0, 0, 0, 0, 0.3, scores, 0.1)
+    assert check_verdict(report, names).startswith(shown)

@@ -6,7 +6,6 @@ gather some shards each, and last the commit.
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
@@ -90,57 +89,14 @@ class TaskPlan:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> TaskPlan:
-        """Return the tasks that `to_json` returned.
-
-        Raises
-        ------
-        LookupError, TypeError, ValueError
-            When these are others, or do not hold every input once.
-        """
-        whole = operator.index
-        layout = PileLayout(
-            whole(values["pile_count"]),
-            whole(values["region_piles"]),
-            tuple(map(whole, values["set_of_input"])),
+        """Return the tasks that `to_json` returned."""
+        return cls(
+            PileLayout(values["pile_count"], values["region_piles"], tuple(values["set_of_input"])),
+            values["block_bytes"],
+            tuple(tuple(InputPart(*part) for part in parts) for parts in values["sets"]),
+            tuple(InputPart(*part) for part in values["counted"]),
+            values["gather_count"],
         )
-        plan = cls(
-            layout,
-            whole(values["block_bytes"]),
-            tuple(tuple(map(_parse_part, parts)) for parts in values["sets"]),
-            tuple(map(_parse_part, values["counted"])),
-            whole(values["gather_count"]),
-        )
-        _check_whole(plan)
-        return plan
-
-
-def _parse_part(values: Sequence[Any]) -> InputPart:
-    index, start, stop, first_row = values
-    return InputPart(
-        operator.index(index),
-        operator.index(start),
-        None if stop is None else operator.index(stop),
-        operator.index(first_row),
-    )
-
-
-def _check_whole(plan: TaskPlan) -> None:
-    """Check that the sets hold all parts of all inputs in their order, and that what follows from them does.
-
-    Raises
-    ------
-    ValueError
-        When they do not.
-    """
-    expected = (0, 0)
-    for part in (part for parts in plan.sets for part in parts):
-        if part[:2] != expected or (part.stop is not None and part.stop <= part.start):
-            raise ValueError(f"{part} in place of input and fragment {expected}")
-        expected = (part.input_index + 1, 0) if part.stop is None else (part.input_index, part.stop)
-    if expected[1] or plan.piles.set_of_input != _find_first_sets(plan.sets):
-        raise ValueError("parts are missing")
-    if plan.counted != _find_counted(plan.sets) or plan.gather_count < 1:
-        raise ValueError("tasks are missing")
 
 
 def size_sets(plan: Plan, byte_count: int) -> int:

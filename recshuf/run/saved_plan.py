@@ -17,8 +17,8 @@ from recshuf.run.resume import Earlier, describe_job
 from recshuf.run.set_folders import check_sets
 from recshuf.run.tasks.gather_task import adopt_set
 from recshuf.run.tasks.open_run import join_run
-from recshuf.run.tasks.results import RUN, name_result, read_results
-from recshuf.run.tasks.shared_run import SharedRun, damaged_plan, find_tasks
+from recshuf.run.tasks.results import RUN, is_sealed, name_result, read_results, seal
+from recshuf.run.tasks.shared_run import SharedRun, check_format, damaged_plan, find_tasks
 from recshuf.run.tasks.work import do_work
 from recshuf.storage.settings import StorageOptions
 
@@ -53,11 +53,8 @@ def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
     seed = secrets.randbits(128) if seed is None else seed
     run = SharedRun.of(resolved, seed)
     replaced = None if destination is None else _find_version(destination)
-    return run.tasks.fit(resolved.plan), run.to_json() | {
-        "storage": asdict(run.storage),
-        "replaces": replaced,
-        "job": describe_job(resolved, seed, None),
-    }
+    planned = {"replaces": replaced, "job": describe_job(resolved, seed, None)}
+    return run.tasks.fit(resolved.plan), seal(run.to_json() | planned | {"storage": asdict(run.storage)})
 
 
 def _find_quarantine(job: Job) -> Job:
@@ -96,21 +93,21 @@ def _load_run(values: dict[str, Any]) -> SharedRun:
     Raises
     ------
     UsageError
-        When these are no values of `save_plan`.
+        When these are no values of `save_plan`, or others than the storage options were changed.
     """
-    run = SharedRun.from_json(values, StorageOptions())
-    try:
-        storage = StorageOptions(**values["storage"])
-    except (LookupError, TypeError, AttributeError) as error:
-        raise damaged_plan() from error
-    job = values.get("job")
-    if "replaces" not in values or not isinstance(job, dict):
+    check_format(values)
+    if not is_sealed(values):
         raise damaged_plan()
-    if not job.keys() >= {"order", "recshuf", "libraries", "options", "inputs"}:
-        raise damaged_plan()
-    if not isinstance(job["inputs"], list) or len(job["inputs"]) != len(run.tasks.piles.set_of_input):
-        raise damaged_plan()
-    return replace(run, storage=storage)
+    return SharedRun.from_json(values, _parse_storage(values.get("storage")))
+
+
+def _parse_storage(values: Any) -> StorageOptions:
+    """Return storage options, which users may have changed."""
+    match values:
+        case {"endpoint_url": None | str() as url, "options": dict(options)} if len(values) == 2:
+            if all(isinstance(one, str) for one in options.values()):
+                return StorageOptions(url, options)
+    raise damaged_plan()
 
 
 def list_stage(values: dict[str, Any], stage: str) -> range:

@@ -17,7 +17,7 @@ from recshuf.run.set_folders import open_sets
 from recshuf.run.tasks.address import RunAddress
 from recshuf.run.tasks.gather_task import adopt_set, merge_states
 from recshuf.run.tasks.open_run import begin_run
-from recshuf.run.tasks.results import RUN, find_results, name_result
+from recshuf.run.tasks.results import find_results, name_result, read_run
 from recshuf.run.tasks.shared_run import SharedRun, find_tasks
 from recshuf.run.tasks.task import Task, run_task
 
@@ -40,9 +40,13 @@ def find_run(job: Job, destination: Destination | None) -> tuple[SharedRun, Earl
     ------
     UsageError
         When the output is a stream.
+    OutputError
+        When the run is damaged.
     """
-    found = find_tasks(destination).read(RUN)
-    return found and (SharedRun.from_json(found["run"], job.storage), Earlier(found["job"], [], {}))
+    found = read_run(find_tasks(destination))
+    if found is None:
+        return None
+    return SharedRun.from_json(found["run"], job.storage), Earlier(found["job"], [], {})
 
 
 class TaskPasses:

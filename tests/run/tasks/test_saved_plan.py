@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import re
@@ -28,9 +27,6 @@ from tests.support.objects.object_outputs import SEED, shuffle_locally
 from tests.support.processes.task_runs import die_after, divide_small, read_all, shuffle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.conftest import Run
     from tests.support.objects.object_server import Bucket, ProxiedRequest
 
 COUNTS = (300, 200, 0, 250)
@@ -273,108 +269,6 @@ def test_another_version_than_that_of_the_plan_is_named(tmp_path: Path, monkeypa
         "plan again"
     )
     assert os.listdir(tmp_path / ".out.recshuf" / "tasks") == ["inputs.lock"]
-
-
-# What is no plan
-
-
-def damage(run: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
-    """Return a plan with another value; without one if it is None."""
-    *parents, last = name.split(".")
-    damaged = inner = copy.deepcopy(run)
-    for parent in parents:
-        inner = inner[parent]
-    inner[last] = value
-    if value is None:
-        del inner[last]
-    return damaged
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(
-            (name, None)
-            for name in ("id", "inputs", "options", "folder", "piles", "tasks", "storage", "replaces", "job")
-        ),
-        *(
-            (name, 5)
-            for name in ("id", "inputs", "output", "options", "folder", "piles", "tasks", "storage", "job")
-        ),
-        ("tasks.gather_count", "3"),
-        ("tasks.sets", [5]),
-        ("tasks.counted", [["0"]]),
-        ("storage.unknown", "x"),
-        ("storage.options", "x"),
-    ],
-)
-def test_a_damaged_plan_is_refused_by_every_command(tmp_path: Path, name: str, value: Any):
-    run = damage(plan(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/"), name, value)
-    for stage in STAGES:
-        with pytest.raises(UsageError, match="the plan is damaged; make it again"):
-            api.list_tasks(run, stage)
-    with pytest.raises(UsageError, match="the plan is damaged; make it again"):
-        api.run_task(run, 0)
-
-
-def drop(*names: str) -> Callable[[dict[str, Any]], object]:
-    """Return what removes the last of the items with these names."""
-    return lambda tasks: [tasks[name].pop() for name in names]
-
-
-HARMS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "set-lost": lambda tasks: tasks["sets"].pop(2),
-    "first-set-lost": lambda tasks: tasks["sets"].pop(0),
-    "last-set-lost": drop("sets"),
-    "last-input-lost": drop("sets", "set_of_input"),
-    "set-twice": lambda tasks: tasks["sets"].insert(1, tasks["sets"][0]),
-    "part-lost": lambda tasks: tasks["sets"][2].pop(),
-    "part-shorter": lambda tasks: tasks["sets"][0].__setitem__(0, [0, 0, tasks["sets"][0][0][2] + 1, 0]),
-    "parts-that-overlap": lambda tasks: tasks["sets"].__setitem__(
-        slice(1), [[[0, 0, 3, 0]], [[0, 3, 1, -1]], [[0, 1, *tasks["sets"][0][0][2:]]]]
-    ),
-    "unknown-input": lambda tasks: tasks["sets"][0][0].__setitem__(0, 99),
-    "input-below-0": lambda tasks: tasks["sets"][0][0].__setitem__(0, -1),
-    "count-lost": drop("counted"),
-    "no-gather": lambda tasks: tasks.update(gather_count=0),
-}
-
-
-@pytest.mark.parametrize("harm", HARMS)
-def test_a_plan_that_does_not_hold_every_input_once_is_damaged(tmp_path: Path, harm: str):
-    run = json.loads(json.dumps(plan(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/")))
-    assert len(run["tasks"]["sets"]) > 3
-    HARMS[harm](run["tasks"])
-    with pytest.raises(UsageError, match="the plan is damaged; make it again"):
-        api.list_tasks(run, "scatter")
-
-
-@pytest.mark.parametrize("value", ["x", {"x": 1}], ids=str)
-def test_an_option_that_is_damaged_is_refused_by_tasks(tmp_path: Path, value: Any):
-    run = plan(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/")
-    with pytest.raises(UsageError, match="the plan is damaged; make it again"):
-        api.run_task(damage(run, "options.unknown", value), 0)
-
-
-@pytest.mark.parametrize("values", [{}, {"format": 1}, {"format": 99, "storage": {}}, [], "x"], ids=str)
-def test_the_plan_of_another_version_is_refused(values: Any):
-    with pytest.raises(UsageError, match="the plan is of another version of recshuf; make it again"):
-        api.list_tasks(values, "count")
-    with pytest.raises(UsageError, match="the plan is of another version of recshuf; make it again"):
-        api.run_task(values, 0)
-
-
-@pytest.mark.parametrize("what", ["0", "count"])
-@pytest.mark.parametrize(
-    ("values", "said"), [({"format": 1}, "is of another version of recshuf"), ({"format": 2}, "is damaged")]
-)
-def test_the_command_names_the_file_of_a_wrong_plan(
-    tmp_path: Path, call: Run, values: Any, what: str, said: str
-):
-    (tmp_path / "plan.json").write_text(json.dumps({"run": values}))
-    done = call("task", tmp_path / "plan.json", what)
-    assert done.returncode == 2
-    assert done.stderr.decode() == f"recshuf: error: {tmp_path}/plan.json: the plan {said}; make it again\n"
 
 
 # The options

@@ -1,0 +1,197 @@
+"""What is no plan is refused by every command, and so is a plan that was changed, but for its storage options."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recshuf import api
+from recshuf.errors import OutputError, UsageError
+from recshuf.run.saved_plan import STAGES
+from tests.support.numbered_files import make_inputs
+from tests.support.processes.task_runs import die_after, divide_small, shuffle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.conftest import Run
+
+COUNTS = (300, 200, 0, 250)
+OPTIONS: dict[str, Any] = {"seed": 5, "shards": 4, "workers": 1, "piles": 64, "memory": "300MB"}
+DAMAGED = "the plan is damaged; make it again"
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    divide_small(monkeypatch, block_bytes=4400)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return a plan as it is read from its file."""
+    folder = tmp_path_factory.mktemp("saved")
+    with pytest.MonkeyPatch.context() as patch:
+        divide_small(patch, block_bytes=4400)
+        run = api.plan_tasks(make_inputs(folder / "in", "text", COUNTS), f"{folder}/out/", **OPTIONS)[1]
+    values: dict[str, Any] = json.loads(json.dumps(run))
+    assert len(values["tasks"]["sets"]) > 3
+    return values
+
+
+def refuse(run: Any, said: str = DAMAGED) -> None:
+    for stage in STAGES:
+        with pytest.raises(UsageError, match=said):
+            api.list_tasks(run, stage)
+    with pytest.raises(UsageError, match=said):
+        api.run_task(run, 0)
+
+
+# Changed plans
+
+
+def find_values(inside: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of every value of JSON values."""
+    items: Any = ()
+    if isinstance(inside, dict):
+        items = inside.items()
+    elif isinstance(inside, list):
+        items = enumerate(inside)
+    for key, value in items:
+        yield (*path, key)
+        yield from find_values(value, (*path, key))
+
+
+def get(inside: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        inside = inside[key]
+    return inside
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@given(st.data())
+def test_a_plan_with_another_value_is_damaged(saved: dict[str, Any], data: st.DataObject):
+    paths = [path for path in find_values(saved) if path[0] not in ("storage", "format")]
+    *parents, last = data.draw(st.sampled_from(paths))
+    run = copy.deepcopy(saved)
+    inner = get(run, tuple(parents))
+    if data.draw(st.booleans()):
+        del inner[last]
+    else:
+        inner[last] = data.draw(st.integers(-9, 9) | JSON)
+    if json.dumps(run, sort_keys=True) != json.dumps(saved, sort_keys=True):
+        refuse(run)
+
+
+@given(st.data())
+def test_a_plan_with_another_order_is_damaged(saved: dict[str, Any], data: st.DataObject):
+    paths = [path for path in find_values(saved) if isinstance(get(saved, path), list)]
+    path = data.draw(st.sampled_from(paths))
+    run = copy.deepcopy(saved)
+    inner = get(run, path)
+    inner[:] = data.draw(st.permutations(inner) | st.lists(st.sampled_from(inner or [0])))
+    if run != saved:
+        refuse(run)
+
+
+HARMS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "set-lost": lambda tasks: tasks["sets"].pop(2),
+    "set-twice": lambda tasks: tasks["sets"].insert(1, tasks["sets"][0]),
+    "part-lost": lambda tasks: tasks["sets"][2].pop(),
+    "count-lost": lambda tasks: tasks["counted"].pop(),
+    "other-first-row": lambda tasks: tasks["sets"][0][0].__setitem__(3, 7),
+    "input-below-0": lambda tasks: tasks["sets"][0][0].__setitem__(0, -1),
+    "fragments-below-0": lambda tasks: tasks.update(block_bytes=-tasks["block_bytes"]),
+    "no-gather": lambda tasks: tasks.update(gather_count=0),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_plan_that_would_lose_or_misplace_records_is_damaged(saved: dict[str, Any], harm: str):
+    run = copy.deepcopy(saved)
+    HARMS[harm](run["tasks"])
+    refuse(run)
+
+
+@pytest.mark.parametrize(
+    "storage",
+    [
+        None,
+        5,
+        "x",
+        {},
+        {"endpoint_url": None},
+        {"endpoint_url": None, "options": {}, "unknown": "x"},
+        {"endpoint_url": 5, "options": {}},
+        {"endpoint_url": None, "options": "x"},
+        {"endpoint_url": None, "options": {"region": 5}},
+    ],
+    ids=str,
+)
+def test_storage_options_that_are_none_are_refused(saved: dict[str, Any], storage: Any):
+    refuse(saved | {"storage": storage})
+
+
+def test_storage_options_may_change(saved: dict[str, Any]):
+    run = saved | {"storage": {"endpoint_url": "http://localhost:9", "options": {"region": "there"}}}
+    assert api.list_tasks(run, "scatter") == api.list_tasks(saved, "scatter")
+    with pytest.raises(UsageError, match="'there' is no URL of a server"):
+        api.list_tasks(saved | {"storage": {"endpoint_url": "there", "options": {}}}, "scatter")
+
+
+@pytest.mark.parametrize("values", [{}, {"format": 1}, {"format": 99, "storage": {}}, [], "x"], ids=str)
+def test_the_plan_of_another_version_is_refused(values: Any):
+    refuse(values, "the plan is of another version of recshuf; make it again")
+
+
+# The file
+
+
+@pytest.mark.parametrize("what", ["0", "count"])
+@pytest.mark.parametrize(
+    ("values", "said"), [({"format": 1}, "is of another version of recshuf"), ({"format": 3}, "is damaged")]
+)
+def test_the_command_names_the_file_of_a_wrong_plan(
+    tmp_path: Path, call: Run, values: Any, what: str, said: str
+):
+    (tmp_path / "plan.json").write_text(json.dumps({"run": values}))
+    done = call("task", tmp_path / "plan.json", what)
+    assert done.returncode == 2
+    assert done.stderr.decode() == f"recshuf: error: {tmp_path}/plan.json: the plan {said}; make it again\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "\0", "[" * 100_000, '{"run": ' * 100_000], ids=["empty", "cut", "nul", "lists", "runs"]
+)
+def test_a_file_that_is_no_plan_is_named(tmp_path: Path, call: Run, text: str):
+    (tmp_path / "plan.json").write_text(text)
+    done = call("task", tmp_path / "plan.json", "count")
+    assert done.returncode == 2
+    assert done.stderr.decode().startswith(f"recshuf: error: {tmp_path}/plan.json: is no plan; make it with ")
+
+
+# The file of a run that has begun
+
+
+def test_a_run_whose_file_is_damaged_is_not_continued(tmp_path: Path):
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    die_after(9, inputs, tmp_path / "out")
+    path = tmp_path / ".out.recshuf" / "tasks" / "run.json"
+    values = json.loads(path.read_bytes())
+    values["run"]["tasks"]["sets"][0][0][3] += 1
+    path.write_text(json.dumps(values))
+    with pytest.raises(
+        OutputError, match=r"tasks: the file of the run is damaged; delete .*\.out\.recshuf\n"
+    ):
+        shuffle(inputs, tmp_path / "out", engine="threads", resume=True)

@@ -16,6 +16,7 @@ from recshuf.storage.urls import Url, is_url
 from recshuf.system import listing
 from recshuf.system.listing import (
     MANIFEST_SUFFIX,
+    ONLY_OTHERS,
     TABLES,
     choose_files,
     find_partitions,
@@ -77,7 +78,8 @@ class InputLister:
                 return [self._name_object(pattern, url, stamp, None)]
             if not listed:
                 raise MissingInputError(pattern, "there is nothing at this URL", remedy="check it")
-        prefix = replace(url, key=url.key.rstrip("/") + "/" if url.key else "")
+        stem = url.key.rstrip("/") if glob.has_magic(url.key) else url.key.removesuffix("/")
+        prefix = replace(url, key=f"{stem}/" if url.key else "")
         objects = self._find_objects(prefix)
         if objects:
             return self._list_folder(pattern, prefix, objects, str(prefix))
@@ -120,7 +122,7 @@ class InputLister:
                 found += self._list_folder(match, Url.parse(match), below, str(prefix))
         _refuse_tables(pattern, prefix, objects, [file.name for file in found])
         if not found:
-            raise InputError(pattern, "matches only hidden files and markers", remedy="name them one by one")
+            raise InputError(pattern, ONLY_OTHERS, remedy="name them one by one")
         return found
 
     def _name_object(self, name: str, url: Url, stamp: Stamp, root: str | None) -> InputFile:
@@ -148,9 +150,9 @@ def _match_all(names: Iterable[str], prefix: Url, pattern: str) -> Iterator[str]
 def _match(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     """Tell whether the parts of a name match those of a pattern, as `glob` does it."""
     if not pattern or not parts:
-        return not parts and all(part == "**" for part in pattern)
+        return not pattern and not parts
     if pattern[0] == "**":
-        return _match(parts, pattern[1:]) or _match(parts[1:], pattern)
+        return len(pattern) == 1 or _match(parts, pattern[1:]) or _match(parts[1:], pattern)
     return fnmatchcase(parts[0], pattern[0]) and _match(parts[1:], pattern[1:])
 
 

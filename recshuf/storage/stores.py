@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,6 +31,7 @@ _ASKERS = 16
 """Threads that ask for objects without bytes."""
 _ENDPOINTS = {"gs": "base_url", "az": "endpoint"}
 """Option of obstore for the URL of the server."""
+_SLASH_REMEDY = "leave out a slash, or rename the object"
 _KEY_REMEDY = "rename the object, or give a prefix that it does not lie below"
 
 
@@ -69,15 +71,21 @@ class ObstoreStore:
         """See `Store`."""
         import obstore
 
+        folder = prefix.removesuffix("/")
+
         def read() -> list[Entry]:
-            pages = obstore.list(self._store, prefix.rstrip("/") or None, chunk_size=_PAGE_KEYS)
+            pages = obstore.list(self._store, folder or None, chunk_size=_PAGE_KEYS)
             return [Entry(one["path"], _stamp_of(one)) for page in pages for one in page]
 
         listed = self._call(prefix, read)
         self.requests.count += len(listed) // _PAGE_KEYS
         entries: dict[str, Entry] = {}
         for one in listed:
-            entries.setdefault(one.key, one)  # an object comes before the marker of its name
+            first = entries.setdefault(one.key, one)
+            if first is not one and (first.stamp.size or one.stamp.size):
+                entries[one.key] = self._choose(first, one)
+        if folder in entries and entries[folder].stamp.size:
+            raise self._refuse(prefix, "it ends in a slash")
         markers = self._find_markers(entries, prefix)
         return [one for key, one in entries.items() if key not in markers]
 
@@ -93,6 +101,36 @@ class ObstoreStore:
             found = pool.map(self.find, unsure)
             missing = {key for key, stamp in zip(unsure, found, strict=True) if stamp is None}
         return (empty & folders) | missing
+
+    def _choose(self, first: Entry, second: Entry) -> Entry:
+        """Return that one of two entries of a key whose object has this very key; the other one must be a marker.
+
+        The library also drops a slash at the begin of a key.
+        """
+        key = first.key
+        if first.stamp == second.stamp and not self._find_slash(key):
+            return first  # a listing that says it twice
+        full = first if first.stamp.size else second
+        found = None if first.stamp.size and second.stamp.size else self.find(key)
+        if found is None or found.find_change(full.stamp):
+            raise self._refuse(key, "another object has this key but for a slash at its begin or end")
+        return full
+
+    def _find_slash(self, key: str) -> str | None:
+        """Say what is wrong with an object of a listing that is not at its key; None if nothing is known."""
+        import obstore
+
+        with suppress(InputError):
+            below = self._call(key, lambda: next(iter(obstore.list(self._store, key)), ()))
+            if any(one["path"] == key and one["size"] for one in below):
+                return "it ends in a slash"
+            tops = self._call(key, lambda: obstore.list_with_delimiter(self._store)["common_prefixes"])
+            return "it begins with a slash, or is gone" if "" in tops else None
+        return None
+
+    def _refuse(self, key: str, problem: str, remedy: str = _KEY_REMEDY) -> InputError:
+        name = _escape(self._name(key))
+        return InputError(name, f"has a key that cannot be read: {problem}", remedy=remedy)
 
     def get(self, key: str, begin: int, end: int, stamp: Stamp) -> ReadableBuffer:
         """See `Store`."""
@@ -110,10 +148,20 @@ class ObstoreStore:
             self.requests.note_read(len(content))
             return content
 
-        return self._call(key, read)
+        try:
+            return self._call(key, read)
+        except MissingObject:
+            problem = self._find_slash(key)
+            if problem is None:
+                raise
+            raise self._refuse(key, problem) from None
 
     def _call(self, key: str, request: Callable[[], T]) -> T:
         from obstore.exceptions import InvalidPathError, PreconditionError
+
+        # The library drops these slashes, and would find another object.
+        if key and "" in key.removesuffix("/").split("/"):
+            raise self._refuse(key, "it has an empty part", _SLASH_REMEDY)
 
         def translated() -> T:
             try:
@@ -126,9 +174,7 @@ class ObstoreStore:
                 raise ChangedObject from error
             except (InvalidPathError, ValueError) as error:
                 problem = _escape(str(error).partition("\n\nDebug source")[0])
-                raise InputError(
-                    _escape(self._name(key)), f"has a key that cannot be read: {problem}", remedy=_KEY_REMEDY
-                ) from error
+                raise self._refuse(key, problem) from error
 
         return self.requests.call(self._name(key), partial(call_interruptibly, translated))
 

@@ -36,6 +36,7 @@ class NameRules(Protocol):
 
 TABLES = (("_delta_log", "Delta Lake"), ("metadata/*.metadata.json", "Iceberg"), (".hoodie", "Hudi"))
 """What the folder of a table holds, as a pattern, and the name of its format."""
+ONLY_OTHERS = "matches only folders, hidden files and markers"
 _DIGITS = re.compile(r"(\d+)")
 MANIFEST_SUFFIX = ".recshuf.json"  # files of this suffix describe outputs, and are no inputs
 _PARTITION = re.compile(r"([^=/]+)=([^/]*)")
@@ -169,10 +170,11 @@ def expand_inputs(patterns: Iterable[str], rules: NameRules, warn: Callable[[str
 
 
 def _list_glob(pattern: str, rules: NameRules, warn: Callable[[str], None]) -> list[InputFile]:
-    if "**" in pattern:
+    is_recursive = "**" in pattern.split("/")
+    if is_recursive:
         _check_ends(pattern)
-    # Path.glob takes no absolute pattern, and rewrites the names the user wrote.
-    matches = sorted(glob.glob(pattern, recursive=True), key=natural_key)  # noqa: PTH207
+    # Path.glob takes no absolute pattern, and rewrites the names the user wrote. Several ** give a name several times.
+    matches = sorted(set(glob.glob(pattern, recursive=True)), key=natural_key)  # noqa: PTH207
     if not matches:
         raise InputError(pattern, "no file matches", remedy="check the path, and quote the pattern")
     root = Path(*_fixed_parts(pattern))
@@ -181,19 +183,21 @@ def _list_glob(pattern: str, rules: NameRules, warn: Callable[[str], None]) -> l
         below = Path(match).relative_to(root).parts if root.parts else Path(match).parts
         if any(is_hidden(part) for part in below) or match.endswith(MANIFEST_SUFFIX):
             continue
-        if not Path(match).is_dir():
+        if Path(match).is_dir():
+            if not is_recursive:
+                found += _list_folder(match, str(root), rules, warn)
+        elif not match.endswith("/"):  # `glob` gives "file/" for "file/**"
             found.append(_name_file(match, root, rules.split(match)))
-        elif "**" not in pattern:
-            found += _list_folder(match, str(root), rules, warn)
     _refuse_tables(pattern, {file.name.rpartition("/")[0] for file in found})
     if not found:
-        raise InputError(pattern, "matches only hidden files and markers", remedy="name them one by one")
+        raise InputError(pattern, ONLY_OTHERS, remedy="name them one by one")
     return found
 
 
 def _check_ends(pattern: str) -> None:
     """Refuse ``**`` over a folder with a link back to a parent, which `glob` would follow in a circle."""
-    before = pattern.partition("**")[0]
+    parts = pattern.split("/")
+    before = "".join(f"{part}/" for part in parts[: parts.index("**")])
     for folder in glob.glob(before) if before else ["."]:  # noqa: PTH207 - see above
         for link in _walk(folder)[1]:
             raise InputError(

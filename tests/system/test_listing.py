@@ -90,6 +90,12 @@ def test_directories_and_globs_come_in_natural_order():
     assert expand("d/sub*") == expected[3:]
 
 
+@pytest.mark.parametrize("pattern", ["d/**", "d/**/**", "d/**/**/**", "**/**/*"])
+def test_each_file_of_a_pattern_comes_once(pattern: str):
+    touch("d/a", "d/s/b", "d/s/t/c")
+    assert expand(pattern) == ["d/a", "d/s/b", "d/s/t/c"]
+
+
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)))
 def test_any_names_have_a_natural_order(names: list[str]):
     found = sorted(names, key=natural_key)

@@ -1,0 +1,112 @@
+"""Patterns of URLs give what the same patterns give in a folder."""
+
+from __future__ import annotations
+
+import glob
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from recshuf.errors import InputError
+from recshuf.formats import NameRules
+from recshuf.interfaces import Stamp
+from recshuf.storage.listing import InputLister
+from recshuf.storage.objects import Stores
+from recshuf.storage.requests import Requests
+from recshuf.storage.settings import StorageOptions
+from recshuf.storage.store import Entry
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recshuf.storage.urls import Url
+
+NAMES = (
+    "a.txt",
+    "s/b.txt",
+    "s/t/c.txt",
+    "s2/a.txt",
+    "t/t/t/d.txt",
+    ".h/e.txt",
+    "s/_h/f.txt",
+    "t/out.recshuf.json",
+)
+PARTS = (
+    "*",
+    "**",
+    "***",
+    "?",
+    "s",
+    "s*",
+    "s**",
+    "t",
+    "t*",
+    "[as]*",
+    "*.txt",
+    "a.txt",
+    ".h",
+    "_h",
+    "[._]*",
+    "nothing",
+)
+
+
+class NamedStore:
+    """A store of empty objects."""
+
+    is_bound = True
+
+    def __init__(self) -> None:
+        self.requests = Requests()
+
+    def find(self, key: str) -> Stamp | None:
+        return Stamp() if key.removeprefix("in/") in NAMES else None
+
+    def list(self, prefix: str) -> list[Entry]:
+        return [Entry(f"in/{name}", Stamp()) for name in NAMES if f"in/{name}".startswith(prefix)]
+
+    def get(self, key: str, begin: int, end: int, stamp: Stamp) -> bytes:
+        raise NotImplementedError
+
+
+class NamedStores(Stores):
+    """Has one store for all URLs."""
+
+    def open(self, url: Url) -> NamedStore:
+        return NamedStore()
+
+
+def expand(root: str, pattern: str) -> list[str] | None:
+    """Return the names of the inputs below a root; None if there are none."""
+    lister = InputLister(NameRules(None), lambda _: None, NamedStores(StorageOptions(), 1 << 28, 1))
+    try:
+        return [one.name.removeprefix(root) for one in lister.list_all([f"{root}{pattern}"])]
+    except InputError:
+        return None
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the same names."""
+    found = tmp_path_factory.mktemp("globs") / "in"
+    for name in NAMES:
+        (found / name).parent.mkdir(parents=True, exist_ok=True)
+        (found / name).touch()
+    return found
+
+
+@settings(max_examples=500)
+@given(parts=st.lists(st.sampled_from(PARTS), min_size=1, max_size=4), end=st.sampled_from(["", "/"]))
+@example(parts=["**", "**"], end="")
+@example(parts=["*", "**"], end="")
+@example(parts=["***"], end="")
+@example(parts=["s", "***"], end="")
+@example(parts=["s**"], end="")
+def test_a_url_gives_what_a_path_gives(folder: Path, parts: list[str], end: str):
+    pattern = "/".join(parts) + end
+    assume(glob.has_magic(pattern))
+    found = expand(f"{folder}/", pattern)
+    assert found == expand("s3://bucket/in/", pattern)
+    assert found is None or len(set(found)) == len(found)

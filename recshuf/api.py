@@ -55,7 +55,7 @@ def shuffle(
         Files, directories (searched at any depth) and globs; ``"-"`` means standard input.
     output
         A directory of shards if it ends in ``/``, is an existing directory, or an option asks for shards; else
-        one file. ``"-"`` means standard output.
+        one file. ``"-"`` means standard output. It must be given: None, the default, is a `UsageError`.
     progress
         True for a display on standard error, or an object that gets passes, record counts and warnings
         (`recshuf.Progress`). Default: none.

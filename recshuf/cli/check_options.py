@@ -17,8 +17,9 @@ _GENERAL = ("quiet", "verbose")
 _HELP = {
     "format": "Format of DATA, or with --against of the INPUTs. Default: from suffix, else from content.",
     "to": "With --against: format of DATA. Default: from its manifest, suffix or content.",
+    "keep_others": "HDF5: the records are the datasets of the commonest length, or those of --datasets. Default: datasets of several lengths are refused.",
+    "schema": "Schema file for the fields of JSONL, CSV or text, if the shuffle got one. Default: inferred types.",
     "quiet": "Print errors only; the exit code is the result.",
-    "verbose": "Print tracebacks of errors.",
 }
 _CHECK = Wording(
     description="""

@@ -150,6 +150,14 @@ class ShuffleCommand(click.Command):
         formatter.write(_EXAMPLES)
 
 
+_HELP_OF_READERS = {
+    "header": "Text, CSV: number of header lines of each file, which are no records; auto or none. Default: auto, which is 0 for text.",
+    "delimiter": "CSV: character between fields. Default: a tab in .tsv, else found in the first file.",
+    "verbose": "Print tracebacks of errors.",
+}
+"""Help of options where nothing is shuffled, by name."""
+
+
 class Wording(NamedTuple):
     """Help texts of a command other than the shuffle."""
 
@@ -192,7 +200,7 @@ class SiblingCommand(ShuffleCommand):
         shared = [(OPTIONS[name].group, name) for name in wording.shared.__annotations__]
         for group, name in [*shared, *(("General", name) for name in wording.general)]:
             self.headings.setdefault(wording.headings.get(group, group), []).append(known[name])
-        for changed, text in wording.help.items():
+        for changed, text in (_HELP_OF_READERS | wording.help).items():
             known[changed].help = text
         arguments = [param for param in self.params if isinstance(param, click.Argument)]
         self.params = [*arguments, *(option for group in self.headings.values() for option in group)]

@@ -31,6 +31,8 @@ Example:
     headings={"Order": "Output"},
     general=("report", "overwrite", "quiet", "verbose"),
     help={
+        "keep_others": "HDF5: scatter the datasets of the commonest length, or those of --datasets, and keep the others for gather, which copies them into every HDF5 shard. Default: datasets of several lengths are refused.",
+        "schema": "Schema file for the fields of JSONL, CSV or text. Default: inferred types.",
         "piles": "Number of piles. Default: one for each 8 MB of records.",
         "spill_compression": "Compression of the records: none, lz4 or zstd. Default: none.",
         "report": "Write the figures of the scatter as JSON; - is standard output.",
@@ -54,6 +56,8 @@ Example:
     general=("quiet", "verbose"),
     help={
         "seed": "Must be the seed of the store; another one is an error. Default: that of the store.",
+        "keep_others": "HDF5: append the datasets of the commonest length, or those of --datasets. Default: datasets of several lengths are refused.",
+        "schema": "Has no effect: inputs are read with the columns of the store, which never change.",
         "piles": "Must be the number of piles of the store. Default: that of the store.",
         "spill_compression": "Compression of the records: none, lz4 or zstd. Default: none.",
     },
@@ -80,6 +84,7 @@ Example:
         "verify": "Compare the output with the store before it is put in place; in an object store, after that.",
         "overwrite": "Replace an existing output or report. Default: it is an error.",
         "temp_dir": "Folder for spilled records. Default: beside the output.",
+        "verbose": "Print details, and tracebacks of errors.",
         "report": "Write the figures of the run as JSON; - is standard output.",
     },
 )

@@ -35,7 +35,7 @@ Example:
         "report": "Write the result as JSON; - is standard output.",
         "overwrite": "Replace an existing report. Default: it is an error.",
         "quiet": "Print errors only; the exit code is the result.",
-        "verbose": "Print tracebacks of errors.",
+        "keep_others": "HDF5: compare the datasets of the commonest length, or those of --datasets, by record, and others as wholes. Default: datasets of several lengths are refused.",
     },
 )
 

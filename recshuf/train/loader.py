@@ -293,7 +293,7 @@ class PileLoader:
         *,
         prefetch: int | None = None,
     ) -> Generator[Any]:
-        """Return an iterator over the batches of the epoch from a step on, in any form. The position stays.
+        """Return an iterator over the batches of the epoch from a step on, in any form, for other loaders. The position stays.
 
         `prefetch` is by default that of the loader.
         """
@@ -308,7 +308,7 @@ class PileLoader:
         return close_at_exit(_cut(cutter, blocks, absence))
 
     def read_bundles(self, first_step: int, worker: int, workers: int) -> Generator[pa.RecordBatch]:
-        """Return an iterator over one of as many bundles as there are workers, for `cut_bundles`. No transform.
+        """Return an iterator over one of as many bundles as there are workers, for `recshuf.torch`. No transform.
 
         Bundles count from those of the step.
         """
@@ -317,11 +317,11 @@ class PileLoader:
         return close_at_exit(self._load_all(epoch, mine, partial(self._load, _keep, False), ahead=0))
 
     def find_bundles(self, first_step: int) -> Iterator[list[int]]:
-        """Return an iterator over the groups of each bundle of the epoch from a step on."""
+        """Return an iterator over the groups of each bundle of the epoch from a step on, for `recshuf.torch`."""
         return self._open(self._order).make_cutter(first_step).find_bundles()
 
     def cut_bundles(self, first_step: int, blocks: Iterator[Block]) -> Iterator[Any]:
-        """Return an iterator over the batches of the epoch from a step on, cut from the blocks of all its bundles."""
+        """Return an iterator over the batches from a step on, cut from the blocks of all bundles, for `recshuf.torch`."""
         return self._open(self._order).make_cutter(first_step).cut(blocks)
 
     def _start(self) -> tuple[Generator[Any], Position]:

@@ -69,3 +69,12 @@ class TestHelp:
 def test_help_names_every_command(call: Run) -> None:
     shown = call("--help").stdout.decode()
     assert all(f"recshuf {name} " in shown for name in main.commands.commands)
+
+
+@pytest.mark.parametrize("command", [["scatter"], ["window"], ["check"], ["picture"], ["verify"]])
+def test_commands_that_write_no_shards_promise_nothing_of_shards(call: Run, command: list[str]) -> None:
+    text = " ".join(call(*command, "--help").stdout.decode().split())
+    for words in ("at the top of each shard", "CSV that is made", "HDF5 to HDF5", "Print details"):
+        assert words not in text
+    assert ("for a conversion" in text) == (command == ["verify"])
+    assert "at the top of each shard" in " ".join(call("--help").stdout.decode().split())

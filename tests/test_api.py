@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import io
 import json
 import os
@@ -10,7 +12,7 @@ import subprocess
 import sys
 import typing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +22,11 @@ import pytest
 
 import recshuf
 from recshuf.api import speak_python
+from recshuf.cli.commands import commands
 from recshuf.errors import UsageError
+from recshuf.job.options import flag_of
 from recshuf.system.schemes import ALIASES, SCHEMES
+from tests.conftest import PROJECT
 from tests.support.numbered_files import make_inputs
 
 if TYPE_CHECKING:
@@ -255,3 +260,46 @@ def test_a_url_that_lacks_a_slash_is_refused(tmp_path: Path, monkeypatch: pytest
     for arguments in ((path, name), (name, "out.txt")):
         with pytest.raises(UsageError, match=problem):
             recshuf.shuffle(*arguments)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [recshuf.CheckReport, recshuf.Plan, recshuf.ScatterReport, recshuf.ShuffleReport, recshuf.VerifyReport],
+)
+def test_the_help_of_a_report_explains_each_figure(report: Any) -> None:
+    lines = inspect.getdoc(report).partition("Attributes\n----------\n")[2].splitlines()
+    names = [line for line in lines if not line.startswith(" ")]
+    assert names == [field.name for field in dataclasses.fields(report)]
+
+
+@pytest.mark.parametrize(
+    ("options", "command"),
+    [
+        (recshuf.Options, []),
+        (recshuf.GatherOptions, ["gather"]),
+        (recshuf.OrderOptions, ["check"]),
+        (recshuf.ScatterOptions, ["scatter"]),
+        (recshuf.VerifyOptions, ["verify"]),
+    ],
+)
+def test_the_help_of_options_names_the_command_that_explains_them(options: Any, command: list[str]) -> None:
+    assert f"``{' '.join(['recshuf', *command])} --help`` explains each" in options.__doc__
+    shown = commands.commands[command[0]] if command else commands.default
+    flags = {flag for parameter in shown.params for flag in parameter.opts}
+    others = {"stdin", "stdout", "id_column"}
+    assert {flag_of(name) for name in options.__annotations__.keys() - others} <= flags
+
+
+@pytest.mark.parametrize(
+    ("page", "make"),
+    [
+        ("check.md", lambda path: recshuf.check(path, column="text")),
+        ("verify.md", lambda path: recshuf.verify(path, path)),
+    ],
+)
+def test_the_documentation_names_each_key_of_a_result(tmp_path: Path, page: str, make: Any) -> None:
+    (tmp_path / "in.txt").write_text("".join(f"{number}\n" for number in range(1500)))
+    values = make(tmp_path / "in.txt").to_json()
+    text = (PROJECT / "docs" / page).read_text()
+    keys = [*values, *(values["scores"][0] if "scores" in values else ())]
+    assert [key for key in keys if f"`{key}`" not in text] == []

@@ -114,7 +114,7 @@ def parse_separator(text: str) -> bytes:
 
 # fmt: off
 class InputOptions(TypedDict, total=False):
-    """Options of all functions that read inputs."""
+    """Options of all functions that read inputs; see `Options`."""
 
     format: Annotated[str | None, Option("Input", "NAME", f"Format of the inputs: {', '.join(FORMATS)}. Default: from suffix, else from content.", choices=FORMATS)]
     """Format of the inputs: ``jsonl``, ``csv``, ``text``, ``parquet`` or ``hdf5``. Default: from suffix, else from content."""
@@ -166,14 +166,14 @@ class InputOptions(TypedDict, total=False):
 
 
 class CheckOptions(InputOptions, total=False):
-    """Options that `shuffle`, `verify`, `check` and `picture` share."""
+    """Options that `shuffle`, `verify`, `check` and `picture` share; see `Options`."""
 
     to: Annotated[str | None, Option("Output", "NAME", "Output format. Default: from the suffix of OUTPUT, else that of the inputs.", choices=FORMATS)]
     """Output format. Default: from the suffix of the output, else that of the inputs."""
 
 
 class ScatterOptions(InputOptions, total=False):
-    """Options of `scatter`."""
+    """Options of `scatter` and `window`. ``recshuf scatter --help`` explains each, with ``-`` in place of ``_``."""
 
     seed: int | None
     """0 to 2**128 - 1. Default: drawn at random; `ScatterReport.seed` holds it."""
@@ -184,7 +184,7 @@ class ScatterOptions(InputOptions, total=False):
 
 
 class GatherOptions(TypedDict, total=False):
-    """Options of `gather`; see `Options`."""
+    """Options of `gather`. ``recshuf gather --help`` explains each, with ``-`` in place of ``_``."""
 
     to: str | None
     """Output format. Default: from the suffix of the output, else that of the inputs of the store."""
@@ -211,7 +211,7 @@ class GatherOptions(TypedDict, total=False):
 
 
 class OrderOptions(CheckOptions, total=False):
-    """Options of `check` and `picture`."""
+    """Options of `check` and `picture`. ``recshuf check --help`` explains each, with ``-`` in place of ``_``; of `id_column`, ``--id``."""
 
     against: Paths
     """Inputs that the data was shuffled from, by any program; records are matched by content. Default: none."""
@@ -225,7 +225,7 @@ class OrderOptions(CheckOptions, total=False):
 
 
 class VerifyOptions(CheckOptions, total=False):
-    """Options of `verify`: give those that `shuffle` got."""
+    """Options of `verify`: give those that `shuffle` got. ``recshuf verify --help`` explains each, with ``-`` in place of ``_``."""
 
     head_count: int | None
     """Size of the sample that the output is. Default: it is no sample."""
@@ -238,7 +238,11 @@ class VerifyOptions(CheckOptions, total=False):
 
 
 class Options(CheckOptions, total=False):
-    """Options of `shuffle` and `plan`, with the names of the command line. A size is a number or ``"300MB"``."""
+    """Options of `shuffle` and `plan`. ``recshuf --help`` explains each, with ``-`` in place of ``_``.
+
+    A size is a number or ``"300MB"``. `storage_options` is ``--storage-option`` there, and `stdin` and `stdout` are streams for
+    an input or output ``"-"``.
+    """
 
     compression: Annotated[str | None, Option("Output", "NAME[:LEVEL]", "Output compression: none, zstd, gzip, bz2, xz, lz4 or snappy. Default: from the suffix of OUTPUT, else that of the inputs.")]
     """Output compression, with or without a level: ``"zstd:9"``. Default: from the suffix of the output, else that of the inputs."""

@@ -69,22 +69,69 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Every number of a run."""
+    """Every number of a run.
+
+    Attributes
+    ----------
+    record_count
+        Records expected; None for streams.
+    record_count_is_exact
+        Whether it is exact, and no estimate.
+    byte_count
+        Expected bytes of the records; None for streams.
+    output_count
+        Most records to write (``--head-count``); None for all.
+    pile_count
+        Number of piles.
+    pile_bytes
+        Size above which a pile is split.
+    region_piles
+        Piles per region of a pile set on disk; 1 unless they are small.
+    set_of_input
+        Pile set of each input; of one that several tasks read, that of its last part.
+    block_bytes
+        Bytes of an input that are read at once.
+    max_record_bytes
+        Longest record accepted.
+    scatter_workers
+        Threads of the first pass.
+    gather_workers
+        Threads of the second pass.
+    shard_writers
+        Shards that are written at the same time.
+    sink_threads
+        Threads that encode a shard.
+    units_in_flight
+        Piles being loaded, ordered or waiting to be written, for each shard writer.
+    resident_bytes
+        Most bytes of piles in memory; 0 if they are not expected to fit.
+    spilled_bytes
+        Expected bytes of spilled records, before compression.
+    peak_memory_bytes
+        Expected peak, without Python and libraries.
+    peak_disk_bytes
+        Expected peak without the inputs: spilled piles and output. The output is assumed to be as large as the input
+        files or, if their size is unknown, as their records.
+    descriptors
+        Most file descriptors that are open at once.
+    shard_count
+        Number of shards; None if it depends on a number of records that is not known yet.
+    spill_compression
+        Compression of spilled records. No other number depends on it, because the ratio is not known.
+    provenance_bytes
+        Bytes of provenance per record, included in `byte_count`.
+    spilled_to
+        Prefix in an object store to which each pile set is uploaded when it is written; empty if they stay on a disk.
+    """
 
     record_count: int | None
-    """Records expected; None for streams."""
     record_count_is_exact: bool
     byte_count: int | None
-    """Expected bytes of their slices."""
     output_count: int | None
-    """Most records to write (``--head-count``); None for all."""
     pile_count: int
     pile_bytes: int
-    """Size above which a pile is split."""
     region_piles: int
-    """Piles per region of a pile set on disk; 1 unless they are small."""
     set_of_input: tuple[int, ...]
-    """Pile set of each input; of one that several tasks read, that of its last part."""
     block_bytes: int
     max_record_bytes: int
     scatter_workers: int
@@ -92,25 +139,15 @@ class Plan:
     shard_writers: int
     sink_threads: int
     units_in_flight: int
-    """Piles being loaded, ordered or waiting to be written, for each shard writer."""
     resident_bytes: int
-    """Most bytes of piles in memory; 0 if they are not expected to fit."""
     spilled_bytes: int
-    """Expected bytes of spilled records, before compression."""
     peak_memory_bytes: int
-    """Expected peak, without Python and libraries."""
     peak_disk_bytes: int
-    """Expected peak without the inputs: spilled piles and output. The output is assumed to be as large as the input
-    files or, if their size is unknown, as their records."""
     descriptors: int
     shard_count: int | None
-    """None if it depends on a number of records that is not known yet."""
     spill_compression: str = "none"
-    """Compression of spilled records. No other number depends on it, because the ratio is not known."""
     provenance_bytes: int = 0
-    """Bytes of provenance per record, included in `byte_count`."""
     spilled_to: str = ""
-    """Prefix in an object store to which each pile set is uploaded when it is written; empty if they stay on a disk."""
 
     @property
     def set_count(self) -> int:

@@ -88,42 +88,75 @@ class DownloadReport:
 
 @dataclass(frozen=True, slots=True)
 class ShuffleReport:
-    """Figures of a finished run."""
+    """Figures of a finished run.
+
+    Attributes
+    ----------
+    version
+        Version of recshuf.
+    order
+        Version of the order stream.
+    seed
+        Seed of the order.
+    format
+        Format of the inputs.
+    to
+        Format of the output.
+    records
+        Records read.
+    records_written
+        Records written; fewer with ``head_count``.
+    byte_count
+        Bytes of the records read.
+    spilled_bytes
+        Bytes written to scratch files.
+    seconds
+        Wall time of the whole run.
+    passes
+        Figures of each pass: `name`, `seconds`, `records`, `byte_count`, `bytes_per_second`.
+    inputs
+        Each input: `name`, `records` (with those in quarantine), `file_bytes`, `quarantined`.
+    shards
+        Each shard: `name`, `records`, `file_bytes`, `checksum`.
+    plan
+        What was planned.
+    predicted_peak_bytes
+        Planned peak memory, without what the process held when the run began.
+    measured_peak_bytes
+        Peak physical memory of the process, with Python and libraries.
+    base_bytes
+        Physical memory that the process held when the run began, with libraries loaded.
+    quarantined
+        Records in quarantine because they do not parse.
+    quarantine
+        File of the quarantine; None if there is none.
+    uploads
+        Requests to the object store of the output; None unless it is in one.
+    downloads
+        Requests to the object stores of the inputs; None unless they are in some.
+    """
 
     version: str
     order: int
-    """Version of the order stream."""
     seed: int
     format: str
     to: str
     records: int
-    """Records read."""
     records_written: int
-    """Records written; fewer with ``head_count``."""
     byte_count: int
-    """Bytes of the records read."""
     spilled_bytes: int
-    """Bytes written to scratch files."""
     seconds: float
-    """Wall time of the whole run."""
     passes: tuple[PassReport, ...]
     inputs: tuple[FileReport, ...]
     shards: tuple[FileReport, ...]
     plan: Plan
     predicted_peak_bytes: int
-    """Planned peak memory, without what the process held when the run began."""
     measured_peak_bytes: int
-    """Peak physical memory of the process, with Python and libraries."""
     base_bytes: int
-    """Physical memory that the process held when the run began, with libraries loaded."""
     quarantined: int = 0
-    """Records in quarantine because they do not parse."""
     quarantine: str | None = None
-    """File of the quarantine; None if there is none."""
     uploads: UploadReport | None = None
-    """None unless the output is in an object store."""
     downloads: DownloadReport | None = None
-    """None unless inputs are in object stores."""
 
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON values, without `uploads` and `downloads` where they are None."""
@@ -137,26 +170,48 @@ class ShuffleReport:
 
 @dataclass(frozen=True, slots=True)
 class ScatterReport:
-    """Figures of a finished scatter."""
+    """Figures of a finished scatter.
+
+    Attributes
+    ----------
+    path
+        Folder of the store.
+    store
+        Identifier of the store.
+    snapshot
+        Number of the snapshot that holds the records.
+    seed
+        Seed of the store.
+    records
+        Number of records.
+    byte_count
+        Bytes of the records.
+    pile_count
+        Number of piles.
+    set_count
+        Pile sets written.
+    seconds
+        Wall time.
+    inputs
+        Each input: `name`, `records`, `file_bytes`.
+    parts
+        Those of the stores of a split. `path` is then their folder, `store` and `snapshot` those of the first.
+    downloads
+        Requests to object stores; None if no input is there. Of the parts of a split, each has those of all.
+    """
 
     path: str
     store: str
-    """Identifier of the store."""
     snapshot: int
-    """Number of the snapshot that holds the records."""
     seed: int
     records: int
     byte_count: int
-    """Bytes of the records."""
     pile_count: int
     set_count: int
-    """Pile sets written."""
     seconds: float
     inputs: tuple[FileReport, ...]
     parts: tuple[ScatterReport, ...] = ()
-    """Those of the stores of a split. `path` is then their folder, `store` and `snapshot` those of the first."""
     downloads: DownloadReport | None = None
-    """Requests to object stores; None if no input is there. Of the parts of a split, each has those of all."""
 
     def to_json(self) -> dict[str, object]:
         """Return the report as JSON values."""

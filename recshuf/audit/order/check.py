@@ -26,24 +26,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """The result of a check."""
+    """The result of a check.
+
+    Attributes
+    ----------
+    basis
+        What the order was tested by: ``origins``, the records' positions in the inputs, or the name of a column.
+    records
+        Number of records, sampled or not.
+    tested
+        Number of records whose order was tested.
+    share
+        Share of the records that was sampled, 0 to 1.
+    missing
+        Number of sampled records of the inputs that are not in the output.
+    extra
+        Number of sampled records of the output that are not in the inputs.
+    duplicates
+        Number of tested records that equal another one, or with `column` have the same value; they were told apart at
+        random.
+    mean_move
+        How far records moved on average, as a share of all records; 1/3 in a uniformly random order.
+    scores
+        The statistics: `name`, `statistic`, `expectation`, `deviation`, `z`, `is_flagged`, `meaning`.
+    seconds
+        Wall time.
+    """
 
     basis: str
-    """What the order was tested by: ``origins``, the records' positions in the inputs, or the name of a column."""
     records: int
-    """Number of records, sampled or not."""
     tested: int
-    """Number of records whose order was tested."""
     share: float
-    """Share of the records that was sampled, 0 to 1."""
     missing: int
-    """Number of sampled records of the inputs that are not in the output."""
     extra: int
-    """Number of sampled records of the output that are not in the inputs."""
     duplicates: int
-    """Number of tested records that equal another one; they were told apart at random."""
     mean_move: float
-    """How far records moved on average, as a share of all records; 1/3 in a uniformly random order."""
     scores: tuple[Score, ...]
     seconds: float
 

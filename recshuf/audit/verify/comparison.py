@@ -49,33 +49,55 @@ class DifferingRecord:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """The result of a comparison."""
+    """The result of a comparison.
+
+    Attributes
+    ----------
+    format
+        Format of the inputs.
+    to
+        Format of the output.
+    are_compared
+        Whether the records were compared. False if the schemas differ.
+    records
+        Number of records in the inputs.
+    records_written
+        Number of records in the output.
+    missing
+        Number of records that the output should hold and does not.
+    extra
+        Number of records in the output that the inputs do not hold, or not as often.
+    missing_places
+        The first ten of the missing records, each with `name` of its file, `index` and `copies`; of equal records the
+        first.
+    extra_places
+        The first ten of the extra records, likewise.
+    differences
+        Other differences, a sentence each: between the schemas, and between files and manifest.
+    inputs
+        Each input: `name`, `records`, `file_bytes`.
+    shards
+        Each file of the output, likewise.
+    seconds
+        Wall time.
+    downloads
+        Requests to object stores; None if no file is there.
+    """
 
     format: str
-    """Format of the inputs."""
     to: str
-    """Format of the output."""
     are_compared: bool
-    """Whether the records were compared. False if the schemas differ."""
     records: int
-    """Number of records in the inputs."""
     records_written: int
-    """Number of records in the output."""
     missing: int
-    """Number of records that the output should hold and does not."""
     extra: int
-    """Number of records in the output that the inputs do not hold, or not as often."""
     missing_places: tuple[DifferingRecord, ...]
-    """The first ten of the missing records, by file and index; of equal records the first."""
     extra_places: tuple[DifferingRecord, ...]
-    """The first ten of the extra records."""
     differences: tuple[str, ...]
-    """Other differences, a sentence each: between the schemas, and between files and manifest."""
     inputs: tuple[FileReport, ...]
     shards: tuple[FileReport, ...]
     seconds: float
     downloads: DownloadReport | None = None
-    """Requests to object stores; None if no file is there."""
 
     @property
     def is_equal(self) -> bool:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from recshuf.errors import BusyNameError, UsageError, UsedNameError
-from recshuf.piles.store.snapshots import find_writer
 from recshuf.system.locks import try_exclusive
 from recshuf.system.paths import write_error
 
@@ -37,7 +36,9 @@ class SetNames:
 
     def __init__(self, folder: StoreFolder, name: str) -> None:
         if str(name) != name or not _NAME.fullmatch(name):
-            raise UsageError(f"name={name!r}: give letters, digits, '.', '_' and '-', at most 100")
+            raise UsageError(
+                f"name={name!r}: give letters, digits, '.', '_' and '-', the first a letter, digit or '_', at most 100"
+            )
         self._folder, self._name = folder, name
 
     def __enter__(self) -> None:
@@ -69,7 +70,7 @@ class SetNames:
     def _check_free(self) -> None:
         """Check that no snapshot has sets of this name: theirs would be replaced, also under an open reader."""
         self._folder.collect()
-        if self._name in map(find_writer, self._folder.list_referenced()):
+        if self._folder.has_records_of(self._name):
             raise UsedNameError(
                 f"name={self._name!r}: {self._folder.path} has records of this name; choose another name"
             )

@@ -6,7 +6,8 @@
         sets/NAME.lock          held while sets of this name are written
 
 A snapshot is put in place by a hard link, which fails if the number is taken: whoever is second reads the newest one
-again, and takes the next number. The newest is never deleted. Nobody waits for a lock.
+again, and takes the next number. The newest is never deleted, so a listed snapshot that is gone means that there is a
+newer one. Nobody waits for a lock.
 """
 
 from __future__ import annotations
@@ -230,6 +231,8 @@ class StoreFolder:
         ------
         OutputError
             When the folder cannot be made, or holds other files.
+        PileError
+            When every snapshot is damaged.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -269,12 +272,27 @@ class StoreFolder:
             raise OutputError(f"{self.path}: is not a pile store, and not empty; choose another folder")
 
     def find(self) -> Snapshot | None:
-        """Return the newest whole snapshot; None if there is none."""
-        for number in self._numbers():
-            found = self._read(number)
+        """Return the newest whole snapshot; None if there is no store.
+
+        Raises
+        ------
+        PileError
+            When every snapshot is damaged.
+        """
+        while True:
+            numbers = self._numbers()
+            try:
+                found = next(filter(None, map(self._read, numbers)), None)
+            except FileNotFoundError:
+                continue
             if found is not None:
                 return found
-        return None
+            if numbers:
+                raise PileError(
+                    f"{self._file(numbers[0])}: is damaged, and no other snapshot is left; make the store again"
+                )
+            if not self._numbers():
+                return None
 
     def open(self, number: int | None = None) -> tuple[Snapshot, Lease]:
         """Return a snapshot, by default the newest, and a lease of its sets.
@@ -287,7 +305,7 @@ class StoreFolder:
             When every snapshot is damaged.
         """
         while True:
-            found = self.find() if number is None else self._read(number)
+            found = self.find() if number is None else self._find(number)
             if found is None:
                 raise self._explain_missing(number)
             descriptor = try_shared(self._file(found.number))
@@ -309,7 +327,7 @@ class StoreFolder:
         UsageError
             When there is no store.
         PileError
-            When every snapshot is damaged.
+            When the newest snapshot is damaged.
         OutputError
             When the snapshot cannot be written.
         """
@@ -319,6 +337,8 @@ class StoreFolder:
             newest = self.find()
             if newest is None:
                 raise self._explain_missing(None)
+            if newest.number < number - 1:
+                raise self._explain_damage(number - 1)
             made = self._put(change(newest), number)
             if made is not None:
                 self.collect()
@@ -327,7 +347,7 @@ class StoreFolder:
     def collect(self) -> list[str]:
         """Delete what is left of others: old snapshots that nobody has open, sets that no snapshot refers to, what dead processes were writing.
 
-        Returns the names of the sets.
+        Returns the names of the sets. While a snapshot is damaged, all sets stay.
         """
         numbers = self._numbers()
         newest = self.find()
@@ -336,16 +356,44 @@ class StoreFolder:
                 unlink_unless_locked(self._file(number))
         for part in self.path.glob(f"{_PART_PREFIX}*"):
             unlink_unless_locked(part)
-        kept = self.list_referenced()
+        try:
+            kept = self._list_referenced()
+        except PileError:
+            return []
         unreferenced = (path.stem for path in self.sets.glob(f"*{SET_SUFFIX}") if path.stem not in kept)
         writers = {find_writer(name) for name in unreferenced}
         writers |= {path.stem for path in self.sets.glob("*.lock")}
         return [name for writer in sorted(writers) for name in self._remove_unlocked(writer)]
 
-    def list_referenced(self) -> set[str]:
-        """Return the names of the sets in any snapshot."""
-        found = (self._read(number) for number in self._numbers())
-        return {one.name for snapshot in found if snapshot is not None for one in snapshot.sets}
+    def has_records_of(self, writer: str) -> bool:
+        """Tell whether a snapshot refers to sets of a writer's name.
+
+        Raises
+        ------
+        PileError
+            When one is damaged.
+        """
+        return writer in map(find_writer, self._list_referenced())
+
+    def _list_referenced(self) -> set[str]:
+        """Return the names of the sets in any snapshot. Other names, if their locks are held, are in no later snapshot either.
+
+        Raises
+        ------
+        PileError
+            When one is damaged, so that others may be referred to.
+        """
+        while True:
+            numbers = self._numbers()
+            names: set[str] = set()
+            for number in numbers:
+                with suppress(FileNotFoundError):
+                    found = self._read(number)
+                    if found is None:
+                        raise self._explain_damage(number)
+                    names.update(one.name for one in found.sets)
+            if self._numbers()[:1] == numbers[:1]:  # else the newest may not have been read
+                return names
 
     def _remove_unlocked(self, writer: str) -> list[str]:
         """Delete sets of a writer's name, as `remove_unreferenced` does, and its lock file, unless a process holds that."""
@@ -363,7 +411,10 @@ class StoreFolder:
     def remove_unreferenced(self, writer: str) -> list[str]:
         """Delete the sets of a writer's name that no snapshot refers to, and return their names; the caller holds the lock."""
         # Listed under the lock: its writer may have committed them, and ended.
-        kept = self.list_referenced()
+        try:
+            kept = self._list_referenced()
+        except PileError:
+            return []
         found = (path.stem for path in self.sets.glob(f"*{SET_SUFFIX}"))
         removed = [name for name in found if find_writer(name) == writer and name not in kept]
         for name in removed:
@@ -421,11 +472,19 @@ class StoreFolder:
     def _file(self, number: int) -> Path:
         return self.path / f"snapshot-{number:06d}.json"
 
+    def _find(self, number: int) -> Snapshot | None:
+        """Return a snapshot; None if it is missing or damaged."""
+        with suppress(FileNotFoundError):
+            return self._read(number)
+        return None
+
     def _read(self, number: int) -> Snapshot | None:
-        """Return a snapshot; None if it is missing, damaged, or the file of another number.
+        """Return a snapshot; None if it is damaged, or the file of another number.
 
         Raises
         ------
+        FileNotFoundError
+            When it is missing.
         PileError
             When it cannot be read, or another version of recshuf is needed.
         """
@@ -433,22 +492,24 @@ class StoreFolder:
         try:
             found = parse_snapshot(file.read_bytes())
         except FileNotFoundError:
-            return None
+            raise
         except OSError as error:
             raise PileError(
                 f"{file}: cannot be read: {error.strerror}; move it away if it is no snapshot, else make it readable"
             ) from error
         return found if found is not None and found.number == number else None
 
-    def _explain_missing(self, number: int | None) -> PileError | UsageError:
-        """Return the error for a store without a whole snapshot, or without that of a number."""
+    def _explain_damage(self, number: int) -> PileError:
+        """Return the error for a damaged snapshot where something is to be written or deleted."""
+        return PileError(
+            f"{self._file(number)}: is damaged; put it back, or delete it, and the store is that of the snapshot before"
+        )
+
+    def _explain_missing(self, number: int | None) -> UsageError:
+        """Return the error for a folder without a snapshot, or without that of a number."""
         if number is not None:
             return UsageError(
                 f"{self.path}: has no snapshot {number}; it was replaced since, or another store is meant; open the store again"
-            )
-        if numbers := self._numbers():
-            return PileError(
-                f"{self._file(numbers[0])}: is damaged, and no other snapshot is left; make the store again"
             )
         if not self.path.exists():
             return UsageError(

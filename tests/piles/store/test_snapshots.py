@@ -88,8 +88,60 @@ def test_a_damaged_newest_snapshot_leaves_the_one_before(folder: StoreFolder) ->
     newest.write_bytes(newest.read_bytes()[:-9])
     assert names_of(folder) == ["a-0"]
     lease.close()
+    with pytest.raises(PileError, match=f"{newest}: is damaged; put it back, or delete it"):
+        add(folder, "c-0")
+    folder.collect()
+    assert {path.stem for path in folder.sets.iterdir()} == {"a-0", "b-0", "c-0"}
+    newest.unlink()
     add(folder, "c-0")
     assert names_of(folder) == ["a-0", "c-0"]
+    assert {path.stem for path in folder.sets.iterdir()} == {"a-0", "c-0"}
+
+
+def test_a_store_whose_snapshots_are_damaged_is_not_begun_anew(folder: StoreFolder) -> None:
+    add(folder, "a-0")
+    (newest,) = folder.path.glob("snapshot-*")
+    newest.write_bytes(newest.read_bytes()[:-9])
+    for begin in (
+        lambda: folder.create(Snapshot.new(6, 8)),
+        lambda: recshuf.PileWriter(folder.path, "w"),
+        lambda: add(folder, "b-0"),
+    ):
+        with pytest.raises(PileError, match=f"{newest}: is damaged, and no other snapshot is left"):
+            begin()
+    assert (folder.sets / "a-0.piles").exists()
+
+
+class Overtaken(StoreFolder):
+    """A folder in which another process commits after each listing of the snapshots, some times."""
+
+    def __init__(self, path: Path, times: int) -> None:
+        super().__init__(path)
+        self.waiting = [f"later-{number}" for number in range(times)]
+
+    def _numbers(self) -> list[int]:
+        listed = super()._numbers()
+        if self.waiting:
+            add(StoreFolder(self.path), self.waiting.pop())
+        return listed
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_snapshots_that_are_replaced_while_they_are_read_are_no_damage(
+    folder: StoreFolder, times: int
+) -> None:
+    add(folder, "a-0")
+    assert "a-0" in names_of(Overtaken(folder.path, times))
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_sets_stay_whose_snapshots_are_replaced_while_they_are_read(folder: StoreFolder, times: int) -> None:
+    add(folder, "a-0")
+    for delete in (StoreFolder.collect, lambda other: StoreFolder.remove_unreferenced(other, "a")):
+        other = Overtaken(folder.path, times)
+        other.waiting = [f"{name}-{len(names_of(folder))}" for name in other.waiting]
+        delete(other)
+        assert {path.stem for path in folder.sets.iterdir()} == set(names_of(folder)) >= {"a-0"}
 
 
 def test_what_a_lease_holds_stays_until_it_is_given_back(folder: StoreFolder) -> None:

@@ -6,6 +6,7 @@ committed go after a week; no request removes them.
 
 from __future__ import annotations
 
+import base64
 import os
 import secrets
 from contextlib import suppress
@@ -240,6 +241,12 @@ def _open_container(container: str, given: Mapping[str, str]) -> Any:
 
 def _find_credential(account: str, given: Mapping[str, str]) -> Any:
     if "account_key" in given:
+        try:
+            base64.b64decode(given["account_key"], validate=True)
+        except ValueError as error:
+            raise UsageError(
+                "az://: the account key is no base64; check AZURE_STORAGE_ACCOUNT_KEY or --storage-option account_key"
+            ) from error
         return {"account_name": account, "account_key": given["account_key"]}
     if "sas_key" in given:
         return given["sas_key"]

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from recshuf.errors import MissingBucketError, UsageError
 from recshuf.storage.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
 from recshuf.storage.requests import Answer, Requests, ShortBody
+from recshuf.storage.settings import parse_flag
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
@@ -297,13 +298,23 @@ def _read_options(given: Mapping[str, str]) -> dict[str, str]:
         if f"GOOGLE_{name.upper()}" in os.environ
     }
     for name, value in given.items():
-        short = name.lower().removeprefix("google_")
+        short = _shorten(name)
         if short not in _OPTIONS:
             raise UsageError(
                 f"--storage-option {name}: is not taken for outputs in gs://; known are {', '.join(_OPTIONS)}"
             )
         options[short] = value
+    if parse_flag("skip_signature", options.get("skip_signature", "false")) and "service_account" in map(
+        _shorten, given
+    ):
+        raise UsageError(
+            "--storage-option service_account: contradicts skip_signature; leave out one of them"
+        )
     return options
+
+
+def _shorten(name: str) -> str:
+    return name.lower().removeprefix("google_")
 
 
 def _open_session(given: Mapping[str, str]) -> Any:
@@ -314,7 +325,7 @@ def _open_session(given: Mapping[str, str]) -> Any:
         from google.auth.transport.requests import AuthorizedSession
     except ImportError as error:
         raise UsageError("writing gs:// needs google-auth and requests; install recshuf[cloud]") from error
-    if given.get("skip_signature", "").lower() in ("true", "1", "yes"):
+    if parse_flag("skip_signature", given.get("skip_signature", "false")):
         session = requests.Session()
     else:
         session = AuthorizedSession(_find_credentials(google.auth, given.get("service_account")))

@@ -27,6 +27,8 @@ _CODE = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
 _PASSING_STATUS = (408, 425, 429)
 EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidToken", "TokenRefreshRequired")
 FORBIDDEN = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AllAccessDisabled")
+NO_BUCKET = {"NoSuchBucket": "bucket", "ContainerNotFound": "container"}
+"""What is missing, by codes."""
 OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
 REGION_REMEDY = "set AWS_REGION, or check --endpoint-url"
 CLOCK_REMEDY = "set the clock of this machine"
@@ -119,9 +121,11 @@ class Failure:
                 f"access is denied ({label})",
                 remedy="check the credentials and the policy of the bucket",
             )
-        if self.code == "NoSuchBucket":
+        if self.code in NO_BUCKET:
             bucket = "/".join(name.split("/")[:3])
-            return MissingInputError(bucket, "there is no such bucket", remedy="check the name")
+            return MissingInputError(
+                bucket, f"there is no such {NO_BUCKET[self.code]}", remedy="check the name"
+            )
         if self.status is None:
             problem = f"the store cannot be reached: {self.text[:300]}"
             return InputError(
@@ -176,7 +180,7 @@ class Requests:
                 failure = Failure.of(error)
                 if not failure.may_pass or attempt == ATTEMPTS - 1:
                     raise failure.explain(name) from error
-            _wait(FIRST_PAUSE_SECONDS * 2**attempt * (0.5 + random.random()))  # noqa: S311 - no secret
+            pause(attempt)
         raise RuntimeError("unreachable")
 
     def call_for_output(self, name: str, request: Callable[[], T]) -> T:
@@ -192,8 +196,9 @@ class Requests:
             self.read_sizes.append(size)
 
 
-def _wait(seconds: float) -> None:
-    """Wait; a thread that outlives the main one fails in place of it."""
+def pause(attempt: int) -> None:
+    """Wait after an attempt, numbered from 0, that has failed; a thread that outlives the main one fails in place of it."""
+    seconds = FIRST_PAUSE_SECONDS * 2**attempt * (0.5 + random.random())  # noqa: S311 - no secret
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         if not threading.main_thread().is_alive():

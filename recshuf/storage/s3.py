@@ -21,12 +21,19 @@ from recshuf.storage.requests import (
     SKEWED,
     UNREACHED_REMEDY,
     UNSUPPORTED,
+    pause,
 )
-from recshuf.storage.s3_session import NO_CREDENTIALS, make_client, make_session
+from recshuf.storage.s3_session import (
+    NO_CREDENTIALS,
+    check_credentials,
+    explain_credentials,
+    make_client,
+    make_session,
+)
 from recshuf.system.threads import NoAnswerError, call_while_stopping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from recshuf.storage.settings import StorageOptions
 
@@ -55,7 +62,9 @@ class S3Bucket:
         self.requests = 0
         self.retries = 0
         self.part_sizes: list[int] = []
-        self._client = make_client(make_session(options.options), options.endpoint_url)
+        session = make_session(options.options)
+        check_credentials(session)
+        self._client = make_client(session, options.endpoint_url)
 
     def put(self, key: str, body: bytes, match: Match) -> str:
         """See `Bucket`."""
@@ -67,21 +76,35 @@ class S3Bucket:
             if found is None or found[0] != body:
                 raise
             return found[1]
-        return str(reply["ETag"])
+        return str(self._take(key, reply, "ETag"))
 
     def read(self, key: str) -> tuple[bytes, str] | None:
         """See `Bucket`."""
         with self._explaining(key):
             try:
-                reply = self._request("get_object", Key=key)
-                return reply["Body"].read(), str(reply["ETag"])
+                return self._read(key)
             except self._client.exceptions.NoSuchKey:
                 return None
+
+    def _read(self, key: str) -> tuple[bytes, str]:
+        from botocore.exceptions import IncompleteReadError, ReadTimeoutError, ResponseStreamingError
+
+        for attempt in range(ATTEMPTS):
+            reply = self._request("get_object", Key=key)
+            try:
+                return reply["Body"].read(), str(self._take(key, reply, "ETag"))
+            except (IncompleteReadError, ReadTimeoutError, ResponseStreamingError):
+                # boto3 makes requests again, and leaves bodies to its callers.
+                if attempt == ATTEMPTS - 1:
+                    raise
+            self.retries += 1
+            pause(attempt)
+        raise RuntimeError("unreachable")
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """See `Bucket`."""
         for one in self._list_pages("list_objects_v2", "Contents", prefix):
-            yield StoredObject(one["Key"], one["Size"], one["ETag"])
+            yield StoredObject(*(self._take(prefix, one, field) for field in ("Key", "Size", "ETag")))
 
     def delete(self, keys: Sequence[str]) -> None:
         """See `Bucket`."""
@@ -105,7 +128,7 @@ class S3Bucket:
         reply = self._call(
             "create_multipart_upload", key, Metadata={_TOKEN_KEY: token}, ChecksumAlgorithm="CRC32"
         )
-        return str(reply["UploadId"])
+        return str(self._take(key, reply, "UploadId"))
 
     def send_part(self, key: str, upload_id: str, number: int, body: bytes) -> Part:
         """See `Bucket`."""
@@ -114,14 +137,14 @@ class S3Bucket:
             "upload_part", key, UploadId=upload_id, PartNumber=number, Body=body, ChecksumCRC32=checksum
         )
         self.part_sizes.append(len(body))
-        return Part(str(reply["ETag"]), checksum)
+        return Part(str(self._take(key, reply, "ETag")), checksum)
 
     def is_whole(self, key: str, upload_id: str, parts: Sequence[Part], byte_count: int) -> bool:
         """See `Bucket`."""
         pages = list(self._list_pages("list_parts", "Parts", key, Key=key, UploadId=upload_id))
-        found = {one["PartNumber"]: one["ETag"] for one in pages}
+        found = {self._take(key, one, "PartNumber"): self._take(key, one, "ETag") for one in pages}
         named = {number: part.etag for number, part in enumerate(parts, 1)}
-        return found == named and sum(one["Size"] for one in pages) == byte_count
+        return found == named and sum(self._take(key, one, "Size") for one in pages) == byte_count
 
     def complete_upload(self, key: str, upload_id: str, parts: Sequence[Part], match: Match) -> None:
         """See `Bucket`."""
@@ -145,7 +168,10 @@ class S3Bucket:
     def find_uploads(self, prefix: str, known: Iterable[OpenUpload]) -> Iterator[OpenUpload]:  # noqa: ARG002 - lists
         """See `Bucket`."""
         for one in self._list_pages("list_multipart_uploads", "Uploads", prefix):
-            yield OpenUpload(one["Key"], one["UploadId"], f"{one['Initiated']:%Y-%m-%d %H:%M:%S %Z}")
+            name, upload_id, begun = (
+                self._take(prefix, one, field) for field in ("Key", "UploadId", "Initiated")
+            )
+            yield OpenUpload(name, upload_id, f"{begun:%Y-%m-%d %H:%M:%S %Z}")
 
     def find_token(self, key: str) -> str | None:
         """See `Bucket`."""
@@ -190,6 +216,15 @@ class S3Bucket:
         retries = reply.get("ResponseMetadata", {}).get("RetryAttempts", 0)
         self.requests += 1 + retries
         self.retries += retries
+
+    def _take(self, key: str, reply: Mapping[str, Any], field: str) -> Any:
+        """Return a field of a reply; some gateways leave fields out."""
+        if field not in reply:
+            raise OutputError(
+                f"{self._name(key)}: the store at {self._client.meta.endpoint_url} does not say {field} in its reply, so "
+                "nothing can be written there; check --endpoint-url"
+            )
+        return reply[field]
 
     def _name(self, key: str) -> str:
         return f"s3://{self.bucket}/{key}"
@@ -271,7 +306,7 @@ def _describe(error: Exception) -> str:
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return NO_CREDENTIALS
     if isinstance(error, CredentialRetrievalError | SSOError | TokenRetrievalError):
-        return f"there are no valid credentials: {error}".rstrip(".") + "; renew them, and run again"
+        return explain_credentials(error)
     if isinstance(error, NoRegionError):
         return "the region is unknown; set AWS_REGION, or give --storage-option region=NAME"
     if isinstance(error, ParamValidationError):

@@ -28,6 +28,12 @@ SKIP_SIGNATURE = "skip_signature"
 """Storage option of inputs that boto3 does not know."""
 _CREDENTIALS = ("access_key_id", "secret_access_key", "session_token")
 """Options that go together; the last may be missing."""
+_SENT = {
+    "access_key": "aws_access_key_id",
+    "secret_key": "aws_secret_access_key",
+    "token": "aws_session_token",
+}
+"""Argument of a boto3 session for each part of credentials; in upper case it is the variable."""
 NO_CREDENTIALS = "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 
 
@@ -59,9 +65,13 @@ def make_session(given: Mapping[str, str], others: Sequence[str] = ()) -> Any:
                 f"--storage-option {name}: writing to s3:// needs credentials; give it for the bucket of the inputs alone, "
                 f"s3://BUCKET:{name}=true"
             )
+        if not value:
+            raise UsageError(f"--storage-option {name}: is empty; give a value, or leave it out")
         if known is None:
             names = ", ".join((*_SESSION_OPTIONS, *others))
             raise UsageError(f"--storage-option {name}: is not taken for s3:// here; known are {names}")
+        if known in _SENT.values():
+            _check_text(f"--storage-option {name}", value)
         session[known] = value
     _check_credentials(session)
     try:
@@ -78,6 +88,46 @@ def _check_credentials(session: Mapping[str, str | None]) -> None:
         raise UsageError(
             f"--storage-option {given[0]}: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; give "
             "access_key_id and secret_access_key together"
+        )
+
+
+def check_credentials(session: Any) -> None:
+    """Find the credentials of a session, which may take requests.
+
+    Raises
+    ------
+    UsageError
+        When there are none, they cannot be had, or no request can send them.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError, PartialCredentialsError
+
+    try:
+        found = session.get_credentials()
+        parts = None if found is None else found.get_frozen_credentials()
+    except PartialCredentialsError as error:
+        raise _refuse_session(error) from error
+    except (BotoCoreError, ClientError, OSError, ValueError) as error:
+        raise UsageError(f"s3://: {explain_credentials(error)}") from error
+    if parts is None:
+        raise UsageError(NO_CREDENTIALS)
+    for part, name in _SENT.items():
+        label = name.upper() if found.method == "env" else f"{name} of the credentials ({found.method})"
+        _check_text(label, getattr(parts, part) or "")
+
+
+def explain_credentials(error: Exception) -> str:
+    """Say why there are no credentials, and what to do."""
+    text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+    return (
+        f"there are no valid credentials: {' '.join(text.split()).rstrip(' .:')}; renew them, and run again"
+    )
+
+
+def _check_text(label: str, value: str) -> None:
+    """Refuse a part of credentials that cannot be in the header of a request; it is not shown."""
+    if not (value.isascii() and value.isprintable()):
+        raise UsageError(
+            f"{label}: has a line break or another character that no request can send; set it again"
         )
 
 

@@ -18,6 +18,8 @@ ENDPOINT_REMEDY = "give one of http:// or https://, such as http://127.0.0.1:900
 ENDPOINT = "endpoint_url"
 """Option that takes the place of the endpoint of all stores."""
 
+_FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
 
 @dataclass(frozen=True, slots=True)
 class StorageOptions:
@@ -87,6 +89,22 @@ def is_endpoint(url: str) -> bool:
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
+
+
+def parse_flag(name: str, value: str) -> bool:
+    """Return the value of an option that is on or off.
+
+    >>> parse_flag("skip_signature", "True"), parse_flag("skip_signature", "no")
+    (True, False)
+
+    Raises
+    ------
+    UsageError
+        When it is neither.
+    """
+    if value.lower() not in _FLAGS:
+        raise UsageError(f"--storage-option {name}: {value!r} is neither true nor false; give one of them")
+    return _FLAGS[value.lower()]
 
 
 def parse_storage_options(given: Mapping[str, str] | Iterable[str]) -> dict[str, str]:

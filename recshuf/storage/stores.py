@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import Stamp
-from recshuf.storage.requests import ChangedObject, MissingObject, Requests, ShortBody
+from recshuf.storage.requests import NO_BUCKET, ChangedObject, MissingObject, Requests, ShortBody
+from recshuf.storage.settings import parse_flag
 from recshuf.storage.store import Entry
 from recshuf.system.threads import Pool, call_interruptibly
 
@@ -31,6 +32,8 @@ _ASKERS = 16
 """Threads that ask for objects without bytes."""
 _ENDPOINTS = {"gs": "base_url", "az": "endpoint"}
 """Option of obstore for the URL of the server."""
+_PROVIDER = "External AWS credential provider: "
+"""What obstore says before the error of boto3."""
 _SLASH_REMEDY = "leave out a slash, or rename the object"
 _KEY_REMEDY = "rename the object, or give a prefix that it does not lie below"
 
@@ -157,7 +160,7 @@ class ObstoreStore:
             raise self._refuse(key, problem) from None
 
     def _call(self, key: str, request: Callable[[], T]) -> T:
-        from obstore.exceptions import InvalidPathError, PreconditionError
+        from obstore.exceptions import InvalidPathError, PreconditionError, UnauthenticatedError
 
         # The library drops these slashes, and would find another object.
         if key and "" in key.removesuffix("/").split("/"):
@@ -167,11 +170,18 @@ class ObstoreStore:
             try:
                 return request()
             except FileNotFoundError as error:
-                if "<Code>NoSuchBucket" in str(error):
+                if any(f"<Code>{code}" in str(error) for code in NO_BUCKET):
                     raise
                 raise MissingObject from error
             except PreconditionError as error:
                 raise ChangedObject from error
+            except UnauthenticatedError as error:
+                # A provider of credentials has tried again itself.
+                reason = str(error).partition("\n\nDebug source")[0].partition(_PROVIDER)[2]
+                if not reason:
+                    raise
+                problem = f"there are no valid credentials: {_escape(reason).rstrip('.')}"
+                raise InputError(self._name(key), problem, remedy="renew them, and run again") from error
             except (InvalidPathError, ValueError) as error:
                 problem = _escape(str(error).partition("\n\nDebug source")[0])
                 raise self._refuse(key, problem) from error
@@ -241,11 +251,13 @@ def _open_store(url: Url, options: StorageOptions) -> Any:
 
 def _configure_s3(options: StorageOptions) -> dict[str, Any]:
     """Return arguments of obstore: region, endpoint and credentials are those that boto3 finds."""
-    from recshuf.storage.s3_session import NO_CREDENTIALS, SKIP_SIGNATURE, make_client, make_session
+    from recshuf.storage.s3_session import SKIP_SIGNATURE, check_credentials, make_client, make_session
 
     given = {name.lower().removeprefix("aws_"): value for name, value in options.options.items()}
-    is_public = given.pop(SKIP_SIGNATURE, "").lower() in ("true", "1", "yes")
+    is_public = parse_flag(SKIP_SIGNATURE, given.pop(SKIP_SIGNATURE, "false"))
     session = make_session(given, (SKIP_SIGNATURE,))
+    if not is_public:
+        check_credentials(session)
     client = make_client(session, options.endpoint_url)
     # Always given: obstore's own choice knows neither China nor private, FIPS and dual-stack endpoints.
     arguments: dict[str, Any] = {
@@ -254,8 +266,6 @@ def _configure_s3(options: StorageOptions) -> dict[str, Any]:
     }
     if is_public:
         return arguments | {"config": {SKIP_SIGNATURE: True}}
-    if session.get_credentials() is None:
-        raise UsageError(NO_CREDENTIALS)
     from obstore.auth.boto3 import Boto3CredentialProvider
 
     return arguments | {"credential_provider": Boto3CredentialProvider(session)}

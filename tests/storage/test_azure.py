@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recshuf.errors import OutputError, UsageError
+from recshuf.errors import MissingInputError, OutputError, UsageError
+from recshuf.interfaces import Stamp
 from recshuf.storage import requests
 from recshuf.storage.azure import AzureBucket
 from recshuf.storage.bucket import Conflict, Match, MissingUpload
 from recshuf.storage.settings import StorageOptions
+from recshuf.storage.stores import ObstoreStore
+from recshuf.storage.urls import Url
 
 if TYPE_CHECKING:
     from tests.support.objects.azure_buckets import AzureTestBucket
@@ -101,6 +104,25 @@ def test_an_unknown_account_and_option_are_told(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(UsageError, match="--storage-option colour: is not taken for outputs in az://"):
         AzureBucket("c", StorageOptions(None, {"colour": "blue"}))
     AzureBucket("c", StorageOptions(None, {"azure_storage_account_name": "a", "account_key": "a2V5"}))
+
+
+def test_a_key_that_is_no_base64_is_refused_at_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "a")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "secret!")
+    with pytest.raises(
+        UsageError, match=r"^az://: the account key is no base64; check AZURE_STORAGE_A"
+    ) as told:
+        AzureBucket("c", StorageOptions())
+    assert "secret" not in str(told.value)
+
+
+def test_a_container_of_inputs_that_does_not_exist_is_told(store: AzureBucket):
+    inputs = ObstoreStore(Url.parse("az://no-such-container/"), StorageOptions())
+    for ask in (lambda: inputs.list("a/"), lambda: inputs.get("k", 0, 1, Stamp(1))):
+        with pytest.raises(
+            MissingInputError, match=r"^az://no-such-container: there is no such container; ch"
+        ):
+            ask()
 
 
 def test_an_upload_is_seen_when_it_is_completed(azure_bucket: AzureTestBucket, store: AzureBucket):

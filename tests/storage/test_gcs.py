@@ -57,6 +57,16 @@ def test_connections_are_kept_for_all_threads(url: str):
     assert bucket._session.get_adapter(url)._pool_maxsize == gcs._CONNECTIONS
 
 
+def test_a_key_file_that_is_not_read_is_refused():
+    options = {"google_service_account": "/nope", "skip_signature": "yes"}
+    with pytest.raises(UsageError, match=r"^--storage-option service_account: contradicts skip_signature"):
+        GcsBucket("bucket", StorageOptions(None, options), ".scratch/")
+    with pytest.raises(
+        UsageError, match=r"skip_signature: 'maybe' is neither true nor false; give one of them$"
+    ):
+        GcsBucket("bucket", StorageOptions(None, {"skip_signature": "maybe"}), ".scratch/")
+
+
 @pytest.mark.parametrize("match", ["new", "old"])
 def test_a_put_whose_reply_is_lost_has_succeeded(gcs_bucket: GcsTestBucket, store: GcsBucket, match: str):
     old = None if match == "new" else store.put("a", b"old", Match())

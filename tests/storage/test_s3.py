@@ -13,7 +13,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from urllib3 import HTTPResponse
 
 from recshuf.errors import OutputError, UsageError
-from recshuf.storage import s3, s3_session
+from recshuf.storage import requests, s3, s3_session
 from recshuf.storage.bucket import Conflict, Match, MissingUpload
 from recshuf.storage.s3 import S3Bucket
 from recshuf.storage.settings import StorageOptions
@@ -77,6 +77,56 @@ def test_retries_are_counted(bucket: Bucket, store: S3Bucket):
     assert store.retries == 2
 
 
+def test_a_body_that_ends_early_is_asked_for_again(
+    bucket: Bucket, store: S3Bucket, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(requests, "FIRST_PAUSE_SECONDS", 0.001)
+    etag = store.put("a", b"one", Match())
+    bucket.proxy.cut_body("GET .*/a", times=2)
+    assert store.read("a") == (b"one", etag)
+    assert store.retries == 2
+    bucket.proxy.cut_body("GET .*/a", times=100)
+    with pytest.raises(OutputError, match=rf"^s3://{bucket.name}/a: the store cannot be reached: "):
+        store.read("a")
+
+
+@pytest.mark.parametrize("field", ["ETag", "Size", "UploadId", "PartNumber"])
+def test_a_reply_that_lacks_a_field_is_told_in_a_line(bucket: Bucket, store: S3Bucket, field: str):
+    upload = store.begin_upload("a", "token", Match())
+    part = store.send_part("a", upload, 1, b"x")
+    store.put("a", b"one", Match())
+
+    def leave_out(parsed: dict, **_: object) -> None:
+        for one in (
+            parsed,
+            *parsed.get("Contents", ()),
+            *parsed.get("Parts", ()),
+            *parsed.get("Uploads", ()),
+        ):
+            one.pop(field, None)
+
+    store._client.meta.events.register("after-call.s3", leave_out)
+    calls = {
+        "ETag": [
+            lambda: store.put("b", b"two", Match()),
+            lambda: store.read("a"),
+            lambda: list(store.list("a")),
+            lambda: store.send_part("a", upload, 2, b"x"),
+            lambda: store.is_whole("a", upload, [part], 1),
+        ],
+        "Size": [lambda: list(store.list("a")), lambda: store.is_whole("a", upload, [part], 1)],
+        "UploadId": [
+            lambda: store.begin_upload("a", "token", Match()),
+            lambda: list(store.find_uploads("a", [])),
+        ],
+        "PartNumber": [lambda: store.is_whole("a", upload, [part], 1)],
+    }
+    said = rf"^s3://{bucket.name}/[ab]: the store at {bucket.proxy.url} does not say {field} in its reply"
+    for call in calls[field]:
+        with pytest.raises(OutputError, match=said):
+            call()
+
+
 def test_a_store_that_stays_busy_is_told(bucket: Bucket, store: S3Bucket, monkeypatch: pytest.MonkeyPatch):
     bucket.proxy.answer("PUT .*/a", 409, "ConditionalRequestConflict", times=100)
     monkeypatch.setattr(s3, "_CONFLICT_SECONDS", 0)
@@ -131,8 +181,8 @@ def test_a_bucket_whose_name_boto3_does_not_take_is_told_in_a_line(bucket: Bucke
 def test_missing_credentials_are_told(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    with pytest.raises(OutputError, match="there are no credentials; set AWS_ACCESS_KEY_ID"):
-        S3Bucket(bucket.name, StorageOptions()).put("k", b"", Match())
+    with pytest.raises(UsageError, match="there are no credentials; set AWS_ACCESS_KEY_ID"):
+        S3Bucket(bucket.name, StorageOptions())
 
 
 def test_a_server_that_is_not_there_is_told(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):

@@ -73,7 +73,10 @@ class ObjectDestination(Destination):
         return open_bucket(self._url, self._options, OutputKeys(self._url, is_directory=False).journal)
 
     def _has_objects_below(self) -> bool:
-        return any(True for _ in self.bucket.list(f"{self._url.key}/"))
+        try:
+            return any(True for _ in self.bucket.list(f"{self._url.key}/"))
+        except OutputError as error:  # names the prefix, which nobody has given
+            raise type(error)(str(error).replace(f"{self.name}/:", f"{self.name}:", 1)) from error
 
     @property
     def name(self) -> str:

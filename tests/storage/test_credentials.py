@@ -1,0 +1,141 @@
+"""Credentials of S3: what is wrong with them is said at once, in the same words for inputs and outputs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from botocore.exceptions import SSOTokenLoadError
+
+from recshuf.errors import InputError, UsageError
+from recshuf.storage.s3 import S3Bucket
+from recshuf.storage.settings import StorageOptions
+from recshuf.storage.stores import ObstoreStore
+from recshuf.storage.urls import Url
+from tests.support.objects.object_server import CREDENTIALS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.objects.object_server import Bucket
+
+WAYS = (partial(ObstoreStore, Url.parse("s3://bucket/")), partial(S3Bucket, "bucket"))
+"""Open a bucket to read and to write."""
+KEYS = {"access_key_id": "hidden", "secret_access_key": "hidden", "session_token": "hidden"}
+NAMES = [f"AWS_{name.upper()}" for name in KEYS]
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set those of no server."""
+    for name in ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("broken", ["hidden\n", "\nhidden", "hid\rden", "hidd\u00e9n", "hid\x7fden"])
+@pytest.mark.parametrize("name", KEYS)
+@pytest.mark.parametrize("way", ["option", "variable"])
+def test_credentials_that_no_request_can_send_are_refused_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, name: str, broken: str, way: str
+):
+    if way == "option":
+        label, options = f"--storage-option {name}", KEYS | {name: broken}
+    else:
+        label, options = f"AWS_{name.upper()}", {}
+        monkeypatch.setenv(label, broken)
+    for open_it in WAYS:
+        with pytest.raises(UsageError, match=f"^{label}: has a line break or another character") as told:
+            open_it(StorageOptions(None, options))
+        assert str(told.value).isprintable()
+        assert broken.strip() not in str(told.value)
+
+
+def test_a_profile_that_no_request_can_send_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "credentials"
+    path.write_text("[default]\naws_access_key_id=a\naws_secret_access_key=\u00e9\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(path))
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    for open_it in WAYS:
+        with pytest.raises(
+            UsageError, match=r"^aws_secret_access_key of the credentials \(shared-cred.*\): has"
+        ):
+            open_it(StorageOptions())
+
+
+SETTINGS = {
+    "sso": "sso_start_url=https://x\nsso_region=us-east-1\nsso_account_id=1\nsso_role_name=r\n",
+    "process": "credential_process=false\n",
+    "role": "role_arn=arn:aws:iam::1:role/x\nweb_identity_token_file=/no/such/file\n",
+}
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_credentials_that_cannot_be_had_are_an_error_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+):
+    path = tmp_path / "config"
+    path.write_text(f"[profile p]\nregion=us-east-1\n{SETTINGS[kind]}")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    for open_it in WAYS:
+        with pytest.raises(
+            UsageError, match=r"^s3://: there are no valid credentials: .*; renew them"
+        ) as told:
+            open_it(StorageOptions(None, {"profile": "p"}))
+        assert "/no/such/file" in str(told.value) or kind != "role"
+
+
+def test_missing_credentials_are_an_error_of_usage(monkeypatch: pytest.MonkeyPatch):
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    for open_it in WAYS:
+        with pytest.raises(UsageError, match=r"^there are no credentials; set AWS_ACCESS_KEY_ID"):
+            open_it(StorageOptions())
+
+
+def test_credentials_that_cannot_be_renewed_later_are_an_error_at_once(
+    s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+):
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    def fail(_: object) -> None:
+        raise SSOTokenLoadError(error_msg="the token has expired")
+
+    store = ObstoreStore(Url.parse(f"{s3_bucket.url}/"), StorageOptions())
+    monkeypatch.setattr(Boto3CredentialProvider, "__call__", fail)
+    with pytest.raises(
+        InputError, match=r"/a: there are no valid credentials: .* expired; renew them, and run"
+    ):
+        store.list("a")
+    assert store.requests.count == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("region", "", "is empty; give a value, or leave it out"),
+        ("skip_signature", "", "'' is neither true nor false; give one of them"),
+        ("skip_signature", "maybe", "'maybe' is neither true nor false; give one of them"),
+    ],
+)
+def test_a_value_that_says_nothing_is_refused(name: str, value: str, said: str):
+    with pytest.raises(UsageError, match=f"^--storage-option {name}: {said}$"):
+        ObstoreStore(Url.parse("s3://bucket/"), StorageOptions(None, {name: value}))
+
+
+@pytest.mark.parametrize(("value", "needs"), [("False", True), ("no", True), ("0", True), ("YES", False)])
+def test_a_flag_is_read_in_many_words(monkeypatch: pytest.MonkeyPatch, value: str, needs: bool):
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    options = StorageOptions(None, {"skip_signature": value})
+    if needs:
+        with pytest.raises(UsageError, match="there are no credentials"):
+            ObstoreStore(Url.parse("s3://bucket/"), options)
+    else:
+        ObstoreStore(Url.parse("s3://bucket/"), options)

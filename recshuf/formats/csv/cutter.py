@@ -9,7 +9,7 @@ import numpy as np
 
 from recshuf.errors import InputError
 from recshuf.formats.csv.detection import MARK, detect_delimiter, has_header, parse_head
-from recshuf.formats.csv.quotes import Dialect, QuoteScanner, State
+from recshuf.formats.csv.quotes import Dialect, QuoteScanner, State, find_returns
 from recshuf.formats.lines.cutter import Cutter
 from recshuf.formats.lines.files import fill
 from recshuf.formats.lines.header import Header
@@ -99,6 +99,7 @@ class CsvCutter(Cutter):
             filled += fill(reader, data.data[filled:])
         self._top = self._top or data[: max(end, _HEAD_BYTES)].tobytes()[:filled]
         if end >= 0:
+            self._refuse_returns(name, data[begin:end])
             return Header(data[:end].tobytes(), data[end:filled].tobytes(), end)
         return self._end_header(name, data[:filled], begin, wanted)
 
@@ -109,10 +110,22 @@ class CsvCutter(Cutter):
             self._find_header_end(whole, begin, wanted) == whole.size
             and data[-1:].tobytes() != self.separator
         ):
+            self._refuse_returns(name, whole[begin:])
             return Header(whole.tobytes(), b"", data.size)
         raise InputError(
             name, f"has fewer complete records than its header, {wanted}", remedy="check --header and --quote"
         )
+
+    def _refuse_returns(self, name: str, header: Bytes) -> None:
+        """Refuse a header that other readers take for several lines: records would be lost in it."""
+        returns = find_returns(header, self._scanner.dialect)
+        if (header[returns + 1] != ord("\r")).any():  # those directly before a newline end one line only
+            raise InputError(
+                name,
+                "holds a carriage return outside of quotes",
+                place="the header",
+                remedy=r"end lines with newlines, as tr '\r' '\n' makes them",
+            )
 
     def _find_header_end(self, data: Bytes, begin: int, wanted: int) -> int:
         """Return the end of the first `wanted` records; -1 if there are fewer."""

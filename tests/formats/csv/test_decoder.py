@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from typing import TYPE_CHECKING
 
@@ -106,6 +108,33 @@ def test_small_numbers_and_zeros_are_numbers(tmp_path: Path) -> None:
 def test_large_doubles_are_doubles(tmp_path: Path) -> None:
     table = decode(tmp_path, ["1e300", "inf", "-Inf", "12345678901234567890.0", "3"])
     assert table["f0"].to_pylist() == [1e300, float("inf"), float("-inf"), 12345678901234567890.0, 3.0]
+
+
+@same_folder
+@given(
+    st.lists(st.sampled_from(["b", '"c\r"', '"d\n"', "e\r", "f\r\r"]), min_size=1, max_size=3),
+    st.lists(st.sampled_from(["1", "2", "x\ry", '"\r"']), max_size=3),
+    st.sampled_from(["\n", "\r\n", "\r", "\r\r\n"]),
+    st.booleans(),
+)
+def test_a_record_that_python_reads_is_read_or_the_input_refused(
+    tmp_path: Path, names: list[str], values: list[str], end: str, ends: bool
+) -> None:
+    lines = ["a," + ",".join(names), *(",".join(["k", value, *names[1:]]) for value in values)]
+    content = end.join(lines) + end * ends
+    file = give(tmp_path / "in.csv", content.encode())
+    wanted = [row for row in csv.reader(io.StringIO(content, newline="")) if row]
+    try:
+        source = FORMAT.open_source([file], ReadOptions(finds_header=True))
+        decoder = source.decoder()
+        found = [source.layout.header]  # type: ignore[attr-defined]
+        for batch, index, row in place_batches(source, 1 << 20):
+            decoder.observe(batch, index, row)
+            found += batch["record"].to_pylist()
+    except InputError as error:
+        assert "carriage return" in str(error) or "columns are named" in str(error)
+    else:
+        assert len(found) == len(wanted)
 
 
 def test_a_record_with_too_few_fields_is_named_whatever_its_bytes(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ _HEADINGS = ("Input", "Output", "Order", "Resources", "General")
 _DESCRIPTION = """
 Shuffle records exactly uniformly, within a memory limit.
 
-INPUT is files, directories and globs; - or none means standard input (text and JSONL). OUTPUT is a directory of
+INPUT is files, directories and globs; - or none means standard input (text, JSONL and CSV). OUTPUT is a directory of
 shards if its name ends in /, if it is an existing directory, or if an option asks for shards. Otherwise it is one
-file; - or none means standard output (text and JSONL). A SIZE is written 300MB, 2GiB or 1500000000. Write ./NAME
-for a file that has the name of a command.
+file; - or none means standard output (text, JSONL and CSV). A SIZE is written 300MB, 2GiB or 1500000000. Write
+./NAME for a file that has the name of a command.
 """
 _EXAMPLES = """\
 Other commands, each with --help:

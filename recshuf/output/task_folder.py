@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from recshuf.errors import OutputError
 from recshuf.system.atomic import sync
 from recshuf.system.locks import share_folder
 from recshuf.system.paths import write_error
@@ -135,9 +136,10 @@ class LocalTaskFolder(TaskFolder):
             return json.loads(path.read_bytes())
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
-            reason = error if isinstance(error, OSError) else OSError(errno.EIO, "is damaged; delete it")
-            raise write_error(reason, str(path)) from error
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be read: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            raise OutputError(f"{path}: is damaged; delete it") from error
 
     def place(self, name: str, values: Any) -> Any:
         """See `TaskFolder`."""

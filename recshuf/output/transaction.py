@@ -92,6 +92,16 @@ class Destination(ABC):
                 f"{self.name}: is not empty; give --overwrite to replace the shards in it"
             )
 
+    def complete_removal(self) -> bool:
+        """Delete what a run left that has ended, if the process that began to remove it has died; return whether it has.
+
+        Raises
+        ------
+        OutputError
+            When it is still removed.
+        """
+        return False
+
     @abstractmethod
     def _manifest_names(self) -> set[str]:
         """Return the names of the shards of an earlier run, from its manifest; none if it has none."""

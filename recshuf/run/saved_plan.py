@@ -14,7 +14,7 @@ from recshuf.records.input_counts import InputCounts
 from recshuf.run.pipeline import run_job
 from recshuf.run.resolving.resolve import find_destination, resolve_job
 from recshuf.run.resume import Earlier, describe_job
-from recshuf.run.set_folders import check_sets
+from recshuf.run.set_folders import check_sets, open_sets
 from recshuf.run.tasks.gather_task import adopt_set
 from recshuf.run.tasks.open_run import join_run
 from recshuf.run.tasks.results import RUN, is_sealed, name_result, read_results, seal
@@ -143,6 +143,8 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
     destination = find_destination(job)
     if destination is None:
         raise damaged_plan()
+    if destination.complete_removal():
+        open_sets(job, run.piles).remove()
     tasks = find_tasks(destination)
     has_begun = tasks.read(RUN) is not None
     if not has_begun and _find_version(destination) != values["replaces"]:

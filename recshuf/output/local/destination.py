@@ -105,13 +105,22 @@ class LocalDestination(Destination):
         """Return a work folder beside it."""
         return WorkFolder(self.place)
 
+    def complete_removal(self) -> bool:
+        """Delete what a run left that has ended; return whether there is any."""
+        work = self.begin()
+        if not work.has_ended:
+            return False
+        work.enter(lambda _: None, resumes=False)
+        work.remove()
+        return True
+
     def _find_remains(self) -> str | None:
         work = self.begin()
         try:
             work.journal.load()
         except OSError as error:
             raise write_error(error, work.name) from error
-        return work.name if work.is_committed else None
+        return work.name if work.is_committed and not work.has_ended else None
 
     def _list_names(self) -> set[str]:
         """Return the names in the directory; none if it does not exist."""

@@ -4,6 +4,7 @@ It lies beside the output, so that a rename puts everything in place at once. It
 
     journal.jsonl  shards/  shards.recshuf.json  piles/  quarantine/  tasks/
     old/  the output that is replaced, if the file system cannot exchange folders
+    ended  there while everything else is removed
 
 A run that dies leaves it behind, and a later run can continue from it.
 """
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from recshuf.output.manifest import Manifest
     from recshuf.output.transaction import FinishedShard
 
-_OWN_FILES = ("journal.jsonl", "shards.recshuf.json")
+_ENDED = "ended"
+_OWN_FILES = ("journal.jsonl", "shards.recshuf.json", _ENDED)
 _OWN_FOLDERS = ("shards", "piles", "quarantine", "old", TASK_FOLDER)
 
 
@@ -80,6 +82,11 @@ class WorkFolder(Transaction):
     def is_committed(self) -> bool:
         """Whether an earlier run committed its shards."""
         return self.shards.are_committed
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether a process has begun to remove everything, so that nothing can be continued."""
+        return (self.path / _ENDED).exists()
 
     @property
     def is_continued(self) -> bool:
@@ -182,6 +189,9 @@ class WorkFolder(Transaction):
         if foreign := sorted(name for name in names if not _is_own_part(self.path / name)):
             raise self._foreign(foreign[0])
         finished = self.journal.load() + self.tasks.count()
+        if self.has_ended:
+            self._clear()
+            return
         if finished and resumes:
             self._is_continued = True
             return
@@ -208,14 +218,23 @@ class WorkFolder(Transaction):
         )
 
     def _clear(self) -> None:
-        """Delete everything in the folder, and the scratch files that its journal names."""
+        """Delete everything in the folder, and the scratch files that its journal names.
+
+        If this process dies meanwhile, the next one completes it.
+        """
+        self._end()
         self._remove_piles()
         self.journal.clear()
         for path in self.path.iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
-            else:
+            elif path.name != _ENDED:
                 path.unlink()
+        (self.path / _ENDED).unlink(missing_ok=True)
+
+    def _end(self) -> None:
+        with suppress(OSError):  # on a full disk things can only be deleted
+            (self.path / _ENDED).touch()
 
     def _remove_piles(self) -> None:
         remove_folder(Path((self.journal.header or {}).get("piles") or ""))
@@ -227,10 +246,12 @@ class WorkFolder(Transaction):
     def remove(self) -> None:
         """Delete the folder, its content, and empty parents that this run made. Idempotent."""
         if self._lock is not None:
-            self._remove_piles()
+            self._end()
             for function in self._removers:
                 with suppress(OutputError):  # what is left is found by its name
                     function()
+            with suppress(OSError):
+                self._clear()
             shutil.rmtree(self.path, ignore_errors=True)
             self.release()
 

@@ -7,7 +7,6 @@ secrets, and each task has its own.
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import pickle
@@ -15,10 +14,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from recshuf.errors import OutputError
 from recshuf.output.task_folder import place_file
 from recshuf.storage.settings import StorageOptions
 from recshuf.system.locks import wait_exclusive
-from recshuf.system.paths import write_error
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
@@ -70,10 +69,10 @@ def load_inputs(tasks: TaskFolder, storage: StorageOptions) -> ResolvedInputs | 
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise write_error(error, str(path)) from error
+        raise OutputError(f"{path}: cannot be read: {error.strerror}") from error
     except Exception as error:
         # What a damaged pickle raises is not known.
-        raise write_error(OSError(errno.EIO, "is damaged; delete it"), str(path)) from error
+        raise OutputError(f"{path}: is damaged; delete it") from error
     # The same file may have another inode on another machine.
     known = [file._replace(stamp=file.stamp and file.stamp._replace(inode=0)) for file in found.files]
     return replace(found, files=known)

@@ -100,6 +100,27 @@ def test_drop_deletes_a_store_and_nothing_else(store: Path, tmp_path: Path, call
     assert tmp_path.exists()
 
 
+def test_drop_refuses_before_it_deletes(store: Path, tmp_path: Path, call: Run):
+    def list_all() -> set[Path]:
+        return set(store.rglob("*"))
+
+    before = list_all()
+    (tmp_path / "link").symlink_to(store)
+    done = call("store", "drop", tmp_path / "link")
+    assert (done.returncode, list_all()) == (1, before)
+    assert f"is a symbolic link; name the folder that it leads to, {store}".encode() in done.stderr
+    (store / "notes.txt").write_bytes(b"")
+    done = call("store", "drop", store)
+    assert (done.returncode, list_all()) == (1, before | {store / "notes.txt"})
+    assert b"holds 'notes.txt', which is not of the store; move it away" in done.stderr
+
+
+def test_drop_deletes_a_damaged_store(store: Path, call: Run):
+    (store / "snapshot-000001.json").write_bytes(b"?")
+    assert call("store", "drop", store).returncode == 0
+    assert not store.exists()
+
+
 def test_a_drop_that_was_killed_is_given_again(store: Path, call: Run):
     for path in (store / "sets").iterdir():
         path.unlink()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import subprocess
+import sys
+import textwrap
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +18,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import PileError, UsageError
+from recshuf.piles.sets import scratch
 from recshuf.piles.store.stored import StoredPiles
 
 if TYPE_CHECKING:
@@ -116,6 +122,40 @@ def test_a_missing_set_is_named(store: Path) -> None:
         ):
             read_all(store)
         path.with_suffix(".away").rename(path)
+
+
+def test_a_set_that_may_not_be_read_is_not_called_missing(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = PermissionError(errno.EACCES, "Permission denied", "the set")
+    monkeypatch.setattr(scratch, "open_regular", Mock(side_effect=refused))
+    with pytest.raises(PileError, match=r"^the set: cannot be opened: Permission denied; make it readable$"):
+        read_all(store)
+
+
+def test_a_store_of_more_sets_than_files_may_be_open_is_read_and_compacted(tmp_path: Path) -> None:
+    for number in range(40):
+        with recshuf.PileWriter(tmp_path / "store", f"w{number}", piles=2, seed=1) as writer:
+            writer.write({"id": [number], "text": ["a"]})
+    expected = read_all(tmp_path / "store")
+    program = textwrap.dedent("""
+        import resource, sys, recshuf
+        soft, hard, place = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        try:
+            recshuf.compact(place, sets=2)
+        except recshuf.PileError as error:
+            sys.exit(str(error))
+    """)
+
+    def compact(*limits: int) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", program, *map(str, limits), str(tmp_path / "store")]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert "Too many open files; raise ulimit -n" in compact(32, 32).stderr
+    done = compact(32, 200)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(map(str, read_all(tmp_path / "store"))) == sorted(map(str, expected))
 
 
 @pytest.mark.parametrize("kind", ["hard", "symbolic"])

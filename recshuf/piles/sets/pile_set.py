@@ -10,6 +10,7 @@ continues in an extent at the end of the file. A complete set ends in a `Footer`
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from contextlib import nullcontext
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 _SHORT_BYTES = 32 << 10
 """Shorter slices take less time to copy than the call that writes them."""
 _MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
+_REMEDIES = {errno.EMFILE: "raise ulimit -n", errno.EACCES: "make it readable"}
+"""What to do if a file cannot be opened that is there, by the number of the error."""
 
 
 class PileSet:
@@ -89,6 +92,7 @@ class PileSet:
             file = scratch.reopen(name)
         except OSError as error:
             problem = f"{error.filename or name}: cannot be opened: {error.strerror}"
+            remedy = _REMEDIES.get(error.errno or 0, remedy)
             raise PileError(f"{problem}; {remedy}" if remedy else problem) from error
         try:
             footer = read_footer(file)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from recshuf.piles.sets.pile_file import RUN_REMEDY, STORE_REMEDY, LocalPileFile
+from recshuf.system.descriptors import open_more
 from recshuf.system.paths import WriteMessages, open_regular, open_sole, write_error
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ _MESSAGES = WriteMessages(
     too_large="a scratch file may not grow this large; raise ulimit -f",
     no_space="no space left for spilled records{room}; give --temp-dir a folder with more space, or raise --memory to spill less",
     other="cannot spill records: {reason}; choose another --temp-dir",
+)
+STORE_MESSAGES = WriteMessages(
+    too_large="a pile set may not grow this large; raise ulimit -f",
+    no_space="no space left for the pile set{room}; free some",
 )
 _NO_NAMELESS_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
 
@@ -41,6 +46,8 @@ class Scratch:
         Expected bytes, for messages.
     mode
         Permissions of kept files, before the umask.
+    messages
+        For failed writes.
     of_store
         Whether kept files are those of a store, which its owner may have linked. Those of a run may not be links: others may
         have put them there.
@@ -56,6 +63,7 @@ class Scratch:
         kept: Path | None = None,
         needed_bytes: int = 0,
         mode: int = 0o600,
+        messages: WriteMessages = _MESSAGES,
         of_store: bool = False,
     ) -> None:
         self.parent = parent
@@ -63,6 +71,7 @@ class Scratch:
         self._shown = shown or parent
         self._needed_bytes = needed_bytes
         self._mode = mode
+        self._messages = messages
         self._of_store = of_store
         self._lock = threading.Lock()
         self._open: set[int] = set()
@@ -98,7 +107,7 @@ class Scratch:
         if self.kept is None:
             raise FileNotFoundError(errno.ENOENT, "no folder for kept files")
         path = self.kept / name
-        descriptor = open_regular(path) if self._of_store else open_sole(path, os.O_RDONLY)
+        descriptor = open_more(lambda: open_regular(path) if self._of_store else open_sole(path, os.O_RDONLY))
         remedy = STORE_REMEDY if self._of_store else RUN_REMEDY
         with self._lock:
             return LocalPileFile(self._add(descriptor), path, self.release, remedy)
@@ -109,7 +118,7 @@ class Scratch:
 
     def explain(self, error: OSError) -> OutputError:
         """Return the error to raise when writing to a scratch file failed."""
-        return write_error(error, str(self._shown), self.parent, self._needed_bytes, _MESSAGES)
+        return write_error(error, str(self._shown), self.parent, self._needed_bytes, self._messages)
 
     def release(self, descriptor: int) -> None:
         """Close one file; an unnamed file is then deleted. Idempotent."""

@@ -13,7 +13,7 @@ from recshuf.piles.encoding.slices import Origin
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.sets.footer import SetDescription, SetSource
-from recshuf.piles.sets.scratch import Scratch
+from recshuf.piles.sets.scratch import STORE_MESSAGES, Scratch
 from recshuf.piles.spilled import name_set
 from recshuf.piles.store.set_names import SetNames
 from recshuf.piles.store.snapshots import SET_MODE, SET_SUFFIX, SetEntry, Snapshot, StoreFolder
@@ -110,7 +110,9 @@ def _write_set(
         set_prefix=name,
         syncs_sets=True,
     )
-    with closing(Scratch(folder.sets, folder.path, folder.sets, mode=SET_MODE)) as scratch:
+    with closing(
+        Scratch(folder.sets, folder.path, folder.sets, mode=SET_MODE, messages=STORE_MESSAGES)
+    ) as scratch:
         made = RunPiles(plan, choose_codec(piles.pile_schema), scratch)
         digest, first_row = Digest(), 0
         for records in _read_piles(piles, members):

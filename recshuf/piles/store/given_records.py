@@ -57,12 +57,23 @@ def to_table(data: Any, schema: pa.Schema | None) -> pa.Table:
     Raises
     ------
     UsageError
-        When they are no table, have no columns, or values of Python do not fit the columns of the store.
+        When they are no table, have no columns, or two of one name, or values of Python do not fit the columns of the
+        store.
     """
     table = _make_table(data, schema)
     if table.num_rows and not table.num_columns:
         raise UsageError(_NO_COLUMNS)
+    check_names(table.column_names)
     return table
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise `UsageError` if two columns have one name."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(
+            f"column {twice!r}: comes {names.count(twice)} times; give each column a name of its own"
+        )
 
 
 def _make_table(data: Any, schema: pa.Schema | None) -> pa.Table:

@@ -16,9 +16,9 @@ from recshuf.piles.encoding.slices import Origin
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.sets.footer import SetDescription, SetSource
-from recshuf.piles.sets.scratch import Scratch
+from recshuf.piles.sets.scratch import STORE_MESSAGES, Scratch
 from recshuf.piles.spilled import name_set
-from recshuf.piles.store.given_records import to_table
+from recshuf.piles.store.given_records import check_names, to_table
 from recshuf.piles.store.set_names import SetNames
 from recshuf.piles.store.snapshots import (
     SET_MODE,
@@ -104,6 +104,8 @@ class PileWriter:
         self._buffer_bytes = buffer_bytes
         snapshot = self._folder.create(Snapshot.new(seed, piles or DEFAULT_PILES))
         self._snapshot = _check_store(self._folder.path, snapshot, seed, piles)
+        if schema is not None:
+            check_names(schema.names)
         self._schema = _plain_schema(schema) if schema is not None else _find_schema(snapshot)
         if self._schema is not None and snapshot.schema is not None:
             snapshot.check_schema(extend_schema(self._schema))
@@ -202,7 +204,13 @@ class PileWriter:
             plan = StorePlan(
                 self._snapshot.pile_count, (None,), 0, keeps_sets=True, set_prefix=self._name, syncs_sets=True
             )
-            scratch = Scratch(self._folder.sets, self._folder.path, self._folder.sets, mode=SET_MODE)
+            scratch = Scratch(
+                self._folder.sets,
+                self._folder.path,
+                self._folder.sets,
+                mode=SET_MODE,
+                messages=STORE_MESSAGES,
+            )
             self._cleanup.callback(scratch.close)
             self._piles = RunPiles(plan, choose_codec(extend_schema(self._schema)), scratch)
         return self._piles

@@ -263,13 +263,17 @@ class StoreFolder:
             When there is something else.
         """
         try:
-            names = os.listdir(self.path)  # noqa: PTH208 - names are wanted
+            foreign = self.list_foreign()
         except FileNotFoundError:
             return
         except NotADirectoryError:
             raise OutputError(f"{self.path}: is a file; choose another name for the store") from None
-        if any(not _OWN_NAME.fullmatch(name) for name in names):
+        if foreign:
             raise OutputError(f"{self.path}: is not a pile store, and not empty; choose another folder")
+
+    def list_foreign(self) -> list[str]:
+        """Return the names in the folder that are not those of a store."""
+        return [name for name in os.listdir(self.path) if not _OWN_NAME.fullmatch(name)]  # noqa: PTH208 - names are wanted
 
     def find(self) -> Snapshot | None:
         """Return the newest whole snapshot; None if there is no store.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.store.snapshots import SET_SUFFIX, StoreFolder
 from recshuf.piles.store.stored import StoredPiles
 from recshuf.records.byte_sizes import count_bytes
-from recshuf.system.paths import write_error
+from recshuf.system.paths import real_path, write_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,17 +107,22 @@ def _verify_regions(piles: StoredPiles, advance: Callable[[int, int], None]) -> 
 
 
 def drop_store(path: Path) -> None:
-    """Delete a store.
+    """Delete a store, also a damaged one.
 
     Raises
     ------
     UsageError
         When there is no store.
     OutputError
-        When a process reads or writes it, or it cannot be deleted.
+        When a process reads or writes it, it holds other files, or it cannot be deleted.
     """
     folder = StoreFolder(path)
-    folder.open()[1].close()
+    with suppress(PileError):
+        folder.open()[1].close()
+    if path.is_symlink():
+        raise OutputError(f"{path}: is a symbolic link; name the folder that it leads to, {real_path(path)}")
+    if foreign := folder.list_foreign():
+        raise OutputError(f"{path}: holds {foreign[0]!r}, which is not of the store; move it away")
     with ExitStack() as locks:
         for file in [*path.glob("snapshot-*.json"), *folder.sets.glob("*.lock")]:
             descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)

@@ -7,9 +7,10 @@ import sys
 import time as clock
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from itertools import groupby
 from math import isfinite
+from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from recshuf.errors import BusyNameError, ConversionError, UsageError, UsedNameError
@@ -337,12 +338,14 @@ def parse_time(given: Any) -> float:
     """
     if given is None:
         return clock.time()
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return _check_seconds(given)
+    if isinstance(given, Real) and not isinstance(given, bool):
+        return _check_seconds(float(given))
     if isinstance(given, str):
         given = _parse_text(given)
         if isinstance(given, float):
             return _check_seconds(given)
+    if isinstance(given, date) and not isinstance(given, datetime):
+        given = datetime(given.year, given.month, given.day, tzinfo=UTC)
     if not isinstance(given, datetime):
         raise UsageError(
             f"{given!r} is no time; give seconds since 1970, a datetime, or text such as 2026-01-31"

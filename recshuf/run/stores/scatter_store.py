@@ -17,7 +17,7 @@ from recshuf.job.report import DownloadReport, FileReport, ScatterReport
 from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
-from recshuf.piles.sets.scratch import Scratch
+from recshuf.piles.sets.scratch import STORE_MESSAGES, Scratch
 from recshuf.piles.spilled import name_set
 from recshuf.piles.store.set_names import SetNames
 from recshuf.piles.store.snapshots import SET_MODE, SET_SUFFIX, SetEntry, Snapshot, StoreFolder
@@ -151,7 +151,7 @@ def open_piles(
     share
         About which part of the records they get.
     """
-    scratch = Scratch(folder.sets, folder.path, folder.sets, plan.spilled_bytes, SET_MODE)
+    scratch = Scratch(folder.sets, folder.path, folder.sets, plan.spilled_bytes, SET_MODE, STORE_MESSAGES)
     cleanup.callback(scratch.close)
     schema = extend_schema(inputs.source.schema)
     store = RunPiles(_plan_sets(plan, inputs, name, share), choose_codec(schema), scratch)

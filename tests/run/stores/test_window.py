@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+from datetime import date
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -326,6 +328,9 @@ def test_a_forked_child_leaves_the_update_of_its_parent_alone(store: Path, tmp_p
 
 
 def test_times_are_utc() -> None:
+    for given in (np.int64(60), np.float32(60), Fraction(60)):
+        assert parse_time(given) == 60
+    assert parse_time(date(1970, 1, 2)) == 86_400
     assert parse_time("1970-01-01T00:01") == parse_time("1970-01-01T01:01+01:00") == parse_time("60") == 60
 
 

@@ -66,9 +66,13 @@ class InputError(RecshufError, ValueError):
         ----------
         problem
             Default: the system's message.
+        remedy
+            Default: one where this user may not read it.
         """
         kinds = (MissingInputError, ForbiddenInputError, DirectoryInputError)
         kind: type[InputError] = next((kind for kind in kinds if kind.errno == error.errno), InputError)
+        if kind is ForbiddenInputError:
+            remedy = remedy or "give this user the right to read it"
         return kind(name, problem or error.strerror or str(error), remedy=remedy)
 
 
@@ -128,6 +132,10 @@ class OutputExistsError(OutputError, FileExistsError):
 
 class ForeignFileError(OutputExistsError):
     """A directory for shards that holds something that no run has written."""
+
+
+class UnfinishedOutputError(OutputError):
+    """A directory for shards that a run was putting in place when it died."""
 
 
 class MissingFolderError(OutputError, FileNotFoundError):

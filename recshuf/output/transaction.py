@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from recshuf.errors import ForeignFileError, OutputError, OutputExistsError
+from recshuf.errors import ForeignFileError, OutputExistsError, UnfinishedOutputError
 from recshuf.output.checksum import find_checksum
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Destination(ABC):
         foreign = sorted(names - self._manifest_names())
         remains = self._find_remains() if foreign else None
         if remains is not None:
-            raise OutputError(
+            raise UnfinishedOutputError(
                 f"{self.name}: holds {foreign[0]!r}, which its manifest does not name, and an unfinished run left "
                 f"{remains}; give --resume to complete it"
             )

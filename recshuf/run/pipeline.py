@@ -107,7 +107,7 @@ def run_job(job: Job, progress: Progress, planned: Earlier | None = None) -> Shu
                 verify_committed(_resolve(job, destination, progress, cleanup), progress)
             raise
         earlier = Earlier.of(work.journal.entries) if work else None
-        shared, begun = _find_shared(job, destination)
+        shared, begun = _find_shared(job, destination, work)
         begun = planned or begun
         if begun is not None and job.options["seed"] is None:
             job = replace(job, options=job.options | {"seed": begun.seed})
@@ -151,13 +151,16 @@ def _choose_sets(job: Job, work: Transaction | None, shared: SharedRun | None) -
     return shared.piles if shared else choose_sets(job, work.path if work.keeps_files else None)
 
 
-def _find_shared(job: Job, destination: Destination | None) -> tuple[SharedRun, Earlier] | tuple[None, None]:
-    """Return the run whose tasks are in the work folder, and its job; None if there is none, or the job uses no tasks."""
-    if not job.uses_tasks:
+def _find_shared(
+    job: Job, destination: Destination | None, work: Transaction | None
+) -> tuple[SharedRun | None, Earlier | None]:
+    """Return the run whose tasks are in the work folder, unless the job uses no tasks, and its job; None for none."""
+    if not job.uses_tasks and not (work is not None and work.is_continued):
         return None, None
     from recshuf.run.tasks.passes import find_run  # most runs use no tasks
 
-    return find_run(job, destination) or (None, None)
+    shared, begun = find_run(job, destination) or (None, None)
+    return shared if job.uses_tasks else None, begun
 
 
 def _open_tasks(

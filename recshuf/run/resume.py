@@ -108,7 +108,13 @@ class Earlier:
         for name in header["libraries"]:
             self._compare(f"version of {name}", before.get(name), now[name])
         for option in sorted({*before["options"], *now["options"]}):
-            self._compare(option, before["options"].get(option), now["options"].get(option))
+            was, is_now = before["options"].get(option), now["options"].get(option)
+            if option == "--engine" and was is not None and is_now is None:
+                raise UsageError(
+                    f"--resume: the engine was {was} in the unfinished run; continue it with --engine ray, or run the tasks "
+                    "that are left"
+                )
+            self._compare(option, was, is_now)
         self._compare(
             "list of inputs", [one[0] for one in before["inputs"]], [one[0] for one in now["inputs"]]
         )

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from recshuf.errors import AlreadyCompleteError, ForeignFileError, OutputExistsError, PileError, UsageError
+from recshuf.errors import (
+    AlreadyCompleteError,
+    ForeignFileError,
+    OutputExistsError,
+    PileError,
+    UnfinishedOutputError,
+    UsageError,
+)
 from recshuf.job.plan import Cut, count_shards
 from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.records.input_counts import InputCounts
@@ -150,11 +157,13 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
     if not has_begun and _find_version(destination) != values["replaces"]:
         if number != last or not _is_own(destination, run, planned):
             raise _written_since(destination, "make the plan again")
-        if destination.local_path is not None:
-            raise AlreadyCompleteError(f"{destination.name}: complete; this task has put it in place before")
-        # In a bucket it may have left what it could not delete; without --overwrite nothing else is done.
-        job = replace(job, options=job.options | {"overwrite": False})
-    with _refuse_written(destination):
+        if destination.local_path is None:
+            # It may have left what it could not delete; without --overwrite nothing else is done.
+            job = replace(job, options=job.options | {"overwrite": False, "resume": True})
+            with _refuse_written(destination, last), suppress(AlreadyCompleteError):
+                return run_job(job, progress, planned)
+        raise AlreadyCompleteError(f"{destination.name}: complete; this task has put it in place before")
+    with _refuse_written(destination, last):
         if number == last:
             if has_begun:
                 read_results(tasks, run.id, range(last))
@@ -224,14 +233,23 @@ def _written_since(destination: Destination, remedy: str) -> OutputExistsError:
 
 
 @contextmanager
-def _refuse_written(destination: Destination) -> Iterator[None]:
-    """Say of an output that exists what can be done about it here, since a task has no options."""
+def _refuse_written(destination: Destination, last: int) -> Iterator[None]:
+    """Say of an output that exists what can be done about it here, since a task has no options.
+
+    Parameters
+    ----------
+    last
+        Number of the commit.
+    """
     try:
         yield
     except AlreadyCompleteError:
         raise
-    except ForeignFileError as error:
+    except (ForeignFileError, UnfinishedOutputError) as error:
         problem, _, _ = str(error).rpartition(";")
-        raise ForeignFileError(f"{problem}; remove it and run this task again") from error
+        way = "remove it and run this task again"
+        if isinstance(error, UnfinishedOutputError):
+            way = f"run task {last} to complete it"
+        raise type(error)(f"{problem}; {way}") from error
     except OutputExistsError as error:
         raise _written_since(destination, "remove it and run this task again") from error

@@ -200,9 +200,10 @@ class WorkFolder(Transaction):
             warn(f"{self.path}: removed; its run had put everything in place and then died")
         elif finished:
             self.journal.clear()
+            by_tasks = " with --engine ray, or run the tasks that are left," if self.tasks.count() else ""
             raise OutputError(
-                f"{self._output}: an unfinished run left {self.path}, finished parts: {finished}; give --resume to continue "
-                "it, or delete that folder to start anew"
+                f"{self._output}: an unfinished run left {self.path}, finished parts: {finished}; give --resume{by_tasks} to "
+                "continue it, or delete that folder to start anew"
             )
         elif names:
             warn(f"{self.path}: removed; it was left by a run that died before any part was finished")

@@ -13,10 +13,11 @@ import pytest
 
 import recshuf
 from recshuf import api
-from recshuf.errors import AlreadyCompleteError, InputError, OutputExistsError, UsageError
+from recshuf.errors import AlreadyCompleteError, InputError, OutputError, OutputExistsError, UsageError
 from recshuf.job.job import make_job
 from recshuf.job.options import OPTIONS as OPTIONS_OF_A_RUN
 from recshuf.job.progress import SilentProgress
+from recshuf.output.local.shard_files import ShardFiles
 from recshuf.run import resume
 from recshuf.run.saved_plan import STAGES, save_plan
 from recshuf.run.tasks.shared_run import SharedRun
@@ -134,7 +135,11 @@ def refuse_late(run: dict[str, Any], stage: str, *, is_told: bool = False) -> No
     with pytest.raises(OutputExistsError) as raised:
         api.run_task(run, api.list_tasks(run, stage)[0])
     assert isinstance(raised.value, AlreadyCompleteError) == is_told
-    said = "complete; this task has|nothing to resume" if is_told else "was written after this plan was made"
+    said = (
+        "complete; this task has put it in place before"
+        if is_told
+        else "was written after this plan was made"
+    )
     assert re.search(f"out.*: .*({said})", str(raised.value))
     assert "overwrite" not in str(raised.value)
 
@@ -219,6 +224,23 @@ def test_a_file_of_others_in_the_folder_of_the_output_is_named_by_tasks(tmp_path
     api.run_task(run, *api.list_tasks(run, "commit"))
 
 
+def test_a_commit_that_died_is_completed_by_the_commit_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    recshuf.shuffle(inputs, f"{tmp_path}/out/", **OPTIONS | {"shards": 5})
+    run = plan(inputs, f"{tmp_path}/out/", overwrite=True, to="text", compression="gzip")
+    run_before_the_commit(run)
+    (last,) = api.list_tasks(run, "commit")
+    with monkeypatch.context() as patch:
+        patch.setattr(ShardFiles, "place_manifest", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            api.run_task(run, last)
+    for number in (0, last - 1):
+        with pytest.raises(OutputError, match=f"an unfinished run left .*; run task {last} to complete it"):
+            api.run_task(run, number)
+    api.run_task(run, last)
+    assert sorted(os.listdir(tmp_path)) == ["in", "out", "out.recshuf.json"]
+
+
 # Inputs that change
 
 
@@ -257,6 +279,32 @@ def test_another_engine_continues_tasks_also_when_it_first_failed(tmp_path: Path
     with pytest.raises(UsageError, match="the seed was"):
         recshuf.shuffle(inputs, f"{tmp_path}/out/", **given | {"seed": SEED + 1})
     assert recshuf.shuffle(inputs, f"{tmp_path}/out/", **given).seed == SEED
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_tasks_are_neither_continued_nor_dropped_by_a_run_in_one_process(
+    tmp_path: Path, output: str, count: int
+):
+    """8 tasks are all of the count, and some of the scatter."""
+    cut = {"shards": 4 if output.endswith("/") else None}
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    given = OPTIONS | cut | {"temp_dir": tmp_path}
+    run = plan(inputs, output, **given)
+    for number in range(count):
+        api.run_task(run, number)
+    with pytest.raises(UsageError) as refused:
+        recshuf.shuffle(inputs, output, **given | {"seed": None}, resume=True)
+    assert str(refused.value).partition("\n")[0] == (
+        "resume=True: the engine was ray or tasks in the unfinished run; continue it with engine ray, or run the tasks "
+        "that are left"
+    )
+    with pytest.raises(OutputError, match=r"an unfinished run left .*; give resume=True") as left:
+        recshuf.shuffle(inputs, output, **given)
+    assert "://" in output or "give resume=True with engine ray, or run the tasks that are left, to" in str(
+        left.value
+    )
+    report = recshuf.shuffle(inputs, output, **given | {"seed": None, "engine": "threads"}, resume=True)
+    assert report.seed == SEED
 
 
 def test_another_version_than_that_of_the_plan_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -302,7 +302,7 @@ def test_a_run_is_not_continued_by_another_kind_of_engine(folder: Path):
     inputs = make_inputs(folder / "in", "text", COUNTS)
     die_after(19, inputs, folder / "out")
     with pytest.raises(
-        UsageError, match="the engine was ray or tasks in the unfinished run and is not given"
+        UsageError, match="the engine was ray or tasks in the unfinished run; continue it with"
     ):
         shuffle(inputs, folder / "out", resume=True)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from recshuf.cli.shuffle_options import SiblingCommand, Wording
+from recshuf.cli.shuffle_options import GivenPath, SiblingCommand, Wording
 from recshuf.job.options import CheckOptions
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def make_check_command(callback: Callable[..., None]) -> OrderCommand:
         click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON."),
         click.Option(
             ["--html"],
-            type=click.Path(),
+            type=GivenPath(),
             metavar="FILE",
             help="Write a page with pictures and the result. Needs recshuf[report].",
         ),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from recshuf.errors import OutputError, UsageError
+from recshuf.errors import ForbiddenOutputError, OutputError, UsageError
 from recshuf.storage.urls import is_url
 from recshuf.system.paths import real_path, refuse_url
 
@@ -37,8 +37,10 @@ def check_report(report: str, output: str | None, plan: bool) -> None:
     check_writable("--report", report, output)
 
 
-def check_html(html: str, output: str | None, plan: bool) -> None:
-    """Refuse, before the run, a page that cannot be written after it."""
+def check_html(html: str, output: str | None, plan: bool, report: str | None) -> None:
+    """Refuse, before the run, a page that cannot be written after it beside the report."""
+    if report and real_path(html) == real_path(report):
+        raise UsageError(f"--report and --html are both {html}; name another file for one of them")
     if plan:
         raise UsageError("--html needs a run, and --plan makes none; give one of them")
     if output is not None and is_url(output):
@@ -49,14 +51,37 @@ def check_html(html: str, output: str | None, plan: bool) -> None:
 
 
 def check_writable(option: str, name: str, output: str | None) -> None:
-    """Refuse, before the run, a file whose folder is missing or whose path is the output."""
+    """Refuse, before the run, a file whose folder is missing or read-only, or that the run writes itself.
+
+    Raises
+    ------
+    UsageError
+        When its folder is missing, or it is the output, or what a run writes beside it.
+    ForbiddenOutputError
+        When its folder cannot be written.
+    """
     refuse_url(name)
+    if name == "-":
+        raise UsageError(f"{option} -: standard output is not possible here; name a file")
     path, target = real_path(name), None if output is None else real_path(output)
     # The run may have to create the output folder first.
     if not path.parent.is_dir() and path.parent != target:
         raise UsageError(f"{option} {name}: folder {path.parent} does not exist; create it first")
     if path == target:
         raise UsageError(f"{option} {name} is also the output; name another file for one of them")
+    if output is not None and _is_beside_output(path, output):
+        raise UsageError(f"{option} {name} is the manifest or work folder of {output}; name another file")
+    is_replaced = path.is_file() or not path.exists()
+    if is_replaced and path.parent.is_dir() and not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ForbiddenOutputError(
+            f"{option} {name}: folder {path.parent} cannot be written; name a file in another one"
+        )
+
+
+def _is_beside_output(path: Path, output: str) -> bool:
+    from recshuf.output.manifest import is_beside
+
+    return is_beside(path, Path(output))
 
 
 def check_spared(report: str, given: list[str | None], *, overwrite: bool) -> None:

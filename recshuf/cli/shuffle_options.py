@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -12,7 +12,6 @@ from recshuf.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
 
 _HEADINGS = ("Input", "Output", "Order", "Resources", "General")
@@ -45,6 +44,19 @@ Examples:
 
 Shell completion: eval "$(_RECSHUF_COMPLETE=bash_source recshuf)"; for other shells: zsh_source, fish_source.
 """
+
+
+class GivenPath(click.Path):
+    """A path that is not empty, as one from an unset variable of a shell is; the run opens it, and says why it cannot."""
+
+    def __init__(self) -> None:
+        super().__init__(readable=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if value == "":
+            self.fail("the path is empty; give one, or leave the option out", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def _parsed_by(
@@ -81,7 +93,7 @@ def make_option(name: str) -> click.Option:
     if option.choices:
         settings["type"] = click.Choice(option.choices)
     elif option.is_path:
-        settings["type"] = click.Path()
+        settings["type"] = GivenPath()
     elif option.is_repeatable:
         settings["multiple"] = True
     elif option.parse is int:
@@ -97,7 +109,7 @@ def _make_options() -> dict[str, list[click.Option]]:
     made["Output"].append(
         click.Option(
             ["-o", "--output"],
-            type=click.Path(),
+            type=GivenPath(),
             metavar="OUTPUT",
             help="Output file or directory. Default: standard output.",
         )
@@ -106,8 +118,8 @@ def _make_options() -> dict[str, list[click.Option]]:
         made[option.group].append(make_option(name))
     made["General"] += [
         click.Option(["--plan"], is_flag=True, help="Print the plan (piles, memory, disk, file descriptors, shards) and stop."),
-        click.Option(["--report"], type=click.Path(), metavar="FILE", help="Write the figures of the run as JSON, with --plan those of the plan; - is standard output."),
-        click.Option(["--html"], type=click.Path(), metavar="FILE", help="Write a page with pictures and figures, after a test of the order. Needs recshuf[report]."),
+        click.Option(["--report"], type=GivenPath(), metavar="FILE", help="Write the figures of the run as JSON, with --plan those of the plan; - is standard output."),
+        click.Option(["--html"], type=GivenPath(), metavar="FILE", help="Write a page with pictures and figures, after a test of the order. Needs recshuf[report]."),
         click.Option(["-q", "--quiet"], is_flag=True, help="Print errors only."),
         click.Option(["-v", "--verbose"], is_flag=True, help="Print details, and tracebacks of errors."),
         click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Print the version."),
@@ -127,7 +139,7 @@ class ShuffleCommand(click.Command):
     def __init__(self, callback: Callable[..., None]) -> None:
         self.headings = _make_options()
         options = [option for group in self.headings.values() for option in group]
-        inputs = click.Argument(["inputs"], nargs=-1, type=click.Path())
+        inputs = click.Argument(["inputs"], nargs=-1, type=GivenPath())
         names = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
         super().__init__("shuffle", names, callback, [inputs, *options], help=_DESCRIPTION, hidden=True)
 

@@ -11,7 +11,7 @@ import click
 
 from recshuf.cli.progress import choose_progress
 from recshuf.cli.result_files import check_report, check_spared, may_replace, write_json
-from recshuf.cli.shuffle_options import SiblingCommand, Wording
+from recshuf.cli.shuffle_options import GivenPath, SiblingCommand, Wording
 from recshuf.errors import UsageError
 from recshuf.job.options import GatherOptions, ScatterOptions
 
@@ -93,7 +93,7 @@ Example:
 def make_scatter_command() -> SiblingCommand:
     """Return the scatter command."""
     output = click.Option(
-        ["-o", "--output", "store"], type=click.Path(), metavar="STORE", help="New folder of the store."
+        ["-o", "--output", "store"], type=GivenPath(), metavar="STORE", help="New folder of the store."
     )
     split = click.Option(
         ["--split"], metavar="NAME=SHARE,...",
@@ -105,7 +105,7 @@ def make_scatter_command() -> SiblingCommand:
 def make_window_command() -> SiblingCommand:
     """Return the window command; the only one of its ``inputs`` is the store."""
     own = [
-        click.Option(["--append"], multiple=True, metavar="INPUT", type=click.Path(), help="Append this input; may be repeated."),
+        click.Option(["--append"], multiple=True, metavar="INPUT", type=GivenPath(), help="Append this input; may be repeated."),
         click.Option(["--time"], metavar="T", help="Time of what is appended: 2026-01-31, 2026-01-31T12:00:00Z, or seconds since 1970; UTC. Default: now."),
         click.Option(["--expire-before"], metavar="T", help="Remove slices that are older."),
         click.Option(["--keep-records"], type=int, metavar="N", help="Keep the newest slices that together hold at most N records."),
@@ -117,7 +117,7 @@ def make_window_command() -> SiblingCommand:
 def make_gather_command() -> SiblingCommand:
     """Return the gather command; the only one of its ``inputs`` is the store."""
     output = click.Option(
-        ["-o", "--output"], type=click.Path(), metavar="OUTPUT", help="Output file or directory."
+        ["-o", "--output"], type=GivenPath(), metavar="OUTPUT", help="Output file or directory."
     )
     order = [
         click.Option(["--epoch"], type=int, default=0, metavar="N", help="Write the order of this epoch. Default: 0."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,10 @@ class Job:
             )
         if not self.read.separator:
             raise UsageError("--separator is empty; give at least one byte")
+        if self.read.delimiter is not None and self.read.delimiter == self.read.quote:
+            raise UsageError(
+                f"--delimiter and --quote are both {self.read.quote.decode()!r}; give another one of them, or --quote none"
+            )
         if self.options["resume"] and (self.reads_stdin or self.writes_stdout):
             raise UsageError(
                 "--resume: a run can be continued between files only, not from standard input or to standard output"
@@ -215,6 +220,8 @@ def parse_path(what: str, path: object) -> str:
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(name, str):
         raise UsageError(f"{what}: {_TAKEN}; here: {_describe(name)}")
+    if not name:
+        raise UsageError(f"{what}: a path is empty; give one")
     refuse_cut_url(path)
     refuse_url(name)
     return name
@@ -255,6 +262,8 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
     header = _choose_header(options["header"])
     quarantine = _parse_bad_record(options["on_bad_record"])
     memory, temp_dir = options["memory"], options["temp_dir"]
+    if temp_dir == "":
+        raise UsageError("--temp-dir: the path is empty; give one, or leave it out")
     refuse_cut_url(temp_dir)
     workers = options["workers"] or _count_threads(options)
     memory_bytes = _choose_memory(options, workers) if memory is None else _parse(memory)
@@ -393,13 +402,16 @@ def split_names(option: str, names: Names | None) -> tuple[str, ...] | None:
     Raises
     ------
     UsageError
-        When one is empty.
+        When one is empty, or given twice.
     """
     if names is None:
         return None
     split = tuple(names.split(",") if isinstance(names, str) else names)
     if not split or "" in split:
         raise UsageError(f"{option} holds an empty name; write for example {option} a,b")
+    name, count = Counter(split).most_common(1)[0]
+    if count > 1:
+        raise UsageError(f"{option} holds {name!r} twice; give each name once")
     return split
 
 

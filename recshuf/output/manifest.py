@@ -29,6 +29,18 @@ def manifest_path(folder: Path) -> Path:
     return folder.parent / f"{shorten_name(folder.name)}{MANIFEST_SUFFIX}"
 
 
+def work_folder_path(output: Path) -> Path:
+    """Return the path of the work folder of an output: beside it, too."""
+    target = real_path(output)
+    return target.parent / f".{shorten_name(target.name)}.recshuf"
+
+
+def is_beside(path: Path, output: Path) -> bool:
+    """Tell whether a path is the manifest or work folder of an output, or lies in it: runs replace or delete it."""
+    path = real_path(path)
+    return not {path, *path.parents}.isdisjoint((manifest_path(output), work_folder_path(output)))
+
+
 class WrittenShards(Protocol):
     """The shards of an output, as they lie there."""
 

@@ -12,6 +12,7 @@ import xxhash
 
 from recshuf.errors import PileError, UsageError
 from recshuf.output.bad_lines import encode_records
+from recshuf.output.manifest import is_beside
 from recshuf.system.atomic import sync
 from recshuf.system.paths import real_path, write_error
 
@@ -234,7 +235,7 @@ def check_path(path: Path, inputs: Sequence[Path], output: Path | None, *, overw
     Raises
     ------
     UsageError
-        When it is an input or in the output, exists and may not be replaced, or is not a regular file.
+        When it is an input, or in the output or what its runs write beside it, exists and may not be replaced, or is not a regular file.
     """
     option, target = f"--on-bad-record quarantine:{path}", real_path(path)
     if not target.parent.is_dir():
@@ -243,6 +244,8 @@ def check_path(path: Path, inputs: Sequence[Path], output: Path | None, *, overw
         raise UsageError(f"{option} is one of the inputs; name another file")
     if output is not None and real_path(output) in (target, *target.parents):
         raise UsageError(f"{option} is or lies in the output; name another file")
+    if output is not None and is_beside(target, output):
+        raise UsageError(f"{option} is the manifest or work folder of the output; name another file")
     if target.exists() and not target.is_file():
         raise UsageError(f"{option} is not a regular file; name another file")
     if target.exists() and not overwrite:

@@ -202,6 +202,8 @@ def test_files_that_cannot_be_meant_are_refused(tmp_path: Path):
         (link, True, "is one of the inputs"),
         (tmp_path / "out", True, "lies in the output"),
         (tmp_path / "out" / "x" / ".." / "bad", True, "lies in the output"),
+        (tmp_path / "out.recshuf.json", True, "is the manifest or work folder"),
+        (tmp_path / ".out.recshuf", True, "is the manifest or work folder"),
         (tmp_path, True, "is not a regular file"),
         (there, False, "--overwrite"),
     ):
@@ -377,6 +379,7 @@ def test_the_command_says_how_many_and_where(tmp_path: Path, inputs: list[Path],
         (["--on-bad-record", "quarantine:in0.jsonl", "--overwrite"], "one of the inputs"),
         (["--on-bad-record", "quarantine:rep", "--report", "rep"], "another option"),
         (["--on-bad-record", "quarantine:out/bad"], "does not exist"),
+        (["--on-bad-record", "quarantine:./out.recshuf.json"], "manifest"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recshuf.system.paths import real_path, shorten_name
+from recshuf.output.manifest import work_folder_path
+from recshuf.system.paths import real_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,5 +33,4 @@ class OutputPath:
     @property
     def work_folder(self) -> Path:
         """The work folder, beside the output."""
-        target = self.target
-        return target.parent / f".{shorten_name(target.name)}.recshuf"
+        return work_folder_path(self.path)

@@ -160,9 +160,10 @@ def expand_inputs(patterns: Iterable[str], rules: NameRules, warn: Callable[[str
         path = Path(pattern)
         if not pattern:
             raise UsageError("an input is the empty string; give a path")
-        if path.is_dir():
+        # These two say no in a folder that may not be read, where those of Path raise.
+        if os.path.isdir(path):  # noqa: PTH112
             found += _list_folder(pattern, pattern, rules, warn)
-        elif glob.has_magic(pattern) and not path.exists():
+        elif glob.has_magic(pattern) and not os.path.exists(path):  # noqa: PTH110
             found += _list_glob(pattern, rules, warn)
         else:
             found.append(_name_file(pattern, None, rules.split(pattern)))

@@ -25,7 +25,7 @@ from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.sets.scratch import Scratch
-from recshuf.piles.store.snapshots import SETS_FOLDER
+from recshuf.piles.store.store_folder import SETS_FOLDER
 from recshuf.run.resume import Earlier, describe_job
 from recshuf.run.set_folders import choose_sets, open_sets
 from recshuf.system.paths import choose_temp_dir, free_bytes

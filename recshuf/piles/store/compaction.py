@@ -16,7 +16,7 @@ from recshuf.piles.sets.footer import SetDescription, SetSource
 from recshuf.piles.sets.scratch import STORE_MESSAGES, Scratch
 from recshuf.piles.spilled import name_set
 from recshuf.piles.store.set_names import SetNames
-from recshuf.piles.store.snapshots import SET_MODE, SET_SUFFIX, SetEntry, Snapshot, StoreFolder
+from recshuf.piles.store.store_folder import SET_MODE, SET_SUFFIX, StoreFolder
 from recshuf.piles.store.stored import StoredPiles
 from recshuf.records.digests import Digest, digest_records
 from recshuf.records.input_counts import InputCount
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from recshuf.piles.store.snapshots import SetEntry, Snapshot
     from recshuf.records.batch import Records
 
 _BATCH_BYTES = 32 << 20

@@ -15,7 +15,7 @@ from recshuf.system.paths import write_error
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.piles.store.snapshots import StoreFolder
+    from recshuf.piles.store.store_folder import StoreFolder
 
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")

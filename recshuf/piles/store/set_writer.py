@@ -20,14 +20,8 @@ from recshuf.piles.sets.scratch import STORE_MESSAGES, Scratch
 from recshuf.piles.spilled import name_set
 from recshuf.piles.store.given_records import check_names, to_table
 from recshuf.piles.store.set_names import SetNames
-from recshuf.piles.store.snapshots import (
-    SET_MODE,
-    SET_SUFFIX,
-    SetEntry,
-    Snapshot,
-    StoreFolder,
-    describe_drift,
-)
+from recshuf.piles.store.snapshots import SetEntry, Snapshot, describe_drift
+from recshuf.piles.store.store_folder import SET_MODE, SET_SUFFIX, StoreFolder
 from recshuf.records.batch import Records, concat_batches
 from recshuf.records.byte_sizes import count_bytes
 from recshuf.records.digests import Digest, digest_records

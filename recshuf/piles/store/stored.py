@@ -13,7 +13,7 @@ from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.encoding.packed import PackedRecords
 from recshuf.piles.sets.pile_set import PileSet
 from recshuf.piles.sets.scratch import Scratch
-from recshuf.piles.store.snapshots import SET_SUFFIX, SETS_FOLDER, StoreFolder
+from recshuf.piles.store.store_folder import SET_SUFFIX, SETS_FOLDER, StoreFolder
 from recshuf.records.digests import Digest
 from recshuf.system.buffers import Slab, allocate
 

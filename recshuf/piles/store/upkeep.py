@@ -12,7 +12,7 @@ import numpy as np
 
 from recshuf.errors import OutputError, PileError
 from recshuf.piles.encoding.codec import choose_codec
-from recshuf.piles.store.snapshots import SET_SUFFIX, StoreFolder
+from recshuf.piles.store.store_folder import SET_SUFFIX, StoreFolder
 from recshuf.piles.store.stored import StoredPiles
 from recshuf.records.byte_sizes import count_bytes
 from recshuf.system.paths import real_path, write_error

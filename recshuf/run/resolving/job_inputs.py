@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import UsageError
 from recshuf.formats import NameRules
 from recshuf.interfaces import InputFile
-from recshuf.piles.store.snapshots import StoreFolder
+from recshuf.piles.store.store_folder import StoreFolder
 from recshuf.storage.listing import InputLister, leave_out_output
 from recshuf.storage.objects import Stores
 from recshuf.storage.urls import is_url

@@ -16,7 +16,8 @@ import xxhash
 
 from recshuf.errors import InputError, UsageError
 from recshuf.job.options import describe_options
-from recshuf.piles.store.snapshots import STORE_VERSION, StoreFolder
+from recshuf.piles.store.snapshots import STORE_VERSION
+from recshuf.piles.store.store_folder import StoreFolder
 from recshuf.piles.store.upkeep import drop_store
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.run.resolving.job_inputs import list_inputs

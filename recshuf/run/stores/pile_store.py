@@ -20,7 +20,7 @@ from recshuf.job.options import ScatterOptions, refuse_unknown
 from recshuf.job.progress import SilentProgress
 from recshuf.piles.store.set_names import SetNames
 from recshuf.piles.store.set_writer import PileWriter
-from recshuf.piles.store.snapshots import StoreFolder
+from recshuf.piles.store.store_folder import StoreFolder
 from recshuf.piles.store.stored import StoredPiles
 from recshuf.records.keys import stream_of
 from recshuf.records.provenance import extend_schema

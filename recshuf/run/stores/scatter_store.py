@@ -20,7 +20,8 @@ from recshuf.piles.run_piles import RunPiles
 from recshuf.piles.sets.scratch import STORE_MESSAGES, Scratch
 from recshuf.piles.spilled import name_set
 from recshuf.piles.store.set_names import SetNames
-from recshuf.piles.store.snapshots import SET_MODE, SET_SUFFIX, SetEntry, Snapshot, StoreFolder
+from recshuf.piles.store.snapshots import SetEntry, Snapshot
+from recshuf.piles.store.store_folder import SET_MODE, SET_SUFFIX, StoreFolder
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema
 from recshuf.run.passes.scatter import Piles, Scatter, ScatterCallbacks, ScatterTask
 from recshuf.run.resolving.job_inputs import list_inputs

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from recshuf.errors import CheckError, OutputExistsError, UsageError
 from recshuf.piles.split_piles import SplitPiles
 from recshuf.piles.store.set_names import SetNames
-from recshuf.piles.store.snapshots import Snapshot, StoreFolder
+from recshuf.piles.store.snapshots import Snapshot
+from recshuf.piles.store.store_folder import StoreFolder
 from recshuf.records.apportioning import apportion
 from recshuf.records.input_tasks import InputPart
 from recshuf.records.reader import InputReader

@@ -10,7 +10,7 @@ from recshuf.formats.stored import StoredSource
 from recshuf.interfaces import Fragment, InputFile, InputSummary, Source
 from recshuf.job.planner import take_census
 from recshuf.piles.layout import PileLayout
-from recshuf.piles.store.snapshots import SET_SUFFIX
+from recshuf.piles.store.store_folder import SET_SUFFIX
 from recshuf.records.input_counts import InputCount, InputCounts
 from recshuf.records.provenance import PROVENANCE_BYTES
 from recshuf.run.resolving.resolve import ResolvedInputs

@@ -358,9 +358,12 @@ def test_a_column_that_is_one_value_is_refused(tmp_path: Path, value: Any) -> No
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     table = pa.table([[1], [2], [3]], names=["a", "b", "a"])
     for given, schema in ((table, None), (table.to_batches()[0], table.schema), ({"a": [1]}, table.schema)):
-        with pytest.raises(
-            UsageError, match=r"^column 'a': comes 2 times; give each column a name of its own$"
-        ), recshuf.PileWriter(tmp_path / "s", "w", schema=schema) as writer:
+        with (
+            pytest.raises(
+                UsageError, match=r"^column 'a': comes 2 times; give each column a name of its own$"
+            ),
+            recshuf.PileWriter(tmp_path / "s", "w", schema=schema) as writer,
+        ):
             writer.write(given)
 
 

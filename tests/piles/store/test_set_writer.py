@@ -17,7 +17,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import OutputError, PileError, UsageError
-from recshuf.piles.store.snapshots import StoreFolder
+from recshuf.piles.store.store_folder import StoreFolder
 from recshuf.piles.store.stored import StoredPiles
 
 if TYPE_CHECKING:

@@ -1,0 +1,372 @@
+"""The folder of a pile store: numbered snapshots, of which the newest whole one counts, and the sets that they refer to.
+
+    STORE/
+        snapshot-000017.json    one line: xxh3 of the rest in hexadecimal digits, a space, a JSON object
+        sets/NAME-00000.piles   pile sets, which never change
+        sets/NAME.lock          held while sets of this name are written
+
+A snapshot is put in place by a hard link, which fails if the number is taken: whoever is second reads the newest one
+again, and takes the next number. The newest is never deleted, so a listed snapshot that is gone means that there is a
+newer one. Nobody waits for a lock.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from recshuf.errors import OutputError, PileError, UsageError
+from recshuf.piles.sets.footer import TRAILER_BYTES, format_checksum
+from recshuf.piles.store.snapshots import SetEntry, Snapshot, parse_snapshot
+from recshuf.system.atomic import sync
+from recshuf.system.locks import try_exclusive, try_shared, unlink_unless_locked
+from recshuf.system.paths import write_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SETS_FOLDER = "sets"
+SET_SUFFIX = ".piles"
+SET_MODE = 0o666
+"""Permissions of the files of a store, before the umask."""
+_NAME = re.compile(r"snapshot-(\d{6,})\.json")
+_PART_PREFIX = ".snapshot-"
+_OWN_NAME = re.compile(rf"{_NAME.pattern}|{re.escape(_PART_PREFIX)}[0-9a-f]+|{SETS_FOLDER}")
+
+
+def find_writer(set_name: str) -> str:
+    """Return the name under which a set was written.
+
+    >>> find_writer("worker-1-00000")
+    'worker-1'
+    """
+    return set_name.rpartition("-")[0]
+
+
+class Lease:
+    """Keeps the sets of a snapshot from being deleted, until it is closed or the process ends."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def close(self) -> None:
+        """Give the lease back. Idempotent."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class StoreFolder:
+    """The files of a pile store."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.sets = path / SETS_FOLDER
+
+    def create(self, first: Snapshot) -> Snapshot:
+        """Make the folder if it does not exist, and return the newest snapshot: `first`, unless there is one.
+
+        Raises
+        ------
+        OutputError
+            When the folder cannot be made, or holds other files.
+        PileError
+            When every snapshot is damaged.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.check_free()
+            self.sets.mkdir(exist_ok=True)
+            while True:
+                # Listed first, as in `commit`: else this would replace what another process puts in place meanwhile.
+                number = max(self._numbers(), default=0) + 1
+                found = self.find()
+                if found is not None:
+                    break
+                self._put(first, number)
+        except OSError as error:
+            raise write_error(error, str(self.path), self.path.parent) from error
+        return found
+
+    @property
+    def is_store(self) -> bool:
+        """Whether there is a store, or one is being made."""
+        is_there = os.path.isdir(self.sets)  # noqa: PTH112 - false in a folder that may not be read, where Path raises
+        return is_there and bool(self._numbers())
+
+    def check_free(self) -> None:
+        """Check that a store can be made here, or is being made by other processes.
+
+        Raises
+        ------
+        OutputError
+            When there is something else.
+        """
+        try:
+            foreign = self.list_foreign()
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            raise OutputError(f"{self.path}: is a file; choose another name for the store") from None
+        if foreign:
+            raise OutputError(f"{self.path}: is not a pile store, and not empty; choose another folder")
+
+    def list_foreign(self) -> list[str]:
+        """Return the names in the folder that are not those of a store."""
+        return [name for name in os.listdir(self.path) if not _OWN_NAME.fullmatch(name)]  # noqa: PTH208 - names are wanted
+
+    def find(self) -> Snapshot | None:
+        """Return the newest whole snapshot; None if there is no store.
+
+        Raises
+        ------
+        PileError
+            When every snapshot is damaged.
+        """
+        while True:
+            numbers = self._numbers()
+            try:
+                found = next(filter(None, map(self._read, numbers)), None)
+            except FileNotFoundError:
+                continue
+            if found is not None:
+                return found
+            if numbers:
+                raise PileError(
+                    f"{self._file(numbers[0])}: is damaged, and no other snapshot is left; make the store again"
+                )
+            if not self._numbers():
+                return None
+
+    def open(self, number: int | None = None) -> tuple[Snapshot, Lease]:
+        """Return a snapshot, by default the newest, and a lease of its sets.
+
+        Raises
+        ------
+        UsageError
+            When there is no store, or no such snapshot.
+        PileError
+            When every snapshot is damaged.
+        """
+        while True:
+            found = self.find() if number is None else self._find(number)
+            if found is None:
+                raise self._explain_missing(number)
+            descriptor = try_shared(self._file(found.number))
+            if descriptor is not None:
+                return found, Lease(descriptor)
+            if number is not None:
+                raise self._explain_missing(number)
+
+    def commit(self, change: Callable[[Snapshot], Snapshot]) -> Snapshot:
+        """Put a new snapshot in place, and return it. Sets that no snapshot in use refers to are deleted.
+
+        Parameters
+        ----------
+        change
+            Returns the new snapshot for the newest; called again if another process was faster.
+
+        Raises
+        ------
+        UsageError
+            When there is no store.
+        PileError
+            When the newest snapshot is damaged.
+        OutputError
+            When the snapshot cannot be written.
+        """
+        while True:
+            # Listed first: what is put in place after this has the number that is then tried.
+            number = max(self._numbers(), default=0) + 1
+            newest = self.find()
+            if newest is None:
+                raise self._explain_missing(None)
+            if newest.number < number - 1:
+                raise self._explain_damage(number - 1)
+            made = self._put(change(newest), number)
+            if made is not None:
+                self.collect()
+                return made
+
+    def collect(self) -> list[str]:
+        """Delete what is left of others: old snapshots that nobody has open, sets that no snapshot refers to, what dead processes were writing.
+
+        Returns the names of the sets. While a snapshot is damaged, all sets stay.
+        """
+        numbers = self._numbers()
+        newest = self.find()
+        for number in numbers:
+            if newest is not None and number < newest.number:
+                unlink_unless_locked(self._file(number))
+        for part in self.path.glob(f"{_PART_PREFIX}*"):
+            unlink_unless_locked(part)
+        try:
+            kept = self._list_referenced()
+        except PileError:
+            return []
+        unreferenced = (path.stem for path in self.sets.glob(f"*{SET_SUFFIX}") if path.stem not in kept)
+        writers = {find_writer(name) for name in unreferenced}
+        writers |= {path.stem for path in self.sets.glob("*.lock")}
+        return [name for writer in sorted(writers) for name in self._remove_unlocked(writer)]
+
+    def has_records_of(self, writer: str) -> bool:
+        """Tell whether a snapshot refers to sets of a writer's name.
+
+        Raises
+        ------
+        PileError
+            When one is damaged.
+        """
+        return writer in map(find_writer, self._list_referenced())
+
+    def _list_referenced(self) -> set[str]:
+        """Return the names of the sets in any snapshot. Other names, if their locks are held, are in no later snapshot either.
+
+        Raises
+        ------
+        PileError
+            When one is damaged, so that others may be referred to.
+        """
+        while True:
+            numbers = self._numbers()
+            names: set[str] = set()
+            for number in numbers:
+                with suppress(FileNotFoundError):
+                    found = self._read(number)
+                    if found is None:
+                        raise self._explain_damage(number)
+                    names.update(one.name for one in found.sets)
+            if self._numbers()[:1] == numbers[:1]:  # else the newest may not have been read
+                return names
+
+    def _remove_unlocked(self, writer: str) -> list[str]:
+        """Delete sets of a writer's name, as `remove_unreferenced` does, and its lock file, unless a process holds that."""
+        lock_file = self.lock_file(writer)
+        lock = try_exclusive(lock_file)
+        if lock is None:
+            return []
+        try:
+            removed = self.remove_unreferenced(writer)
+        finally:
+            lock_file.unlink(missing_ok=True)
+            os.close(lock)
+        return removed
+
+    def remove_unreferenced(self, writer: str) -> list[str]:
+        """Delete the sets of a writer's name that no snapshot refers to, and return their names; the caller holds the lock."""
+        # Listed under the lock: its writer may have committed them, and ended.
+        try:
+            kept = self._list_referenced()
+        except PileError:
+            return []
+        found = (path.stem for path in self.sets.glob(f"*{SET_SUFFIX}"))
+        removed = [name for name in found if find_writer(name) == writer and name not in kept]
+        for name in removed:
+            (self.sets / f"{name}{SET_SUFFIX}").unlink(missing_ok=True)
+        return removed
+
+    def describe_set(self, name: str, records: int, byte_count: int, time: float | None = None) -> SetEntry:
+        """Return the entry of a complete set, whose file has this name and a suffix."""
+        with (self.sets / f"{name}{SET_SUFFIX}").open("rb") as file:
+            file_bytes = file.seek(0, os.SEEK_END)
+            file.seek(-TRAILER_BYTES, os.SEEK_END)
+            return SetEntry(name, records, byte_count, file_bytes, format_checksum(file.read()), time)
+
+    def lock_file(self, name: str) -> Path:
+        """Return the file whose lock is held while sets of a name are written."""
+        return self.sets / f"{name}.lock"
+
+    def _put(self, snapshot: Snapshot, number: int) -> Snapshot | None:
+        """Write a snapshot with a number; None if another process took that number."""
+        made = replace(snapshot, number=number)
+        part = self.path / f"{_PART_PREFIX}{secrets.token_hex(8)}"
+        try:
+            # Locked, since `collect` deletes what dead processes were writing; it may have been faster.
+            while (descriptor := try_exclusive(part, 0o666)) is None:
+                pass
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(made.pack())
+                file.flush()
+                os.fsync(file.fileno())
+                sync(self.sets)  # the names of the sets
+                os.link(part, self._file(made.number))
+        except FileExistsError:
+            return None
+        except OSError as error:
+            raise write_error(error, str(self.path), self.path) from error
+        finally:
+            with suppress(OSError):
+                part.unlink()
+        if max(self._numbers()) > number:
+            # The number may have been free again, since others have taken later ones and deleted it. Or the later ones
+            # follow this one: then the change is made once more, and changes nothing.
+            unlink_unless_locked(self._file(number))
+            return None
+        sync(self.path)
+        return made
+
+    def _numbers(self) -> list[int]:
+        """Return the numbers of all snapshots, the newest first."""
+        try:
+            names = os.listdir(self.path)  # noqa: PTH208 - names are wanted
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted((int(match[1]) for match in map(_NAME.fullmatch, names) if match), reverse=True)
+
+    def _file(self, number: int) -> Path:
+        return self.path / f"snapshot-{number:06d}.json"
+
+    def _find(self, number: int) -> Snapshot | None:
+        """Return a snapshot; None if it is missing or damaged."""
+        with suppress(FileNotFoundError):
+            return self._read(number)
+        return None
+
+    def _read(self, number: int) -> Snapshot | None:
+        """Return a snapshot; None if it is damaged, or the file of another number.
+
+        Raises
+        ------
+        FileNotFoundError
+            When it is missing.
+        PileError
+            When it cannot be read, or another version of recshuf is needed.
+        """
+        file = self._file(number)
+        try:
+            found = parse_snapshot(file.read_bytes())
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise PileError(
+                f"{file}: cannot be read: {error.strerror}; move it away if it is no snapshot, else make it readable"
+            ) from error
+        return found if found is not None and found.number == number else None
+
+    def _explain_damage(self, number: int) -> PileError:
+        """Return the error for a damaged snapshot where something is to be written or deleted."""
+        return PileError(
+            f"{self._file(number)}: is damaged; put it back, or delete it, and the store is that of the snapshot before"
+        )
+
+    def _explain_missing(self, number: int | None) -> UsageError:
+        """Return the error for a folder without a snapshot, or without that of a number."""
+        if number is not None:
+            return UsageError(
+                f"{self.path}: has no snapshot {number}; it was replaced since, or another store is meant; open the store again"
+            )
+        if not self.path.exists():
+            return UsageError(
+                f"{self.path}: no such pile store; make one with recshuf scatter INPUT... -o {self.path}"
+            )
+        return UsageError(
+            f"{self.path}: is no pile store: it holds no snapshot; check the path, or run recshuf scatter again"
+        )

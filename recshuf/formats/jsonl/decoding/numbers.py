@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow.types as pt
 from recshuf.formats.jsonl.decoding.line_checks import BadRecord, LineErrors, name_path, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -111,6 +112,29 @@ def _numbers_at(value: Any, path: Path) -> Iterator[int | float]:
             yield from _numbers_at(element, path[1:])
     elif isinstance(value, dict):
         yield from _numbers_at(value.get(path[0]), path[1:])
+
+
+def explain_too_large(line: str) -> BadRecord:
+    """Return the error for a line with a number above those of float64, which names its field."""
+    try:
+        path = _find_too_large(json.loads(line, strict=False), ())
+    except (ValueError, RecursionError):  # thousands of digits, or too deep
+        path = None
+    problem = "holds a number too large for float64"
+    return BadRecord(problem, remedy="give its field the type string with --schema", path=path)
+
+
+def _find_too_large(value: Any, path: Path) -> Path | None:
+    """Return the path of the first such number in a value; None if there is none."""
+    if isinstance(value, int | float):
+        return path if abs(value) > sys.float_info.max else None
+    inner: Iterable[tuple[str | None, Any]] = ()
+    if isinstance(value, list):
+        inner = ((None, element) for element in value)
+    elif isinstance(value, dict):
+        inner = value.items()
+    found = (_find_too_large(one, (*path, name)) for name, one in inner)
+    return next((one for one in found if one is not None), None)
 
 
 def find_inexact_integer(column: Column) -> int | None:

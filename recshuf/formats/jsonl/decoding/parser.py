@@ -17,6 +17,7 @@ from recshuf.formats.jsonl.decoding.casts import (
     text_only_names,
 )
 from recshuf.formats.jsonl.decoding.line_checks import BadRecord, Path, check_lines, shorten
+from recshuf.formats.jsonl.decoding.numbers import explain_too_large
 from recshuf.records.arrow_views import view_bytes
 from recshuf.records.field_paths import check_path, split_path
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _CHANGED = re.compile(r"Column\((?P<path>.*)\) changed from (?P<one>\w+) to (?P<other>\w+)", re.DOTALL)
 _TWICE = re.compile(r"Column\((?P<path>.*)\) was specified twice", re.DOTALL)
 _PARSE_ERROR = "JSON parse error: "
+_TOO_LARGE = f"{_PARSE_ERROR}Number too big"
 _ROW = re.compile(r" in row (\d+)$")
 _NOISE = re.compile(rf"^{_PARSE_ERROR}|\.? in row \d+$")
 
@@ -182,6 +184,8 @@ def _read_table(lines: pa.Array, options: pj.ParseOptions) -> pa.Table:
             pa.BufferReader(pa.py_buffer(text)), read_options=read_options, parse_options=options
         )
     except pa.ArrowInvalid as error:
+        if _TOO_LARGE in str(error) and len(lines) == 1:
+            raise explain_too_large(lines[0].as_py()) from error
         raise _translate(str(error), options.explicit_schema is not None) from error
     if table.num_rows != len(lines):
         raise BadRecord("holds more than one JSON value", remedy="every line must be one object")

@@ -73,7 +73,7 @@ def test_a_line_that_is_not_one_object_is_named(lines: list[bytes]) -> None:
         (b'{"\\udc00":1}', "not valid JSON"),
         (b'{"a":"\xff"}', "UTF-8"),
         (b'{"\xff":1}', "UTF-8"),
-        (b'{"a":1e400}', "not valid JSON"),
+        (b'{"a":1e400}', "too large for float64"),
         (b'{"a":NaN}', "NaN"),
         (b'{"a":[{"b":-Infinity}]}', "infinite"),
         (b'{"a":1,"a":2}', "twice"),
@@ -94,6 +94,26 @@ def test_what_is_wrong_with_a_line_is_said(line: bytes, problem: str, schema: pa
     if schema is None:
         assert problem in error.problem
     assert len(str(error)) < 300
+
+
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [
+        (b'{"z":1,"a":1e400}', "a"),
+        (b'{"b":1e9,"a":[{"c":true,"d":-1e999}]}', "a[].d"),
+        (b'{"a":{"b":[2,%s]}}' % (b"9" * 400), "a.b[]"),
+    ],
+)
+def test_a_number_above_those_of_float64_names_its_field_and_is_kept_as_text(line: bytes, field: str) -> None:
+    error = failure([b'{"z":1}', line])
+    assert error.place == f"line 2, field {field!r}"
+    assert error.remedy == "give its field the type string with --schema"
+    top = field.partition("[")[0].partition(".")[0]
+    text = json.loads(line, parse_float=str, parse_int=str)
+    kinds = {"a": pa.string(), "a[].d": pa.list_(pa.struct([("c", pa.bool_()), ("d", pa.string())]))}
+    kinds["a.b[]"] = pa.struct([("b", pa.list_(pa.string()))])
+    schema = pa.schema([(name, kinds[field] if name == top else pa.string()) for name in text])
+    assert decode([line], schema).to_pylist() == [text]
 
 
 def test_depth_is_counted_outside_of_texts() -> None:

@@ -57,6 +57,8 @@ class ObjectJournal(Journal):
         self._lock = threading.Lock()
         self.is_deleted = False
         """Whether it was deleted, or `claim` has found that others deleted something."""
+        self.is_lost = False
+        """Whether `find_loss` has found that others deleted it."""
 
     @property
     def has_begun(self) -> bool:
@@ -187,6 +189,13 @@ class ObjectJournal(Journal):
         if max(map(_number_of, self._list_names()), default=None) != self._number:
             return False
         return _shorten(self._read(f"{self._number:05d}.run") or {}) == self._token
+
+    def find_loss(self) -> bool:
+        """Tell, and keep, whether others have deleted the object of this run."""
+        if not self.is_deleted:
+            found = self._read(f"{self._run:05d}.run")
+            self.is_lost = self.is_deleted = _shorten(found or {}) != self._token
+        return self.is_lost
 
     def withdraw_claims(self) -> None:
         """Delete the objects of commits, which nobody is to complete then."""

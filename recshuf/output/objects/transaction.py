@@ -92,9 +92,15 @@ class UploadTransaction(Transaction):
     @property
     def is_resumable(self) -> bool:
         """Whether a later run can continue from here."""
-        if self.journal.is_deleted:
+        if self.journal.is_deleted or (self._has_begun and self._has_lost_journal()):
             return False
         return super().is_resumable or (self._has_begun and self._has_results())
+
+    def _has_lost_journal(self) -> bool:
+        try:
+            return self.journal.find_loss()
+        except OutputError:
+            return False
 
     def _has_results(self) -> bool:
         try:
@@ -307,6 +313,10 @@ class UploadTransaction(Transaction):
         if not self._has_begun:
             return
         self._has_begun = False
+        if self.journal.is_lost:
+            self._warn(
+                f"{self.name}: was deleted by others, so nothing of this run is kept; run again, alone"
+            )
         try:
             call_while_stopping(self.clean)
         except NoAnswerError as error:
@@ -323,11 +333,17 @@ class UploadTransaction(Transaction):
         self._warn(f"{problem}; {rest} with {self._place.clean_command}")
 
     def clean(self) -> None:
-        """Abort all open uploads, and delete what tasks keep and the journal, unless another run has taken over."""
+        """Abort all open uploads, and delete what tasks keep and the journal, unless another run has taken over.
+
+        If others have deleted the journal, only the uploads that it named are aborted: others may be those of a new run.
+        """
         if self.journal.is_latest():
             self._abort_all()
             self._tasks.clear()
             self.journal.delete()
+        elif self.journal.is_deleted:
+            for one in self.journal.list_uploads(self._keys.of_shard):
+                self._bucket.abort_upload(one.key, one.upload_id)
 
     def _drop_folder(self) -> None:
         if self._scratch is not None:

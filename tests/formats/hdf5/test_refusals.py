@@ -164,6 +164,20 @@ def test_bytes_of_other_files_never_come_in(tmp_path: Path) -> None:
         assert sorted(after) == ["y"]
 
 
+@pytest.mark.parametrize("where", ["/", "x"])
+@pytest.mark.parametrize("count", [32_760, 50_000])
+def test_an_attribute_that_shards_cannot_hold_is_named_with_a_remedy(
+    tmp_path: Path, where: str, count: int
+) -> None:
+    with h5py.File(tmp_path / "in.h5", "w", libver="latest") as file:
+        file["x"] = np.arange(3)
+        file[where].attrs["large"] = np.zeros(count, "u2")
+    with pytest.raises(
+        InputError, match=r"attribute 'large' of '/x?': is larger than .* 64 KB; .* --keep-others"
+    ):
+        open_source(tmp_path / "in.h5")
+
+
 def test_a_scalar_in_external_storage_is_refused(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "in.h5", "w") as file:
         create_outside_scalar(file, tmp_path / "secret")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import h5py
     from h5py import h5d
 
+_MOST_ATTRIBUTE_BYTES = 1 << 16  # with its name, type and shape
 _SCALES = b"DIMENSION_LIST"
 _CLASS = b"CLASS"
 _SCALE_MARK = b"DIMENSION_SCALE"
@@ -62,7 +63,12 @@ def copy_attributes(
             attribute = h5a.open(source.id, _encode_name(key))
             tid = find_type(attribute, types)
             if not tid.detect_class(h5t.REFERENCE):
-                _copy_attribute(attribute, tid, target, _encode_name(key))
+                made = _make_attribute(attribute, tid, target, _encode_name(key))
+                if made is None:
+                    problem = "is larger than an attribute that recshuf can write, 64 KB"
+                    remedy = "delete it, or make it a dataset and give --keep-others"
+                    raise InputError(name, problem, place=place, remedy=remedy)
+                copy_values(attribute, made, tid)
             elif key not in _SCALE_BOOKKEEPING and not lenient:
                 problem = "holds references, which mean nothing in another file"
                 remedy = "delete it, or name the datasets of the record with --datasets, without --keep-others, which leaves it out"
@@ -73,8 +79,17 @@ def _encode_name(key: str) -> bytes:
     return key.encode("utf-8", "surrogateescape")
 
 
-def _copy_attribute(source: h5a.AttrID, tid: h5t.TypeID, target: h5py.HLObject, key: bytes) -> None:
-    copy_values(source, h5a.create(target.id, key, tid, source.get_space()), tid)
+def _make_attribute(
+    source: h5a.AttrID, tid: h5t.TypeID, target: h5py.HLObject, key: bytes
+) -> h5a.AttrID | None:
+    """Return a new attribute like another one; None if it is too large."""
+    try:
+        return h5a.create(target.id, key, tid, source.get_space())
+    except (OSError, RuntimeError, ValueError):
+        # Shards have the form of files that all versions of HDF5 read, in which it is part of a header.
+        if source.get_storage_size() < _MOST_ATTRIBUTE_BYTES // 2:
+            raise
+        return None
 
 
 def attach_scales(source: h5py.Dataset, target: h5py.Dataset, copies: Mapping[int, h5py.Dataset]) -> None:

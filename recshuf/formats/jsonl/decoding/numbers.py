@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _EXACT = 1 << 53
 _LONG_INTEGER = r"[0-9]{16,}[ \t\r\n]*[,\]}]"
+_NULL_REMEDY = "write it as null or as a string"
 TYPE_REMEDY = "give the field a type with --schema, such as string, uint64 or decimal128(38, 0)"
 
 
@@ -69,8 +70,7 @@ def _find_suspects(column: Column) -> tuple[NDArray[np.int64], NDArray[np.float6
 def _collect_broken(column: Column, broken: NDArray[np.int64], problems: LineErrors) -> None:
     problem = f"is NaN, infinite or too large for {column.values.type}"
     for row in np.unique(column.rows(broken)).tolist() if len(broken) else ():
-        remedy = "write it as null or as a string"
-        problems.setdefault(row, BadRecord(problem, remedy=remedy, path=column.path, row=row))
+        problems.setdefault(row, BadRecord(problem, remedy=_NULL_REMEDY, path=column.path, row=row))
 
 
 def _collect_inexact(
@@ -120,8 +120,9 @@ def explain_too_large(line: str) -> BadRecord:
         path = _find_too_large(json.loads(line, strict=False), ())
     except (ValueError, RecursionError):  # thousands of digits, or too deep
         path = None
-    problem = "holds a number too large for float64"
-    return BadRecord(problem, remedy="give its field the type string with --schema", path=path)
+    is_listed = path is None or path[-1] is None
+    remedy = _NULL_REMEDY if is_listed else "give its field the type string with --schema"
+    return BadRecord("holds a number too large for float64", remedy=remedy, path=path)
 
 
 def _find_too_large(value: Any, path: Path) -> Path | None:

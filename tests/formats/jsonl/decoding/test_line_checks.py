@@ -101,7 +101,7 @@ def test_what_is_wrong_with_a_line_is_said(line: bytes, problem: str, schema: pa
     [
         (b'{"z":1,"a":1e400}', "a"),
         (b'{"b":1e9,"a":[{"c":true,"d":-1e999}]}', "a[].d"),
-        (b'{"a":{"b":[2,%s]}}' % (b"9" * 400), "a.b[]"),
+        (b'{"a":{"b":{"c":1e999}}}', "a.b.c"),
     ],
 )
 def test_a_number_above_those_of_float64_names_its_field_and_is_kept_as_text(line: bytes, field: str) -> None:
@@ -111,9 +111,14 @@ def test_a_number_above_those_of_float64_names_its_field_and_is_kept_as_text(lin
     top = field.partition("[")[0].partition(".")[0]
     text = json.loads(line, parse_float=str, parse_int=str)
     kinds = {"a": pa.string(), "a[].d": pa.list_(pa.struct([("c", pa.bool_()), ("d", pa.string())]))}
-    kinds["a.b[]"] = pa.struct([("b", pa.list_(pa.string()))])
+    kinds["a.b.c"] = pa.struct([("b", pa.struct([("c", pa.string())]))])
     schema = pa.schema([(name, kinds[field] if name == top else pa.string()) for name in text])
     assert decode([line], schema).to_pylist() == [text]
+
+
+def test_a_number_above_those_of_float64_in_a_list_is_to_be_written_as_text() -> None:
+    error = failure([b'{"a":[[1e999]]}'])
+    assert (error.place, error.remedy) == ("line 1, field 'a[][]'", "write it as null or as a string")
 
 
 def test_depth_is_counted_outside_of_texts() -> None:

@@ -18,6 +18,8 @@ BASE_BYTES = 150 * 10**6
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 _MOST_KEPT_BYTES = 32 << 20
 """The C library accepts no higher threshold."""
+_MOST_KEPT_MS = 86_400_000
+"""A day; jemalloc complains of some centuries."""
 
 
 def choose_allocators(memory_bytes: int) -> None:
@@ -81,7 +83,7 @@ def keep_ms(memory_bytes: int) -> int:
     >>> keep_ms(500 * 10**6)
     500
     """
-    return memory_bytes // 10**6
+    return min(memory_bytes // 10**6, _MOST_KEPT_MS)
 
 
 def _bundles_arrow() -> bool:

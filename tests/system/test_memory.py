@@ -79,3 +79,9 @@ def test_the_allocator_of_the_user_is_left_alone():
 def test_what_the_c_library_keeps_of_freed_memory_is_given_back():
     done = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "True"]
+
+
+def test_arrow_takes_the_setting_for_any_limit() -> None:
+    code = f"from recshuf.system.memory import choose_allocators; choose_allocators({10**24})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

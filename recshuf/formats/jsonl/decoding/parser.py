@@ -135,7 +135,8 @@ def explain_misfit(line: pa.Array, parser: Parser, error: BadRecord) -> BadRecor
         return own_error
     surplus = next(_surplus_paths(list(found), list(parser.schema), ()), None)
     if surplus is not None and parser.is_strict:
-        return BadRecord("is not in the schema", remedy="add it to the schema", path=surplus)
+        remedy = "add it to the schema, which for recshuf verify is that of the inputs"
+        return BadRecord("is not in the schema", remedy=remedy, path=surplus)
     for path, field in _single_fields(list(parser.schema), ()):
         try:
             Parser(pa.schema([field]), lenient=True, others="ignore").parse(line)

@@ -121,6 +121,13 @@ def test_a_number_above_those_of_float64_in_a_list_is_to_be_written_as_text() ->
     assert (error.place, error.remedy) == ("line 1, field 'a[][]'", "write it as null or as a string")
 
 
+def test_a_field_that_a_schema_lacks_has_a_remedy_for_comparisons_too() -> None:
+    error = failure([b'{"z":1,"a":2}'], pa.schema([("z", pa.int64())]))
+    assert error.place == "line 1, field 'a'"
+    assert "schema" in str(error.remedy)
+    assert "verify" in str(error.remedy)
+
+
 def test_depth_is_counted_outside_of_texts() -> None:
     text = json.dumps({"a": '[{"' * 5000, "b": [[]] * 5000}).encode()
     assert decode([text]).num_rows == 1

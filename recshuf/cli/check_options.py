@@ -140,7 +140,13 @@ def make_picture_command(callback: Callable[..., None]) -> OrderCommand:
     """Return the picture command; `callback` gets ``inputs`` and all options as keyword arguments."""
     own = _make_options() | {
         "Output": [
-            click.Option(["-o", "--output"], required=True, metavar="PNG", help="File of the picture."),
+            click.Option(
+                ["-o", "--output"],
+                required=True,
+                type=GivenPath(),
+                metavar="PNG",
+                help="File of the picture.",
+            ),
             click.Option(
                 ["--title"], metavar="TEXT", help="Heading of the picture. Default: names of the data."
             ),

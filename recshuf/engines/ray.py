@@ -50,11 +50,14 @@ class RayEngine:
 
     def _connect(self, address: str | None) -> None:
         try:
-            _check_port(address or "")
+            _check_address(address or "")
             self._ray.init(address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
         except (OSError, RuntimeError, ValueError, AssertionError) as error:
             place = f"--ray-address {address}" if address else "--engine ray"
-            raise UsageError(f"{place}: no Ray cluster can be used: {str(error).splitlines()[0]}") from error
+            reason = " ".join(str(error).split())
+            if address == "auto" and isinstance(error, ConnectionError):
+                reason = "none runs on this machine; start one with ray start, or leave --ray-address out"
+            raise UsageError(f"{place}: no Ray cluster can be used: {reason}") from error
 
     def run(
         self,
@@ -99,16 +102,21 @@ class RayEngine:
             self._ray.shutdown()
 
 
-def _check_port(address: str) -> None:
+def _check_address(address: str) -> None:
     """Check that something answers at ``host:port``; Ray would wait for minutes.
 
     Raises
     ------
     OSError
         When nothing does.
+    ValueError
+        When it is a URL of the web.
     """
+    if address.startswith(("http://", "https://")):
+        raise ValueError("this is a URL of the web; give host and port of the head, such as 10.0.0.1:6379")
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal() and "/" not in host:
+        host = host.removeprefix("[").removesuffix("]")
         socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
 
 

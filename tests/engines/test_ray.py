@@ -17,7 +17,7 @@ from tests.support.numbered_files import make_inputs
 from tests.support.output_trees import list_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.conftest import Run
@@ -49,6 +49,47 @@ def test_an_address_where_nothing_answers_is_named():
         open_engine("ray", f"127.0.0.1:{port}", 1)
 
 
+def refuse(*_: object, **__: object) -> None:
+    raise ConnectionError("first line\n  1. set `--address`\n")
+
+
+def fake_ray(patch: pytest.MonkeyPatch, init: Callable[..., None]) -> None:
+    ray = ModuleType("ray")
+    ray.is_initialized, ray.init = lambda: False, init  # type: ignore[attr-defined]
+    patch.setitem(sys.modules, "ray", ray)
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("http://x", "this is a URL of the web; give host and port of the head, such as 10.0.0.1:6379"),
+        ("auto", "none runs on this machine; start one with ray start, or leave --ray-address out"),
+        ("x", "first line 1. set `--address`"),
+    ],
+)
+def test_an_address_of_no_cluster_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, address: str, said: str
+):
+    fake_ray(monkeypatch, refuse)
+    with pytest.raises(UsageError) as raised:
+        open_engine("ray", address, 1)
+    assert str(raised.value) == f"--ray-address {address}: no Ray cluster can be used: {said}"
+
+
+def test_an_address_of_ipv6_is_given_in_brackets(monkeypatch: pytest.MonkeyPatch):
+    tried: list[tuple[str, int]] = []
+    connected: list[str] = []
+
+    def connect(place: tuple[str, int], _: float) -> socket.socket:
+        tried.append(place)
+        return socket.socket()
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    fake_ray(monkeypatch, lambda address, **_: connected.append(address))
+    open_engine("ray", "[::1]:6379", 1)
+    assert (tried, connected) == ([("::1", 6379)], ["[::1]:6379"])
+
+
 def test_a_run_without_ray_leaves_nothing(call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     (path,) = make_inputs(tmp_path / "in", "text", [5])
@@ -66,9 +107,7 @@ def test_a_signal_while_ray_connects_is_for_the_handler_before(monkeypatch: pyte
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))
         signal.raise_signal(signal.SIGTERM)
 
-    ray = ModuleType("ray")
-    ray.is_initialized, ray.init = lambda: False, init  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "ray", ray)
+    fake_ray(monkeypatch, init)
     with pytest.raises(Interrupted, match="SIGTERM"):
         open_engine("ray", None, 1)
     assert signal.getsignal(signal.SIGTERM) is stop

@@ -28,9 +28,9 @@ ROOT = "hf://datasets/user/set/"
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
     """Return a server with a data set."""
-    library = pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+    pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
     # Another test may have imported it without access to servers.
-    monkeypatch.setattr(library.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     server = HubServer()
     server.files |= dict.fromkeys(NAMES, CONTENT)
     yield server

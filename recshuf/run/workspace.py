@@ -119,9 +119,7 @@ def _remove_or_release(work: Transaction, again: str, error: BaseException | Non
         work.remove()
         return
     ways = again if work.removal is None else f"{again}, or {work.removal}"
-    # What is wrong with the command says itself how to continue.
-    kept = f"finished parts are kept in {work.name}"
-    error.add_note(kept if isinstance(error, UsageError) else f"{kept}: {ways}")
+    error.add_note(f"finished parts are kept in {work.name}: {ways}")
     work.release()
 
 

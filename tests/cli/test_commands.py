@@ -38,11 +38,3 @@ class TestCommands:
         lines.rename(tmp_path / "greet")
         assert call("greet").stdout == b""
         assert len(call("--format", "text", "./greet").stdout) == len(numbers(1000))
-
-    def test_command_name_after_an_option_is_an_input(
-        self, call: Run, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setitem(main.commands.commands, "greet", click.Command("greet", callback=lambda: None))
-        result = call("-q", "greet")
-        assert result.returncode == 1
-        assert_one_line(result.stderr, "greet")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from recshuf.cli import main
-from tests.support.processes.command_line import assert_one_line, numbers
+from tests.support.processes.command_line import numbers
 
 if TYPE_CHECKING:
     from pathlib import Path

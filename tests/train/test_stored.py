@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import os
 import pickle
+import shutil
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -173,6 +174,20 @@ def test_a_loader_can_be_pickled_with_its_position(store: Path) -> None:
     copied = pickle.loads(pickle.dumps(loader))
     assert copied.state_dict() == loader.state_dict()
     assert ids_of(copied) == ids_of(loader) != whole
+
+
+def test_a_loader_that_was_pickled_takes_no_other_store(tmp_path: Path) -> None:
+    def make() -> None:
+        with recshuf.PileWriter(tmp_path / "store", name="w", piles=2, seed=1) as writer:
+            writer.write({"id": [1, 2, 3]})
+
+    make()
+    content = pickle.dumps(PileLoader(tmp_path / "store", 1))
+    assert sorted(batch["id"][0] for batch in pickle.loads(content)) == [1, 2, 3]
+    shutil.rmtree(tmp_path / "store")
+    make()
+    with pytest.raises(UsageError, match="store: was made anew since it was opened; open it again"):
+        pickle.loads(content)
 
 
 def open_files(folder: Path) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recshuf.errors import PileError
+from recshuf.errors import PileError, UsageError
 from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.encoding.packed import PackedRecords
 from recshuf.piles.sets.pile_set import PileSet
@@ -215,7 +215,10 @@ class StoredPiles:
         return choose_codec(self.pile_schema)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "snapshot": self.snapshot}
+        return {"path": self.path, "snapshot": self.snapshot, "store": self.store_id}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["path"], state["snapshot"])  # type: ignore[misc] # it is the constructor
+        if self.store_id != state["store"]:
+            self.close()
+            raise UsageError(f"{self.path}: was made anew since it was opened; open it again")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
 from recshuf.storage.requests import ATTEMPTS
-from recshuf.storage.settings import ENDPOINT_REMEDY, is_endpoint
+from recshuf.storage.settings import ENDPOINT_REMEDY, is_endpoint, parse_flag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +60,9 @@ def make_session(given: Mapping[str, str], others: Sequence[str] = ()) -> Any:
     for name, value in given.items():
         short = name.lower().removeprefix("aws_")
         known = _SESSION_OPTIONS.get(short)
-        if known is None and short == SKIP_SIGNATURE:
+        if short == SKIP_SIGNATURE and not parse_flag(name, value):
+            continue
+        if short == SKIP_SIGNATURE:
             raise UsageError(
                 f"--storage-option {name}: writing to s3:// needs credentials; give it for the bucket of the inputs alone, "
                 f"s3://BUCKET:{name}=true"

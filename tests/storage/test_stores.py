@@ -123,7 +123,8 @@ def test_an_option_of_public_inputs_is_refused_for_outputs_with_the_remedy():
     ):
         S3Bucket("bucket", options)
     url = Url.parse("s3://out/")
-    open_bucket(url, StorageOptions(None, {"s3://in:skip_signature": "true"}), url.key)
+    for given in ({"s3://in:skip_signature": "true"}, {"skip_signature": "false"}):
+        open_bucket(url, StorageOptions(None, given), url.key)
 
 
 def test_an_account_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch):

@@ -280,13 +280,15 @@ class StoreUpdate:
     ) -> tuple[Sequence[SetEntry], pa.Schema | None]:
         origin = self._snapshot.origin
         if origin is not None:
-            options = {"format": origin["format"]} | options
+            options = options | {"format": options.get("format") or origin["format"]}
         job = _fit_job(make_job(data, None, cast("Options", options)), self._snapshot)
         self._check_same("seed", options.get("seed"), self._snapshot.seed)
         self._check_same("piles", options.get("piles"), self._snapshot.pile_count)
         inputs = resolve_inputs(job, list_inputs(job, None, self._progress))
         if (origin["format"] if origin else "parquet") != inputs.format:
-            raise UsageError(f"{self._folder.path}: holds records of other files than {inputs.format}")
+            raise UsageError(
+                f"{self._folder.path}: holds no records of {inputs.format} files; begin a new store for them"
+            )
         self._snapshot.check_schema(extend_schema(inputs.source.schema))
         name = self._take_name(name, self._lock)
         stream = stream_of(name)

@@ -392,6 +392,17 @@ def test_the_command_does_what_the_function_does(store: Path, tmp_path: Path, ca
     assert b"200 records, snapshot 4" in call("store", "compact", store, "--sets", "1").stdout
 
 
+def test_the_command_reads_inputs_in_the_format_of_the_store(tmp_path: Path, call: Run) -> None:
+    path = write_day(tmp_path, 1)
+    recshuf.scatter(path, tmp_path / "lines", format="text")
+    assert call("window", tmp_path / "lines", "--append", path).returncode == 0
+    assert recshuf.PileStore(tmp_path / "lines").num_records == 200
+    recshuf.PileWriter(tmp_path / "tables", "start").close()
+    refused = call("window", tmp_path / "tables", "--append", path)
+    assert refused.returncode == 2
+    assert b"tables: holds no records of jsonl files; begin a new store for them" in refused.stderr
+
+
 def test_appends_of_other_columns_in_one_update_change_nothing(tmp_path: Path) -> None:
     recshuf.PileWriter(tmp_path / "new", "start", piles=4).close()
 

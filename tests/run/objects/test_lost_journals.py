@@ -32,7 +32,8 @@ def test_a_run_that_has_lost_its_journal_keeps_nothing_and_says_so(
         b"data/.out.recshuf/: was deleted by others, so nothing of this run is kept; run again" in told.stderr
     )
     assert b"--resume" not in told.stderr
-    assert bucket.list_uploads() == []
+    if not bucket.url.startswith("az:"):  # where blocks that are not committed expire
+        assert bucket.list_uploads() == []
     # An entry that was on its way stays, and belongs to no run.
     left = [key for key in bucket.list_keys() if not key.endswith(".entry")]
     assert left == (["data/.out.recshuf/00001.run"] if others == "another run" else [])

@@ -13,26 +13,18 @@ from recshuf.storage.s3 import S3Bucket
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.stores import ObstoreStore
 from recshuf.storage.urls import Url
-from tests.support.objects.object_server import CREDENTIALS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.objects.object_server import Bucket
 
+pytestmark = pytest.mark.usefixtures("s3_credentials")
+
 WAYS = (partial(ObstoreStore, Url.parse("s3://bucket/")), partial(S3Bucket, "bucket"))
 """Open a bucket to read and to write."""
 KEYS = {"access_key_id": "hidden", "secret_access_key": "hidden", "session_token": "hidden"}
 NAMES = [f"AWS_{name.upper()}" for name in KEYS]
-
-
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set those of no server."""
-    for name in ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
 
 
 @pytest.mark.parametrize("broken", ["hidden\n", "\nhidden", "hid\rden", "hidd\u00e9n", "hid\x7fden"])

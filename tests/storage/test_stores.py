@@ -13,20 +13,12 @@ from recshuf.storage.s3 import S3Bucket
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.stores import ObstoreStore
 from recshuf.storage.urls import Url
-from tests.support.objects.object_server import CREDENTIALS
 
 if TYPE_CHECKING:
     from tests.support.objects.object_server import Bucket
 
 
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set those of no server, and no server."""
-    for name in ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
-
+pytestmark = pytest.mark.usefixtures("s3_credentials")
 
 PRIVATE = "https://bucket.vpce-1a2b-3c4d.s3.us-east-1.vpce.amazonaws.com"
 

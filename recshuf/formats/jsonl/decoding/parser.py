@@ -135,7 +135,7 @@ def explain_misfit(line: pa.Array, parser: Parser, error: BadRecord) -> BadRecor
         return own_error
     surplus = next(_surplus_paths(list(found), list(parser.schema), ()), None)
     if surplus is not None and parser.is_strict:
-        remedy = "add it to the schema, which for recshuf verify is that of the inputs"
+        remedy = "add it to the schema (recshuf verify takes that of the inputs)"
         return BadRecord("is not in the schema", remedy=remedy, path=surplus)
     for path, field in _single_fields(list(parser.schema), ()):
         try:

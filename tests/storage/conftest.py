@@ -1,0 +1,16 @@
+"""What tests of stores share."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.objects.object_server import CREDENTIALS
+
+
+@pytest.fixture
+def s3_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set credentials of S3, and no server."""
+    for name in ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)

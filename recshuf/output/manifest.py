@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from recshuf.formats import name_by_suffix
+from recshuf.job.job import Epoch
 from recshuf.job.report import FileReport
 from recshuf.output.checksum import find_checksum
 from recshuf.records.keys import ORDER_VERSION
@@ -92,7 +93,10 @@ class LocalShards:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The manifest of a folder of shards. `read` and `parse` set the fields without a default, `added`, `format`, `seed`."""
+    """The manifest of a folder of shards.
+
+    `read` and `parse` set the fields without a default, `added`, `format`, `seed` and `epoch`.
+    """
 
     folder: Path
     """Folder of the shards."""
@@ -105,6 +109,8 @@ class Manifest:
     format: str = ""
     """Format of the inputs."""
     seed: int = 0
+    epoch: Epoch | None = None
+    """The later epoch of a pile store whose order this is; None for the order of the seed."""
     schema: pa.Schema | None = None
     """Schema of the records, in table form if there is one."""
     counts_quarantined: bool = False
@@ -165,6 +171,7 @@ class Manifest:
                 tuple(added),
                 format=str(content.get("format", "")),
                 seed=int(content.get("seed", 0)),
+                epoch=_parse_epoch(content) if "epoch" in content else None,
             )
         except (TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a manifest: {error}") from error
@@ -200,6 +207,9 @@ class Manifest:
                 for one in self.schema or ()
             ],
         }
+        if self.epoch is not None:
+            number, reshuffle, mix = self.epoch
+            content |= {"epoch": number, "reshuffle": reshuffle, "mix": mix}
         content |= {"provenance": list(self.added)} if self.added else {}
         content |= {"notes": list(self.notes)} if self.notes else {}
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
@@ -250,6 +260,13 @@ class Manifest:
                 f"{self._written.manifest}: names inputs of {named:,} records, and these have {input_records:,}"
             )
         return differences
+
+
+def _parse_epoch(given: dict[str, object]) -> Epoch:
+    number, reshuffle, mix = given["epoch"], given["reshuffle"], given["mix"]
+    if not isinstance(number, int) or not isinstance(reshuffle, str) or not isinstance(mix, int):
+        raise TypeError(number)
+    return Epoch(number, reshuffle, mix)
 
 
 def _parse_shard(given: dict[str, object]) -> FileReport:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import InputError, OutputExistsError, PileError, UsageError
 from recshuf.formats import load_format, suffix_compression
+from recshuf.job.job import Epoch
 from recshuf.job.plan import Cut, count_shards
 from recshuf.job.progress import SilentProgress
 from recshuf.piles.store.stored import StoredPiles
@@ -55,8 +56,10 @@ def _compare_options(job: Job, manifest: Manifest) -> str | None:
     records = min(found, found if job.options["head_count"] is None else job.options["head_count"])
     cut = job.cut or Cut(shards=len(manifest.inputs))
     compression = _find_compression(manifest)
+    epoch, before = (one if one and one.number else Epoch() for one in (job.epoch, manifest.epoch))
     pairs = [
         ("seed", manifest.seed, seed),
+        *zip(("epoch", "reshuffle", "mix"), before, epoch, strict=True),
         ("format of the inputs", manifest.format, given),
         ("format of the shards", manifest.to, to or given),
         ("number of records", sum(one.records for one in manifest.shards), records),

@@ -222,6 +222,7 @@ def _fits(manifest: Manifest, header: Entry) -> bool:
         and sum(one.records for one in manifest.shards) == records
         and count_shards(cut, records, None) in (None, len(manifest.shards))
         and bool(manifest.added) == bool(options["--provenance"])
+        and manifest.epoch is None
     )
 
 

@@ -87,6 +87,8 @@ def make_manifest(
         added=(FILE_COLUMN, ROW_COLUMN) if job.options["provenance"] else (),
         format=resolved.inputs.format,
         seed=seed,
+        # The first epoch of a store is the order of a shuffle.
+        epoch=job.epoch if job.epoch and job.epoch.number else None,
         schema=_find_schema(resolved),
         counts_quarantined=job.quarantine is not None,
         notes=resolved.notes,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
+from recshuf.job.job import Epoch
 from recshuf.job.report import FileReport
 from recshuf.output.checksum import find_checksum
 from recshuf.output.manifest import Manifest, manifest_path
@@ -61,19 +63,22 @@ def test_keys_are_written_in_their_order(tmp_path: Path):
 
 
 def test_keys_for_options_are_written_with_them(tmp_path: Path):
-    make_manifest(tmp_path, added=("file", "row"), counts_quarantined=True).write()
+    make_manifest(
+        tmp_path, added=("file", "row"), counts_quarantined=True, epoch=Epoch(3, "piles", 4)
+    ).write()
     content = json.loads(manifest_path(tmp_path).read_bytes())
     assert content["provenance"] == ["file", "row"]
+    assert [content[name] for name in ("epoch", "reshuffle", "mix")] == [3, "piles", 4]
     assert [one["quarantined"] for one in content["inputs"]] == [2, 0]
 
 
 def test_what_was_written_is_read(tmp_path: Path):
     inputs = (FileReport("a \udcff", 5, 100, 2),)
-    Manifest(
-        tmp_path, "text", inputs, SHARDS, added=("file", "row"), format="csv", seed=7, counts_quarantined=True
-    ).write()
-    found = Manifest.read(tmp_path)
-    assert found == Manifest(tmp_path, "text", inputs, SHARDS, ("file", "row"), format="csv", seed=7)
+    read = Manifest(
+        tmp_path, "text", inputs, SHARDS, ("file", "row"), format="csv", seed=7, epoch=Epoch(2, "exact", 3)
+    )
+    replace(read, counts_quarantined=True).write()
+    assert Manifest.read(tmp_path) == read
 
 
 def test_a_folder_without_one_has_none(tmp_path: Path):

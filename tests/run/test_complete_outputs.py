@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -152,6 +154,39 @@ def test_a_gather_of_another_store_is_refused(written: list[Path], tmp_path: Pat
     for name, words in (("less", "3 inputs, and this command 2"), ("seed", "seed is 5, and .* 6")):
         with pytest.raises(OutputExistsError, match=words):
             recshuf.gather(name, "made/", resume=True)
+
+
+ORDERS: list[dict[str, Any]] = [
+    {},
+    {"epoch": 1},
+    {"epoch": 2},
+    {"epoch": 1, "reshuffle": "piles"},
+    {"epoch": 1, "reshuffle": "exact"},
+    {"epoch": 1, "mix": 2},
+]
+
+
+def test_a_gather_of_another_epoch_is_refused(written: list[Path], tmp_path: Path):
+    recshuf.scatter(written, tmp_path / "store", seed=5, piles=4)
+    for was, now in itertools.product(ORDERS, ORDERS):
+        recshuf.gather("store", "made/", overwrite=True, **was)
+        with pytest.raises(OutputExistsError) as raised:
+            recshuf.gather("store", "made/", resume=True, **now)
+        assert isinstance(raised.value, AlreadyCompleteError) == (was == now), (was, now)
+    with pytest.raises(
+        OutputExistsError, match="its mix is 2, and that of this command 1; give overwrite=True"
+    ):
+        recshuf.gather("store", "made/", resume=True, epoch=1)
+    with pytest.raises(OutputExistsError, match="its epoch is 1, and that of this command 0"):
+        recshuf.shuffle(written, "made/", resume=True)
+
+
+def test_the_manifest_of_the_first_epoch_names_none(written: list[Path], tmp_path: Path):
+    recshuf.scatter(written, "store", seed=5)
+    for order in ({}, {"reshuffle": "piles", "mix": 2}):
+        recshuf.gather("store", "made/", overwrite=True, **order)
+        made, shuffled = (json.loads(manifest_path(tmp_path / name).read_bytes()) for name in ("made", "out"))
+        assert made.keys() == shuffled.keys()
 
 
 def test_the_command_says_how_to_go_on(written: list[Path], call: Run):

@@ -315,6 +315,19 @@ def test_other_inputs_are_named(tmp_path: Path):
         run(inputs[::-1], tmp_path / "out", resume=True)
 
 
+def test_another_epoch_is_named(tmp_path: Path):
+    store, output = tmp_path / "store", f"{tmp_path}/out/"
+    recshuf.scatter(make_inputs(tmp_path / "in", "text", COUNTS), store, seed=5)
+    with pytest.MonkeyPatch.context() as patch:
+        kill_after(patch, 2)
+        with pytest.raises(Killed):
+            recshuf.gather(store, output, epoch=1, shards=3)
+    for number in (0, 2):
+        with pytest.raises(UsageError, match=f"the epoch was 1 in the unfinished run and is {number}"):
+            recshuf.gather(store, output, epoch=number, shards=3, resume=True)
+    recshuf.gather(store, output, epoch=1, shards=3, resume=True)
+
+
 @pytest.mark.parametrize("index", [0, 3])
 @pytest.mark.parametrize("change", ["size", "time"])
 def test_changed_inputs_are_named(tmp_path: Path, index: int, change: str):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import MissingBucketError, UsageError
 from recshuf.storage.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
+from recshuf.storage.credentials import check_given
 from recshuf.storage.requests import Answer, MissingObject, Requests
 from recshuf.system.threads import Pool
 
@@ -51,6 +52,7 @@ class AzureBucket:
         self.bucket = container
         self.part_sizes: list[int] = []
         self._requests = Requests()
+        check_given("az", options.options)
         given = _read_options(options.options)
         if options.endpoint_url:
             given["endpoint"] = options.endpoint_url

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.interfaces import Stamp
+from recshuf.storage.credentials import check_given
 from recshuf.storage.requests import ChangedObject, MissingObject, Requests, ShortBody
 from recshuf.storage.store import Entry, compare_weakly, is_strong
 
@@ -178,6 +179,7 @@ def open_fsspec(url: Url, options: StorageOptions) -> FsspecStore:
         import fsspec
 
         if url.scheme == "hf":
+            check_given("hf", options.options)
             endpoint = {"endpoint": options.endpoint_url} if options.endpoint_url else {}
             return FsspecStore(fsspec.filesystem("hf", **endpoint, **options.options), prefix)
         from aiohttp import TraceConfig
@@ -186,6 +188,8 @@ def open_fsspec(url: Url, options: StorageOptions) -> FsspecStore:
         trace.on_request_end.append(_note_headers)
         client = {"trust_env": True, "trace_configs": [trace]}
         return HttpStore(fsspec.filesystem("http", client_kwargs=client), prefix)
+    except UsageError:
+        raise
     except (ImportError, TypeError, ValueError) as error:
         library = "huggingface_hub" if url.scheme == "hf" else "recshuf[cloud]"
         raise UsageError(

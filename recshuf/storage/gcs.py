@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from recshuf.errors import MissingBucketError, UsageError
 from recshuf.storage.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
+from recshuf.storage.credentials import check_given
 from recshuf.storage.requests import Answer, Requests, ShortBody
 from recshuf.storage.settings import parse_flag
 from recshuf.system.threads import Pool
@@ -68,6 +69,7 @@ class GcsBucket:
         self.part_sizes: list[int] = []
         self._requests = Requests()
         self._scratch = scratch
+        check_given("gs", options.options)
         given = _read_options(options.options)
         self._endpoint = (options.endpoint_url or given.get("base_url") or _ENDPOINT).rstrip("/")
         self._session = _open_session(given)

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
+from recshuf.storage.credentials import check_text
 from recshuf.storage.requests import ATTEMPTS
 from recshuf.storage.settings import ENDPOINT_REMEDY, is_endpoint, parse_flag
 
@@ -73,7 +74,7 @@ def make_session(given: Mapping[str, str], others: Sequence[str] = ()) -> Any:
             names = ", ".join((*_SESSION_OPTIONS, *others))
             raise UsageError(f"--storage-option {name}: is not taken for s3:// here; known are {names}")
         if known in _SENT.values():
-            _check_text(f"--storage-option {name}", value)
+            check_text(f"--storage-option {name}", value)
         session[known] = value
     _check_credentials(session)
     try:
@@ -114,7 +115,7 @@ def check_credentials(session: Any) -> None:
         raise UsageError(NO_CREDENTIALS)
     for part, name in _SENT.items():
         label = name.upper() if found.method == "env" else f"{name} of the credentials ({found.method})"
-        _check_text(label, getattr(parts, part) or "")
+        check_text(label, getattr(parts, part) or "")
 
 
 def explain_credentials(error: Exception) -> str:
@@ -123,14 +124,6 @@ def explain_credentials(error: Exception) -> str:
     return (
         f"there are no valid credentials: {' '.join(text.split()).rstrip(' .:')}; renew them, and run again"
     )
-
-
-def _check_text(label: str, value: str) -> None:
-    """Refuse a part of credentials that cannot be in the header of a request; it is not shown."""
-    if not (value.isascii() and value.isprintable()):
-        raise UsageError(
-            f"{label}: has a line break or another character that no request can send; set it again"
-        )
 
 
 def _refuse_session(error: Exception) -> UsageError:

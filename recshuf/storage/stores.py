@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import Stamp
+from recshuf.storage.credentials import check_given
 from recshuf.storage.requests import NO_BUCKET, ChangedObject, MissingObject, Requests, ShortBody
 from recshuf.storage.settings import parse_flag
 from recshuf.storage.store import Entry
@@ -235,6 +236,7 @@ def _open_store(url: Url, options: StorageOptions) -> Any:
     try:
         if url.scheme == "s3":
             return store.S3Store(url.bucket, **_configure_s3(options), **common)  # type: ignore[arg-type] # checked there
+        check_given(url.scheme, options.options)
         endpoint = {_ENDPOINTS[url.scheme]: options.endpoint_url} if options.endpoint_url else {}
         made = store.GCSStore if url.scheme == "gs" else store.AzureStore
         return made(url.bucket, config=dict(options.options) | endpoint, **common)  # type: ignore[arg-type] # see above

@@ -1,4 +1,4 @@
-"""Credentials of S3: what is wrong with them is said at once, in the same words for inputs and outputs."""
+"""Credentials: what is wrong with them is said at once, in the same words for inputs and outputs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pytest
 from botocore.exceptions import SSOTokenLoadError
 
 from recshuf.errors import InputError, UsageError
+from recshuf.storage.azure import AzureBucket
+from recshuf.storage.gcs import GcsBucket
 from recshuf.storage.s3 import S3Bucket
 from recshuf.storage.settings import StorageOptions
-from recshuf.storage.stores import ObstoreStore
+from recshuf.storage.stores import ObstoreStore, open_store
 from recshuf.storage.urls import Url
 
 if TYPE_CHECKING:
@@ -56,6 +58,69 @@ def test_a_profile_that_no_request_can_send_is_refused(tmp_path: Path, monkeypat
             UsageError, match=r"^aws_secret_access_key of the credentials \(shared-cred.*\): has"
         ):
             open_it(StorageOptions())
+
+
+BUCKETS = {
+    "az": lambda options: AzureBucket("bucket", options),
+    "gs": lambda options: GcsBucket("bucket", options, ".scratch/"),
+}
+OTHERS = [
+    ("az", "account_name", "AZURE_STORAGE_ACCOUNT_NAME"),
+    ("az", "account_key", "AZURE_STORAGE_ACCOUNT_KEY"),
+    ("az", "azure_storage_sas_key", "AZURE_STORAGE_SAS_KEY"),
+    ("az", "sas_token", "AZURE_STORAGE_SAS_TOKEN"),
+    ("az", "bearer_token", "AZURE_STORAGE_TOKEN"),
+    ("az", "client_secret", "AZURE_CLIENT_SECRET"),
+    ("gs", "bearer_token", "GOOGLE_BEARER_TOKEN"),
+    ("gs", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT"),
+    ("gs", "application_credentials", "GOOGLE_APPLICATION_CREDENTIALS"),
+]
+
+
+@pytest.mark.parametrize("broken", ["hidden\n", "\nhidden", "hid\rden", "hid\x7fden"])
+@pytest.mark.parametrize("way", ["option", "variable"])
+@pytest.mark.parametrize(("scheme", "name", "variable"), OTHERS)
+def test_credentials_of_azure_and_google_are_refused_in_the_same_way(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, name: str, variable: str, way: str, broken: str
+):
+    label, options = f"--storage-option {name}", {name: broken}
+    if way == "variable":
+        label, options = variable, {}
+        monkeypatch.setenv(variable, broken)
+    for open_it in (partial(ObstoreStore, Url.parse(f"{scheme}://bucket/")), BUCKETS[scheme]):
+        with pytest.raises(UsageError, match=f"^{label}: has a line break or another") as told:
+            open_it(StorageOptions(None, options))
+        assert str(told.value).isprintable()
+        assert broken.strip() not in str(told.value)
+
+
+def test_a_token_of_the_hub_is_refused_and_not_shown():
+    options = StorageOptions(None, {"token": "hid\nden"})
+    with pytest.raises(UsageError, match=r"^--storage-option token: has a line break .*$") as told:
+        open_store(Url.parse("hf://datasets/a/b/c"), options)
+    assert "hid" not in str(told.value)
+
+
+@pytest.mark.parametrize("way", ["option", "variable"])
+def test_the_content_of_a_key_file_of_google_is_no_path_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, way: str
+):
+    content, name = '{"private_key": "hidden"}', "service_account"
+    label, options = f"--storage-option {name}", {name: content}
+    if way == "variable":
+        label, options = "GOOGLE_SERVICE_ACCOUNT", {}
+        monkeypatch.setenv(label, content)
+    for open_it in (partial(ObstoreStore, Url.parse("gs://bucket/")), BUCKETS["gs"]):
+        with pytest.raises(UsageError, match=f"^{label}: is JSON; give the path of a file that holds it$"):
+            open_it(StorageOptions(None, options))
+
+
+def test_the_path_of_a_key_file_may_have_any_letters(tmp_path: Path):
+    path = tmp_path / "cl\u00e9.json"
+    path.write_text("{}")
+    for open_it in (partial(ObstoreStore, Url.parse("gs://bucket/")), BUCKETS["gs"]):
+        with pytest.raises(UsageError, match=r"private_key|client_email|no valid credentials"):
+            open_it(StorageOptions(None, {"service_account": str(path)}))
 
 
 SETTINGS = {

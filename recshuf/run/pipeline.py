@@ -316,7 +316,7 @@ def _open_regions(stored: StoredPiles, order: EpochOrder, job: Job) -> AbstractC
     if not order.needs_keys:
         return nullcontext(stored)
     folder = choose_temp_dir(job.temp_dir)
-    return RekeyedPiles(stored, order).fill(folder, "choose another --temp-dir with more space")
+    return RekeyedPiles(stored, order).fill(folder, "choose another --temp-dir")
 
 
 def _commit(

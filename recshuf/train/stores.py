@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from recshuf.piles.order.epochs import EpochOrder
     from recshuf.piles.order.groups import CheckedRegions
 
-_MORE_SPACE = "set TMPDIR to a folder with more space"
+_OTHER_FOLDER = "set TMPDIR to another folder"
 
 
 def open_piles(store: Any) -> tuple[StoredPiles, bool]:
@@ -62,7 +62,7 @@ def restore_decoder(piles: StoredPiles) -> Decoder:
 
 def fill_piles(rekeyed: RekeyedPiles) -> AbstractContextManager[CheckedRegions]:
     """Write piles of new keys to the temporary folder, as `RekeyedPiles.fill` does."""
-    return rekeyed.fill(Path(tempfile.gettempdir()), _MORE_SPACE)
+    return rekeyed.fill(Path(tempfile.gettempdir()), _OTHER_FOLDER)
 
 
 class EpochPiles:

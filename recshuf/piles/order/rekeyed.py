@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.errors import DiskFullError
 from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.encoding.slices import Origin
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.reader import PileReader
 from recshuf.piles.run_piles import RunPiles
-from recshuf.piles.sets.scratch import Scratch
+from recshuf.piles.sets.scratch import TOO_LARGE, Scratch
 from recshuf.records.batch import Records
 from recshuf.records.digests import sum_digests
 from recshuf.records.keys import find_piles
 from recshuf.system.buffers import allocate
+from recshuf.system.paths import WriteMessages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,24 +74,24 @@ class RekeyedPiles:
         folder
             Where the file is made.
         remedy
-            What to do if there is no space.
+            How to choose another folder, for messages.
 
         Raises
         ------
-        DiskFullError
-            When the folder has no space for all records.
+        OutputError
+            When the folder cannot be written; `DiskFullError` when it has no space for all records.
         PileError
             When the store is damaged.
         """
         plan = StorePlan(self._piles.counts.shape[1], (float(self._piles.counts.sum()),), resident_bytes=0)
-        with closing(Scratch(folder)) as scratch:
+        messages = WriteMessages(
+            TOO_LARGE,
+            f"no space left for the records of an epoch with reshuffle='exact'{{room}}; {remedy} with more space",
+            f"cannot hold the records of an epoch with reshuffle='exact': {{reason}}; {remedy}",
+        )
+        with closing(Scratch(folder, messages=messages, remedy=f"{remedy}, on another disk")) as scratch:
             store = RunPiles(plan, choose_codec(self._piles.pile_schema), scratch)
-            try:
-                self._scatter(store)
-            except DiskFullError as error:
-                raise DiskFullError(
-                    f"{folder}: no space left for the records of an epoch with reshuffle='exact'; {remedy}"
-                ) from error
+            self._scatter(store)
             yield _FilledPiles(store, self.byte_counts)
 
     def _scatter(self, store: RunPiles) -> None:

@@ -30,7 +30,7 @@ class PileFile(Protocol):
     name: str
     """Path or URL, for messages."""
     remedy: str
-    """What to do if it is damaged, for messages: `RUN_REMEDY`, or `STORE_REMEDY` for a set of a kept store."""
+    """What to do if it is damaged, for messages."""
 
     @property
     def size(self) -> int:
@@ -69,9 +69,7 @@ class LocalPileFile:
         Closes the descriptor.
     """
 
-    def __init__(
-        self, descriptor: int, path: Path, release: Callable[[int], None], remedy: str = RUN_REMEDY
-    ) -> None:
+    def __init__(self, descriptor: int, path: Path, release: Callable[[int], None], remedy: str) -> None:
         self.name = str(path)
         self.remedy = remedy
         self._descriptor = descriptor

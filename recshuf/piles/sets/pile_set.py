@@ -192,7 +192,7 @@ class GrowingPileSet(PileSet):
         compression: str,
         variable_columns: tuple[int, ...],
     ) -> None:
-        file = LocalPileFile(descriptor, path, scratch.release)
+        file = LocalPileFile(descriptor, path, scratch.release, scratch.remedy)
         super().__init__(file, space, compression, np.zeros((2, space.region_count), np.int64))
         self.path = path
         self.lengths: NDArray[np.int64] = np.zeros((len(variable_columns), space.region_count), np.int64)

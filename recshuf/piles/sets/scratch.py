@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from recshuf.errors import OutputError
     from recshuf.piles.sets.pile_file import PileFile
 
+TOO_LARGE = "a scratch file may not grow this large; raise ulimit -f"
 _MESSAGES = WriteMessages(
-    too_large="a scratch file may not grow this large; raise ulimit -f",
+    too_large=TOO_LARGE,
     no_space="no space left for spilled records{room}; give --temp-dir a folder with more space, or raise --memory to spill less",
     other="cannot spill records: {reason}; choose another --temp-dir",
 )
@@ -51,6 +52,8 @@ class Scratch:
     of_store
         Whether kept files are those of a store, which its owner may have linked. Those of a run may not be links: others may
         have put them there.
+    remedy
+        What to do if a file is damaged, for messages. Default: `STORE_REMEDY` or `RUN_REMEDY`, by `of_store`.
     """
 
     ahead_bytes = 0
@@ -65,9 +68,12 @@ class Scratch:
         mode: int = 0o600,
         messages: WriteMessages = _MESSAGES,
         of_store: bool = False,
+        remedy: str | None = None,
     ) -> None:
         self.parent = parent
         self.kept = kept
+        self.remedy = remedy or (STORE_REMEDY if of_store else RUN_REMEDY)
+        """What to do if a file is damaged."""
         self._shown = shown or parent
         self._needed_bytes = needed_bytes
         self._mode = mode
@@ -108,9 +114,8 @@ class Scratch:
             raise FileNotFoundError(errno.ENOENT, "no folder for kept files")
         path = self.kept / name
         descriptor = open_more(lambda: open_regular(path) if self._of_store else open_sole(path, os.O_RDONLY))
-        remedy = STORE_REMEDY if self._of_store else RUN_REMEDY
         with self._lock:
-            return LocalPileFile(self._add(descriptor), path, self.release, remedy)
+            return LocalPileFile(self._add(descriptor), path, self.release, self.remedy)
 
     def _add(self, descriptor: int) -> int:
         self._open.add(descriptor)

@@ -5,21 +5,27 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from recshuf.errors import DiskFullError, OutputError
+import recshuf
+from recshuf.errors import DiskFullError, OutputError, PileError
 from recshuf.piles.order import rekeyed
 from recshuf.piles.order.epochs import EpochOrder
 from recshuf.piles.order.rekeyed import RekeyedPiles
+from recshuf.piles.sets.pile_file import LocalPileFile
 from recshuf.train.loader import PileLoader
 from tests.support.stores.epoch_oracle import Rules, flatten, group_records
 from tests.support.stores.fake_piles import FakePiles
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from recshuf.piles.order.groups import CheckedRegions
 
 ORDER = EpochOrder(seed=7, epoch=3, reshuffle="exact", store_seed=7)
 
@@ -80,14 +86,66 @@ def test_the_end_of_an_epoch_writes_nothing() -> None:
     assert store.loads == []
 
 
-def test_a_full_disk_names_the_folder_and_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+REASONS = {
+    errno.ENOSPC: (DiskFullError, "no space left for .*; set TMPDIR to another folder with more space$"),
+    errno.EFBIG: (DiskFullError, "a scratch file may not grow this large; raise ulimit -f$"),
+    errno.EIO: (OutputError, "cannot hold the records of an epoch .*: Input/output error; set TMPDIR to another folder$"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("number", REASONS)
+def test_a_file_that_cannot_be_written_names_the_folder_and_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    monkeypatch.setattr(os, "pwritev", lambda *_: (_ for _ in ()).throw(full))
+    error = OSError(number, os.strerror(number))
+    monkeypatch.setattr(os, "pwritev", lambda *_: (_ for _ in ()).throw(error))
     before = count_open_files()
-    with pytest.raises(DiskFullError, match=f"^{tmp_path}: no space left for .*; set TMPDIR to"):
+    kind, said = REASONS[number]
+    with pytest.raises(kind, match=f"^{tmp_path}: {said}"):
         list(make_loader(make_store()))
     assert count_open_files() == before
+
+
+def damage_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every region of a local file read back with other bytes."""
+    read = LocalPileFile.read
+
+    def read_others(file: LocalPileFile, offset: int, size: int, *memory: Any) -> Any:
+        return ~read(file, offset, size, *memory)
+
+    monkeypatch.setattr(LocalPileFile, "read", read_others)
+
+
+def test_a_damaged_file_names_what_chooses_the_folder_of_a_loader(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    damage_regions(monkeypatch)
+    with pytest.raises(
+        PileError, match=f"^{tmp_path}: region .*; set TMPDIR to another folder, on another disk$"
+    ):
+        list(make_loader(make_store()))
+
+
+def test_a_damaged_file_names_what_chooses_the_folder_of_a_gather(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "spilled"
+    folder.mkdir()
+    (tmp_path / "in.txt").write_text("a\n" * 100)
+    recshuf.scatter(tmp_path / "in.txt", tmp_path / "store")
+    fill = RekeyedPiles.fill
+
+    @contextmanager
+    def fill_badly(*given: Any) -> Iterator[CheckedRegions]:
+        with fill(*given) as filled, monkeypatch.context() as patch:
+            damage_regions(patch)
+            yield filled
+
+    monkeypatch.setattr(RekeyedPiles, "fill", fill_badly)
+    with pytest.raises(PileError, match=f"^{folder}: region .*; choose another temp_dir, on another disk$"):
+        recshuf.gather(tmp_path / "store", tmp_path / "out.txt", epoch=1, reshuffle="exact", temp_dir=folder)
 
 
 def test_a_missing_temporary_folder_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def make_picture_command(callback: Callable[..., None]) -> OrderCommand:
                 required=True,
                 type=GivenPath(),
                 metavar="PNG",
-                help="File of the picture.",
+                help="File of the picture; - is standard output.",
             ),
             click.Option(
                 ["--title"], metavar="TEXT", help="Heading of the picture. Default: names of the data."

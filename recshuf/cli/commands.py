@@ -18,6 +18,7 @@ from recshuf.cli.clean_command import make_clean_command
 from recshuf.cli.progress import choose_progress
 from recshuf.cli.result_files import (
     check_html,
+    check_new_folder,
     check_quarantine,
     check_report,
     check_spared,
@@ -36,7 +37,7 @@ from recshuf.cli.store_commands import (
 from recshuf.cli.task_command import make_task_command
 from recshuf.cli.verify_options import make_verify_command
 from recshuf.errors import OutputError, RecshufError, UsageError
-from recshuf.system.paths import real_path, refuse_url
+from recshuf.system.paths import real_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -261,27 +262,40 @@ def _run_picture(
         raise UsageError("-q and -v contradict each other; give one of them")
     if not inputs:
         raise UsageError("no data; usage: recshuf picture [OPTIONS] DATA... -o PICTURE.png")
-    refuse_url(output)
-    path = real_path(output)
-    if not path.parent.is_dir():
-        raise OutputError(f"{output}: folder {path.parent} does not exist; create it first")
-    if path.exists() and not (overwrite and path.is_file()):
-        raise OutputError(f"{output}: exists; give --overwrite, or choose another name")
-    check_spared(output, [*inputs, *options["against"]], overwrite=overwrite)
-    if path.suffix.lower() not in ("", ".png"):
-        raise UsageError(f"{output}: the picture is a PNG; give a name that ends in .png")
+    if output == "-":
+        _check_picture_stream()
+    else:
+        _check_picture_file(output, [*inputs, *options["against"], options["schema"]], overwrite)
     from recshuf import api
 
     picture = api.picture(inputs, progress=choose_progress(quiet), **options)
-    write_whole(path, picture)
-    _say_written(output, quiet)
+    if output == "-":
+        click.echo(picture, nl=False)
+    else:
+        write_whole(real_path(output), picture)
+        _say_written(output, quiet)
+
+
+def _check_picture_stream() -> None:
+    if sys.stdout is None:
+        raise UsageError("-o -: standard output is closed; name a file")
+    if sys.stdout.isatty():
+        raise UsageError(
+            "-o -: the picture is a PNG, and standard output is a terminal; redirect it, or name a file"
+        )
+
+
+def _check_picture_file(output: str, given: list[str | None], overwrite: bool) -> None:
+    check_writable("-o", output, None)
+    check_spared(output, given, overwrite=overwrite)
+    if real_path(output).suffix.lower() not in ("", ".png"):
+        raise UsageError(f"{output}: the picture is a PNG; give a name that ends in .png")
 
 
 def _run_gallery(output: str, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
     """Draw other shufflers in a new folder."""
     folder = Path(output)
-    if folder.exists():
-        raise OutputError(f"{output}: exists; name a new folder")
+    check_new_folder(output)
     from recshuf.audit.reports.gallery import draw_row, render_gallery
     from recshuf.audit.reports.terminal import say
 
@@ -298,8 +312,8 @@ def _run_gallery(output: str, verbose: bool) -> None:  # noqa: ARG001 - `main` r
 
 def _run_demo(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
     """Run the demo in a new folder."""
-    if output is not None and Path(output).exists():
-        raise OutputError(f"{output}: exists; name a new folder")
+    if output is not None:
+        check_new_folder(output)
     import tempfile
 
     from recshuf.cli.demo import run_demo

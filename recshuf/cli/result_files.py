@@ -12,6 +12,7 @@ import click
 
 from recshuf.errors import ForbiddenOutputError, OutputError, UsageError
 from recshuf.storage.urls import is_url
+from recshuf.system.listing import MANIFEST_SUFFIX
 from recshuf.system.paths import real_path, refuse_url
 
 if TYPE_CHECKING:
@@ -51,12 +52,12 @@ def check_html(html: str, output: str | None, plan: bool, report: str | None) ->
 
 
 def check_writable(option: str, name: str, output: str | None) -> None:
-    """Refuse, before the run, a file whose folder is missing or read-only, or that the run writes itself.
+    """Refuse, before the run, a file whose folder is missing or read-only, or that runs write themselves.
 
     Raises
     ------
     UsageError
-        When its folder is missing, or it is the output, or what a run writes beside it.
+        When its folder is missing, or it is a folder or the output, or has the name of a manifest or lies in a work folder.
     ForbiddenOutputError
         When its folder cannot be written.
     """
@@ -69,8 +70,14 @@ def check_writable(option: str, name: str, output: str | None) -> None:
         raise UsageError(f"{option} {name}: folder {path.parent} does not exist; create it first")
     if path == target:
         raise UsageError(f"{option} {name} is also the output; name another file for one of them")
+    if path.is_dir():
+        raise UsageError(f"{option} {name} is a directory; name a file")
+    if path.name.endswith(MANIFEST_SUFFIX):
+        raise UsageError(
+            f"{option} {name}: names that end in {MANIFEST_SUFFIX} are those of manifests; give another one"
+        )
     if output is not None and _is_beside_output(path, output):
-        raise UsageError(f"{option} {name} is the manifest or work folder of {output}; name another file")
+        raise UsageError(f"{option} {name} is or lies in the work folder of {output}; name another file")
     is_replaced = path.is_file() or not path.exists()
     if is_replaced and path.parent.is_dir() and not os.access(path.parent, os.W_OK | os.X_OK):
         raise ForbiddenOutputError(
@@ -82,6 +89,28 @@ def _is_beside_output(path: Path, output: str) -> bool:
     from recshuf.output.manifest import is_beside
 
     return is_beside(path, Path(output))
+
+
+def check_new_folder(name: str) -> None:
+    """Refuse, before the run, a folder for its files that is none, or exists.
+
+    Raises
+    ------
+    UsageError
+        When it is a URL, or standard output.
+    OutputError
+        When it exists.
+    """
+    refuse_url(name)
+    refuse_stdout("-o", name)
+    if Path(name).exists():
+        raise OutputError(f"{name}: exists; name a new folder")
+
+
+def refuse_stdout(option: str, name: str) -> None:
+    """Refuse standard output in place of a folder."""
+    if name == "-":
+        raise UsageError(f"{option} -: standard output is no folder; name one")
 
 
 def check_spared(report: str, given: list[str | None], *, overwrite: bool) -> None:
@@ -146,17 +175,17 @@ def check_quarantine(what: str, others: list[str | None]) -> None:
 def write_json(name: str, values: dict[str, object]) -> None:
     """Write a JSON file atomically; ``-`` is standard output."""
     text = json.dumps(values, indent=2) + "\n"
-    path = real_path(name)
     if name == "-":
         click.echo(text, nl=False)
-    elif path.exists() and not path.is_file():
-        path.write_text(text)  # a device or a pipe cannot be replaced
     else:
-        write_whole(path, text.encode(errors="surrogateescape"))
+        write_whole(real_path(name), text.encode(errors="surrogateescape"))
 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file atomically."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)  # a device or a pipe cannot be replaced
+        return
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         unfinished.write_bytes(content)

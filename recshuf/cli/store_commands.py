@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from recshuf.cli.progress import choose_progress
-from recshuf.cli.result_files import check_report, check_spared, may_replace, write_json
+from recshuf.cli.result_files import check_report, check_spared, may_replace, refuse_stdout, write_json
 from recshuf.cli.shuffle_options import GivenPath, SiblingCommand, Wording
 from recshuf.errors import UsageError
 from recshuf.job.options import GatherOptions, ScatterOptions
@@ -145,6 +145,7 @@ def _run_scatter(
         raise UsageError(
             "scatter needs inputs and a store; usage: recshuf scatter [OPTIONS] INPUT... -o STORE"
         )
+    refuse_stdout("-o", store)
     if report:
         check_report(report, store, False)
         check_spared(report, [*inputs, options["schema"]], overwrite=overwrite)

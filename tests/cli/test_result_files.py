@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,6 +115,117 @@ def test_a_report_that_cannot_be_written_names_itself(call: Run, lines: Path, tm
     assert result.returncode == 1
     assert b"/dev/full: the records are written, but not the report" in result.stderr
     assert (tmp_path / "out.txt").exists()
+
+
+RESULTS = [
+    ["lines.txt", "-o", "new.txt", "--report"],
+    ["lines.txt", "-o", "new/", "--report"],
+    ["lines.txt", "-o", "new.txt", "--html"],
+    ["lines.txt", "-o", "new.txt", "--plan", "--report"],
+    ["verify", "lines.txt", "out", "--report"],
+    ["check", "out", "--against", "lines.txt", "--html"],
+    ["picture", "out", "--against", "lines.txt", "-o"],
+    ["scatter", "lines.txt", "-o", "store", "--report"],
+    ["gather", "store", "-o", "new.txt", "--report"],
+]
+"""Commands that end in the option of a result file."""
+
+
+@pytest.mark.parametrize("command", RESULTS, ids=" ".join)
+class TestForbiddenNames:
+    """No file about a run or a comparison takes the place of a manifest, a work folder or a directory."""
+
+    @pytest.mark.parametrize("name", ["out.recshuf.json", "new.recshuf.json", "new.txt.recshuf.json", "link"])
+    def test_manifests(
+        self,
+        call: Run,
+        lines: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        command: list[str],
+        name: str,
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert call(lines, "-o", "out/").returncode == 0
+        Path("link").symlink_to("out.recshuf.json")
+        manifest, before = Path("out.recshuf.json").read_bytes(), sorted(os.listdir())
+        overwrite = [] if command[0] == "scatter" else ["--overwrite"]
+        result = call(*command, name, *overwrite)
+        assert result.returncode == 2
+        assert_one_line(result.stderr, f"{command[-1]} {name}: names that end in .recshuf.json")
+        assert (Path("out.recshuf.json").read_bytes(), sorted(os.listdir())) == (manifest, before)
+
+    def test_directories(
+        self, call: Run, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("folder").mkdir()
+        result = call(*command, "folder")
+        assert result.returncode == 2
+        assert_one_line(result.stderr, f"{command[-1]} folder is a directory; name a file")
+        assert sorted(os.listdir()) == ["folder", lines.name]
+
+
+@pytest.mark.parametrize("output", ["new/", "new"])
+def test_a_report_does_not_lie_in_the_work_folder(
+    call: Run, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = call(lines, "-o", output, "--report", ".new.recshuf")
+    assert result.returncode == 2
+    assert_one_line(result.stderr, f"is or lies in the work folder of {output}")
+
+
+@pytest.mark.parametrize("command", [["gallery"], ["demo"], ["scatter", "lines.txt"]], ids=" ".join)
+@pytest.mark.parametrize("name", ["-", "s3://bucket/a", "file:///a"])
+def test_a_folder_of_results_is_local_and_no_stream(
+    call: Run, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = call(*command, "-o", name)
+    assert result.returncode == 2
+    assert_one_line(result.stderr, name, "standard output is no folder" if name == "-" else "is a URL")
+    assert os.listdir() == [lines.name]
+
+
+class TestPictures:
+    """A picture goes where the records of a shuffle may go: to a file, a device, or standard output."""
+
+    def test_standard_output_gets_the_bytes_of_the_file(
+        self, call: Run, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pytest.importorskip("PIL")
+        monkeypatch.chdir(tmp_path)
+        assert call("picture", lines, "--column", "text", "-o", "a.png").returncode == 0
+        result = call("picture", lines, "--column", "text", "-o", "-")
+        assert (result.returncode, result.stderr) == (0, b"")
+        assert result.stdout == Path("a.png").read_bytes()
+        assert sorted(os.listdir()) == ["a.png", lines.name]
+
+    def test_a_terminal_and_a_closed_stream_are_refused(
+        self, call: Run, lines: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+        assert_one_line(call("picture", lines, "--column", "text", "-o", "-").stderr, "-o -: ", "a terminal")
+        monkeypatch.setattr("sys.stdout", None)
+        result = call("picture", lines, "--column", "text", "-o", "-")
+        assert result.returncode == 2
+        assert_one_line(result.stderr, "-o -: standard output is closed; name a file")
+
+
+@pytest.mark.parametrize(("command", "option"), [("picture", "-o"), ("check", "--html")])
+def test_a_pipe_is_written_to_and_not_replaced(
+    call: Run, lines: Path, tmp_path: Path, command: str, option: str
+) -> None:
+    pytest.importorskip("PIL")
+    pytest.importorskip("jinja2")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        content = pool.submit(pipe.read_bytes)
+        call(command, lines, "--column", "text", option, pipe)
+        assert pipe.is_fifo()
+        assert content.result().startswith(b"\x89PNG" if command == "picture" else b"<!")
 
 
 class TestExistingFiles:

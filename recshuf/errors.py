@@ -48,8 +48,13 @@ class InputError(RecshufError, ValueError):
         self.problem = problem
         self.place = place
         self.remedy = remedy
-        where = f"{name}: {place}" if place else name
-        super().__init__(f"{where}: {problem}" + (f"; {remedy}" if remedy else ""))
+        super().__init__(self.reason + (f"; {remedy}" if remedy else ""))
+
+    @property
+    def reason(self) -> str:
+        """The message without the remedy, for a caller that knows another one."""
+        where = f"{self.name}: {self.place}" if self.place else self.name
+        return f"{where}: {self.problem}"
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the arguments in place of the message."""
@@ -111,8 +116,12 @@ class ConversionError(RecshufError, TypeError):
         self.field = field
         self.problem = problem
         self.remedy = remedy
-        place = f"field {field!r}: " if field else ""
-        super().__init__(f"{place}{problem}" + (f"; {remedy}" if remedy else ""))
+        super().__init__(self.reason + (f"; {remedy}" if remedy else ""))
+
+    @property
+    def reason(self) -> str:
+        """As that of an `InputError`."""
+        return f"field {self.field!r}: {self.problem}" if self.field else self.problem
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the arguments in place of the message."""

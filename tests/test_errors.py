@@ -56,6 +56,19 @@ def test_error_has_its_attributes_after_pickle():
     assert str(again) == "a.jsonl: line 3: is cut short; fetch it again"
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.InputError("a.jsonl", "is cut; short", place="line 3", remedy="fetch it again"),
+        errors.ConversionError("a.b", "has no type", remedy="leave it out"),
+        errors.ConversionError("", "has no type"),
+    ],
+)
+def test_reason_and_remedy_are_the_message(error: errors.InputError | errors.ConversionError):
+    assert str(error) == error.reason + (f"; {error.remedy}" if error.remedy else "")
+    assert error.problem in error.reason
+
+
 def test_pool_goes_on_after_an_error(tmp_path: Path):
     (tmp_path / "a.txt").write_text("1\n2\n")
     with ProcessPoolExecutor(1) as pool:

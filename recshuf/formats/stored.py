@@ -16,6 +16,7 @@ from recshuf.interfaces import InputSummary, ReadOptions, Source, StoredInputs
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from recshuf.errors import InputError
     from recshuf.interfaces import Decoder, FieldAdder, Format, Fragment
 
 TABLE_FORMAT = "parquet"
@@ -28,8 +29,19 @@ class TableForm:
 
     schema: pa.Schema | None
     """None if they have none."""
-    problem: str = ""
+    reason: str = ""
     """Why they have none."""
+    remedy: str = ""
+
+    @classmethod
+    def of_error(cls, error: InputError | ConversionError) -> TableForm:
+        """Return that of records that an error is about."""
+        return cls(None, error.reason, error.remedy or "")
+
+    @property
+    def problem(self) -> str:
+        """Why they have none, and what to do."""
+        return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
 
 
 def pack_source(source: Source, format_name: str, options: ReadOptions, table: TableForm) -> dict[str, Any]:

@@ -295,10 +295,11 @@ class StoreUpdate:
         made = scatter_sets(job, inputs, self._snapshot, self._folder, name, stream, self._progress)
         if made.table.schema is None and origin is not None and not origin["problem"]:
             # The columns of a store never change, so a schema cannot be the remedy.
-            problem, is_surplus, _ = made.table.problem.partition("; add it to the schema")
-            change = "remove the field" if is_surplus else "change the records"
-            remedy = f"begin a new store, or {change}"
-            raise ConversionError("", f"does not fit the columns of the store: {problem}", remedy=remedy)
+            raise ConversionError(
+                "",
+                f"does not fit the columns of the store: {made.table.reason}",
+                remedy="begin a new store, or change the records",
+            )
         return made.entries, made.schema
 
 

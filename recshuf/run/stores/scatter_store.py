@@ -231,9 +231,9 @@ def describe_sets(
 class FormObserver:
     """An `Observer`: a decoder sees all records, until one shows that they have no table form."""
 
-    def __init__(self, inner: Decoder | None, problem: str = "") -> None:
+    def __init__(self, inner: Decoder | None, failed: TableForm | None = None) -> None:
         self._inner = inner
-        self._problems: dict[tuple[int, int], str] = {(-1, 0): problem} if problem else {}
+        self._failed: dict[tuple[int, int], TableForm] = {(-1, 0): failed} if failed else {}
         self._lock = threading.Lock()
 
     @property
@@ -243,23 +243,23 @@ class FormObserver:
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
         """Observe records; those that cannot be decoded are no error."""
-        if self._inner is None or self._problems:
+        if self._inner is None or self._failed:
             return None
         try:
             return self._inner.observe(batch, input_index, first_row)
         except (InputError, ConversionError) as error:
             with self._lock:
-                self._problems[input_index, first_row] = str(error)
+                self._failed[input_index, first_row] = TableForm.of_error(error)
             return None
 
     def finish_form(self) -> TableForm:
         """Return the table form of all records."""
-        if self._inner is None or self._problems:
-            return TableForm(None, self._problems[min(self._problems)])
+        if self._inner is None or self._failed:
+            return self._failed[min(self._failed)]
         try:
             return TableForm(self._inner.finish())
         except (InputError, ConversionError) as error:
-            return TableForm(None, str(error))
+            return TableForm.of_error(error)
 
 
 def choose_observer(source: Source) -> FormObserver:
@@ -267,4 +267,4 @@ def choose_observer(source: Source) -> FormObserver:
     try:
         return FormObserver(source.decoder())
     except ConversionError as error:
-        return FormObserver(None, str(error))
+        return FormObserver(None, TableForm.of_error(error))

@@ -203,7 +203,7 @@ def test_records_of_a_program_and_files_can_be_mixed(tmp_path: Path) -> None:
         ('{"day":"x","id":1}', "does not fit the columns .*; begin a new store, or change the records$"),
         (
             '{"day":1,"id":1,"more":2}',
-            "'more': is not in the schema; begin a new store, or remove the field$",
+            "'more': is not in the schema; begin a new store, or change the records$",
         ),
         (
             '{"day":1,"id":{"a;b":1}}',
@@ -219,6 +219,16 @@ def test_other_columns_are_refused(
     with pytest.raises(ConversionError, match=message):
         recshuf.window(store, tmp_path / "bad.jsonl", schema=schema)
     assert recshuf.PileStore(store).num_records == 100
+
+
+def test_the_remedy_of_a_store_takes_the_place_of_that_of_a_reader(tmp_path: Path) -> None:
+    (tmp_path / "good.txt").write_text("a\n")
+    (tmp_path / "bad.txt").write_bytes(b"a\n\xff; b\n")
+    recshuf.scatter(tmp_path / "good.txt", tmp_path / "store")
+    with pytest.raises(
+        ConversionError, match=r"line 2: is not UTF-8; begin a new store, or change the records$"
+    ):
+        recshuf.window(tmp_path / "store", tmp_path / "bad.txt")
 
 
 def test_other_formats_seeds_and_times_are_refused(store: Path, tmp_path: Path) -> None:

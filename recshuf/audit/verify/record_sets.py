@@ -126,6 +126,8 @@ def read_manifest(job: Job, output: str) -> Manifest | None:
     ------
     InputError
         When there is one that cannot be read or understood.
+    UsageError
+        When its store cannot be asked.
     """
     is_object = is_url(output)
     name = f"the manifest of {output}" if is_object else str(manifest_path(Path(output)))
@@ -133,7 +135,7 @@ def read_manifest(job: Job, output: str) -> Manifest | None:
         if is_object:
             return read_object_manifest(output, Stores(job.storage, job.memory_bytes, job.workers))
         return Manifest.read(Path(output))
-    except InputError:
+    except (InputError, UsageError):
         raise
     except OSError as error:
         raise InputError.of_system(error, name) from error

@@ -35,6 +35,13 @@ def edit_manifest(output: Path, change: Callable[[dict[str, Any]], object]) -> N
     manifest_path(output).write_text(json.dumps(content))
 
 
+def test_a_store_that_cannot_be_asked_for_a_manifest_says_why(tmp_path: Path):
+    path = write_lines(tmp_path / "in.txt", LINES)
+    options = {"s3://bucket:access_key_id": "x"}
+    with pytest.raises(UsageError, match=r"secret_access_key is missing; give access_key_id and"):
+        recshuf.verify(path, "s3://bucket/out/", storage_options=options)
+
+
 FILE_DAMAGES: dict[str, tuple[Callable[[Path], object], str, int, int]] = {
     "missing": (lambda out: (out / "shard-00001.txt").unlink(), "shard-00001.txt: is missing", 100, 0),
     "all-missing": (lambda out: [one.unlink() for one in out.glob("*.txt")], "shard-00000.txt: is missing", 300, 0),

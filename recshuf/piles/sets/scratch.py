@@ -53,7 +53,7 @@ class Scratch:
         Whether kept files are those of a store, which its owner may have linked. Those of a run may not be links: others may
         have put them there.
     remedy
-        What to do if a file is damaged, for messages. Default: `STORE_REMEDY` or `RUN_REMEDY`, by `of_store`.
+        What to do if a file is damaged, for messages; that of a kept one of a store has its own.
     """
 
     ahead_bytes = 0
@@ -68,12 +68,12 @@ class Scratch:
         mode: int = 0o600,
         messages: WriteMessages = _MESSAGES,
         of_store: bool = False,
-        remedy: str | None = None,
+        remedy: str = RUN_REMEDY,
     ) -> None:
         self.parent = parent
         self.kept = kept
-        self.remedy = remedy or (STORE_REMEDY if of_store else RUN_REMEDY)
-        """What to do if a file is damaged."""
+        self.remedy = remedy
+        """What to do if a new file is damaged."""
         self._shown = shown or parent
         self._needed_bytes = needed_bytes
         self._mode = mode
@@ -114,8 +114,9 @@ class Scratch:
             raise FileNotFoundError(errno.ENOENT, "no folder for kept files")
         path = self.kept / name
         descriptor = open_more(lambda: open_regular(path) if self._of_store else open_sole(path, os.O_RDONLY))
+        remedy = STORE_REMEDY if self._of_store else self.remedy
         with self._lock:
-            return LocalPileFile(self._add(descriptor), path, self.release, self.remedy)
+            return LocalPileFile(self._add(descriptor), path, self.release, remedy)
 
     def _add(self, descriptor: int) -> int:
         self._open.add(descriptor)

@@ -66,7 +66,7 @@ Examples:
     shared=CheckOptions,
     headings=_HEADINGS,
     general=_GENERAL,
-    help=_HELP,
+    help=_HELP | {"quiet": "Print errors only."},
 )
 
 

@@ -361,7 +361,7 @@ _gallery = click.Command(
         ),
         click.Option(["-v", "--verbose"], is_flag=True, help="Print tracebacks of errors."),
     ],
-    help="Draw the orders of other shufflers, with scores: a page of all, and a picture of four.",
+    help="Draw the orders of other shufflers, with scores: a page of all, and a picture of four. Needs recshuf[report].",
 )
 _demo = click.Command(
     "demo",

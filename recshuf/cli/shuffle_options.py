@@ -21,8 +21,9 @@ Shuffle records exactly uniformly, within a memory limit.
 
 INPUT is files, directories and globs; - or none means standard input (text, JSONL and CSV). OUTPUT is a directory of
 shards if its name ends in /, if it is an existing directory, or if an option asks for shards. Otherwise it is one
-file; - or none means standard output (text, JSONL and CSV). A SIZE is written 300MB, 2GiB or 1500000000. Write
-./NAME for a file that has the name of a command.
+file; - or none means standard output (text, JSONL and CSV). Both may be in object stores, s3://BUCKET/KEY, gs:// or
+az://; https:// and hf:// are read, too. A SIZE is written 300MB, 2GiB or 1500000000. Write ./NAME for a file that has
+the name of a command.
 """
 _EXAMPLES = """\
 Other commands, each with --help:

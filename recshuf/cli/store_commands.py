@@ -83,7 +83,7 @@ Example:
         "shards": "Number of shards. Default: one per input of the store, in a directory.",
         "verify": "Compare the output with the store before it is put in place; in an object store, after that.",
         "overwrite": "Replace an existing output or report. Default: it is an error.",
-        "temp_dir": "Folder for spilled records. Default: beside the output.",
+        "temp_dir": "Folder for spilled records. Default: beside the output; for those of --reshuffle exact, $TMPDIR, else /var/tmp.",
         "verbose": "Print details, and tracebacks of errors.",
         "report": "Write the figures of the run as JSON; - is standard output.",
     },
@@ -228,9 +228,12 @@ _verbose = click.option("-v", "--verbose", is_flag=True, help="Print tracebacks 
 _store = click.argument("store", type=click.Path(path_type=Path))
 
 
-@click.group("store", context_settings=_NAMES, no_args_is_help=False)
-def store_group() -> None:
+@click.group("store", context_settings=_NAMES, invoke_without_command=True)
+@click.pass_context
+def store_group(context: click.Context) -> None:
     """Print, verify, compact or delete a pile store."""
+    if context.invoked_subcommand is None:
+        raise UsageError("no command; usage: recshuf store info|verify|compact|drop STORE")
 
 
 @store_group.command("info", context_settings=_NAMES)

@@ -149,7 +149,7 @@ def test_a_drop_that_was_killed_is_given_again(store: Path, call: Run):
         (("gather", "{store}", "-o", "{folder}/x.jsonl", "--seed", "6"), 2, "have seed 5"),
         (("{store}", "-o", "{folder}/x.jsonl"), 2, "is a pile store; write it with recshuf gather"),
         (("scatter", "{store}", "-o", "{folder}/new"), 2, "is a pile store; write it with recshuf gather"),
-        (("store",), 2, "Missing command"),
+        (("store",), 2, "no command; usage: recshuf store info|verify|compact|drop STORE"),
         (("store", "inf", "{store}"), 2, "Did you mean 'info'"),
         (("scater", "{given}"), 2, "did you mean: recshuf scatter"),
     ],

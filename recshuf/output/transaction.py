@@ -103,6 +103,16 @@ class Destination(ABC):
         return False
 
     @abstractmethod
+    def has_journal(self) -> bool:
+        """Tell whether a run has begun to write it, and is not complete. One by tasks has no journal before its commit.
+
+        Raises
+        ------
+        OutputError
+            When that cannot be read.
+        """
+
+    @abstractmethod
     def _manifest_names(self) -> set[str]:
         """Return the names of the shards of an earlier run, from its manifest; none if it has none."""
 

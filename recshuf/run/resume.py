@@ -122,7 +122,9 @@ class Earlier:
             change = _unpack(new).find_change(_unpack(old))
             if change:
                 since = "the plan was made" if self.is_plan else "the unfinished run"
-                remedy = "make the plan again" if self.is_plan else "start anew, without --resume"
+                remedy = (
+                    "make the plan again" if self.is_plan else "restore it, or start anew without --resume"
+                )
                 raise InputError(new[0], f"has changed since {since}: {change}", remedy=remedy)
 
     def _compare(self, what: str, before: object, now: object) -> None:

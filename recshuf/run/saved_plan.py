@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from recshuf.errors import (
     AlreadyCompleteError,
     ForeignFileError,
+    OutputError,
     OutputExistsError,
     PileError,
     UnfinishedOutputError,
@@ -163,6 +164,9 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
             with _refuse_written(destination, last), suppress(AlreadyCompleteError):
                 return run_job(job, progress, planned)
         raise AlreadyCompleteError(f"{destination.name}: complete; this task has put it in place before")
+    if not has_begun and destination.has_journal():
+        with tasks.share(run.output):
+            raise _left_beside(destination)
     with _refuse_written(destination, last):
         if number == last:
             if has_begun:
@@ -170,10 +174,14 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
             return run_job(replace(job, options=job.options | {"resume": True}), progress, planned)
         destination.check(overwrite=job.options["overwrite"])
     with tasks.share(run.output):
-        opened = join_run(run, tasks, job, destination, planned)
-        if not _is_done(opened, number):
-            do_work(opened, number)
+        _do_once(join_run(run, tasks, job, destination, planned), number)
     return None
+
+
+def _do_once(opened: OpenRun, number: int) -> None:
+    """Run a task, unless it is done."""
+    if not _is_done(opened, number):
+        do_work(opened, number)
 
 
 def _is_done(opened: OpenRun, number: int) -> bool:
@@ -230,6 +238,17 @@ def _written_since(destination: Destination, remedy: str) -> OutputExistsError:
     """Return the error for an output that is not as the plan found it; `remedy` is for one that others have written."""
     return OutputExistsError(
         f"{destination.name}: was written after this plan was made; if by its tasks, all are done; else {remedy}"
+    )
+
+
+def _left_beside(destination: Destination) -> OutputError:
+    """Return the error for what a run that is not of this plan has left."""
+    work = destination.begin()
+    # Only a folder has a lock, which has told that the run is dead.
+    may_live = "" if destination.local_path else "another run is writing it, or "
+    return OutputError(
+        f"{destination.name}: {may_live}an unfinished run left parts in {work.name}; continue it with its own command and --resume, "
+        f"or {work.removal}"
     )
 
 

@@ -75,7 +75,7 @@ def begin_output(
     if destination.is_stream:
         return None
     work = destination.begin()
-    cleanup.push(partial(_leave, work, explain_again(job)))
+    cleanup.push(partial(_leave, work, job))
     work.enter(progress.warn, resumes=job.options["resume"])
     if job.options["resume"] and work.journal.last("commit") is None:
         _check_incomplete(job, destination, work)
@@ -99,28 +99,36 @@ def _check_incomplete(job: Job, destination: Destination, work: Transaction) -> 
 
 def _leave(
     work: Transaction,
-    again: str,
+    job: Job,
     _: type[BaseException] | None,
     error: BaseException | None,
     __: TracebackType | None,
 ) -> None:
-    """Leave the work folder at the end of a run; `again` says how to continue one that failed."""
+    """Leave the work folder at the end of a run."""
     try:
-        _remove_or_release(work, again, error)
+        _remove_or_release(work, job, error)
     except KeyboardInterrupt as interrupt:  # only the first signal raises, and it must not cut this short
-        _remove_or_release(work, again, error or interrupt)
+        _remove_or_release(work, job, error or interrupt)
         raise
 
 
-def _remove_or_release(work: Transaction, again: str, error: BaseException | None) -> None:
+def _remove_or_release(work: Transaction, job: Job, error: BaseException | None) -> None:
     # A new run on the same inputs would fail the same way, and data that failed a check may be wrong.
     is_final = isinstance(error, InputError | ConversionError | UsageError) and not work.is_continued
     if error is None or is_final or isinstance(error, CheckError) or not work.is_resumable:
         work.remove()
         return
-    ways = again if work.removal is None else f"{again}, or {work.removal}"
-    error.add_note(f"finished parts are kept in {work.name}: {ways}")
+    error.add_note(f"finished parts are kept in {work.name}{_explain_ways(work, job, error)}")
     work.release()
+
+
+def _explain_ways(work: Transaction, job: Job, error: BaseException) -> str:
+    """Return what a user can do after an error with what is kept, to follow its name."""
+    # A task may lack what others have to do first. Any other command that is wrong fails again.
+    if isinstance(error, UsageError) and job.options["engine"] != "tasks":
+        return f": to start anew, {work.removal}" if work.removal else ""
+    again = explain_again(job)
+    return f": {again}, or {work.removal}" if work.removal else f": {again}"
 
 
 def open_workspace(

@@ -114,6 +114,10 @@ class LocalDestination(Destination):
         work.remove()
         return True
 
+    def has_journal(self) -> bool:
+        """Tell whether the work folder has a journal."""
+        return self.begin().journal.path.exists()
+
     def _find_remains(self) -> str | None:
         work = self.begin()
         try:

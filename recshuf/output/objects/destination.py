@@ -142,11 +142,18 @@ class ObjectDestination(Destination):
         manifest = self.place.read_manifest()
         return {shard.name for shard in manifest[0].shards} if manifest else set()
 
+    def has_journal(self) -> bool:
+        """Tell whether there are objects of a journal."""
+        return self._load_journal().has_remains
+
     def _find_remains(self) -> str | None:
-        shown = self.keys.show(self.keys.journal)
-        journal = ObjectJournal(self.bucket, self.keys.journal, shown)
+        runs = self._load_journal().runs
+        return self.begin().name if has_unfinished(runs, self.bucket, self.keys) else None
+
+    def _load_journal(self) -> ObjectJournal:
+        journal = ObjectJournal(self.bucket, self.keys.journal, self.begin().name)
         journal.load()
-        return shown if has_unfinished(journal.runs, self.bucket, self.keys) else None
+        return journal
 
     def is_complete(self) -> bool:
         """Tell whether the output exists; a set of shards only if its manifest fits the sizes of its shards."""

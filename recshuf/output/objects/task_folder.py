@@ -68,9 +68,11 @@ class ObjectTaskFolder(TaskFolder):
         return {one.key.removeprefix(self._url.key) for one in self._bucket.list(self._url.key)}
 
     def find_sets(self) -> str | None:
-        """Return the path or URL of the pile sets of the run; None if there is no run."""
-        found = self.read("run")
-        return None if found is None else found["run"]["piles"]
+        """Return the path or URL of the pile sets of the run; None if there is no run, or its file does not name it."""
+        match self.read("run"):
+            case {"run": {"piles": str(place)}}:
+                return place
+        return None
 
     def clear(self) -> None:
         """Delete the pile sets of the run, and then all results."""

@@ -141,7 +141,7 @@ class TaskPasses:
             results |= self._repeat(again)
             lost = self._work.adopt(self._check(results, bounds[-1]))
         if lost:
-            raise OutputError(f"{lost[0]}: is missing or damaged; delete {self._work.path} to start anew")
+            raise OutputError(f"{lost[0]}: is missing or damaged; to start anew, {self._tasks.removal}")
 
     def _check(self, results: dict[int, dict[str, Any]], record_count: int) -> list[dict[str, Any]]:
         """Return the entries of all shards, which hold all records."""

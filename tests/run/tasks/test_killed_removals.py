@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -173,6 +173,21 @@ def test_what_a_killed_run_of_one_process_leaves_is_removed_by_the_next(
             run(resume=True)
 
     Removal(folder, run).try_each(go_on)
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+@pytest.mark.parametrize("options", [{"resume": True}, {"overwrite": True}], ids=["resume", "overwrite"])
+def test_an_empty_work_folder_is_removed_without_a_word(
+    folder: Path, options: dict[str, Any], is_complete: bool, recwarn: pytest.WarningsRecorder
+):
+    (path,) = make_inputs(folder / "in", "text", COUNTS[:1])
+    if is_complete:
+        recshuf.shuffle(path, f"{folder}/out/", **OPTIONS)
+    (folder / ".out.recshuf").mkdir(mode=0o700)
+    with pytest.raises(AlreadyCompleteError) if is_complete and "resume" in options else nullcontext():
+        recshuf.shuffle(path, f"{folder}/out/", **OPTIONS, **options)
+    assert sorted(os.listdir(folder)) == ["in", "out", "out.recshuf.json"]
+    assert not recwarn.list
 
 
 def test_a_failed_run_that_is_killed_while_it_removes_itself_begins_anew(tmp_path: Path, folder: Path):

@@ -151,6 +151,7 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         epoch, step = self._position.claim(worker.seed - worker.id, worker.id, at_start)
         resumed, self._resumed = self._resumed, None
         epoch, self._next_step = resumed or (epoch, step + worker.id)
+        self._loader.set_epoch(epoch)
         batches = self.share_batches(epoch, self._next_step, worker.num_workers)
         return self._count(batches, worker.num_workers)
 
@@ -162,13 +163,12 @@ class PileDataset(IterableDataset[dict[str, Any]]):
 
     def share_batches(self, epoch: int, first_step: int, every: int) -> Iterator[Any]:
         """Return an iterator over one of `every` batches of an epoch, from a step on, to be sent to another process."""
-        self._loader.set_epoch(epoch)
-        transform = self._transform
+        transform, reader = self._transform, self._loader.reader
         if transform is None:
-            mine = islice(self._loader.read(first_step, "arrow", prefetch=0), 0, None, every)
+            mine = islice(reader.read(epoch, first_step, "arrow", prefetch=0), 0, None, every)
             return share_batches(mine, "torch", self._together)
         # Paired first, since the batches of other workers need no transform.
-        pairs = islice(self._loader.read(first_step, "torch", _pair, prefetch=0), 0, None, every)
+        pairs = islice(reader.read(epoch, first_step, "torch", _pair, prefetch=0), 0, None, every)
         return starmap(transform, pairs)
 
     def share_bundles(self, epoch: int, first_step: int, first: int, every: int) -> Iterator[SharedBlock]:
@@ -176,16 +176,17 @@ class PileDataset(IterableDataset[dict[str, Any]]):
 
         Bundles count from those of a step.
         """
-        self._loader.set_epoch(epoch)
-        return (SharedBlock(one, "torch") for one in self._loader.read_bundles(first_step, first, every))
+        bundles = self._loader.reader.read_bundles(epoch, first_step, first, every)
+        return (SharedBlock(one, "torch") for one in bundles)
 
     def cut_bundles(self, first_step: int, blocks: Iterator[Block]) -> Iterator[Any]:
         """Return an iterator over the batches from a step on, cut from the blocks of all bundles, in order."""
-        return self._loader.cut_bundles(first_step, blocks)
+        return self._loader.reader.cut_bundles(self.epoch, first_step, blocks)
 
     def count_parts(self, first_step: int, in_bundles: bool) -> Iterator[int]:
         """Return an iterator over the numbers of the bundles or batches from a step on, from 0."""
-        parts = self._loader.find_bundles(first_step) if in_bundles else range(first_step, len(self))
+        find = self._loader.reader.find_bundles
+        parts = find(self.epoch, first_step) if in_bundles else range(first_step, len(self))
         return (number for number, _ in enumerate(parts))
 
     def set_epoch(self, epoch: int) -> None:

@@ -13,6 +13,7 @@ import recshuf
 from recshuf import errors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 ARGUMENTS = {
@@ -107,3 +108,20 @@ def test_missing_output_folder_is_a_file_not_found_error(tmp_path: Path):
     with pytest.raises(FileNotFoundError) as caught:
         recshuf.shuffle(tmp_path / "a.txt", tmp_path / "none" / "b.txt")
     assert isinstance(caught.value, errors.OutputError)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda name: recshuf.shuffle(name, "out"),
+        lambda name: recshuf.shuffle("a.txt", name),
+        lambda name: recshuf.shuffle("a.txt", "out", temp_dir=name),
+        lambda name: recshuf.PileStore(name),
+        lambda name: recshuf.PileWriter(name, "a"),
+        lambda name: recshuf.PileLoader(name, 2),
+        lambda name: recshuf.PileLoader.from_files("a.txt", 2, cache=name),
+    ],
+)
+def test_a_name_with_a_nul_is_refused(use: Callable[[str], object]) -> None:
+    with pytest.raises(errors.UsageError, match=r"'a\\x00b': has a NUL"):
+        use("a\0b")

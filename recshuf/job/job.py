@@ -21,7 +21,7 @@ from recshuf.storage.buckets import WRITTEN_SCHEMES, check_prefix
 from recshuf.storage.settings import StorageOptions, parse_storage_options
 from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
 from recshuf.system.memory import available_bytes
-from recshuf.system.paths import local_path, refuse_cut_url, refuse_url
+from recshuf.system.paths import check_name, local_path, refuse_url
 from recshuf.system.units import parse_size
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def parse_path(what: str, path: object) -> str:
         raise UsageError(f"{what}: {_TAKEN}; here: {_describe(name)}")
     if not name:
         raise UsageError(f"{what}: a path is empty; give one")
-    refuse_cut_url(path)
+    check_name(path)
     refuse_url(name)
     return name
 
@@ -264,7 +264,7 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
     memory, temp_dir = options["memory"], options["temp_dir"]
     if temp_dir == "":
         raise UsageError("--temp-dir: the path is empty; give one, or leave it out")
-    refuse_cut_url(temp_dir)
+    check_name(temp_dir)
     workers = options["workers"] or _count_threads(options)
     memory_bytes = _choose_memory(options, workers) if memory is None else _parse(memory)
     return Job(

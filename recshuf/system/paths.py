@@ -84,11 +84,11 @@ def local_path(name: str | os.PathLike[str]) -> Path:
     Raises
     ------
     UsageError
-        When it is none; else as `refuse_url` and `refuse_cut_url` do.
+        When it is none; else as `refuse_url` and `check_name` do.
     """
     if not isinstance(name, str | os.PathLike):
         raise UsageError(f"{name!r} is no path; give text or a pathlib.Path")
-    refuse_cut_url(name)
+    check_name(name)
     refuse_url(os.fspath(name))
     return Path(name)
 
@@ -109,16 +109,19 @@ def refuse_url(name: str) -> None:
     raise UsageError(f"{name}: is a URL; give a local path here")
 
 
-def refuse_cut_url(path: object) -> None:
-    """Refuse a URL that has lost a slash, as path objects drop one: it would be a local folder with that name.
+def check_name(path: object) -> None:
+    """Refuse a name that no file can have, and a URL that has lost a slash, as path objects drop one.
 
     Raises
     ------
     UsageError
         Says what to do.
     """
-    name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
-    match = _CUT_URL.match(str(name))
+    name = os.fsdecode(path) if isinstance(path, str | os.PathLike) else ""
+    if "\0" in name:
+        raise UsageError(f"{name!r}: has a NUL, which no name of a file can have; give another one")
+    # It would be a local folder with that name.
+    match = _CUT_URL.match(name)
     if match is None:
         return
     if isinstance(path, os.PathLike):

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from recshuf.train.epoch_reader import EpochReader
+
 STORE = "_store"
 """Name of the column with the number of the store."""
 _LABELS = 6
@@ -66,8 +68,8 @@ class MixState:
 class _Stream:
     """The records of a store, epoch after epoch."""
 
-    def __init__(self, loader: PileLoader, size: int, chunk: int, start: int) -> None:
-        self._loader, self._size, self._chunk = loader, size, chunk
+    def __init__(self, reader: EpochReader, size: int, chunk: int, start: int) -> None:
+        self._reader, self._size, self._chunk = reader, size, chunk
         self._next = start
         self._held: pa.RecordBatch | None = None
         self._batches = self._read(start)
@@ -94,8 +96,7 @@ class _Stream:
     def _read(self, start: int) -> Generator[pa.RecordBatch]:
         epoch, row = divmod(start, self._size)
         while True:
-            self._loader.seek(epoch, row // self._chunk)
-            with closing(self._loader.read(row // self._chunk, "arrow")) as batches:
+            with closing(self._reader.read(epoch, row // self._chunk, "arrow")) as batches:
                 skipped = row % self._chunk
                 for batch in batches:
                     yield batch.slice(skipped)
@@ -231,7 +232,7 @@ class MixLoader:
         before = count_before(first_step * batch, self._counts)
         with ExitStack() as stack:
             streams = [
-                stack.enter_context(closing(_Stream(loader, size, self._chunk, base + skipped)))
+                stack.enter_context(closing(_Stream(loader.reader, size, self._chunk, base + skipped)))
                 for loader, size, base, skipped in zip(self._loaders, self._sizes, bases, before, strict=True)
             ]
             for step in range(first_step, self._steps):

@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +20,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, PileError, UsageError
-from recshuf.train import cutting, prefetch
-from recshuf.train import loader as loader_module
+from recshuf.train import cutting, epoch_reader, prefetch
 from recshuf.train.blocks import ArrowBlock
 from recshuf.train.loader import PileLoader
 from tests.support.golden_inputs import make_inputs
@@ -119,13 +120,13 @@ def test_a_block_is_free_before_the_first_batch_of_the_next_one(
     loader, held = PileLoader(store, 4), WeakSet[ArrowBlock]()
 
     def make_blocks() -> Iterator[ArrowBlock]:
-        for records in loader.read_bundles(0, 0, 1):
+        for records in loader.reader.read_bundles(0, 0, 0, 1):
             block = ArrowBlock(records)
             held.add(block)
             yield block
             del block
 
-    counts = [len(held) for _ in loader.cut_bundles(0, make_blocks())]
+    counts = [len(held) for _ in loader.reader.cut_bundles(0, 0, make_blocks())]
     assert len(counts) == len(loader)
     assert set(counts) == {1}
 
@@ -137,13 +138,52 @@ def test_every_thread_gives_back_the_memory_of_what_it_has_loaded(
     monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
     monkeypatch.setattr(prefetch, "LEAST_AWAY", 0.0)
     monkeypatch.setattr(
-        loader_module, "_release_unused", lambda: threads.append(threading.current_thread().name)
+        epoch_reader, "_release_unused", lambda: threads.append(threading.current_thread().name)
     )
     assert len(ids_of(PileLoader(store, 4))) == 124
     own = threading.current_thread().name
     # Of seven groups, this thread loads the first. While it cuts each but the last, another loads the next one.
     assert threads.count(own) == 1 + 6
     assert len(threads) - threads.count(own) == 6
+
+
+_READS_AT_EXIT = """
+import atexit, os, sys, threading
+
+reading, leaving, done = threading.Event(), threading.Event(), threading.Event()
+
+def leave():
+    leaving.set()
+    done.wait(60)
+
+atexit.register(leave)  # before recshuf, so that it runs after whatever recshuf does at exit
+
+import recshuf
+
+loader, read = recshuf.PileLoader(sys.argv[1], 4), os.preadv
+
+def read_late(*arguments):
+    reading.set()
+    leaving.wait(60)
+    return read(*arguments)
+
+def train():
+    try:
+        print(sum(1 for _ in loader), flush=True)
+    except BaseException as error:
+        print(repr(error), flush=True)
+    done.set()
+
+os.preadv = read_late
+threading.Thread(target=train, daemon=True).start()
+reading.wait(60)
+"""
+
+
+def test_the_exit_of_the_interpreter_does_not_close_what_a_thread_reads(store: Path) -> None:
+    run = [sys.executable, "-c", _READS_AT_EXIT, str(store)]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("31\n", "")
 
 
 def test_an_iterator_taken_over_a_fork_is_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import weakref
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -52,16 +53,11 @@ class Lease:
     """Keeps the sets of a snapshot from being deleted, until it is closed or the process ends."""
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
+        self._close = weakref.finalize(self, os.close, descriptor)
 
     def close(self) -> None:
         """Give the lease back. Idempotent."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
-
-    def __del__(self) -> None:
-        self.close()
+        self._close()
 
 
 class StoreFolder:

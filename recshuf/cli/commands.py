@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 from click.exceptions import Exit
 
 from recshuf.cli.check_options import make_check_command, make_picture_command
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 FAILED = 1
 NOT_UNIFORM = 3
 _LIKENESS = 0.75
+_OF_LOADER = {"inputs", "loader", "as_json", "quiet", "verbose"}
+"""Parameters of ``recshuf check`` that go with ``--loader``."""
 """Of two words, from 0 to 1, from which one is taken for a slip of the other."""
 _HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
@@ -217,7 +220,7 @@ def _run_check(
     if quiet and (verbose or as_json):
         raise UsageError("-q contradicts -v and --json; give one of them")
     if loader is not None:
-        _check_alone(inputs, html, options)
+        _check_alone(inputs)
     elif not inputs:
         raise UsageError(
             "no data; usage: recshuf check [OPTIONS] DATA... [--against INPUT... | --column NAME | --provenance]"
@@ -246,12 +249,15 @@ def _run_check(
         raise Exit(NOT_UNIFORM)
 
 
-def _check_alone(inputs: tuple[str, ...], html: str | None, options: dict[str, Any]) -> None:
-    """Check that ``--loader`` is given without data and options of data."""
-    others = {"DATA": inputs, "--html": html, "--against": options["against"], "--column": options["column"]}
-    for name, value in (others | {"--provenance": options["provenance"]}).items():
-        if value:
-            raise UsageError(f"--loader and {name} contradict each other; give one of them")
+def _check_alone(inputs: tuple[str, ...]) -> None:
+    """Refuse data, and options of data, beside ``--loader``."""
+    if inputs:
+        raise UsageError("--loader and DATA contradict each other; give one of them")
+    context = click.get_current_context()
+    for option in context.command.params:
+        name = option.name or ""
+        if name not in _OF_LOADER and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"{option.opts[0]}: does not go with --loader; leave it out")
 
 
 def _run_picture(

@@ -178,3 +178,20 @@ def test_check_tests_two_epochs_of_a_store(store: Path, call: Run):
     done = call("check", "--loader", store, store, "--provenance")
     assert done.returncode == 2
     assert b"--loader and DATA contradict each other" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--against", "x"],
+        ["--provenance"],
+        ["--html", "page.html"],
+        ["--format", "text"],
+        ["--memory", "1GB"],
+        ["--id", "row"],
+    ],
+)
+def test_a_check_of_a_loader_takes_no_options_of_data(store: Path, call: Run, options: list[str]) -> None:
+    done = call("check", "--loader", store, *options)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert f"{options[0]}: does not go with --loader" in done.stderr.decode()

@@ -142,10 +142,12 @@ class LocalDestination(Destination):
         return set(os.listdir(self.path))  # noqa: PTH208 - names are wanted
 
     def _manifest_names(self) -> set[str]:
+        path = manifest_path(self.path)
         try:
             manifest = Manifest.read(self.path)
-        except (OSError, ValueError) as error:
-            path = manifest_path(self.path)
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be read: {error.strerror}; choose another output") from error
+        except ValueError as error:
             raise OutputError(f"{path}: is not a manifest of recshuf; choose another output") from error
         return {shard.name for shard in manifest.shards} if manifest else set()
 

@@ -121,6 +121,14 @@ def test_a_file_named_like_the_manifest_is_never_replaced(tmp_path: Path):
         LocalDestination(tmp_path / "new", is_directory=True).check(overwrite=False)
 
 
+def test_a_manifest_that_cannot_be_read_says_why(tmp_path: Path):
+    manifest_path(tmp_path / "new").mkdir()
+    with pytest.raises(
+        OutputError, match=r"new\.recshuf\.json: cannot be read: Is a directory; choose another"
+    ):
+        LocalDestination(tmp_path / "new", is_directory=True).check(overwrite=False)
+
+
 def test_the_manifest_of_a_folder_that_is_gone_may_be_replaced(tmp_path: Path):
     write_run(tmp_path / "run", "a.txt")
     (tmp_path / "run" / "a.txt").unlink()

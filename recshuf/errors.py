@@ -75,7 +75,9 @@ class InputError(RecshufError, ValueError):
             Default: one where this user may not read it.
         """
         kinds = (MissingInputError, ForbiddenInputError, DirectoryInputError)
-        kind: type[InputError] = next((kind for kind in kinds if kind.errno == error.errno), InputError)
+        # Libraries raise `OSError` without a number for what is wrong in a file.
+        other = UnavailableInputError if error.errno else InputError
+        kind: type[InputError] = next((kind for kind in kinds if kind.errno == error.errno), other)
         if kind is ForbiddenInputError:
             remedy = remedy or "give this user the right to read it"
         return kind(name, problem or error.strerror or str(error), remedy=remedy)
@@ -87,7 +89,11 @@ class MissingInputError(InputError, FileNotFoundError):
     errno = errno.ENOENT
 
 
-class ForbiddenInputError(InputError, PermissionError):
+class UnavailableInputError(InputError):
+    """An input that its store, the network or the system does not give, which may pass: nothing is known to be wrong in it."""
+
+
+class ForbiddenInputError(UnavailableInputError, PermissionError):
     """An input that this user may not read."""
 
     errno = errno.EACCES

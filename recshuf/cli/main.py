@@ -72,6 +72,8 @@ def run() -> NoReturn:
     """
     # By default, NumPy's linear algebra starts a thread for each core. It is not used.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # The library for hf:// would report each request that it tries again, in lines of its own.
+    os.environ.setdefault("HF_HUB_VERBOSITY", "critical")
     sys.meta_path.insert(0, _WithoutPandas())
     # Garbage collections stop all threads, 0.5 s in a run with 4,096 piles. Few objects are in cycles.
     gc.set_threshold(_COLLECTED_OBJECTS)

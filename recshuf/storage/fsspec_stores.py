@@ -1,24 +1,24 @@
-"""Stores that fsspec reads: servers of HTTP, and the Hugging Face Hub."""
+"""Stores that fsspec reads, and servers of HTTP."""
 
 from __future__ import annotations
 
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.interfaces import Stamp
-from recshuf.storage.credentials import check_given
 from recshuf.storage.requests import ChangedObject, MissingObject, Requests, ShortBody
 from recshuf.storage.store import Entry, compare_weakly, is_strong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
 
+T = TypeVar("T")
+
 _CHANGED = 412
-_NO_SUCH_RANGE = 416
+NO_SUCH_RANGE = 416
 _MISSING = (404, 410)
 
 
@@ -32,9 +32,8 @@ class FsspecStore:
     """
 
     is_bound = False
-    _find_options: ClassVar[Mapping[str, Any]] = {"refresh": True, "expand_info": True}
-    """Arguments with which the hub is asked anew, also for identifiers, in place of its listings in memory."""
-    _list_options: ClassVar[Mapping[str, Any]] = {"refresh": True}
+    _find_options: ClassVar[Mapping[str, Any]] = {}
+    _list_options: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, files: Any, prefix: str) -> None:
         self.requests = Requests()
@@ -53,7 +52,15 @@ class FsspecStore:
     def list(self, prefix: str) -> list[Entry]:
         """See `Store`."""
         name = self._prefix + prefix
-        found = self._call(name, lambda: self._files.find(name, detail=True, **self._list_options))
+
+        def find() -> dict[str, Any]:
+            found: dict[str, Any] = self._files.find(name, detail=True, **self._list_options)
+            return found
+
+        try:
+            found = self._call(name, lambda: self._ask(name, find))
+        except MissingObject:
+            return []
         begin = len(self._files._strip_protocol(self._prefix))  # noqa: SLF001 - named by fsspec for its users
         return [Entry(path[begin:].lstrip("/"), self._stamp_of(path, info)) for path, info in found.items()]
 
@@ -63,7 +70,9 @@ class FsspecStore:
 
         def read() -> bytes:
             given = self._bind(stamp)
-            content: bytes = self._files.cat_file(name, start=begin, end=end, **given)
+            content: bytes = self._ask(
+                name, lambda: self._files.cat_file(name, start=begin, end=end, **given)
+            )
             self._check_reply(given, stamp)
             if len(content) == stamp.size > end - begin:
                 raise InputError(name, "the server takes no ranges", remedy="download the file")
@@ -74,6 +83,10 @@ class FsspecStore:
 
         content: bytes = self._call(name, read)
         return content
+
+    def _ask(self, name: str, request: Callable[[], T]) -> T:  # noqa: ARG002 - for others
+        """Make a request of a listing, or of bytes."""
+        return request()
 
     def _bind(self, stamp: Stamp) -> dict[str, Any]:  # noqa: ARG002 - used by servers that know conditions
         """Return arguments that make a read fail if the file has another stamp."""
@@ -116,7 +129,6 @@ class HttpStore(FsspecStore):
     """Files of a server of HTTP."""
 
     is_bound = True
-    _find_options: ClassVar[Mapping[str, Any]] = {}
 
     def _bind(self, stamp: Stamp) -> dict[str, Any]:
         # The size and the ETag are those of the bytes as they are.
@@ -147,7 +159,7 @@ class HttpStore(FsspecStore):
     def _translate(self, name: str, error: BaseException) -> BaseException:
         # To fsspec, a file whose size it cannot find out is missing, whatever the server answers.
         cause = error.__cause__ if isinstance(error, FileNotFoundError) else None
-        if getattr(error, "status", None) == _NO_SUCH_RANGE:
+        if getattr(error, "status", None) == NO_SUCH_RANGE:
             return ChangedObject()
         return super()._translate(name, cause or error)
 
@@ -166,32 +178,21 @@ def _read_time(date: str | None) -> int:
         return 0
 
 
-def open_fsspec(url: Url, options: StorageOptions) -> FsspecStore:
-    """Return the store of a URL.
+def open_http(url: Url) -> HttpStore:
+    """Return the store of a URL of HTTP.
 
     Raises
     ------
     UsageError
-        When a library is not installed, or takes no such option.
+        When a library is not installed.
     """
-    prefix = f"{url.scheme}://{url.bucket}/"
     try:
         import fsspec
-
-        if url.scheme == "hf":
-            check_given("hf", options.options)
-            endpoint = {"endpoint": options.endpoint_url} if options.endpoint_url else {}
-            return FsspecStore(fsspec.filesystem("hf", **endpoint, **options.options), prefix)
         from aiohttp import TraceConfig
 
         trace = TraceConfig()
         trace.on_request_end.append(_note_headers)
         client = {"trust_env": True, "trace_configs": [trace]}
-        return HttpStore(fsspec.filesystem("http", client_kwargs=client), prefix)
-    except UsageError:
-        raise
+        return HttpStore(fsspec.filesystem("http", client_kwargs=client), f"{url.scheme}://{url.bucket}/")
     except (ImportError, TypeError, ValueError) as error:
-        library = "huggingface_hub" if url.scheme == "hf" else "recshuf[cloud]"
-        raise UsageError(
-            f"{url}: cannot be read ({error}); install {library}, or leave out options"
-        ) from error
+        raise UsageError(f"{url}: cannot be read ({error}); install recshuf[cloud]") from error

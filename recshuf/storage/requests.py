@@ -9,7 +9,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from recshuf.errors import ForbiddenInputError, InputError, MissingInputError, OutputError, RecshufError
+from recshuf.errors import (
+    ForbiddenInputError,
+    InputError,
+    MissingInputError,
+    OutputError,
+    RecshufError,
+    UnavailableInputError,
+)
 from recshuf.system.threads import NoAnswerError, call_while_stopping
 
 if TYPE_CHECKING:
@@ -100,21 +107,29 @@ class Failure:
         """Whether the request may succeed if it is tried again."""
         return self.status is None or self.status in _PASSING_STATUS or self.status not in _FINAL_STATUS
 
-    def explain(self, name: str) -> InputError:
-        """Return the error for a user."""
+    def explain(self, name: str, attempts: str = f"{ATTEMPTS} attempts") -> InputError:
+        """Return the error for a user.
+
+        Parameters
+        ----------
+        attempts
+            How often the request was made, if its failure may pass.
+        """
         label = self.code or str(self.status)
         if self.code in EXPIRED:
-            return InputError(
+            return UnavailableInputError(
                 name, f"the credentials have expired ({label})", remedy="renew them, and run again"
             )
         if self.code in OTHER_REGION or self.status in REDIRECTS:
-            return InputError(name, f"the bucket is in another region ({label})", remedy=REGION_REMEDY)
+            return UnavailableInputError(
+                name, f"the bucket is in another region ({label})", remedy=REGION_REMEDY
+            )
         if self.code == SKEWED:
-            return InputError(
+            return UnavailableInputError(
                 name, f"the clock of this machine is wrong, says the store ({label})", remedy=CLOCK_REMEDY
             )
         if self.status == _NOT_IMPLEMENTED:
-            return InputError(name, f"{UNSUPPORTED} ({label})", remedy="check --endpoint-url")
+            return UnavailableInputError(name, f"{UNSUPPORTED} ({label})", remedy="check --endpoint-url")
         if self.code in FORBIDDEN or self.status in (401, 403):
             return ForbiddenInputError(
                 name,
@@ -128,18 +143,20 @@ class Failure:
             )
         if self.status is None:
             problem = f"the store cannot be reached: {self.text[:300]}"
-            return InputError(
-                name, f"{problem}, after {ATTEMPTS} attempts", remedy=_find_unreached_remedy(name)
+            return UnavailableInputError(
+                name, f"{problem}, after {attempts}", remedy=_find_unreached_remedy(name)
             )
         if self.may_pass:
-            return InputError(
-                name, f"the store is busy ({label}), after {ATTEMPTS} attempts", remedy="run again later"
+            return UnavailableInputError(
+                name, f"the store is busy ({label}), after {attempts}", remedy="run again later"
             )
-        return InputError(name, f"the store answers {label}: {self.text[:300]}")
+        return UnavailableInputError(name, f"the store answers {label}: {self.text[:300]}")
 
 
 def _find_unreached_remedy(name: str) -> str:
     """Return what to do if the store of an object cannot be reached; servers of HTTP are named by their URLs alone."""
+    if name.startswith("hf:"):
+        return "check --endpoint-url, HF_ENDPOINT and the network, or run again later"
     return (
         "check the URL and the network, or run again later" if name.startswith("http") else UNREACHED_REMEDY
     )
@@ -173,7 +190,7 @@ class Requests:
             try:
                 return call_while_stopping(request)
             except NoAnswerError as error:
-                raise InputError(name, str(error)) from error
+                raise UnavailableInputError(name, str(error)) from error
             except (RecshufError, Finding):
                 raise
             except Exception as error:

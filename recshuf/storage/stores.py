@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from recshuf.errors import InputError, UsageError
+from recshuf.errors import InputError, UnavailableInputError, UsageError
 from recshuf.interfaces import Stamp
 from recshuf.storage.credentials import check_given
 from recshuf.storage.requests import NO_BUCKET, ChangedObject, MissingObject, Requests, ShortBody
@@ -182,7 +182,9 @@ class ObstoreStore:
                 if not reason:
                     raise
                 problem = f"there are no valid credentials: {_escape(reason).rstrip('.')}"
-                raise InputError(self._name(key), problem, remedy="renew them, and run again") from error
+                raise UnavailableInputError(
+                    self._name(key), problem, remedy="renew them, and run again"
+                ) from error
             except (InvalidPathError, ValueError) as error:
                 problem = _escape(str(error).partition("\n\nDebug source")[0])
                 raise self._refuse(key, problem) from error
@@ -203,9 +205,13 @@ def open_store(url: Url, options: StorageOptions) -> Store:
     """
     if url.scheme in ("s3", "gs", "az"):
         return ObstoreStore(url, options.of(url))
-    from recshuf.storage.fsspec_stores import open_fsspec
+    if url.scheme == "hf":
+        from recshuf.storage.hub import open_hub
 
-    return open_fsspec(url, options.of(url))
+        return open_hub(url, options.of(url))
+    from recshuf.storage.fsspec_stores import open_http
+
+    return open_http(url)
 
 
 def _escape(text: str) -> str:
@@ -270,4 +276,6 @@ def _configure_s3(options: StorageOptions) -> dict[str, Any]:
         return arguments | {"config": {SKIP_SIGNATURE: True}}
     from obstore.auth.boto3 import Boto3CredentialProvider
 
-    return arguments | {"credential_provider": Boto3CredentialProvider(session)}
+    # botocore knows when they expire, and is to be asked each time; obstore asks at most ten times a second.
+    provider = Boto3CredentialProvider(session, ttl=timedelta())
+    return arguments | {"credential_provider": provider}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import SSOTokenLoadError
@@ -146,6 +148,35 @@ def test_credentials_that_cannot_be_had_are_an_error_at_once(
         ) as told:
             open_it(StorageOptions(None, {"profile": "p"}))
         assert "/no/such/file" in str(told.value) or kind != "role"
+
+
+def test_credentials_are_not_used_after_they_have_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    expiry = datetime.now(UTC) + timedelta(minutes=5)  # botocore renews them ten minutes before
+    answer = tmp_path / "answer.json"
+    answer.write_text(
+        json.dumps(
+            {
+                "Version": 1,
+                "AccessKeyId": "a",
+                "SecretAccessKey": "b",
+                "SessionToken": "first",
+                "Expiration": expiry.isoformat(),
+            }
+        )
+    )
+    config = tmp_path / "config"
+    config.write_text(f"[profile p]\nregion=us-east-1\ncredential_process=cat {answer}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("obstore.store.S3Store", lambda *_, **arguments: given.update(arguments))
+    ObstoreStore(Url.parse("s3://bucket/"), StorageOptions(None, {"profile": "p"}))
+    found = given["credential_provider"]()
+    assert found["token"] == "first"
+    assert found["expires_at"] <= expiry
+    answer.write_text(answer.read_text().replace("first", "second"))
+    assert given["credential_provider"]()["token"] == "second"
 
 
 def test_missing_credentials_are_an_error_of_usage(monkeypatch: pytest.MonkeyPatch):

@@ -10,6 +10,7 @@ import pytest
 import recshuf
 from recshuf.errors import DirectoryInputError, ForbiddenInputError, InputError, MissingInputError
 from recshuf.storage import fsspec_stores, requests
+from recshuf.storage import hub as hub_stores
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs
 from tests.support.objects.object_outputs import shuffle
 
@@ -158,7 +159,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[fsspec.AbstractFileSystem]:
     """Return a file system in memory that stands in for the hub, and holds a data set."""
     files = fsspec.filesystem("memory")
     monkeypatch.setattr(
-        fsspec_stores, "open_fsspec", lambda url, options: fsspec_stores.FsspecStore(files, "memory://")
+        hub_stores, "open_hub", lambda url, options: fsspec_stores.FsspecStore(files, "memory://")
     )
     files.pipe({f"/user/set/{name}": CONTENT for name in ("b10.txt", "b9.txt", ".hidden.txt", "x/a.txt")})
     yield files

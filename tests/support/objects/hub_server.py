@@ -24,6 +24,8 @@ class HubServer:
         """Method and path of every request."""
         self.denied: set[str] = set()
         """Paths of files whose content is denied."""
+        self.failures: list[tuple[str, int, str]] = []
+        """Pattern of method and path, status, and name of the error, of requests that fail."""
 
         class Handler(_Request):
             hub = self
@@ -70,7 +72,8 @@ class _Request(BaseHTTPRequestHandler):
         """Keep quiet."""
 
     def do_GET(self) -> None:
-        self.hub.requests.append(f"GET {self.path}")
+        if self._fails():
+            return
         url = urlsplit(self.path)
         path = unquote(url.path)
         if path in (_SET, f"{_SET}/revision/main"):
@@ -89,9 +92,20 @@ class _Request(BaseHTTPRequestHandler):
             self._answer({}, 404)
 
     def do_POST(self) -> None:
-        self.hub.requests.append(f"POST {self.path}")
         given = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        if self._fails():
+            return
         self._answer([one for path in given["paths"] for one in self.hub.describe(path)])
+
+    def _fails(self) -> bool:
+        """Note a request, and answer it if it is to fail."""
+        line = f"{self.command} {self.path}"
+        self.hub.requests.append(line)
+        for pattern, status, error in self.hub.failures:
+            if re.search(pattern, line):
+                self._send(b"{}", status, error)
+                return True
+        return False
 
     def _answer(self, content: object, status: int = 200) -> None:
         self._send(json.dumps(content).encode(), status, "" if status == 200 else "EntryNotFound")

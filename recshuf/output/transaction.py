@@ -259,6 +259,8 @@ class Transaction(ABC):
     """
 
     journal: Journal
+    is_left = False
+    """Whether `remove` did not delete everything, and what is left can be continued."""
 
     @property
     @abstractmethod

@@ -16,6 +16,7 @@ from recshuf.errors import (
     ConversionError,
     DiskFullError,
     InputError,
+    UnavailableInputError,
     UsageError,
 )
 from recshuf.formats import load_format
@@ -114,9 +115,13 @@ def _leave(
 
 def _remove_or_release(work: Transaction, job: Job, error: BaseException | None) -> None:
     # A new run on the same inputs would fail the same way, and data that failed a check may be wrong.
-    is_final = isinstance(error, InputError | ConversionError | UsageError) and not work.is_continued
+    is_final = isinstance(error, InputError | ConversionError | UsageError) and not (
+        work.is_continued or isinstance(error, UnavailableInputError)
+    )
     if error is None or is_final or isinstance(error, CheckError) or not work.is_resumable:
         work.remove()
+        if error is not None and work.is_left:
+            error.add_note(f"parts of this run are left in {work.name}{_explain_ways(work, job, error)}")
         return
     error.add_note(f"finished parts are kept in {work.name}{_explain_ways(work, job, error)}")
     work.release()
@@ -125,7 +130,8 @@ def _remove_or_release(work: Transaction, job: Job, error: BaseException | None)
 def _explain_ways(work: Transaction, job: Job, error: BaseException) -> str:
     """Return what a user can do after an error with what is kept, to follow its name."""
     # A task may lack what others have to do first. Any other command that is wrong fails again.
-    if isinstance(error, UsageError) and job.options["engine"] != "tasks":
+    is_wrong = isinstance(error, UsageError) and job.options["engine"] != "tasks"
+    if is_wrong or isinstance(error, CheckError):
         return f": to start anew, {work.removal}" if work.removal else ""
     again = explain_again(job)
     return f": {again}, or {work.removal}" if work.removal else f": {again}"

@@ -188,6 +188,8 @@ def check_unchanged(files: Iterable[InputFile]) -> None:
         try:
             now = opener_of(file).find_stamp()
             change = now and compare_weakly(now, file.stamp)
+        except InputError:
+            raise
         except OSError:
             change = "it is gone"
         if change:

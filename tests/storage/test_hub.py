@@ -194,6 +194,22 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
         read(hub, tmp_path, listed)
 
 
+def test_a_question_at_the_end_that_is_denied_is_no_change(
+    tmp_path: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+):
+    store_type = type(open_hub(hub))
+    get = store_type.get
+
+    def deny(self: Store, key: str, *given: object) -> object:
+        content = get(self, key, *given)  # type: ignore[arg-type] # those of `get`
+        hub.failures.append(("paths-info", 403, ""))
+        return content
+
+    monkeypatch.setattr(store_type, "get", deny)
+    with pytest.raises(ForbiddenInputError, match=r"b9.txt: access is denied \(403\)"):
+        read(hub, tmp_path, "b9.txt")
+
+
 LISTINGS: list[Callable[[Store], object]] = [
     lambda store: store.list("user/set/"),
     lambda store: store.find("user/set/b9.txt"),

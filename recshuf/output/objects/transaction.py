@@ -106,6 +106,7 @@ class UploadTransaction(Transaction):
         try:
             return self._tasks.count() > 0
         except OutputError:
+            self.is_left = True
             return False
 
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
@@ -313,24 +314,23 @@ class UploadTransaction(Transaction):
         if not self._has_begun:
             return
         self._has_begun = False
+        if self.is_left:
+            return  # there may be finished tasks
         if self.journal.is_lost:
             self._warn(
                 f"{self.name}: was deleted by others, so nothing of this run is kept; run again, alone"
             )
+        is_complete = self.journal.last("commit") is not None
+        self.is_left = not is_complete
         try:
             call_while_stopping(self.clean)
-        except NoAnswerError as error:
-            self._warn_of_rest(f"{self._place.name}: {error}")
-        except OutputError as error:
-            self._warn_of_rest(str(error))
-
-    def _warn_of_rest(self, problem: str) -> None:
-        """Say how what could not be removed goes."""
-        if self.journal.last("commit") is None:
-            rest = "an unfinished run is left; give --resume to continue it, or remove it"
-        else:
-            rest = "what is left of this run goes"
-        self._warn(f"{problem}; {rest} with {self._place.clean_command}")
+            self.is_left = False
+        except (NoAnswerError, OutputError) as error:
+            if is_complete:
+                # Another run is no remedy.
+                problem = f"{self._place.name}: {error}" if isinstance(error, NoAnswerError) else str(error)
+                way = f"what is left of this run goes with {self._place.clean_command}"
+                self._warn(f"{problem.partition('; ')[0]}; {way}")
 
     def clean(self) -> None:
         """Abort all open uploads, and delete what tasks keep and the journal, unless another run has taken over.

@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+import os
 import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import h5py
 import numpy as np
 import pytest
 
-from recshuf.errors import InputError
+from recshuf.errors import InputError, UnavailableInputError
+from recshuf.formats.hdf5.file.opening import close_file, open_file, reading
 from recshuf.formats.hdf5.reading import heap, references
+from recshuf.interfaces import InputFile
 from tests.support.formats.hdf5_bytes import find, patch, write_chunks
 from tests.support.formats.hdf5_tools import open_source, read_all, read_values
 from tests.support.formats.hostile_tools import TINY, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.fuzzing.server import Server
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_disk_that_fails_is_no_damage(tmp_path: Path, is_damaged: bool):
+    path = tmp_path / "in.h5"
+    with h5py.File(path, "w") as made:
+        made.create_dataset("x", data=np.arange(300), chunks=(100,), fletcher32=True)
+        place = made["x"].id.get_chunk_info(1).byte_offset
+    if is_damaged:
+        patch(path, place, b"\xff")
+    file = open_file(InputFile(str(path), path))
+    dataset = file["x"]
+    if not is_damaged:
+        with Path(os.devnull).open("wb") as unreadable:
+            os.dup2(unreadable.fileno(), file.id.get_vfd_handle(), inheritable=False)
+    with pytest.raises(InputError, match="cannot be read as HDF5") as caught, reading(str(path)):
+        dataset[150]
+    assert isinstance(caught.value, UnavailableInputError) != is_damaged
+    close_file(file)
 
 
 def damage_chunk_size(path: Path) -> None:

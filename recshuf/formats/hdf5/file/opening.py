@@ -13,7 +13,7 @@ import h5py
 import pyarrow as pa
 from h5py import h5f
 
-from recshuf.errors import InputError, RecshufError
+from recshuf.errors import InputError, RecshufError, UnavailableInputError
 from recshuf.formats.hdf5.file.dataset import find_chunk
 from recshuf.formats.hdf5.file.index_nodes import IndexRoot, parse_node
 from recshuf.storage.local import LocalHandle, opener_of
@@ -138,7 +138,9 @@ def reading(name: str, place: str | None = None) -> Iterator[None]:
         raise
     except _FAILURES as error:
         said = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(name, f"cannot be read as HDF5 ({said})", place=place) from error
+        # h5py gives the number of an error of the system, and none for damage.
+        kind = UnavailableInputError if isinstance(error, OSError) and error.errno else InputError
+        raise kind(name, f"cannot be read as HDF5 ({said})", place=place) from error
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from recshuf.errors import OutputError
 from recshuf.piles.sets.pile_file import RUN_REMEDY, STORE_REMEDY, LocalPileFile
 from recshuf.system.descriptors import open_more
 from recshuf.system.paths import WriteMessages, open_regular, open_sole, write_error
@@ -16,7 +17,6 @@ from recshuf.system.paths import WriteMessages, open_regular, open_sole, write_e
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.errors import OutputError
     from recshuf.piles.sets.pile_file import PileFile
 
 TOO_LARGE = "a scratch file may not grow this large; raise ulimit -f"
@@ -94,13 +94,19 @@ class Scratch:
             try:
                 if name is None or self.kept is None:
                     return self._add(_open_nameless(self.parent)), self.parent
-                self.kept.mkdir(mode=0o700, exist_ok=True)
+                self._make_kept(self.kept)
                 path = self.kept / name
                 path.unlink(missing_ok=True)  # left unfinished by an earlier run
                 flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 return self._add(os.open(path, flags, self._mode)), path
             except OSError as error:
                 raise self.explain(error) from error
+
+    def _make_kept(self, folder: Path) -> None:
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except FileNotFoundError:
+            raise OutputError(f"{self._shown}: another process has deleted it meanwhile; run again") from None
 
     def reopen(self, name: str) -> PileFile:
         """Open a kept file of an earlier run.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import ExitStack, closing
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.errors import OutputError
+from recshuf.errors import OutputError, UsedNameError
 from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.encoding.slices import Origin
 from recshuf.piles.layout import StorePlan
@@ -53,22 +55,50 @@ def compact_store(path: Path, most_sets: int, advance: Callable[[int, int], None
     PileError
         When it is damaged.
     OutputError
-        When the set cannot be written, or another process removes records meanwhile.
+        When the set cannot be written, or another process removes or compacts records meanwhile.
     """
     folder = StoreFolder(path)
     with closing(StoredPiles(path)) as piles:
         old = piles.info
         if len(old.sets) <= most_sets:
             return old
-        entries = []
-        with ExitStack() as names:
-            for number, members in enumerate(_join_sets(old.sets, most_sets)):
-                name = f"compact-{old.number + 1:06d}-{number:03d}"
-                names.enter_context(SetNames(folder, name))
-                entries.append(_write_set(piles, members, folder, name, advance))
-            made = folder.commit(lambda newest: _replace(newest, old, entries, path))
+        with ExitStack() as locks:
+            groups = _join_sets(old.sets, most_sets)
+            names = _lock_names(folder, old, len(groups), locks)
+            entries = [
+                _write_set(piles, members, folder, name, advance)
+                for name, members in zip(names, groups, strict=True)
+            ]
+            joined = [[old.sets[index].name for index in members] for members in groups]
+            made = folder.commit(lambda newest: _replace(newest, joined, entries, path))
     folder.collect()  # not before the old sets are given back
     return made
+
+
+def _lock_names(folder: StoreFolder, old: Snapshot, count: int, locks: ExitStack) -> list[str]:
+    """Lock so many names of new sets, the first that no writer has.
+
+    Raises
+    ------
+    OutputError
+        When another process has taken them for its compaction.
+    """
+    names: list[str] = []
+    for number in itertools.count():
+        if len(names) == count:
+            break
+        name = f"compact-{old.number + 1:06d}-{number:03d}"
+        try:
+            locks.enter_context(SetNames(folder, name))
+        except UsedNameError:
+            newest = folder.find()
+            if newest is None or newest.number != old.number:
+                raise OutputError(
+                    f"{folder.path}: another process has compacted it meanwhile; run again"
+                ) from None
+        else:
+            names.append(name)
+    return names
 
 
 def _join_sets(sets: Sequence[SetEntry], most_sets: int) -> list[list[int]]:
@@ -86,13 +116,12 @@ def _join_sets(sets: Sequence[SetEntry], most_sets: int) -> list[list[int]]:
     return groups
 
 
-def _replace(newest: Snapshot, old: Snapshot, entries: list[SetEntry], path: Path) -> Snapshot:
-    if set(entries) <= set(newest.sets):
-        return newest
-    names = {one.name for one in old.sets}
-    if not names <= {one.name for one in newest.sets} or old.schema is None:
-        raise OutputError(f"{path}: another process has removed records meanwhile; run again")
-    return newest.drop(names).add(tuple(entries), old.schema)
+def _replace(newest: Snapshot, joined: list[list[str]], entries: list[SetEntry], path: Path) -> Snapshot:
+    if not set(chain.from_iterable(joined)) <= {one.name for one in newest.sets}:
+        raise OutputError(f"{path}: another process has removed or compacted records meanwhile; run again")
+    for names, entry in zip(joined, entries, strict=True):
+        newest = newest.join(names, entry)
+    return newest
 
 
 def _write_set(

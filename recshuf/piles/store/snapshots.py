@@ -6,6 +6,7 @@ import base64
 import json
 import secrets
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,15 @@ from recshuf.errors import PileError, UsageError
 from recshuf.records.keys import ORDER_VERSION
 
 STORE_VERSION = 1
+
+
+def find_writer(set_name: str) -> str:
+    """Return the name under which a set was written.
+
+    >>> find_writer("worker-1-00000")
+    'worker-1'
+    """
+    return set_name.rpartition("-")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,8 @@ class Snapshot:
     """How the inputs were stored, as the formats describe it; None if a program wrote the records."""
     sets: tuple[SetEntry, ...] = field(default=())
     """The sets, in the order of their names."""
+    joined: dict[str, list[str]] = field(default_factory=dict)
+    """For each set that a compaction has made, the names under which its records were written, which decide their keys."""
 
     @classmethod
     def new(cls, seed: int | None, pile_count: int) -> Snapshot:
@@ -69,23 +81,33 @@ class Snapshot:
         """Bytes of the records."""
         return sum(one.byte_count for one in self.sets)
 
+    @property
+    def names(self) -> set[str]:
+        """The names under which the records and the sets were written."""
+        return {*(find_writer(one.name) for one in self.sets), *chain.from_iterable(self.joined.values())}
+
     def add(self, sets: tuple[SetEntry, ...], schema: pa.Schema) -> Snapshot:
-        """Return a snapshot with more sets; those that it holds already are left out.
+        """Return a snapshot with more sets.
 
         Raises
         ------
         UsageError
             When a name is taken, or the records have other columns.
         """
-        # `StoreFolder.commit` may not see that it succeeded, when another process was next at once.
-        held = {one.name: one for one in self.sets}
-        more = [one for one in sets if not (one.checksum and held.get(one.name) == one)]
-        for one in more:
+        held = {one.name for one in self.sets}
+        for one in sets:
             if one.name in held:
                 raise UsageError(f"{one.name}: the store has a pile set of this name; choose another name")
         self.check_schema(schema)
-        ordered = tuple(sorted((*self.sets, *more), key=lambda one: one.name))
+        ordered = tuple(sorted((*self.sets, *sets), key=lambda one: one.name))
         return replace(self, schema=self.schema or schema, sets=ordered)
+
+    def join(self, names: list[str], entry: SetEntry) -> Snapshot:
+        """Return a snapshot with one set in place of those with these names, whose records it holds."""
+        written = {one for name in names for one in self.joined.get(name, [find_writer(name)])}
+        left = self.drop(set(names))
+        sets = tuple(sorted((*left.sets, entry), key=lambda one: one.name))
+        return replace(left, sets=sets, joined=left.joined | {entry.name: sorted(written)})
 
     def check_schema(self, schema: pa.Schema) -> None:
         """Raise `UsageError` if records have other columns than those of the store."""
@@ -94,7 +116,8 @@ class Snapshot:
 
     def drop(self, names: set[str]) -> Snapshot:
         """Return a snapshot without some sets."""
-        return replace(self, sets=tuple(one for one in self.sets if one.name not in names))
+        joined = {name: written for name, written in self.joined.items() if name not in names}
+        return replace(self, sets=tuple(one for one in self.sets if one.name not in names), joined=joined)
 
     def pack(self) -> bytes:
         """Return the content of the file."""
@@ -108,6 +131,7 @@ class Snapshot:
             "schema": self.schema and base64.b64encode(self.schema.serialize()).decode(),
             "origin": self.origin,
             "sets": [asdict(one) for one in self.sets],
+            "joined": self.joined,
         }
         text = json.dumps(fields, sort_keys=True).encode()
         return b"%016x %s\n" % (xxhash.xxh3_64_intdigest(text), text)
@@ -161,4 +185,5 @@ def parse_snapshot(content: bytes) -> Snapshot | None:
         None if schema is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))),
         fields["origin"],
         tuple(SetEntry(**one) for one in fields["sets"]),
+        fields.get("joined", {}),
     )

@@ -6,8 +6,9 @@
         sets/NAME.lock          held while sets of this name are written
 
 A snapshot is put in place by a hard link, which fails if the number is taken: whoever is second reads the newest one
-again, and takes the next number. The newest is never deleted, so a listed snapshot that is gone means that there is a
-newer one. Nobody waits for a lock.
+again, and takes the next number. A number is not free again while a living process may take it: what it writes names the
+number, and while it is there, nobody deletes a snapshot of this number. The newest is never deleted, so a listed snapshot
+that is gone means that there is a newer one. Nobody waits for a lock.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, PileError, UsageError
 from recshuf.piles.sets.footer import TRAILER_BYTES, format_checksum
-from recshuf.piles.store.snapshots import SetEntry, Snapshot, parse_snapshot
+from recshuf.piles.store.snapshots import SetEntry, Snapshot, find_writer, parse_snapshot
 from recshuf.system.atomic import sync
 from recshuf.system.locks import try_exclusive, try_shared, unlink_unless_locked
 from recshuf.system.paths import write_error
@@ -33,20 +34,14 @@ if TYPE_CHECKING:
 
 SETS_FOLDER = "sets"
 SET_SUFFIX = ".piles"
+_LOCK_SUFFIX = ".lock"
 SET_MODE = 0o666
 """Permissions of the files of a store, before the umask."""
 _NAME = re.compile(r"snapshot-(\d{6,})\.json")
 _PART_PREFIX = ".snapshot-"
+_NUMBER_DIGITS = 16
+"""Hexadecimal digits after the prefix that are the number that a part is to get."""
 _OWN_NAME = re.compile(rf"{_NAME.pattern}|{re.escape(_PART_PREFIX)}[0-9a-f]+|{SETS_FOLDER}")
-
-
-def find_writer(set_name: str) -> str:
-    """Return the name under which a set was written.
-
-    >>> find_writer("worker-1-00000")
-    'worker-1'
-    """
-    return set_name.rpartition("-")[0]
 
 
 class Lease:
@@ -97,6 +92,13 @@ class StoreFolder:
         """Whether there is a store, or one is being made."""
         is_there = os.path.isdir(self.sets)  # noqa: PTH112 - false in a folder that may not be read, where Path raises
         return is_there and bool(self._numbers())
+
+    @property
+    def is_rest(self) -> bool:
+        """Whether there is what a writer may leave in a store that is deleted: a folder for sets, and no snapshot."""
+        if not os.path.isdir(self.sets) or self._numbers() or self.list_foreign():  # noqa: PTH112 - as above
+            return False
+        return all(one.suffix in (SET_SUFFIX, _LOCK_SUFFIX) for one in self.sets.iterdir())
 
     def check_free(self) -> None:
         """Check that a store can be made here, or is being made by other processes.
@@ -199,32 +201,37 @@ class StoreFolder:
         """
         numbers = self._numbers()
         newest = self.find()
+        # Looked for after the snapshots were listed: what comes later gets a number above theirs.
+        parts = [part for part in self.path.glob(f"{_PART_PREFIX}*") if not unlink_unless_locked(part)]
+        wanted = {int(part.name[len(_PART_PREFIX) :][:_NUMBER_DIGITS], 16) for part in parts}
         for number in numbers:
-            if newest is not None and number < newest.number:
+            if newest is not None and number < newest.number and number not in wanted:
                 unlink_unless_locked(self._file(number))
-        for part in self.path.glob(f"{_PART_PREFIX}*"):
-            unlink_unless_locked(part)
         try:
             kept = self._list_referenced()
         except PileError:
             return []
         unreferenced = (path.stem for path in self.sets.glob(f"*{SET_SUFFIX}") if path.stem not in kept)
         writers = {find_writer(name) for name in unreferenced}
-        writers |= {path.stem for path in self.sets.glob("*.lock")}
+        writers |= {path.stem for path in self.sets.glob(f"*{_LOCK_SUFFIX}")}
         return [name for writer in sorted(writers) for name in self._remove_unlocked(writer)]
 
     def has_records_of(self, writer: str) -> bool:
-        """Tell whether a snapshot refers to sets of a writer's name.
+        """Tell whether a snapshot has records that were written under a name, also in a set that a compaction has made.
 
         Raises
         ------
         PileError
             When one is damaged.
         """
-        return writer in map(find_writer, self._list_referenced())
+        return any(writer in one.names for one in self._read_all())
 
     def _list_referenced(self) -> set[str]:
-        """Return the names of the sets in any snapshot. Other names, if their locks are held, are in no later snapshot either.
+        """Return the names of the sets in any snapshot. See `_read_all`."""
+        return {one.name for snapshot in self._read_all() for one in snapshot.sets}
+
+    def _read_all(self) -> list[Snapshot]:
+        """Return all snapshots. Other names than theirs, if their locks are held, are in no later snapshot either.
 
         Raises
         ------
@@ -233,15 +240,15 @@ class StoreFolder:
         """
         while True:
             numbers = self._numbers()
-            names: set[str] = set()
+            snapshots = []
             for number in numbers:
                 with suppress(FileNotFoundError):
                     found = self._read(number)
                     if found is None:
                         raise self._explain_damage(number)
-                    names.update(one.name for one in found.sets)
+                    snapshots.append(found)
             if self._numbers()[:1] == numbers[:1]:  # else the newest may not have been read
-                return names
+                return snapshots
 
     def _remove_unlocked(self, writer: str) -> list[str]:
         """Delete sets of a writer's name, as `remove_unreferenced` does, and its lock file, unless a process holds that."""
@@ -270,42 +277,56 @@ class StoreFolder:
         return removed
 
     def describe_set(self, name: str, records: int, byte_count: int, time: float | None = None) -> SetEntry:
-        """Return the entry of a complete set, whose file has this name and a suffix."""
-        with (self.sets / f"{name}{SET_SUFFIX}").open("rb") as file:
-            file_bytes = file.seek(0, os.SEEK_END)
-            file.seek(-TRAILER_BYTES, os.SEEK_END)
-            return SetEntry(name, records, byte_count, file_bytes, format_checksum(file.read()), time)
+        """Return the entry of a complete set, whose file has this name and a suffix.
+
+        Raises
+        ------
+        OutputError
+            When it is gone.
+        """
+        try:
+            with (self.sets / f"{name}{SET_SUFFIX}").open("rb") as file:
+                file_bytes = file.seek(0, os.SEEK_END)
+                file.seek(-TRAILER_BYTES, os.SEEK_END)
+                return SetEntry(name, records, byte_count, file_bytes, format_checksum(file.read()), time)
+        except FileNotFoundError:
+            raise self._explain_gone() from None
 
     def lock_file(self, name: str) -> Path:
         """Return the file whose lock is held while sets of a name are written."""
-        return self.sets / f"{name}.lock"
+        return self.sets / f"{name}{_LOCK_SUFFIX}"
 
     def _put(self, snapshot: Snapshot, number: int) -> Snapshot | None:
-        """Write a snapshot with a number; None if another process took that number."""
+        """Write a snapshot with a number, the next one; None if another process took that number."""
         made = replace(snapshot, number=number)
-        part = self.path / f"{_PART_PREFIX}{secrets.token_hex(8)}"
+        part = self.path / f"{_PART_PREFIX}{number:0{_NUMBER_DIGITS}x}{secrets.token_hex(8)}"
+        lock: int | None = None
         try:
-            # Locked, since `collect` deletes what dead processes were writing; it may have been faster.
-            while (descriptor := try_exclusive(part, 0o666)) is None:
-                pass
-            with os.fdopen(descriptor, "wb") as file:
+            # Locked, since `collect` deletes what dead processes were writing; it may have been faster. Shared, so that
+            # readers need not wait for this process once the snapshot is in place.
+            while lock is None:
+                part.touch()
+                lock = try_shared(part)
+            with part.open("wb") as file:
                 file.write(made.pack())
                 file.flush()
                 os.fsync(file.fileno())
-                sync(self.sets)  # the names of the sets
-                os.link(part, self._file(made.number))
+            sync(self.sets)  # the names of the sets
+            # Nobody deletes this number any more, but others may have taken and deleted it before the part was there.
+            if max(self._numbers(), default=0) != number - 1:
+                return None
+            os.link(part, self._file(number))
         except FileExistsError:
             return None
+        except FileNotFoundError:
+            raise self._explain_gone() from None
         except OSError as error:
             raise write_error(error, str(self.path), self.path) from error
         finally:
             with suppress(OSError):
                 part.unlink()
-        if max(self._numbers()) > number:
-            # The number may have been free again, since others have taken later ones and deleted it. Or the later ones
-            # follow this one: then the change is made once more, and changes nothing.
-            unlink_unless_locked(self._file(number))
-            return None
+            if lock is not None:
+                os.close(lock)
         sync(self.path)
         return made
 
@@ -352,6 +373,9 @@ class StoreFolder:
         return PileError(
             f"{self._file(number)}: is damaged; put it back, or delete it, and the store is that of the snapshot before"
         )
+
+    def _explain_gone(self) -> OutputError:
+        return OutputError(f"{self.path}: another process has deleted it meanwhile; run again")
 
     def _explain_missing(self, number: int | None) -> UsageError:
         """Return the error for a folder without a snapshot, or without that of a number."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -107,7 +108,7 @@ def _verify_regions(piles: StoredPiles, advance: Callable[[int, int], None]) -> 
 
 
 def drop_store(path: Path) -> None:
-    """Delete a store, also a damaged one.
+    """Delete a store, also a damaged one, or what a process has left that wrote to it while it was deleted.
 
     Raises
     ------
@@ -117,26 +118,30 @@ def drop_store(path: Path) -> None:
         When a process reads or writes it, it holds other files, or it cannot be deleted.
     """
     folder = StoreFolder(path)
-    with suppress(PileError):
-        folder.open()[1].close()
+    if not folder.is_rest:
+        with suppress(PileError):
+            folder.open()[1].close()
     if path.is_symlink():
         raise OutputError(f"{path}: is a symbolic link; name the folder that it leads to, {real_path(path)}")
     if foreign := folder.list_foreign():
         raise OutputError(f"{path}: holds {foreign[0]!r}, which is not of the store; move it away")
+    busy = OutputError(f"{path}: a process reads or writes it; wait for its end")
     with ExitStack() as locks:
         for file in [*path.glob("snapshot-*.json"), *folder.sets.glob("*.lock")]:
-            descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-            locks.callback(os.close, descriptor)
             try:
+                descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+                locks.callback(os.close, descriptor)
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise OutputError(f"{path}: a process reads or writes it; wait for its end") from None
+            except (BlockingIOError, FileNotFoundError):
+                raise busy from None
         try:
             # Snapshots last: as long as there is one, the command can be given again.
             if folder.sets.exists():
                 shutil.rmtree(folder.sets)
             for file in [*path.glob(".snapshot-*"), *path.glob("snapshot-*.json")]:
-                file.unlink()
+                file.unlink(missing_ok=True)
             path.rmdir()
         except OSError as error:
-            raise write_error(error, str(path)) from error
+            # Writers that began after the locks were taken make and delete files here.
+            is_busy = error.errno in (errno.ENOTEMPTY, errno.ENOENT)
+            raise busy if is_busy else write_error(error, str(path)) from error

@@ -1,0 +1,141 @@
+"""Whoever is stopped at any call of the system while others change a store: all is as if one had come after the other."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from contextlib import contextmanager
+from functools import cache
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import recshuf
+from recshuf.errors import OutputError
+from recshuf.piles.store.store_folder import StoreFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+Job = tuple[str, int]
+"""What to do, and the first id of new records."""
+CALLS = ((os, "link"), (os, "listdir"), (os, "unlink"), (fcntl, "flock"))
+"""What commits and deletions are made of."""
+OTHERS = (
+    ("compact",),
+    ("expire",),
+    ("write", "write"),
+    ("append", "compact"),
+    ("compact", "clear"),
+)
+
+
+def read_ids(store: Path) -> list[int]:
+    loader = recshuf.PileLoader(store, 100, columns=["id"], drop_last=False)
+    return sorted(number for batch in loader for number in batch["id"].tolist())
+
+
+def write(store: Path, first: int) -> None:
+    with recshuf.PileWriter(store, f"writer-{first}", piles=1, seed=1) as writer:
+        writer.write({"id": range(first, first + 5)})
+
+
+def append(store: Path, first: int) -> None:
+    with recshuf.PileStore(store).update() as update:
+        update.append({"id": range(first, first + 5)}, time=first)
+
+
+def keep(store: Path, records: int) -> None:
+    with recshuf.PileStore(store).update() as update:
+        update.expire(records=records)
+
+
+JOBS: dict[str, Callable[[Path, int], object]] = {
+    "write": write,
+    "append": append,
+    "expire": lambda store, _: keep(store, 9),
+    "clear": lambda store, _: keep(store, 0),
+    "compact": lambda store, _: recshuf.compact(store, sets=1),
+}
+
+
+def do(store: Path, job: Job) -> bool:
+    """Do a job, and tell whether it succeeded; one that others make impossible changes nothing."""
+    try:
+        JOBS[job[0]](store, job[1])
+    except OutputError as error:
+        assert str(error).endswith(("run again", "wait for its end"))
+        return False
+    return True
+
+
+@contextmanager
+def stop_before(
+    call: int, jobs: Sequence[Job], store: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[bool]]:
+    """Do jobs before the call of the system with a number; gives a list of which have succeeded."""
+    calls, done = count(), []
+
+    def replace(holder: Any, name: str) -> None:
+        real = getattr(holder, name)
+
+        def stopped(*args: Any, **options: Any) -> Any:
+            if next(calls) == call:
+                done.extend([do(store, job) for job in jobs])
+            return real(*args, **options)
+
+        patch.setattr(holder, name, stopped)
+
+    with monkeypatch.context() as patch:
+        for holder, name in CALLS:
+            replace(holder, name)
+        yield done
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("others", OTHERS, ids="-".join)
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_that_others_overtake_at_any_call_is_done_once(
+    tmp_path: Path, name: str, others: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recshuf.piles.store.set_names.time.sleep", lambda _: None)
+    begun, store = tmp_path / "begun", tmp_path / "store"
+    for first in (0, 10):
+        write(begun, first)
+    job, rest = (name, 100), [(other, 200 + 100 * number) for number, other in enumerate(others)]
+
+    @cache
+    def list_outcomes(is_done: bool, *are_done: bool) -> list[list[int]]:
+        done = [one for one, succeeded in zip(rest, are_done, strict=True) if succeeded]
+        places = [[*done[:place], job, *done[place:]] for place in range(len(done) + 1)]
+        return [do_all(begun, tmp_path / "serial", jobs) for jobs in (places if is_done else [done])]
+
+    for call in count():
+        shutil.copytree(begun, store)
+        with stop_before(call, rest, store, monkeypatch) as are_done:
+            is_done = do(store, job)
+        if not are_done:
+            assert call > 10
+            return
+        assert read_ids(store) in list_outcomes(is_done, *are_done), call
+        check_nothing_is_left(store)
+        shutil.rmtree(store)
+
+
+def do_all(begun: Path, store: Path, jobs: Sequence[Job]) -> list[int]:
+    """Return what a store holds after jobs that follow each other."""
+    shutil.copytree(begun, store)
+    assert all(do(store, job) for job in jobs)
+    found = read_ids(store)
+    shutil.rmtree(store)
+    return found
+
+
+def check_nothing_is_left(store: Path) -> None:
+    """Check that a store has no more files than its newest snapshot needs, after one more commit."""
+    newest = StoreFolder(store).commit(lambda newest: newest)
+    files = {path.name for path in store.rglob("*") if path.is_file()}
+    assert files == {f"snapshot-{newest.number:06d}.json", *(f"{one.name}.piles" for one in newest.sets)}

@@ -187,6 +187,11 @@ def _open_stream(resolved: ResolvedJob, cleanup: ExitStack) -> BinaryIO | None:
         return cleanup.enter_context(destination.open_stream()) if destination.is_stream else None
     if stdout is None and sys.stdout is None:
         raise UsageError("standard output is closed; give a file or directory with -o")
+    if stdout is None and sys.stdout.isatty() and resolved.stream_compression != "none":
+        raise UsageError(
+            f"standard output is a terminal, and the output is compressed ({resolved.stream_compression}); redirect it, or give "
+            "--compression none"
+        )
     return stdout or sys.stdout.buffer
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import pty
 import select
@@ -62,6 +63,25 @@ class TestProgress:
         shown = self.run_on_terminal(*arguments, has_stdout=True)
         assert "1,000 of 1,000 records" in shown
         assert lines.name in shown.splitlines()[-1]
+
+    @pytest.mark.parametrize(
+        ("compression", "message"),
+        [
+            ([], "the output is compressed (gzip); redirect it, or give --compression none"),
+            (["--to", "jsonl"], "the output is compressed (gzip)"),
+            (["--compression", "zstd:3"], "the output is compressed (zstd)"),
+            (["--compression", "none"], "line 999"),
+            (["--compression", "none", "--to", "jsonl"], '"text":"line 999"'),
+        ],
+    )
+    def test_compressed_records_are_not_shown(
+        self, compression: list[str], message: str, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "a.txt.gz"
+        path.write_bytes(gzip.compress("".join(f"line {number}\n" for number in range(1000)).encode()))
+        shown = self.run_on_terminal(path, *compression, has_stdout=True)
+        assert message in shown
+        assert ("standard output is a terminal" in shown) == ("none" not in compression)
 
     def test_not_shown_when_quiet(self, lines: Path, tmp_path: Path) -> None:
         assert self.run_on_terminal(lines, "-q", "-o", tmp_path / "out.txt") == ""

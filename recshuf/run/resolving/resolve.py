@@ -99,6 +99,12 @@ class ResolvedJob:
         return extend_schema(schema) if has_provenance else schema
 
     @property
+    def stream_compression(self) -> str:
+        """Compression of an output that is a stream."""
+        as_before = "none" if self.decoding.converts else self.inputs.source.compression
+        return self.output.write.compression or as_before
+
+    @property
     def keeps_size(self) -> bool:
         """Whether the output will be about as large as the inputs."""
         is_as_before = self.output.write.compression in (None, self.inputs.source.compression)

@@ -102,7 +102,7 @@ class ResolvedJob:
     def stream_compression(self) -> str:
         """Compression of an output that is a stream."""
         as_before = "none" if self.decoding.converts else self.inputs.source.compression
-        return self.output.write.compression or as_before
+        return self.output.write.compression or as_before or "none"
 
     @property
     def keeps_size(self) -> bool:

@@ -57,7 +57,8 @@ def check_writable(option: str, name: str, output: str | None) -> None:
     Raises
     ------
     UsageError
-        When its folder is missing, or it is a folder or the output, or has the name of a manifest or lies in a work folder.
+        When its folder is missing, or it is a folder, or is or lies in the output, or has the name of a manifest or lies in
+        a work folder.
     ForbiddenOutputError
         When its folder cannot be written.
     """
@@ -65,8 +66,11 @@ def check_writable(option: str, name: str, output: str | None) -> None:
     if name == "-":
         raise UsageError(f"{option} -: standard output is not possible here; name a file")
     path, target = real_path(name), None if output is None else real_path(output)
-    # The run may have to create the output folder first.
-    if not path.parent.is_dir() and path.parent != target:
+    if target in path.parents:
+        raise UsageError(
+            f"{option} {name} lies in the output {output}, which may hold nothing else; name a file outside it"
+        )
+    if not path.parent.is_dir():
         raise UsageError(f"{option} {name}: folder {path.parent} does not exist; create it first")
     if path == target:
         raise UsageError(f"{option} {name} is also the output; name another file for one of them")

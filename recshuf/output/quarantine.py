@@ -238,12 +238,12 @@ def check_path(path: Path, inputs: Sequence[Path], output: Path | None, *, overw
         When it is an input, or in the output or what its runs write beside it, exists and may not be replaced, or is not a regular file.
     """
     option, target = f"--on-bad-record quarantine:{path}", real_path(path)
+    if output is not None and real_path(output) in (target, *target.parents):
+        raise UsageError(f"{option} is or lies in the output; name another file")
     if not target.parent.is_dir():
         raise UsageError(f"{option}: folder {target.parent} does not exist; create it first")
     if any(one.exists() and target.exists() and one.samefile(target) for one in inputs):
         raise UsageError(f"{option} is one of the inputs; name another file")
-    if output is not None and real_path(output) in (target, *target.parents):
-        raise UsageError(f"{option} is or lies in the output; name another file")
     if output is not None and is_beside(target, output):
         raise UsageError(f"{option} is the manifest or work folder of the output; name another file")
     if target.exists() and not target.is_file():

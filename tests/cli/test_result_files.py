@@ -47,11 +47,6 @@ class TestResults:
         assert (values["seed"], values["records"]) == (str(2**100), 1000)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["lines.txt", "out.txt", "report.json"]
 
-    def test_report_inside_a_new_output_folder(self, call: Run, lines: Path, tmp_path: Path) -> None:
-        result = call(lines, "-o", f"{tmp_path}/out/", "--report", tmp_path / "out" / "report.json")
-        assert result.returncode == 0
-        assert json.loads((tmp_path / "out" / "report.json").read_bytes())["records"] == 1000
-
     def test_report_on_standard_output(self, call: Run, lines: Path, tmp_path: Path) -> None:
         result = call(lines, "-o", tmp_path / "out.txt", "--report", "-")
         assert json.loads(result.stdout)["records_written"] == 1000
@@ -174,6 +169,40 @@ def test_a_report_does_not_lie_in_the_work_folder(
     result = call(lines, "-o", output, "--report", ".new.recshuf")
     assert result.returncode == 2
     assert_one_line(result.stderr, f"is or lies in the work folder of {output}")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["lines.txt", "-o", "out/", "--report"],
+        ["lines.txt", "-o", "link", "--shards", "2", "--overwrite", "--report"],
+        ["lines.txt", "-o", "out/", "--html"],
+        ["lines.txt", "-o", "out/", "--plan", "--report"],
+        ["verify", "lines.txt", "out", "--report"],
+        ["scatter", "lines.txt", "-o", "out", "--report"],
+        ["gather", "store", "-o", "out/", "--report"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("name", ["out/report", "out/deep/report"])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_report_does_not_lie_in_the_output_which_a_later_run_would_not_replace(
+    call: Run,
+    lines: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+    name: str,
+    is_there: bool,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("link").symlink_to("out")
+    if is_there:
+        Path("out").mkdir()
+    result = call(*command, name)
+    assert result.returncode == 2
+    assert_one_line(result.stderr, f"{command[-1]} {name} lies in the output ", "name a file outside it")
+    assert sorted(os.listdir()) == ["lines.txt", "link", *(["out"] if is_there else [])]
 
 
 @pytest.mark.parametrize("command", [["gallery"], ["demo"], ["scatter", "lines.txt"]], ids=" ".join)

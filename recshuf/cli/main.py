@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import signal
@@ -17,6 +18,7 @@ from click.shell_completion import shell_complete
 
 from recshuf.cli.commands import FAILED, commands
 from recshuf.errors import AlreadyCompleteError, Interrupted, RecshufError, UsageError
+from recshuf.system.paths import write_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,10 +50,10 @@ def main() -> int:
     int
         Exit code: 0 success, 1 failure, 2 wrong usage, 3 not uniformly random, 128 + n stopped by signal n.
     """
-    if instruction := os.environ.get(COMPLETION_VARIABLE):
-        return shell_complete(commands, {}, "recshuf", COMPLETION_VARIABLE, instruction)
     verbose = False
     try:
+        if instruction := os.environ.get(COMPLETION_VARIABLE):
+            return shell_complete(commands, {}, "recshuf", COMPLETION_VARIABLE, instruction)
         with _raising_signals(), commands.make_context("recshuf", sys.argv[1:]) as context:
             verbose = context.params.get("verbose", False)
             commands.invoke(context)
@@ -200,4 +202,14 @@ def _describe_os_error(error: OSError) -> str:
     names = " and ".join(
         os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)
     )
+    if not names and _is_of_stdout(error):
+        names = "standard output"
+    if names and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return str(write_error(error, names))
     return ": ".join(filter(None, [names, error.strerror or str(error)]))
+
+
+def _is_of_stdout(error: OSError) -> bool:
+    """Tell whether `click.echo` raised an error, which writes to standard output alone here."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code is click.echo.__code__ for frame, _ in frames)

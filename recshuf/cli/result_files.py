@@ -186,7 +186,21 @@ def write_json(name: str, values: dict[str, object]) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file atomically."""
+    """Write a file atomically.
+
+    Raises
+    ------
+    OSError
+        When that fails; it names the file.
+    """
+    try:
+        _write_or_replace(path, content)
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+def _write_or_replace(path: Path, content: bytes) -> None:
     if path.exists() and not path.is_file():
         path.write_bytes(content)  # a device or a pipe cannot be replaced
         return

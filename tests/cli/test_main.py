@@ -73,15 +73,46 @@ class TestErrors:
         assert verbose.stderr.startswith(b"Traceback") == (code == 1)
         assert verbose.stderr.splitlines()[-1].startswith(b"recshuf: ")
 
+    @pytest.mark.parametrize(
+        ("arguments", "name"),
+        [
+            (("lines.txt",), "standard output"),
+            (("lines.txt", "--plan"), "standard output"),
+            (("lines.txt", "-o", "new.txt", "--plan", "--report", "-"), "standard output"),
+            (("--help",), "standard output"),
+            (("store", "--help"), "standard output"),
+            (("--version",), "standard output"),
+            (("verify", "lines.txt", "lines.txt"), "standard output"),
+            (("verify", "lines.txt", "lines.txt", "--report", "-"), "standard output"),
+            (("verify", "lines.txt", "lines.txt", "--report", "/dev/full"), "/dev/full"),
+            (("check", "lines.txt", "--column", "text"), "standard output"),
+        ],
+    )
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-    @pytest.mark.parametrize("arguments", [(), ("--plan",), ("--help",)])
-    def test_full_device(self, lines: Path, arguments: tuple[str, ...]) -> None:
-        with Path("/dev/full").open("wb") as full:
-            result = subprocess.run(
-                [*COMMAND, lines, *arguments], stdout=full, stderr=subprocess.PIPE, timeout=DEADLINE
-            )
+    def test_full_device(self, lines: Path, arguments: tuple[str, ...], name: str) -> None:
+        result = self._run_on_full_device(lines.parent, arguments, {})
         assert result.returncode == 1
-        assert_one_line(result.stderr.replace(b"No space", b"no space"), "no space left")
+        assert_one_line(result.stderr, f"error: {name}: no space left", "; free some, or choose another")
+        assert os.listdir(lines.parent) == [lines.name]
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+    def test_full_device_for_a_completion_script(self, tmp_path: Path) -> None:
+        result = self._run_on_full_device(tmp_path, (), {"_RECSHUF_COMPLETE": "zsh_source"})
+        assert result.returncode == 1
+        assert_one_line(result.stderr, "error: standard output: no space left")
+
+    def _run_on_full_device(
+        self, folder: Path, arguments: tuple[str, ...], variables: dict[str, str]
+    ) -> subprocess.CompletedProcess[bytes]:
+        with Path("/dev/full").open("wb") as full:
+            return subprocess.run(
+                [*COMMAND, *arguments],
+                cwd=folder,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | variables,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                timeout=DEADLINE,
+            )
 
     @pytest.mark.parametrize("arguments", [(), ("--plan",), ("--help",)])
     def test_closed_pipe_ends_quietly(self, lines: Path, arguments: tuple[str, ...]) -> None:

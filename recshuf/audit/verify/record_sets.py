@@ -15,6 +15,7 @@ from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats import NameRules, load_format
 from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.output.objects.written import read_object_manifest
+from recshuf.piles.store.store_folder import StoreFolder
 from recshuf.records.arrow_views import is_any_list
 from recshuf.storage.listing import InputLister
 from recshuf.storage.objects import Stores
@@ -154,8 +155,14 @@ def list_files(
     InputError
         When a file is missing.
     UsageError
-        When a path is a pipe or a device.
+        When a path is a pipe or a device, or a pile store.
     """
+    for pattern in patterns:
+        if StoreFolder(Path(pattern)).is_store:
+            raise UsageError(
+                f"{pattern}: is a pile store; recshuf gather {pattern} -o OUTPUT --verify writes it and compares, recshuf "
+                f"check --loader {pattern} tests its order"
+            )
     files = InputLister(NameRules(name), progress.warn, stores).list_all(patterns)
     for file in files:
         _check_regular(file)

@@ -29,7 +29,7 @@ SchemaLike = ArrowSchema | Mapping[str, object] | str | os.PathLike[str]
 FORMATS = ("jsonl", "csv", "text", "parquet", "hdf5")
 _FLAG = re.compile(rf"(?<![\w./-])(--[a-z]+(?:-[a-z]+)*|-[oz])\b( (?:{'|'.join(FORMATS)}|[A-Z]{{3,}})\b)?")
 """A flag in a message, and the format or the placeholder after it."""
-_COMMAND = "recshuf clean "
+_COMMAND = re.compile(r"recshuf (?:clean|gather|scatter) ")
 _ODD_NAMES = {
     "-o": "output",
     "-z": "zero_terminated",
@@ -329,9 +329,12 @@ def to_keywords(message: str) -> str:
 
     >>> to_keywords("give --resume, or remove it with recshuf clean s3://b/out/ --yes")
     'give resume=True, or remove it with recshuf clean s3://b/out/ --yes'
+    >>> to_keywords("no such pile store; make one with recshuf scatter INPUT... -o s/a")
+    'no such pile store; make one with recshuf scatter INPUT... -o s/a'
     """
-    text, command, arguments = message.partition(_COMMAND)
-    return _FLAG.sub(_to_keyword, text) + command + arguments
+    command = _COMMAND.search(message)
+    end = command.start() if command else len(message)
+    return _FLAG.sub(_to_keyword, message[:end]) + message[end:]
 
 
 def _to_keyword(match: re.Match[str]) -> str:

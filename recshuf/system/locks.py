@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -111,17 +112,38 @@ def _is_same(descriptor: int, path: Path, *, may_be_link: bool = False) -> bool:
         return False
 
 
-def try_shared(path: Path) -> int | None:
-    """Return a descriptor that holds a shared lock of a file until it is closed; None if the file is gone."""
+class Lease:
+    """A shared lock of a file, until it is closed or the process ends."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._close = weakref.finalize(self, os.close, descriptor)
+
+    def lock(self) -> None:
+        """Take the lock; BlockingIOError if another process holds it alone."""
+        fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def holds(self, path: Path) -> bool:
+        """Tell whether a path leads to the file."""
+        return _is_same(self._descriptor, path, may_be_link=True)
+
+    def close(self) -> None:
+        """Give the lock back. Idempotent."""
+        self._close()
+
+
+def try_shared(path: Path) -> Lease | None:
+    """Return a shared lock of a file; None if the file is gone, or another process holds its lock alone."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        lease = Lease(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     except FileNotFoundError:
         return None
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
-    if not _is_same(descriptor, path, may_be_link=True):
-        os.close(descriptor)
-        return None
-    return descriptor
+    with suppress(BlockingIOError):
+        lease.lock()
+        if lease.holds(path):
+            return lease
+    lease.close()
+    return None
 
 
 def try_exclusive(path: Path, mode: int = 0o600) -> int | None:
@@ -152,17 +174,44 @@ def wait_exclusive(path: Path) -> int:
         os.close(descriptor)  # who held it has unlinked it
 
 
+def lock_existing(path: Path) -> int:
+    """Return a descriptor that holds the lock of a file until it is closed.
+
+    Raises
+    ------
+    FileNotFoundError
+        When the file is gone.
+    BlockingIOError
+        When it is locked.
+    OSError
+        When it cannot be opened.
+    """
+    try:
+        descriptor = os.open(
+            path, os.O_RDWR | os.O_CLOEXEC
+        )  # NFS locks no file alone that is open for reading
+    except PermissionError:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _is_same(descriptor, path, may_be_link=True):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def unlink_unless_locked(path: Path) -> bool:
     """Delete a file that nobody has locked; return whether it is gone."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = lock_existing(path)
+        try:
+            path.unlink(missing_ok=True)
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink(missing_ok=True)
-    except BlockingIOError:
+        return not os.path.lexists(path)
+    except (BlockingIOError, PermissionError):
         return False
-    finally:
-        os.close(descriptor)
     return True

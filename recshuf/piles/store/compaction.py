@@ -70,7 +70,7 @@ def compact_store(path: Path, most_sets: int, advance: Callable[[int, int], None
                 for name, members in zip(names, groups, strict=True)
             ]
             joined = [[old.sets[index].name for index in members] for members in groups]
-            made = folder.commit(lambda newest: _replace(newest, joined, entries, path))
+            made = folder.commit(lambda newest: _replace(newest, joined, entries, path), old.store)
     folder.collect()  # not before the old sets are given back
     return made
 

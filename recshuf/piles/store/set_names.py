@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from recshuf.errors import BusyNameError, UsageError, UsedNameError
+from recshuf.piles.store.store_folder import SET_MODE
 from recshuf.system.locks import try_exclusive
 from recshuf.system.paths import write_error
 
@@ -61,7 +62,7 @@ class SetNames:
 
     def _try_lock(self) -> int | None:
         for _ in range(_TRIES):
-            lock = try_exclusive(self._folder.lock_file(self._name))
+            lock = try_exclusive(self._folder.lock_file(self._name), SET_MODE)
             if lock is not None:
                 return lock
             time.sleep(0.05)

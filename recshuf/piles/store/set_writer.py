@@ -252,10 +252,10 @@ class PileWriter:
             sealed = self.seal()
             if sealed is not None:
                 entry, schema = sealed
-                self._folder.commit(lambda newest: newest.add((entry,), schema))
+                self._folder.commit(lambda newest: newest.add((entry,), schema), self._snapshot.store)
             elif self._schema is not None and self._snapshot.schema is None:
                 columns = extend_schema(self._schema)
-                self._folder.commit(lambda newest: newest.add((), columns))
+                self._folder.commit(lambda newest: newest.add((), columns), self._snapshot.store)
 
     def abort(self) -> None:
         """Drop all records. Idempotent; a forked child leaves the set to its parent."""

@@ -8,7 +8,8 @@
 A snapshot is put in place by a hard link, which fails if the number is taken: whoever is second reads the newest one
 again, and takes the next number. A number is not free again while a living process may take it: what it writes names the
 number, and while it is there, nobody deletes a snapshot of this number. The newest is never deleted, so a listed snapshot
-that is gone means that there is a newer one. Nobody waits for a lock.
+that is gone means that there is a newer one. Who commits or deletes holds a lease of a snapshot, so that the store is not
+deleted and another one made meanwhile. Nobody waits for a lock.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import weakref
-from contextlib import suppress
+import time
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from recshuf.errors import OutputError, PileError, UsageError
+from recshuf.errors import OutputError, PileError, RecshufError
 from recshuf.piles.sets.footer import TRAILER_BYTES, format_checksum
 from recshuf.piles.store.snapshots import SetEntry, Snapshot, find_writer, parse_snapshot
+from recshuf.piles.store.store_errors import explain_damage, explain_gone, explain_missing, explain_unsynced
 from recshuf.system.atomic import sync
-from recshuf.system.locks import try_exclusive, try_shared, unlink_unless_locked
+from recshuf.system.locks import Lease, try_exclusive, try_shared, unlink_unless_locked
 from recshuf.system.paths import write_error
 
 if TYPE_CHECKING:
@@ -41,18 +43,9 @@ _NAME = re.compile(r"snapshot-(\d{6,})\.json")
 _PART_PREFIX = ".snapshot-"
 _NUMBER_DIGITS = 16
 """Hexadecimal digits after the prefix that are the number that a part is to get."""
+_TRIES = 10
+"""Who finds out whether a store can be deleted holds the locks of its snapshots for a moment."""
 _OWN_NAME = re.compile(rf"{_NAME.pattern}|{re.escape(_PART_PREFIX)}[0-9a-f]+|{SETS_FOLDER}")
-
-
-class Lease:
-    """Keeps the sets of a snapshot from being deleted, until it is closed or the process ends."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._close = weakref.finalize(self, os.close, descriptor)
-
-    def close(self) -> None:
-        """Give the lease back. Idempotent."""
-        self._close()
 
 
 class StoreFolder:
@@ -153,24 +146,34 @@ class StoreFolder:
             When there is no store, or no such snapshot.
         PileError
             When every snapshot is damaged.
+        OutputError
+            When another process deletes the store.
         """
+        refused: list[int] = []
         while True:
             found = self.find() if number is None else self._find(number)
-            if found is None:
-                raise self._explain_missing(number)
-            descriptor = try_shared(self._file(found.number))
-            if descriptor is not None:
-                return found, Lease(descriptor)
-            if number is not None:
-                raise self._explain_missing(number)
+            if found is None or (number is not None and len(refused) == _TRIES):
+                raise explain_missing(self.path, number)
+            if refused.count(found.number) == _TRIES:
+                raise OutputError(f"{self.path}: another process deletes it; run again")
+            if found.number in refused:
+                time.sleep(0.05)
+            lease = try_shared(self._file(found.number))
+            # Read again: what was read may be of another store, which was deleted before the lock was taken.
+            leased = None if lease is None else self._find(found.number)
+            if lease is not None and leased is not None:
+                return leased, lease
+            refused.append(found.number)
 
-    def commit(self, change: Callable[[Snapshot], Snapshot]) -> Snapshot:
+    def commit(self, change: Callable[[Snapshot], Snapshot], store: str | None = None) -> Snapshot:
         """Put a new snapshot in place, and return it. Sets that no snapshot in use refers to are deleted.
 
         Parameters
         ----------
         change
             Returns the new snapshot for the newest; called again if another process was faster.
+        store
+            Identifier of the store that is changed. Default: the one that is there.
 
         Raises
         ------
@@ -179,42 +182,51 @@ class StoreFolder:
         PileError
             When the newest snapshot is damaged.
         OutputError
-            When the snapshot cannot be written.
+            When the snapshot cannot be written, or the store is another one.
         """
-        while True:
+        made = None
+        while made is None:
             # Listed first: what is put in place after this has the number that is then tried.
             number = max(self._numbers(), default=0) + 1
-            newest = self.find()
-            if newest is None:
-                raise self._explain_missing(None)
-            if newest.number < number - 1:
-                raise self._explain_damage(number - 1)
-            made = self._put(change(newest), number)
-            if made is not None:
-                self.collect()
-                return made
+            newest, lease = self.open()
+            with closing(lease):
+                if store not in (None, newest.store):
+                    raise OutputError(f"{self.path}: another store was made here meanwhile; run again")
+                if newest.number < number - 1:
+                    raise explain_damage(self._file(number - 1))
+                made = self._put(change(newest), number)
+        self.collect()  # not before the lease of the snapshot before is given back
+        return made
 
     def collect(self) -> list[str]:
         """Delete what is left of others: old snapshots that nobody has open, sets that no snapshot refers to, what dead processes were writing.
 
-        Returns the names of the sets. While a snapshot is damaged, all sets stay.
+        Returns the names of the sets. While a snapshot is damaged, all sets stay. So does what cannot be deleted.
         """
+        removed: list[str] = []
+        with suppress(OSError, RecshufError), ExitStack() as leases:
+            if self._numbers():
+                newest, lease = self.open()
+                leases.callback(lease.close)
+                self._collect_snapshots(newest.number)
+            kept = self._list_referenced()
+            unreferenced = (path.stem for path in self.sets.glob(f"*{SET_SUFFIX}") if path.stem not in kept)
+            writers = {find_writer(name) for name in unreferenced}
+            writers |= {path.stem for path in self.sets.glob(f"*{_LOCK_SUFFIX}")}
+            for writer in sorted(writers):
+                with suppress(OSError):  # mostly because it is that of another user
+                    removed += self._remove_unlocked(writer)
+        return removed
+
+    def _collect_snapshots(self, newest: int) -> None:
+        """Delete snapshots before one that the caller holds a lease of, and what dead processes were writing."""
         numbers = self._numbers()
-        newest = self.find()
         # Looked for after the snapshots were listed: what comes later gets a number above theirs.
-        parts = [part for part in self.path.glob(f"{_PART_PREFIX}*") if not unlink_unless_locked(part)]
+        parts = [part for part in self.path.glob(f"{_PART_PREFIX}*") if not _remove_part(part)]
         wanted = {int(part.name[len(_PART_PREFIX) :][:_NUMBER_DIGITS], 16) for part in parts}
         for number in numbers:
-            if newest is not None and number < newest.number and number not in wanted:
+            if number < newest and number not in wanted:
                 unlink_unless_locked(self._file(number))
-        try:
-            kept = self._list_referenced()
-        except PileError:
-            return []
-        unreferenced = (path.stem for path in self.sets.glob(f"*{SET_SUFFIX}") if path.stem not in kept)
-        writers = {find_writer(name) for name in unreferenced}
-        writers |= {path.stem for path in self.sets.glob(f"*{_LOCK_SUFFIX}")}
-        return [name for writer in sorted(writers) for name in self._remove_unlocked(writer)]
 
     def has_records_of(self, writer: str) -> bool:
         """Tell whether a snapshot has records that were written under a name, also in a set that a compaction has made.
@@ -245,7 +257,7 @@ class StoreFolder:
                 with suppress(FileNotFoundError):
                     found = self._read(number)
                     if found is None:
-                        raise self._explain_damage(number)
+                        raise explain_damage(self._file(number))
                     snapshots.append(found)
             if self._numbers()[:1] == numbers[:1]:  # else the newest may not have been read
                 return snapshots
@@ -253,7 +265,7 @@ class StoreFolder:
     def _remove_unlocked(self, writer: str) -> list[str]:
         """Delete sets of a writer's name, as `remove_unreferenced` does, and its lock file, unless a process holds that."""
         lock_file = self.lock_file(writer)
-        lock = try_exclusive(lock_file)
+        lock = try_exclusive(lock_file, SET_MODE)
         if lock is None:
             return []
         try:
@@ -290,7 +302,7 @@ class StoreFolder:
                 file.seek(-TRAILER_BYTES, os.SEEK_END)
                 return SetEntry(name, records, byte_count, file_bytes, format_checksum(file.read()), time)
         except FileNotFoundError:
-            raise self._explain_gone() from None
+            raise explain_gone(self.path) from None
 
     def lock_file(self, name: str) -> Path:
         """Return the file whose lock is held while sets of a name are written."""
@@ -299,12 +311,12 @@ class StoreFolder:
     def _put(self, snapshot: Snapshot, number: int) -> Snapshot | None:
         """Write a snapshot with a number, the next one; None if another process took that number."""
         made = replace(snapshot, number=number)
-        part = self.path / f"{_PART_PREFIX}{number:0{_NUMBER_DIGITS}x}{secrets.token_hex(8)}"
-        lock: int | None = None
+        lock: Lease | None = None
         try:
             # Locked, since `collect` deletes what dead processes were writing; it may have been faster. Shared, so that
-            # readers need not wait for this process once the snapshot is in place.
+            # it is at once a lease of the snapshot.
             while lock is None:
+                part = self.path / f"{_PART_PREFIX}{number:0{_NUMBER_DIGITS}x}{secrets.token_hex(8)}"
                 part.touch()
                 lock = try_shared(part)
             with part.open("wb") as file:
@@ -315,19 +327,24 @@ class StoreFolder:
             # Nobody deletes this number any more, but others may have taken and deleted it before the part was there.
             if max(self._numbers(), default=0) != number - 1:
                 return None
-            os.link(part, self._file(number))
-        except FileExistsError:
-            return None
+            try:
+                os.link(part, self._file(number))
+            except FileExistsError:
+                if not lock.holds(self._file(number)):  # NFS may do it, lose its answer, and do it again
+                    return None
         except FileNotFoundError:
-            raise self._explain_gone() from None
+            raise explain_gone(self.path) from None
         except OSError as error:
             raise write_error(error, str(self.path), self.path) from error
         finally:
-            with suppress(OSError):
-                part.unlink()
             if lock is not None:
-                os.close(lock)
-        sync(self.path)
+                with suppress(OSError):
+                    part.unlink()
+                lock.close()
+        try:
+            sync(self.path)
+        except OSError as error:
+            raise explain_unsynced(self._file(number), error) from error
         return made
 
     def _numbers(self) -> list[int]:
@@ -368,25 +385,11 @@ class StoreFolder:
             ) from error
         return found if found is not None and found.number == number else None
 
-    def _explain_damage(self, number: int) -> PileError:
-        """Return the error for a damaged snapshot where something is to be written or deleted."""
-        return PileError(
-            f"{self._file(number)}: is damaged; put it back, or delete it, and the store is that of the snapshot before"
-        )
 
-    def _explain_gone(self) -> OutputError:
-        return OutputError(f"{self.path}: another process has deleted it meanwhile; run again")
-
-    def _explain_missing(self, number: int | None) -> UsageError:
-        """Return the error for a folder without a snapshot, or without that of a number."""
-        if number is not None:
-            return UsageError(
-                f"{self.path}: has no snapshot {number}; it was replaced since, or another store is meant; open the store again"
-            )
-        if not self.path.exists():
-            return UsageError(
-                f"{self.path}: no such pile store; make one with recshuf scatter INPUT... -o {self.path}"
-            )
-        return UsageError(
-            f"{self.path}: is no pile store: it holds no snapshot; check the path, or run recshuf scatter again"
-        )
+def _remove_part(part: Path) -> bool:
+    """Delete what a dead process was writing, or has put in place; return whether it is gone."""
+    # What is in place is locked as a snapshot, by readers and for them.
+    with suppress(FileNotFoundError):
+        if part.stat().st_nlink > 1:
+            part.unlink()
+    return unlink_unless_locked(part)

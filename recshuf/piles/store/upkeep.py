@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 from contextlib import ExitStack, suppress
@@ -16,6 +15,7 @@ from recshuf.piles.encoding.codec import choose_codec
 from recshuf.piles.store.store_folder import SET_SUFFIX, StoreFolder
 from recshuf.piles.store.stored import StoredPiles
 from recshuf.records.byte_sizes import count_bytes
+from recshuf.system.locks import lock_existing
 from recshuf.system.paths import real_path, write_error
 
 if TYPE_CHECKING:
@@ -127,14 +127,9 @@ def drop_store(path: Path) -> None:
         raise OutputError(f"{path}: holds {foreign[0]!r}, which is not of the store; move it away")
     busy = OutputError(f"{path}: a process reads or writes it; wait for its end")
     with ExitStack() as locks:
-        for file in [*path.glob("snapshot-*.json"), *folder.sets.glob("*.lock")]:
-            try:
-                descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-                locks.callback(os.close, descriptor)
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except (BlockingIOError, FileNotFoundError):
-                raise busy from None
         try:
+            if not _lock_all(folder, locks):
+                raise busy
             # Snapshots last: as long as there is one, the command can be given again.
             if folder.sets.exists():
                 shutil.rmtree(folder.sets)
@@ -145,3 +140,15 @@ def drop_store(path: Path) -> None:
             # Writers that began after the locks were taken make and delete files here.
             is_busy = error.errno in (errno.ENOTEMPTY, errno.ENOENT)
             raise busy if is_busy else write_error(error, str(path)) from error
+
+
+def _lock_all(folder: StoreFolder, locks: ExitStack) -> bool:
+    """Lock all snapshots and names of a store, and tell whether no process has them."""
+    snapshots = set(folder.path.glob("snapshot-*.json"))
+    try:
+        for file in [*snapshots, *folder.sets.glob("*.lock")]:
+            locks.callback(os.close, lock_existing(file))
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    # Who has committed meanwhile had a lease of a snapshot before.
+    return set(folder.path.glob("snapshot-*.json")) == snapshots

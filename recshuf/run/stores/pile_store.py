@@ -222,7 +222,7 @@ class StoreUpdate:
         self._check_open()
         if not self._entries and not self._limits:
             return self._snapshot
-        return self._folder.commit(self._change)
+        return self._folder.commit(self._change, self._snapshot.store)
 
     def end(self) -> None:
         """Take no more changes. Idempotent."""

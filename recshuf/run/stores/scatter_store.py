@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from recshuf.errors import ConversionError, InputError, OutputExistsError
+from recshuf.errors import ConversionError, InputError, OutputExistsError, UsedNameError
 from recshuf.formats.stored import TableForm, pack_source
 from recshuf.job.pile_sizing import SPILLED_PILE_BYTES, count_piles
 from recshuf.job.plan import Costs, Cut, sum_known
@@ -72,18 +72,25 @@ def scatter_store(job: Job, path: Path, progress: Progress) -> ScatterReport:
     started = time.perf_counter()
     folder = StoreFolder(path)
     if folder.find() is not None:
-        raise OutputExistsError(f"{path}: is a pile store already; choose another name, or delete it")
+        raise _explain_existing(path)
     folder.check_free()
     inputs = resolve_inputs(job, list_inputs(job, None, progress))
     first = Snapshot.new(job.options["seed"], choose_pile_count(job, inputs))
-    with SetNames(folder, SCATTER_NAME):
-        made = scatter_sets(job, inputs, first, folder, SCATTER_NAME, (), progress)
-        found = folder.create(fill_snapshot(first, made, job))
+    try:
+        with SetNames(folder, SCATTER_NAME):
+            made = scatter_sets(job, inputs, first, folder, SCATTER_NAME, (), progress)
+            found = folder.create(fill_snapshot(first, made, job))
+    except UsedNameError:  # another process has made it meanwhile
+        raise _explain_existing(path) from None
     if found.store != first.store:
         raise OutputExistsError(
             f"{path}: another process made a pile store of this name; choose another name"
         )
     return describe_scatter(path, found, made, time.perf_counter() - started)
+
+
+def _explain_existing(path: Path) -> OutputExistsError:
+    return OutputExistsError(f"{path}: is a pile store already; choose another name, or delete it")
 
 
 def fill_snapshot(first: Snapshot, made: ScatteredSets, job: Job) -> Snapshot:

@@ -61,13 +61,15 @@ def test_a_writer_whose_store_is_deleted_says_so(
     assert not store.exists() or StoreFolder(store).is_rest
 
 
-def test_a_commit_whose_store_is_deleted_says_so(store: Path) -> None:
+def test_a_store_is_not_deleted_during_a_commit(store: Path) -> None:
     def change(newest: Snapshot) -> Snapshot:
-        drop_store(store)
+        with pytest.raises(OutputError, match=r"store: a process reads or writes it; wait for its end$"):
+            drop_store(store)
         return newest
 
-    with pytest.raises(OutputError, match=r"store: another process has deleted it meanwhile; run again$"):
-        StoreFolder(store).commit(change)
+    made = StoreFolder(store).commit(change)
+    assert StoreFolder(store).find() == made
+    drop_store(store)
     assert not store.exists()
 
 

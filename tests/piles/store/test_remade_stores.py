@@ -1,0 +1,116 @@
+"""A store that is deleted, and another one made at its path: who had opened the first changes nothing in the second."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import OutputError, OutputExistsError, UsageError
+from recshuf.piles.store import compaction
+from recshuf.piles.store.store_folder import StoreFolder
+from recshuf.piles.store.upkeep import drop_store, verify_store
+from recshuf.run.stores import scatter_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+CHANGES: dict[str, Callable[[Any, Path], None]] = {
+    "append inputs": lambda update, path: update.append(path),
+    "append records": lambda update, _: update.append({"id": range(3)}),
+    "expire": lambda update, _: update.expire(records=1),
+}
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    pq.write_table(pa.table({"id": range(10)}), tmp_path / "in.parquet")
+    return tmp_path / "in.parquet"
+
+
+def list_files(store: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_update_changes_only_the_store_that_it_opened(tmp_path: Path, inputs: Path, change: str) -> None:
+    store = tmp_path / "store"
+    recshuf.scatter(inputs, store)
+    made: dict[Path, bytes] = {}
+
+    def update_remade() -> None:
+        with recshuf.PileStore(store).update() as update:
+            drop_store(store)
+            recshuf.scatter(inputs, store)
+            made.update(list_files(store))
+            CHANGES[change](update, inputs)
+
+    with pytest.raises(OutputError, match=r"store: another store was made here meanwhile; run again$"):
+        update_remade()
+    assert list_files(store) == made
+    assert verify_store(store, lambda *_: None) == 10
+
+
+def test_a_store_is_not_deleted_while_it_is_compacted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    for name in ("a", "b"):
+        with recshuf.PileWriter(store, name, piles=1) as writer:
+            writer.write({"id": [1]})
+    join = compaction._join_sets
+
+    def interrupted(*args: Any) -> Any:
+        with pytest.raises(OutputError, match="a process reads or writes it"):
+            drop_store(store)
+        return join(*args)
+
+    monkeypatch.setattr(compaction, "_join_sets", interrupted)
+    recshuf.compact(store, sets=1)
+    assert len(recshuf.PileStore(store).piles().names) == 1
+
+
+def test_a_scatter_into_a_store_that_another_has_made_meanwhile_says_so(
+    tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, resolve = tmp_path / "store", scatter_store.resolve_inputs
+
+    def overtaken(*args: Any) -> Any:
+        monkeypatch.setattr(scatter_store, "resolve_inputs", resolve)
+        recshuf.scatter(inputs, store)
+        return resolve(*args)
+
+    monkeypatch.setattr(scatter_store, "resolve_inputs", overtaken)
+    with pytest.raises(OutputExistsError, match="store: is a pile store already"):
+        recshuf.scatter(inputs, store)
+    assert verify_store(store, lambda *_: None) == 10
+
+
+def test_a_snapshot_is_that_of_the_store_that_is_leased(
+    tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, find = tmp_path / "store", StoreFolder.find
+    recshuf.scatter(inputs, store)
+
+    def overtaken(folder: StoreFolder) -> Any:
+        monkeypatch.setattr(StoreFolder, "find", find)
+        found = folder.find()
+        drop_store(store)
+        recshuf.scatter(inputs, store)
+        return found
+
+    monkeypatch.setattr(StoreFolder, "find", overtaken)
+    opened, lease = StoreFolder(store).open()
+    lease.close()
+    assert opened == StoreFolder(store).find()
+
+
+def test_the_advice_for_a_missing_store_is_a_command(tmp_path: Path) -> None:
+    store = tmp_path / "none"
+    with pytest.raises(UsageError) as raised:
+        recshuf.compact(store)
+    assert str(raised.value).endswith(f"make one with recshuf scatter INPUT... -o {store}")

@@ -1,0 +1,218 @@
+"""What a commit meets that others have left half done, and failures after it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import recshuf
+from recshuf.errors import OutputError, UsageError
+from recshuf.piles.store import store_folder
+from recshuf.piles.store.store_folder import StoreFolder
+from recshuf.piles.store.upkeep import drop_store
+from recshuf.system.locks import lock_existing, unlink_unless_locked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def append(store: Path, first: int) -> None:
+    with recshuf.PileStore(store).update() as update:
+        update.append({"id": [first]}, time=first)
+
+
+def read_ids(store: Path) -> list[int]:
+    loader = recshuf.PileLoader(store, 100, columns=["id"], drop_last=False)
+    return sorted(number for batch in loader for number in batch["id"].tolist())
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    with recshuf.PileWriter(tmp_path / "store", "a", piles=1) as writer:
+        writer.write({"id": [0]})
+    return tmp_path / "store"
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, as a process that is stopped before it deletes that."""
+    descriptor = lock_existing(path)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def test_nobody_waits_for_who_deletes_a_snapshot(store: Path) -> None:
+    _, lease = StoreFolder(store).open()
+    append(store, 1)
+    lease.close()
+    with held(min(store.glob("snapshot-*"))):
+        assert read_ids(store) == [0, 1]
+        append(store, 2)
+        with pytest.raises(UsageError, match="has no snapshot"):
+            StoreFolder(store).open(StoreFolder(store)._numbers()[-1])
+    assert read_ids(store) == [0, 1, 2]
+
+
+def test_nobody_waits_for_who_deletes_the_store(store: Path) -> None:
+    with held(*store.glob("snapshot-*")):
+        for job in (read_ids, lambda store: append(store, 1)):
+            with pytest.raises(OutputError, match=r"store: another process deletes it; run again$"):
+                job(store)
+    assert read_ids(store) == [0]
+
+
+def test_a_commit_takes_another_file_while_someone_deletes_its_first(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    descriptors: list[int] = []
+    share = store_folder.try_shared
+
+    def overtaken(path: Path) -> Any:
+        if path.name.startswith(".") and not descriptors:
+            descriptors.append(lock_existing(path))
+        return share(path)
+
+    monkeypatch.setattr(store_folder, "try_shared", overtaken)
+    append(store, 1)
+    os.close(descriptors[0])
+    append(store, 2)
+    assert read_ids(store) == [0, 1, 2]
+    assert not list(store.glob(".snapshot-*"))
+
+
+def test_what_was_linked_is_deleted_without_its_lock(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = next(store.glob("snapshot-*"))
+    part = store / f".snapshot-{0:032x}"
+    os.link(snapshot, part)
+    locked: list[str] = []
+    lock = fcntl.flock
+
+    def recorded(descriptor: int, kind: int) -> None:
+        if kind & fcntl.LOCK_EX and os.path.samestat(os.fstat(descriptor), snapshot.stat()):
+            locked.append("the newest snapshot")
+        lock(descriptor, kind)
+
+    monkeypatch.setattr(fcntl, "flock", recorded)
+    StoreFolder(store).collect()
+    assert not part.exists()
+    assert not locked
+
+
+def test_a_link_that_was_made_and_is_reported_as_there_is_a_commit(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def resent(*args: Any) -> None:
+        link(*args)
+        link(*args)
+
+    monkeypatch.setattr(os, "link", resent)
+    append(store, 1)
+    append(store, 2)
+    assert read_ids(store) == [0, 1, 2]
+
+
+def fail(*_: Any, **__: Any) -> Any:
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+@pytest.mark.parametrize("name", ["unlink_unless_locked", "_remove_part"])
+def test_a_commit_succeeds_when_nothing_can_be_deleted(
+    store: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with monkeypatch.context() as patch:
+        (store / f".snapshot-{0:032x}").touch()
+        patch.setattr(store_folder, name, fail)
+        append(store, 1)
+        append(store, 2)
+        assert read_ids(store) == [0, 1, 2]
+    append(store, 3)
+    assert len(list(store.glob("*snapshot-*"))) == 1
+
+
+def test_a_commit_leaves_names_that_others_may_not_lock(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign = StoreFolder(store).lock_file("foreign")
+    foreign.touch()
+    real = store_folder.try_exclusive
+
+    def forbidden(path: Path, mode: int) -> int | None:
+        return fail() if path == foreign else real(path, mode)
+
+    monkeypatch.setattr(store_folder, "try_exclusive", forbidden)
+    append(store, 1)
+    assert read_ids(store) == [0, 1]
+    assert foreign.exists()
+
+
+def test_a_lock_of_another_user_is_one_line(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recshuf.piles.store.set_names.try_exclusive", fail)
+    with pytest.raises(OutputError, match=r"store: .*Permission denied") as raised:
+        append(store, 1)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_commit_whose_name_cannot_be_synced_says_that_it_is_in_place(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = store_folder.sync
+
+    def failing(path: Path) -> None:
+        if path == store:
+            raise OSError(errno.EIO, "Input/output error")
+        real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_folder, "sync", failing)
+        with pytest.raises(
+            OutputError, match=r"is in place, but may be lost in a power cut: Input/output error"
+        ):
+            append(store, 1)
+    append(store, 2)
+    assert read_ids(store) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("makes_another", [True, False])
+def test_only_the_file_that_is_locked_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, makes_another: bool
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("first")
+    lock = fcntl.flock
+
+    def overtaken(descriptor: int, kind: int) -> None:
+        path.unlink()
+        if makes_another:
+            path.write_text("second")
+        lock(descriptor, kind)
+
+    monkeypatch.setattr(fcntl, "flock", overtaken)
+    assert unlink_unless_locked(path) != makes_another
+    assert path.exists() == makes_another
+
+
+def test_files_are_locked_alone_that_are_open_for_writing(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # NFS refuses others.
+    lock = fcntl.flock
+
+    def checked(descriptor: int, kind: int) -> None:
+        access = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+        assert not kind & fcntl.LOCK_EX or access != os.O_RDONLY
+        lock(descriptor, kind)
+
+    monkeypatch.setattr(fcntl, "flock", checked)
+    append(store, 1)
+    recshuf.compact(store, sets=1)
+    drop_store(store)
+    assert not store.exists()

@@ -1,6 +1,7 @@
 """The journal of a run: its job and finished tasks, so that a later run can continue.
 
-The first entry describes the job; each other one names a finished task. An entry is written after what it names.
+The first entry describes the job; each other one names a finished task, or a further folder of pile sets. An entry is
+written after the task that it names, but before that folder is made.
 
 In a file, an entry is a line: the xxh3 checksum of the rest in hexadecimal digits, a space, and a JSON object.
 """
@@ -18,6 +19,7 @@ import xxhash
 from recshuf.system.paths import open_sole, write_error
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 Entry = dict[str, Any]
@@ -34,6 +36,8 @@ class Journal(ABC):
         """The first entry."""
         self.entries: list[Entry] = []
         """Entries of the earlier run; empty for a new run."""
+        self.pile_folders: list[str] = []
+        """Folders of pile sets, in the order in which they were noted."""
         self._has_finished = False
 
     @abstractmethod
@@ -66,11 +70,12 @@ class Journal(ABC):
         """
         self.entries = self.read()
         self.header = self.entries[0] if self.entries else None
+        self.pile_folders = list_pile_folders(self.entries)
         return sum(map(_is_finished, self.entries))
 
     def clear(self) -> None:
         """Drop the loaded entries."""
-        self.entries, self.header = [], None
+        self.entries, self.header, self.pile_folders = [], None, []
 
     @property
     def is_resumable(self) -> bool:
@@ -84,6 +89,7 @@ class Journal(ABC):
     def _take(self, entry: Entry) -> None:
         """Remember that an entry was written."""
         self.header = self.header or entry
+        self.pile_folders += list_pile_folders([entry])
         self._has_finished = self._has_finished or _is_finished(entry)
 
 
@@ -148,6 +154,11 @@ def read_journal(path: Path) -> list[Entry]:
         return []
     entries = [parse_entry(line) for line in lines]
     return [entry for entry in entries if entry is not None] if is_header(entries[0]) else []
+
+
+def list_pile_folders(entries: Iterable[Entry]) -> list[str]:
+    """Return the folders of pile sets that some entries name."""
+    return [entry["piles"] for entry in entries if entry.get("piles")]
 
 
 def is_header(entry: Entry | None) -> bool:

@@ -21,9 +21,14 @@ PILES_PREFIX = "recshuf-piles-"
 
 def remove_folder(folder: Path) -> None:
     """Delete a folder of pile sets, if it has our prefix and owner."""
-    is_named = folder.name.startswith(PILES_PREFIX)
-    if is_named and folder.is_dir() and not folder.is_symlink() and is_own(folder.stat()):
+    if is_own_folder(folder):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_own_folder(folder: Path) -> bool:
+    """Tell whether a folder exists and has the prefix of pile sets and our owner."""
+    is_named = folder.name.startswith(PILES_PREFIX)
+    return is_named and folder.is_dir() and not folder.is_symlink() and is_own(folder.stat())
 
 
 def remove_sets(place: str, options: StorageOptions) -> None:

@@ -107,6 +107,8 @@ def run_job(job: Job, progress: Progress, planned: Earlier | None = None) -> Shu
                 verify_committed(_resolve(job, destination, progress, cleanup), progress)
             raise
         earlier = Earlier.of(work.journal.entries) if work else None
+        if earlier is not None:
+            earlier.check_formats(job)
         shared, begun = _find_shared(job, destination, work)
         begun = planned or begun
         if begun is not None and job.options["seed"] is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -12,6 +13,7 @@ import xxhash
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import Stamp
 from recshuf.job.options import describe_options
+from recshuf.output.journal import list_pile_folders
 from recshuf.output.transaction import WrittenBytes
 from recshuf.piles.layout import PileLayout
 from recshuf.records.digests import Digest
@@ -20,11 +22,11 @@ from recshuf.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     import pyarrow as pa
 
     from recshuf.interfaces import InputFile
+    from recshuf.job.job import Job
     from recshuf.output.journal import Entry, Journal
     from recshuf.output.transaction import FinishedShard, Transaction
     from recshuf.run.resolving.resolve import ResolvedJob
@@ -36,6 +38,7 @@ _LIBRARIES = {
     "text": ("zstandard",),
     "csv": ("zstandard",),
 }
+_FORMATS = ("--format", "--to")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ class Earlier:
     shards: dict[int, WrittenShard]
     is_plan: bool = False
     """Whether it is a plan, which users know by that name and make again."""
+    pile_folders: tuple[Path, ...] = ()
+    """Where its attempts kept pile sets, the last one last."""
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> Earlier | None:
@@ -72,7 +77,8 @@ class Earlier:
             for entry in entries
             if "shard" in entry
         }
-        return cls(entries[0], sorted(sets), shards)
+        folders = tuple(map(Path, list_pile_folders(entries)))
+        return cls(entries[0], sorted(sets), shards, pile_folders=folders)
 
     @classmethod
     def of_plan(cls, header: Entry) -> Earlier:
@@ -92,6 +98,19 @@ class Earlier:
         """Seed of the order."""
         return int(self.header["options"]["--seed"])
 
+    def check_formats(self, job: Job) -> None:
+        """Check that given formats are those of the earlier run, before the inputs are read in them.
+
+        Raises
+        ------
+        UsageError
+            When one differs.
+        """
+        for option in _FORMATS:
+            given = job.options.get(option.removeprefix("--"))
+            if given is not None:
+                self._compare(option, self.header["options"][option], given)
+
     def check(self, header: Entry) -> None:
         """Check that a job is the same as in the earlier run.
 
@@ -105,9 +124,10 @@ class Earlier:
         before, now = {**self.header, **self.header["libraries"]}, {**header, **header["libraries"]}
         for name, word in (("order", "version of the order"), ("recshuf", "version of recshuf")):
             self._compare(word, before[name], now[name])
-        for name in header["libraries"]:
-            self._compare(f"version of {name}", before.get(name), now[name])
-        for option in sorted({*before["options"], *now["options"]}):
+        # Other formats need other libraries, and have other defaults.
+        for option in sorted(
+            {*before["options"], *now["options"]}, key=lambda name: (name not in _FORMATS, name)
+        ):
             was, is_now = before["options"].get(option), now["options"].get(option)
             if option == "--engine" and was is not None and is_now is None:
                 raise UsageError(
@@ -115,6 +135,8 @@ class Earlier:
                     "that are left"
                 )
             self._compare(option, was, is_now)
+        for name in header["libraries"]:
+            self._compare(f"version of {name}", before.get(name), now[name])
         self._compare(
             "list of inputs", [one[0] for one in before["inputs"]], [one[0] for one in now["inputs"]]
         )
@@ -122,9 +144,7 @@ class Earlier:
             change = _unpack(new).find_change(_unpack(old))
             if change:
                 since = "the plan was made" if self.is_plan else "the unfinished run"
-                remedy = (
-                    "make the plan again" if self.is_plan else "restore it, or start anew without --resume"
-                )
+                remedy = "make the plan again" if self.is_plan else "restore it, or start anew"
                 raise InputError(new[0], f"has changed since {since}: {change}", remedy=remedy)
 
     def _compare(self, what: str, before: object, now: object) -> None:
@@ -136,8 +156,7 @@ class Earlier:
                 f"the {what} was {was} when the plan was made and is {is_now}; give it as before, or make the plan again"
             )
         raise UsageError(
-            f"--resume: the {what} was {was} in the unfinished run and is {is_now}; give it as before, or start anew "
-            "without --resume"
+            f"--resume: the {what} was {was} in the unfinished run and is {is_now}; give it as before, or start anew"
         )
 
     def find_shards(

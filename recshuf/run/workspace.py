@@ -33,6 +33,7 @@ from recshuf.system.paths import choose_temp_dir, free_bytes
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import ExitStack
     from types import TracebackType
     from typing import BinaryIO
@@ -171,6 +172,8 @@ def open_workspace(
             work.journal.note(header)
         else:
             earlier.check(header)
+            if piles is None and stored is None and scratch.kept not in (None, *earlier.pile_folders):
+                work.journal.note({"piles": str(scratch.kept)})
     cleanup.callback(scratch.close)
     if not job.options["no_space_check"] and job.temp_url is None:
         check_space(resolved, scratch.parent, folder)
@@ -200,6 +203,9 @@ def open_scratch(
 ) -> Scratch:
     """Return the scratch for spilled piles, which a continued run keeps; with tasks, that of their sets.
 
+    A continued run reads the sets of all earlier attempts. New ones go to ``--temp-dir``, or if that is not given, to the
+    folder of the last attempt.
+
     Raises
     ------
     OutputError
@@ -214,10 +220,21 @@ def open_scratch(
         return Scratch(parent, kept=sets, of_store=True)
     if work is None or not work.keeps_files:
         return Scratch(parent, needed_bytes=needed)
-    if earlier is not None and earlier.header["piles"]:
-        return Scratch(parent, kept=Path(earlier.header["piles"]), needed_bytes=needed)
-    shown = work.path.parent if job.temp_dir is None else None
-    return Scratch(parent, shown, Path(choose_sets(job, work.path)), needed)
+    newest_first = earlier.pile_folders[::-1] if earlier else ()
+    kept = _choose_kept(job, work, newest_first)
+    if job.temp_dir is None and kept.parent != work.path:
+        parent = kept.parent
+    shown = work.path.parent if parent == work.path else None
+    return Scratch(parent, shown, kept, needed, earlier=[folder for folder in newest_first if folder != kept])
+
+
+def _choose_kept(job: Job, work: Transaction, newest_first: Sequence[Path]) -> Path:
+    """Return the folder of new pile sets: of an earlier attempt, if there is one where they are to go."""
+    usable = [folder for folder in newest_first if folder.parent.is_dir()]
+    if job.temp_dir is None and usable:
+        return usable[0]
+    new = Path(choose_sets(job, work.path))
+    return next((folder for folder in usable if folder.parent == new.parent), new)
 
 
 def open_quarantine(

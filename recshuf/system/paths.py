@@ -20,7 +20,7 @@ from recshuf.system.units import format_size
 class WriteMessages(NamedTuple):
     """Messages for failed writes; ``{room}`` is the needed and free space, ``{reason}`` the system's message."""
 
-    too_large: str = "the file may not grow this large; raise ulimit -f, or write more shards"
+    too_large: str = "the file may not grow this large; raise ulimit -f, or start anew with more shards"
     no_space: str = "no space left for the output{room}; free some, or choose another"
     other: str = "cannot be written: {reason}"
 

@@ -45,7 +45,7 @@ def test_a_full_disk_says_what_is_needed_and_free(
 def test_other_errors_are_told_by_their_kind():
     too_large = write_error(fail_with(errno.EFBIG), "out")
     assert isinstance(too_large, DiskFullError)
-    assert "raise ulimit -f" in str(too_large)
+    assert str(too_large).endswith("; raise ulimit -f, or start anew with more shards")
     other = write_error(fail_with(errno.EIO), "out")
     assert not isinstance(other, DiskFullError)
     assert str(other) == "out: cannot be written: Input/output error"

@@ -22,7 +22,7 @@ from recshuf.output.journal import FileJournal
 from recshuf.output.local.commit import commit
 from recshuf.output.local.shard_files import ShardFiles
 from recshuf.output.local.shard_sync import ShardSyncer
-from recshuf.output.pile_sets import remove_folder
+from recshuf.output.pile_sets import is_own_folder, remove_folder
 from recshuf.output.task_folder import TASK_FOLDER, LocalTaskFolder
 from recshuf.output.transaction import Transaction
 from recshuf.system.atomic import sync
@@ -71,7 +71,8 @@ class WorkFolder(Transaction):
     @property
     def removal(self) -> str:
         """How a user deletes what it keeps."""
-        return "delete that folder"
+        others = filter(is_own_folder, map(Path, self.journal.pile_folders))
+        return " and ".join(["delete that folder", *map(str, others)])
 
     @property
     def written(self) -> Path:
@@ -199,11 +200,12 @@ class WorkFolder(Transaction):
             self.shards.place_manifest()
             warn(f"{self.path}: removed; its run had put everything in place and then died")
         elif finished:
+            removal = self.removal
             self.journal.clear()
             by_tasks = " with --engine ray, or run the tasks that are left," if self.tasks.count() else ""
             raise OutputError(
                 f"{self._output}: an unfinished run left {self.path}, finished parts: {finished}; give --resume{by_tasks} to "
-                "continue it, or delete that folder to start anew"
+                f"continue it, or {removal} to start anew"
             )
         elif names:
             warn(f"{self.path}: removed; it was left by a run that died before any part was finished")
@@ -238,7 +240,8 @@ class WorkFolder(Transaction):
             (self.path / _ENDED).touch()
 
     def _remove_piles(self) -> None:
-        remove_folder(Path((self.journal.header or {}).get("piles") or ""))
+        for folder in self.journal.pile_folders:
+            remove_folder(Path(folder))
 
     def on_remove(self, function: Callable[[], None]) -> None:
         """See `Transaction`."""

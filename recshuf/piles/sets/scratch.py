@@ -15,6 +15,7 @@ from recshuf.system.descriptors import open_more
 from recshuf.system.paths import WriteMessages, open_regular, open_sole, write_error
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from recshuf.piles.sets.pile_file import PileFile
@@ -54,6 +55,8 @@ class Scratch:
         have put them there.
     remedy
         What to do if a file is damaged, for messages; that of a kept one of a store has its own.
+    earlier
+        Other folders of kept files, which are read if `kept` lacks them: the first that has one.
     """
 
     ahead_bytes = 0
@@ -69,6 +72,7 @@ class Scratch:
         messages: WriteMessages = _MESSAGES,
         of_store: bool = False,
         remedy: str = RUN_REMEDY,
+        earlier: Sequence[Path] = (),
     ) -> None:
         self.parent = parent
         self.kept = kept
@@ -79,6 +83,7 @@ class Scratch:
         self._mode = mode
         self._messages = messages
         self._of_store = of_store
+        self._earlier = earlier
         self._lock = threading.Lock()
         self._open: set[int] = set()
 
@@ -118,7 +123,8 @@ class Scratch:
         """
         if self.kept is None:
             raise FileNotFoundError(errno.ENOENT, "no folder for kept files")
-        path = self.kept / name
+        paths = [folder / name for folder in (self.kept, *self._earlier)]
+        path = next((path for path in paths if path.exists()), paths[0])
         descriptor = open_more(lambda: open_regular(path) if self._of_store else open_sole(path, os.O_RDONLY))
         remedy = STORE_REMEDY if self._of_store else self.remedy
         with self._lock:

@@ -208,7 +208,7 @@ def test_a_run_with_other_options_names_only_ways_that_work(place: Place, inputs
     if not place.output.endswith("/"):
         pytest.skip("one file in memory has no finished parts")
     leave(lambda: place.shuffle(inputs), 2)
-    with pytest.raises(UsageError, match="give it as before, or start anew without resume=True") as raised:
+    with pytest.raises(UsageError, match="give it as before, or start anew\n") as raised:
         place.shuffle(inputs, seed=6, resume=True)
     (note,) = raised.value.__notes__
     assert note.startswith(f"finished parts are kept in {place.work}: to start anew, ")

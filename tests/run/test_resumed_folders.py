@@ -1,0 +1,180 @@
+"""Attempts of a run may keep pile sets in different folders: all are read, named and removed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import recshuf.run.resolving.resolve as resolve
+from recshuf.errors import DiskFullError, InputError, OutputError, UsageError
+from recshuf.piles.sets.scratch import Scratch
+from tests.support.numbered_files import make_inputs
+from tests.support.output_tools import read_tree
+from tests.support.processes.killed_runs import run, run_and_die
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recshuf.job.plan import Plan
+
+COUNTS = (300, 200, 100, 250)
+
+
+@pytest.fixture(autouse=True)
+def spill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have small inputs spilled, with a pile set for each input."""
+    whole = resolve.make_plan
+
+    def plan_small(*arguments: Any) -> Plan:
+        plan = whole(*arguments)
+        return replace(plan, resident_bytes=0, set_of_input=(0, 1, 2, 3), scatter_workers=1)
+
+    monkeypatch.setattr(resolve, "make_plan", plan_small)
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> list[Path]:
+    for name in ("t1", "t2"):
+        (tmp_path / name).mkdir()
+    return make_inputs(tmp_path / "in", "text", COUNTS)
+
+
+def list_sets(folder: Path) -> set[Path]:
+    return set(folder.rglob("set-*.piles"))
+
+
+def choose(tmp_path: Path, name: str | None) -> dict[str, Any]:
+    return {} if name is None else {"temp_dir": tmp_path / name}
+
+
+@pytest.mark.parametrize(
+    ("attempts", "last"),
+    [
+        (["t1", "t2"], "t1"),
+        (["t1", "t2", "t1"], "t2"),
+        (["t1", None, "t2"], None),
+        ([None, "t1", None], "t2"),
+        (["t1", "."], "t2"),
+    ],
+)
+def test_each_attempt_writes_to_its_own_folder_and_reads_all(
+    tmp_path: Path, inputs: list[Path], attempts: list[str | None], last: str | None
+):
+    """One without the option writes where the last one did, the first one beside the output."""
+    run(inputs, tmp_path / "whole")
+    expected = read_tree(tmp_path / "whole")
+    before: set[Path] = set()
+    written = tmp_path / ".out.recshuf"
+    for number, name in enumerate(attempts):
+        if name is not None:
+            written = tmp_path / ".out.recshuf" if name == "." else tmp_path / name
+        run_and_die(1, inputs, tmp_path / "out", resume=number > 0, **choose(tmp_path, name))
+        after = list_sets(tmp_path)
+        assert before < after
+        assert all(path.is_relative_to(written) for path in after - before)
+        before = after
+    made: list[Path] = []
+    with pytest.MonkeyPatch.context() as patch:
+        create = Scratch.create
+
+        def create_noted(scratch: Scratch, name: str | None = None) -> tuple[int, Path]:
+            descriptor, path = create(scratch, name)
+            made.append(path)
+            return descriptor, path
+
+        patch.setattr(Scratch, "create", create_noted)
+        run(inputs, tmp_path / "out", resume=True, **choose(tmp_path, last))
+    assert {path.name for path in before}.isdisjoint(path.name for path in made)
+    assert read_tree(tmp_path / "out") == expected
+    assert os.listdir(tmp_path / "t1") == os.listdir(tmp_path / "t2") == []
+    assert not (tmp_path / ".out.recshuf").exists()
+
+
+def test_a_set_that_was_made_again_is_taken(tmp_path: Path, inputs: list[Path]):
+    """Its damaged file is still in the folder of the first attempt."""
+    run(inputs, tmp_path / "whole")
+    run_and_die(1, inputs, tmp_path / "out", temp_dir=tmp_path / "t1")
+    (damaged,) = list_sets(tmp_path / "t1")
+    damaged.write_bytes(b"x" * damaged.stat().st_size)
+    run_and_die(2, inputs, tmp_path / "out", temp_dir=tmp_path / "t2", resume=True)
+    assert damaged.name in {path.name for path in list_sets(tmp_path / "t2")}
+    run(inputs, tmp_path / "out", resume=True)
+    assert read_tree(tmp_path / "out") == read_tree(tmp_path / "whole")
+
+
+def test_a_folder_that_is_gone_is_made_up_for(tmp_path: Path, inputs: list[Path]):
+    run(inputs, tmp_path / "whole")
+    run_and_die(2, inputs, tmp_path / "out", temp_dir=tmp_path / "t1")
+    (tmp_path / "t1").rename(tmp_path / "moved")
+    run(inputs, tmp_path / "out", resume=True)
+    assert read_tree(tmp_path / "out") == read_tree(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["t1", "t2", None])
+def test_a_full_disk_is_named_as_it_is_written(
+    tmp_path: Path, inputs: list[Path], name: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    run_and_die(1, inputs, tmp_path / "out", temp_dir=tmp_path / "t1")
+
+    def fail(scratch: Scratch, name: str | None = None) -> tuple[int, Path]:
+        raise scratch.explain(OSError(28, os.strerror(28)))
+
+    monkeypatch.setattr(Scratch, "create", fail)
+    with pytest.raises(DiskFullError) as raised:
+        run(inputs, tmp_path / "out", resume=True, **choose(tmp_path, name))
+    assert str(raised.value).startswith(f"{tmp_path / (name or 't1')}: no space left for spilled records")
+
+
+def test_all_folders_to_delete_are_named(tmp_path: Path, inputs: list[Path]):
+    """By a run that is not to continue, and by one that fails; a new run can begin when they are gone."""
+    for number, name in enumerate(("t1", "t2")):
+        run_and_die(1, inputs, tmp_path / "out", temp_dir=tmp_path / name, resume=number > 0)
+    folders = [*(tmp_path / "t1").iterdir(), *(tmp_path / "t2").iterdir()]
+    removal = f"delete that folder and {folders[0]} and {folders[1]}"
+    with pytest.raises(OutputError, match="finished parts: 2; ") as refused:
+        run(inputs, tmp_path / "out")
+    assert str(refused.value).endswith(f", or {removal} to start anew")
+    with pytest.raises(UsageError, match="give it as before, or start anew\n") as other:
+        run(inputs, tmp_path / "out", shards=4, resume=True)
+    assert other.value.__notes__ == [
+        f"finished parts are kept in {tmp_path / '.out.recshuf'}: to start anew, {removal}"
+    ]
+
+
+# What is compared first
+
+
+@pytest.mark.parametrize(
+    "options", [{"to": "parquet"}, {"to": "hdf5"}, {"format": "parquet"}, {"format": "hdf5"}]
+)
+def test_another_format_is_named_before_what_follows_from_it(
+    tmp_path: Path, inputs: list[Path], options: dict[str, str]
+):
+    """Not the libraries and defaults of the other format, nor that the inputs are not in it."""
+    run_and_die(1, inputs, tmp_path / "out")
+    for path in inputs:
+        path.write_bytes(b'a,b\n"c')
+    ((name, given),) = options.items()
+    with pytest.raises(UsageError, match=f"the {name} was text in the unfinished run and is {given}; "):
+        run(inputs, tmp_path / "out", resume=True, **options)
+
+
+def test_another_format_by_suffix_is_named_first(tmp_path: Path, inputs: list[Path]):
+    run_and_die(1, inputs, tmp_path / "out")
+    renamed = [path.rename(path.with_suffix(".jsonl")) for path in inputs]
+    with pytest.raises(UsageError, match="the format was text in the unfinished run and is jsonl; "):
+        run(renamed, tmp_path / "out", resume=True)
+
+
+def test_an_input_that_is_missing_may_be_restored(tmp_path: Path, inputs: list[Path]):
+    run(inputs, tmp_path / "whole")
+    run_and_die(1, inputs, tmp_path / "out", format="text")
+    away = inputs[0].rename(tmp_path / "away")
+    with pytest.raises(InputError, match="continue with the same command and resume=True"):
+        run(inputs, tmp_path / "out", format="text", resume=True)
+    away.rename(inputs[0])
+    run(inputs, tmp_path / "out", format="text", resume=True)
+    assert read_tree(tmp_path / "out") == read_tree(tmp_path / "whole")

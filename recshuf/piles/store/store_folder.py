@@ -205,10 +205,12 @@ class StoreFolder:
         """
         removed: list[str] = []
         with suppress(OSError, RecshufError), ExitStack() as leases:
+            number = 0
             if self._numbers():
                 newest, lease = self.open()
                 leases.callback(lease.close)
-                self._collect_snapshots(newest.number)
+                number = newest.number
+            self._collect_snapshots(number)
             kept = self._list_referenced()
             unreferenced = (path.stem for path in self.sets.glob(f"*{SET_SUFFIX}") if path.stem not in kept)
             writers = {find_writer(name) for name in unreferenced}
@@ -219,7 +221,7 @@ class StoreFolder:
         return removed
 
     def _collect_snapshots(self, newest: int) -> None:
-        """Delete snapshots before one that the caller holds a lease of, and what dead processes were writing."""
+        """Delete snapshots before one that the caller holds a lease of, if any, and what dead processes were writing."""
         numbers = self._numbers()
         # Looked for after the snapshots were listed: what comes later gets a number above theirs.
         parts = [part for part in self.path.glob(f"{_PART_PREFIX}*") if not _remove_part(part)]

@@ -90,6 +90,17 @@ def test_a_scatter_into_a_store_that_another_has_made_meanwhile_says_so(
     assert verify_store(store, lambda *_: None) == 10
 
 
+def test_a_scatter_deletes_what_a_dead_one_left_before_its_first_snapshot(
+    tmp_path: Path, inputs: Path
+) -> None:
+    store = tmp_path / "store"
+    (store / "sets").mkdir(parents=True)
+    for name in (f".snapshot-{1:032x}", "sets/dead.lock", "sets/dead-00000.piles"):
+        (store / name).touch()
+    recshuf.scatter(inputs, store)
+    assert {path.name for path in list_files(store)} == {"snapshot-000001.json", "scatter-00000.piles"}
+
+
 def test_a_snapshot_is_that_of_the_store_that_is_leased(
     tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

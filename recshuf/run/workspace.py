@@ -187,15 +187,26 @@ def open_workspace(
 def _open_stream(resolved: ResolvedJob, cleanup: ExitStack) -> BinaryIO | None:
     destination, stdout = resolved.output.destination, resolved.job.options.get("stdout")
     if destination is not None:
-        return cleanup.enter_context(destination.open_stream()) if destination.is_stream else None
-    if stdout is None and sys.stdout is None:
+        if not destination.is_stream:
+            return None
+        stream = cleanup.enter_context(destination.open_stream())
+        _refuse_terminal(stream, resolved, destination.name, "name a file")
+        return stream
+    if stdout is not None:
+        return stdout
+    if sys.stdout is None:
         raise UsageError("standard output is closed; give a file or directory with -o")
-    if stdout is None and sys.stdout.isatty() and resolved.stream_compression != "none":
+    _refuse_terminal(sys.stdout.buffer, resolved, "standard output", "redirect it")
+    return sys.stdout.buffer
+
+
+def _refuse_terminal(stream: BinaryIO, resolved: ResolvedJob, name: str, remedy: str) -> None:
+    """Refuse to write compressed records to a terminal."""
+    compression = resolved.stream_compression
+    if compression != "none" and stream.isatty():
         raise UsageError(
-            f"standard output is a terminal, and the output is compressed ({resolved.stream_compression}); redirect it, or give "
-            "--compression none"
+            f"{name} is a terminal, and the output is compressed ({compression}); {remedy}, or give --compression none"
         )
-    return stdout or sys.stdout.buffer
 
 
 def open_scratch(

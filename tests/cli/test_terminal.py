@@ -83,6 +83,15 @@ class TestProgress:
         assert message in shown
         assert ("standard output is a terminal" in shown) == ("none" not in compression)
 
+    @pytest.mark.parametrize("options", [(), ("--overwrite",)])
+    def test_compressed_records_are_not_shown_by_the_name_of_the_terminal(
+        self, options: tuple[str, ...], lines: Path
+    ) -> None:
+        output = ("-o", "/dev/stdout", *options)
+        shown = self.run_on_terminal(lines, *output, "--compression", "gzip", has_stdout=True)
+        assert "/dev/stdout is a terminal, and the output is compressed (gzip); name a file" in shown
+        assert "\n999\r" in self.run_on_terminal(lines, *output, "--compression", "none", has_stdout=True)
+
     def test_not_shown_when_quiet(self, lines: Path, tmp_path: Path) -> None:
         assert self.run_on_terminal(lines, "-q", "-o", tmp_path / "out.txt") == ""
 

@@ -110,13 +110,13 @@ def test_the_command_writes_a_file_and_replaces_none_unasked(tmp_path: Path, sor
 
 
 @pytest.mark.parametrize(
-    ("output", "code", "said"),
-    [("nowhere/pic.png", 1, "does not exist; create it first"), ("in.parquet", 2, "lies among the inputs")],
+    ("output", "said"),
+    [("nowhere/pic.png", "does not exist; create it first"), ("in.parquet", "lies among the inputs")],
 )
 def test_bad_places_are_told_before_anything_is_read(
-    tmp_path: Path, sorted_file: Path, output: str, code: int, said: str
+    tmp_path: Path, sorted_file: Path, output: str, said: str
 ):
     (tmp_path / "in.parquet").write_bytes(sorted_file.read_bytes())
     done = run_picture(tmp_path / "in.parquet", "--column", "label", "--overwrite", "-o", tmp_path / output)
-    assert (done.returncode, len(done.stderr.splitlines())) == (code, 1)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert said in done.stderr

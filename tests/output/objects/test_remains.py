@@ -49,7 +49,7 @@ def test_a_run_that_cannot_remove_what_it_leaves_says_how_to_go_on(
     expire_after(bucket, spared)
     failed = call(*run).stderr.decode()
     command = f"recshuf clean {bucket.url}/out/ --yes --endpoint-url {bucket.proxy.url}"
-    assert f"; give --resume to continue it, or remove it with {command}\n" in failed
+    assert f": continue with the same command and --resume, or remove them with {command}\n" in failed
     bucket.proxy.clear()
     assert call(*run, "--resume").returncode == 0
     assert sorted(bucket.list_keys()) == ["out.recshuf.json", "out/shard-00000.txt", "out/shard-00001.txt"]

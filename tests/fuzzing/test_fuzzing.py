@@ -1,4 +1,4 @@
-"""Twenty mutated files of each format; ``python -m tests.fuzzing`` makes thousands."""
+"""Some hundred mutated files of every format; ``python -m tests.fuzzing`` makes thousands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_damaged_file_gives_the_right_records_or_a_clean_error(tmp_path: Path, name: str) -> None:
-    tally = campaign.fuzz_format(name, 20, 0, tmp_path)
+    tally = campaign.fuzz_format(name, 50, 0, tmp_path)
     assert tally.is_clean, "\n".join([format_table([tally]), *tally.failures])
     assert tally.right
     assert tally.detected
@@ -66,7 +66,7 @@ def test_what_a_broken_program_does_is_noticed(tmp_path: Path, monkeypatch: pyte
 
     for broken, outcome in ((lose, "silent"), (leave, "silent"), (refuse, "crashed")):
         monkeypatch.setattr(Server, "run", broken)
-        outcomes = {attempt.outcome for attempt in campaign.fuzz("text", range(4), 0, tmp_path)}
+        outcomes = {attempt.outcome for attempt in campaign.fuzz("text", range(8), 0, tmp_path)}
         assert outcome in outcomes
 
 

@@ -47,16 +47,6 @@ hypothesis.settings.load_profile("recshuf")
 Result = subprocess.CompletedProcess[bytes]
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests of full counts unless they were asked for by name."""
-    if "exhaustive" in config.getoption("-m"):
-        return
-    skip = pytest.mark.skip(reason="full counts take minutes; ask for them with -m exhaustive")
-    for item in items:
-        if item.get_closest_marker("exhaustive"):
-            item.add_marker(skip)
-
-
 class Run(Protocol):
     """Runs the command line and returns exit code, stdout and stderr as bytes."""
 

@@ -43,6 +43,13 @@ ON_DISK = Knobs(piles=2, pile_bytes=50, resident_bytes=0)
 FILES = {4: [[b"\0", b"\1", b"\2"], [b"\3"]], 5: [[b"\0", b"\1"], [b"\2", b"\3", b"\4"]]}
 
 
+@pytest.fixture
+def needs_exhaustive(request: pytest.FixtureRequest) -> None:
+    """Skip unless the full counts were asked for by name."""
+    if "exhaustive" not in request.config.getoption("-m"):
+        pytest.skip("the full seed counts take minutes; ask for them with -m exhaustive")
+
+
 def draw_orders(n: int, seeds: Sequence[int], folder: Path) -> NDArray[np.int64]:
     """Return the order of n records under each seed, shape ``(S, n)``.
 
@@ -86,6 +93,7 @@ def test_every_order_of_few_records_is_equally_likely(tmp_path: Path, n: int):
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("needs_exhaustive")
 @pytest.mark.parametrize("n", MANY)
 def test_every_order_is_equally_likely_over_all_seeds(tmp_path: Path, n: int):
     assert_uniform(n, draw_orders(n, range(10**9, 10**9 + MANY[n]), tmp_path))
@@ -176,6 +184,7 @@ def test_no_seed_is_flagged(tmp_path: Path):
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("needs_exhaustive")
 def test_none_of_a_thousand_seeds_is_flagged(tmp_path: Path):
     """On all cores, where it takes less than two minutes; ``-rP`` shows the mean, deviation and extremes of each statistic."""
     chunks = [range(first, first + CHUNK) for first in range(0, 1000, CHUNK)]

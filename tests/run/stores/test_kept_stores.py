@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 ROWS = 8_000
 COUNTS = [
-    pytest.param(20, id="some"),
-    pytest.param(50, id="many", marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)]),
+    pytest.param(8, id="short"),
+    pytest.param(50, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
 ]
 
 

@@ -106,7 +106,8 @@ def open_hub(url: Url, options: StorageOptions) -> HubStore:
         endpoint = options.endpoint_url or constants.ENDPOINT
         if not is_endpoint(endpoint):
             raise UsageError(f"HF_ENDPOINT: {endpoint!r} is no URL of a server; {ENDPOINT_REMEDY}")
-        files = fsspec.filesystem("hf", endpoint=endpoint, **options.options)
+        # A shared instance keeps the answer that a repository is gated or missing.
+        files = fsspec.filesystem("hf", endpoint=endpoint, skip_instance_cache=True, **options.options)
     except ImportError as error:
         raise UsageError(f"{url}: cannot be read ({error}); install huggingface_hub") from error
     return HubStore(files, f"{url.scheme}://{url.bucket}/")

@@ -104,6 +104,14 @@ def test_a_repository_that_is_not_there_for_this_user_is_an_error_at_once(
     assert len(hub.requests) <= 2
 
 
+def test_an_access_that_was_given_meanwhile_is_seen(tmp_path: Path, hub: HubServer):
+    hub.failures.append((".", 403, "GatedRepo"))
+    with pytest.raises(ForbiddenInputError):
+        read(hub, tmp_path, "b9.txt")
+    hub.failures.clear()
+    assert read(hub, tmp_path, "b9.txt").records == 1000
+
+
 def count_answers(hub: HubServer, part: str) -> int:
     return sum(part in one for one in hub.requests)
 

@@ -54,7 +54,7 @@ class RayEngine:
             self._ray.init(address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
         except (OSError, RuntimeError, ValueError, AssertionError) as error:
             place = f"--ray-address {address}" if address else "--engine ray"
-            reason = " ".join(str(error).split())
+            reason = _summarize(str(error))
             if address == "auto" and isinstance(error, ConnectionError):
                 reason = "none runs on this machine; start one with ray start, or leave --ray-address out"
             raise UsageError(f"{place}: no Ray cluster can be used: {reason}") from error
@@ -103,7 +103,7 @@ class RayEngine:
 
 
 def _check_address(address: str) -> None:
-    """Check that something answers at ``host:port``; Ray would wait for minutes.
+    """Check that something answers at ``host:port`` or ``ray://host:port``; Ray would wait for minutes.
 
     Raises
     ------
@@ -114,10 +114,18 @@ def _check_address(address: str) -> None:
     """
     if address.startswith(("http://", "https://")):
         raise ValueError("this is a URL of the web; give host and port of the head, such as 10.0.0.1:6379")
-    host, colon, port = address.rpartition(":")
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal() and "/" not in host:
         host = host.removeprefix("[").removesuffix("]")
         socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
+
+
+def _summarize(text: str) -> str:
+    """Return an error of Ray in one line, and of a traceback of its server only the last line."""
+    before, traceback, stack = text.partition("Traceback")
+    if traceback:
+        text = before + stack.strip().splitlines()[-1]
+    return " ".join(text.split())
 
 
 def _import_ray() -> Any:

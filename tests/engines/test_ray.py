@@ -41,16 +41,28 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
         open_engine("ray", None, 1)
 
 
-def test_an_address_where_nothing_answers_is_named():
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'recshuf[ray]'")
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_where_nothing_answers_is_named(monkeypatch: pytest.MonkeyPatch, scheme: str):
+    fake_ray(monkeypatch, lambda *_, **__: pytest.fail("Ray is asked to wait for it"))
     with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    with pytest.raises(UsageError, match=f"--ray-address 127.0.0.1:{port}: no Ray cluster can be used: "):
-        open_engine("ray", f"127.0.0.1:{port}", 1)
+        address = f"{scheme}127.0.0.1:{closed.getsockname()[1]}"
+    with pytest.raises(UsageError, match=f"--ray-address {address}: no Ray cluster can be used: .*refused"):
+        open_engine("ray", address, 1)
 
 
 def refuse(*_: object, **__: object) -> None:
     raise ConnectionError("first line\n  1. set `--address`\n")
+
+
+def test_a_traceback_of_a_server_is_told_by_its_last_line(monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object, **__: object) -> None:
+        raise ConnectionError(
+            'Initialization failure from server:\nTraceback (most recent call last):\n  File "x"\nE: dead\n'
+        )
+
+    fake_ray(monkeypatch, fail)
+    with pytest.raises(UsageError, match=r"can be used: Initialization failure from server: E: dead$"):
+        open_engine("ray", "x", 1)
 
 
 def fake_ray(patch: pytest.MonkeyPatch, init: Callable[..., None]) -> None:

@@ -169,4 +169,4 @@ def save_report(report: dict[str, Any], name: str, out: Path, say: Callable[[str
 
         CHARTS[name](report, out / f"{name}.png")
     else:
-        say("no chart: matplotlib is missing; pip install 'recshuf[bench]'")
+        say("no chart: matplotlib is missing; install recshuf[bench]")

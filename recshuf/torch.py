@@ -16,7 +16,7 @@ try:
     from torch.utils.data._utils.collate import collate, default_collate_fn_map
 except ImportError as error:
     raise ImportError(
-        'recshuf.torch needs PyTorch, which is not installed: pip install "recshuf[torch]"'
+        "recshuf.torch needs PyTorch, which is not installed; install recshuf[torch]"
     ) from error
 
 from recshuf.train.loader import PileLoader

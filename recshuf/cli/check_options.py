@@ -55,7 +55,7 @@ Draw the order of records as points along a Hilbert curve, which keeps neighbour
 With --column, the colour of a point is the value of a column. With --against, it is the record's position in the
 INPUTs, matched by content; with --provenance, the position that the columns source_file and source_row give. INPUTs
 and DATA are drawn side by side. If there are more records than points, they are sampled. The picture is a PNG. It
-needs Pillow: pip install "recshuf[report]".
+needs recshuf[report].
 """,
     usage=["DATA...", "[--against INPUT...]", "[--column NAME]", "[--provenance]", "-o PICTURE.png"],
     example="""\

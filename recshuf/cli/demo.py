@@ -52,7 +52,7 @@ def run_demo(folder: Path, say: Callable[[str], object]) -> None:
     for line in check_lines(found, [str(output)], with_all=True):
         say(f"   {line}")
     if find_spec("PIL") is None:
-        say('5. No picture: Pillow is missing; pip install "recshuf[report]"')
+        say("5. No picture: Pillow is missing; install recshuf[report]")
         return
     path = folder / "picture.png"
     path.write_bytes(picture(output, against=given, column="label", title="100,000 cats and 100,000 dogs"))

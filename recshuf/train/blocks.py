@@ -146,7 +146,7 @@ def choose_block(output: str) -> Callable[[pa.RecordBatch], Block]:
             import torch  # noqa: F401 - is it there?
         except ImportError as error:
             raise UsageError(
-                'output="torch" needs PyTorch, which is not installed: pip install "recshuf[torch]"'
+                'output="torch" needs PyTorch, which is not installed; install recshuf[torch]'
             ) from error
     return _BLOCKS[output]
 

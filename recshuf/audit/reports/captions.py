@@ -45,7 +45,7 @@ def load_pillow() -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise UsageError('pictures take Pillow: pip install "recshuf[report]" brings it') from error
+        raise UsageError("pictures take Pillow; install recshuf[report]") from error
     return Image
 
 

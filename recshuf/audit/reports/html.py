@@ -166,7 +166,7 @@ def render_page(page: Page) -> str:
     try:
         from jinja2 import Environment, PackageLoader
     except ImportError:
-        raise UsageError('a page takes Jinja; pip install "recshuf[report]" brings it') from None
+        raise UsageError("a page takes Jinja; install recshuf[report]") from None
     environment = Environment(
         loader=PackageLoader("recshuf.audit.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )

@@ -77,7 +77,7 @@ def refuse_unknown_filters(plist: h5p.PropDCID, name: str, place: str) -> None:
     for code, _, _, label in missing:
         if not h5z.filter_avail(code):
             problem = f"the filter {_name_filter(code, label)} ({code}) is not installed"
-            remedy = 'pip install "recshuf[hdf5plugin]" brings the common ones'
+            remedy = "install recshuf[hdf5plugin], which has the common ones"
             raise InputError(name, problem, place=place, remedy=remedy)
 
 

@@ -269,5 +269,5 @@ def test_tensors_are_the_arrays() -> None:
 
 def test_a_missing_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
-    with pytest.raises(UsageError, match=r'^output="torch" needs PyTorch, .* pip install'):
+    with pytest.raises(UsageError, match=r'^output="torch" needs PyTorch, .* install recshuf\[torch\]'):
         PileLoader(FakePiles({"a": [20]}, 2), 5, output="torch")

@@ -12,7 +12,7 @@ import json
 import os
 import threading
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import xxhash
 
@@ -124,14 +124,23 @@ class FileJournal(Journal):
         """
         text = format_entry(entry)
         with self._lock, os.fdopen(open_sole(self.path, _APPEND), "ab", buffering=0) as file:
-            # The last entry of a killed run may be incomplete.
-            start = b"" if self._ends_well or not file.tell() or self._ends_in_newline() else b"\n"
+            start = b"" if self._ends_well else self._mend(file)
             line = memoryview(start + text)
             self._ends_well = False
             while line:
                 line = line[file.write(line) :]
             self._ends_well = True
             self._take(entry)
+
+    def _mend(self, file: BinaryIO) -> bytes:
+        """Return what has to follow the last entry, which a killed run may have left incomplete.
+
+        Without the first entry nothing is read: the journal is begun anew. Only who holds the lock of the run appends.
+        """
+        if not read_journal(self.path):
+            file.truncate(0)
+            return b""
+        return b"" if self._ends_in_newline() else b"\n"
 
     def _ends_in_newline(self) -> bool:
         with os.fdopen(open_sole(self.path, os.O_RDONLY), "rb") as file:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import io
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recshuf.output.journal import FileJournal, read_journal
+from recshuf.output.journal import FileJournal, format_entry, read_journal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
+class Full(io.FileIO):
+    """A file on a disk that has room for five bytes."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        super().write(memoryview(data)[:5])
+        raise OSError(errno.ENOSPC, "full")
+
+
 def test_a_journal_goes_on_on_a_new_line_after_a_write_that_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    class Full(io.FileIO):
-        def write(self, data: ReadableBuffer) -> int:
-            super().write(memoryview(data)[:5])
-            raise OSError(errno.ENOSPC, "full")
-
     path = tmp_path / "journal"
     journal = FileJournal(path)
     journal.append({"entry": 0})
@@ -34,6 +37,37 @@ def test_a_journal_goes_on_on_a_new_line_after_a_write_that_failed(
             journal.append({"entry": 1})
     journal.append({"entry": 2})
     assert read_journal(path) == [{"entry": 0}, {"entry": 2}]
+
+
+def test_a_journal_whose_first_entry_is_incomplete_is_begun_anew(tmp_path: Path):
+    path = tmp_path / "journal"
+    header, *others = entries = [{"seed": 5}, {"set": 1}, {"commit": [1, 2]}]
+    line = format_entry(header)
+    for size in range(len(line) + 1):
+        path.write_bytes(line[:size])
+        journal = FileJournal(path)
+        journal.load()
+        for entry in others if journal.header else entries:
+            journal.append(entry)
+        assert read_journal(path) == entries
+
+
+def test_a_journal_goes_on_in_the_same_process_after_its_first_write_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "journal"
+    journal, whole = FileJournal(path), os.fdopen
+
+    def open_full(descriptor: int, mode: str, *given: Any, **options: Any) -> Any:
+        return Full(descriptor, "ab") if mode == "ab" else whole(descriptor, mode, *given, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdopen", open_full)
+        with pytest.raises(OSError, match="full"):
+            journal.append({"entry": 0})
+    journal.append({"entry": 1})
+    journal.append({"set": 2})
+    assert read_journal(path) == [{"entry": 1}, {"set": 2}]
 
 
 def test_a_journal_returns_what_was_written(tmp_path: Path):

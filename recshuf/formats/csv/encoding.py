@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pc
+import pyarrow.compute as pc
+import pyarrow.csv as csv
 import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
 from recshuf.formats.csv.quotes import Dialect, QuoteScanner, State
+from recshuf.formats.lines.times import PER_SECOND, check_times, has_factor
 from recshuf.formats.lines.utf8 import find_invalid
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 def encode_header(schema: pa.Schema, delimiter: bytes) -> bytes:
     """Return the header of a table."""
     output = pa.BufferOutputStream()
-    pc.write_csv(schema.empty_table(), output, pc.WriteOptions(delimiter=delimiter.decode()))
+    csv.write_csv(schema.empty_table(), output, csv.WriteOptions(delimiter=delimiter.decode()))
     return bytes(output.getvalue().to_pybytes())
 
 
@@ -59,12 +61,14 @@ def encode_records(batch: pa.RecordBatch, delimiter: bytes) -> pa.LargeBinaryArr
     Raises
     ------
     ConversionError
-        When bytes are not UTF-8.
+        When bytes are not UTF-8, or no text says a time.
     """
     output = pa.BufferOutputStream()
-    options = pc.WriteOptions(include_header=False, delimiter=delimiter.decode())
+    options = csv.WriteOptions(include_header=False, delimiter=delimiter.decode())
     try:
-        pc.write_csv(batch, output, options)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            _check_column(column, name)
+        csv.write_csv(batch, output, options)
     except pa.ArrowInvalid as error:
         raise _explain(batch, error) from error
     written = output.getvalue()
@@ -73,6 +77,23 @@ def encode_records(batch: pa.RecordBatch, delimiter: bytes) -> pa.LargeBinaryArr
         raise RuntimeError(f"{batch.num_rows} rows were written as {offsets.size - 1} records")
     buffers = [None, pa.py_buffer(offsets), written]
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), batch.num_rows, buffers, null_count=0)
+
+
+def _check_column(column: pa.Array, name: str) -> None:
+    """Check that text can say the times in a column."""
+    kind = column.type.value_type if pt.is_dictionary(column.type) else column.type
+    if not pt.is_temporal(kind) or pt.is_duration(kind):
+        return
+    values = column.dictionary_decode() if pt.is_dictionary(column.type) else column
+    check_times(values, name)
+    if not pt.is_timestamp(kind) or kind.tz is None:
+        return
+    local = pc.local_timestamp(values)
+    check_times(local, name)
+    distances = pc.subtract_checked(local.cast(pa.int64()), values.cast(pa.int64()))
+    if not has_factor(distances, 60 * PER_SECOND[kind.unit]):
+        problem = f"a time in {kind.tz} has a distance from UTC in seconds, and CSV has hours and minutes"
+        raise ConversionError(name, problem, remedy="cast the column to UTC, or write JSONL or Parquet")
 
 
 def _find_offsets(data: Bytes, delimiter: bytes) -> Positions:

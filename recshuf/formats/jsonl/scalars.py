@@ -16,18 +16,13 @@ import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
 from recshuf.formats.jsonl import base64_text
+from recshuf.formats.lines.times import check_times
 from recshuf.records.arrow_views import view_bytes, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TEXT = pa.large_string()
-_UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_SECONDS_PER_DAY = 86_400
-_FIRST_DAY = (
-    -719_528
-)  # 0000-01-01; earlier dates, and those after 9999-12-31, need a convention beyond ISO 8601
-_LAST_DAY = 2_932_896
 _SHORT_ESCAPES = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
 
 
@@ -115,42 +110,16 @@ def encode_binary(array: pa.Array, _: str) -> pa.Array:
 
 def encode_timestamps(array: pa.Array, field: str) -> pa.Array:
     """Encode as ISO 8601 with all digits of the unit; zoned ones as UTC with ``Z``, others without a zone."""
-    unit = array.type.unit
-    per_day = _SECONDS_PER_DAY * _UNITS_PER_SECOND[unit]
-    _check_range(array.cast(pa.int64()), _FIRST_DAY * per_day, (_LAST_DAY + 1) * per_day - 1, field)
+    check_times(array, field)
     end = '"' if array.type.tz is None else 'Z"'
-    texts = array.cast(pa.timestamp(unit)).cast(TEXT)
+    texts = array.cast(pa.timestamp(array.type.unit)).cast(TEXT)
     return concat('"', pc.replace_substring(texts, " ", "T"), end)
 
 
-def encode_dates(array: pa.Array, field: str) -> pa.Array:
-    """Encode as ``YYYY-MM-DD``; a date64 that is not midnight is refused."""
-    days = array.cast(pa.int32() if pt.is_date32(array.type) else pa.int64())
-    if pt.is_date64(array.type):
-        per_day = _SECONDS_PER_DAY * 1000
-        whole = pc.divide(days, per_day)
-        if not pc.all(pc.equal(pc.multiply(whole, per_day), days), min_count=0).as_py():
-            raise ConversionError(field, "a date64 holds a time of day", remedy="make it a timestamp")
-        days = whole
-    _check_range(days, _FIRST_DAY, _LAST_DAY, field)
-    return concat('"', array.cast(TEXT), '"')
-
-
 def encode_times(array: pa.Array, field: str) -> pa.Array:
-    """Encode as ``HH:MM:SS`` with all digits of the unit."""
-    ticks = array.cast(pa.int32() if pt.is_time32(array.type) else pa.int64())
-    _check_range(ticks, 0, _SECONDS_PER_DAY * _UNITS_PER_SECOND[array.type.unit] - 1, field)
+    """Encode dates as ``YYYY-MM-DD``, times as ``HH:MM:SS`` with all digits of the unit."""
+    check_times(array, field)
     return concat('"', array.cast(TEXT), '"')
-
-
-def _check_range(values: pa.Array, low: int, high: int, field: str) -> None:
-    bounds = pc.min_max(values).as_py()
-    if bounds["min"] is not None and not low <= bounds["min"] <= bounds["max"] <= high:
-        raise ConversionError(
-            field,
-            "a date or time lies outside of what ISO 8601 text can say (years 0000 to 9999, times of one day)",
-            remedy="convert the column to integers first",
-        )
 
 
 ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, str], pa.Array]], ...] = (
@@ -167,7 +136,7 @@ ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, str], p
     (pt.is_binary_view, encode_binary),
     (pt.is_fixed_size_binary, encode_binary),
     (pt.is_timestamp, encode_timestamps),
-    (pt.is_date, encode_dates),
+    (pt.is_date, encode_times),
     (pt.is_time, encode_times),
     (pt.is_duration, lambda array, _: array.cast(pa.int64()).cast(TEXT)),
 )

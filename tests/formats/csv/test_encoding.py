@@ -1,0 +1,131 @@
+"""A value reads back from CSV as it was, or is refused: pyarrow writes an error in place of what its text cannot say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.csv as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import recshuf
+from recshuf.errors import ConversionError
+from recshuf.formats.csv.encoding import encode_records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DAY = 86_400
+UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+FIRST, LAST = -719_528 * DAY, 2_932_897 * DAY - 1
+"""The first and the last second of the years 0000 to 9999."""
+ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "+05:30")
+KINDS = [
+    pa.date32(),
+    pa.date64(),
+    pa.time32("s"),
+    pa.time32("ms"),
+    pa.time64("us"),
+    pa.time64("ns"),
+    *(pa.duration(unit) for unit in UNITS),
+    *(pa.timestamp(unit, zone) for unit in UNITS for zone in (None, *ZONES)),
+]
+
+
+def count_per_second(kind: pa.DataType) -> int:
+    return UNITS["ms" if pa.types.is_date64(kind) else kind.unit]
+
+
+def ticks_of(kind: pa.DataType) -> st.SearchStrategy[int]:
+    """Return integers of the width of a type, many of them beside a limit of what its text can say."""
+    half = 1 << kind.bit_width - 1
+    edges = [0, -half, half - 1]
+    if pa.types.is_date32(kind):
+        edges += [FIRST // DAY, LAST // DAY]
+    elif pa.types.is_date64(kind):
+        edges += [FIRST * 1000, (LAST + 1) * 1000 - DAY * 1000]
+    else:
+        edges += [second * count_per_second(kind) for second in (FIRST, LAST, -DAY, 0, DAY)]
+    near = st.tuples(st.sampled_from(edges), st.integers(-DAY, DAY)).map(sum)
+    return (near | st.integers(-half, half - 1)).filter(lambda ticks: -half <= ticks < half)
+
+
+def make_array(kind: pa.DataType, ticks: list[int | None]) -> pa.Array:
+    return pa.array(ticks, pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
+
+
+def encode(array: pa.Array) -> bytes:
+    return b"".join(encode_records(pa.record_batch([array], ["x"]), b",").to_pylist())
+
+
+def read_back(text: bytes, kind: pa.DataType) -> pa.Array:
+    options = pc.ConvertOptions(column_types={"x": kind})
+    table = pc.read_csv(
+        pa.BufferReader(text),
+        pc.ReadOptions(column_names=["x"]),
+        pc.ParseOptions(ignore_empty_lines=False),
+        options,
+    )
+    return table["x"].combine_chunks()
+
+
+@given(st.sampled_from(KINDS).flatmap(lambda kind: st.tuples(st.just(kind), st.none() | ticks_of(kind))))
+def test_times_read_back_or_are_refused(made: tuple[pa.DataType, int | None]) -> None:
+    kind, ticks = made
+    array = make_array(kind, [ticks, 0])
+    try:
+        text = encode(array)
+    except ConversionError:
+        assert not pa.types.is_duration(kind)
+    else:
+        assert read_back(text, kind).equals(array)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not pa.types.is_duration(kind)], ids=str)
+def test_only_what_text_cannot_say_is_refused(kind: pa.DataType) -> None:
+    margin = DAY if pa.types.is_timestamp(kind) and kind.tz else 0
+    if pa.types.is_date32(kind):
+        said, unsaid = [FIRST // DAY, LAST // DAY], [FIRST // DAY - 1, LAST // DAY + 1]
+    elif pa.types.is_date64(kind):
+        said, unsaid = [FIRST * 1000], [FIRST * 1000 - DAY * 1000, (LAST + 1) * 1000, 1]
+    elif pa.types.is_time(kind):
+        whole = DAY * count_per_second(kind)
+        said, unsaid = [0, whole - 1], [-1, whole]
+    elif kind.unit == "ns":
+        said, unsaid = [0, 2**62], []
+    else:
+        first, end = ((second * count_per_second(kind)) for second in (FIRST, LAST + 1))
+        said = [end - 1 - margin * count_per_second(kind)] + ([] if margin else [first])
+        unsaid = [
+            ticks + sign * margin * count_per_second(kind) for ticks, sign in ((first - 1, -1), (end, 1))
+        ]
+    assert read_back(encode(make_array(kind, said)), kind).equals(make_array(kind, said))
+    for ticks in unsaid:
+        for array in (make_array(kind, [0, ticks]), make_array(kind, [ticks]).dictionary_encode()):
+            with pytest.raises(ConversionError, match=r"field 'x': a date"):
+                encode(array)
+
+
+def test_times_behind_nulls_do_not_matter() -> None:
+    values = pa.py_buffer(b"\xff" * 7 + b"\x7f" + bytes(8))
+    array = pa.Array.from_buffers(pa.timestamp("us", "Europe/Berlin"), 2, [pa.py_buffer(b"\x02"), values])
+    assert encode(array) == b"\n1970-01-01 01:00:00.000000+0100\n"
+
+
+def test_a_distance_from_utc_with_seconds_is_refused() -> None:
+    """Before 1893, Berlin was 53 minutes and 28 seconds ahead; the text has hours and minutes."""
+    array = make_array(pa.timestamp("s", "Europe/Berlin"), [0, -(2**32)])
+    with pytest.raises(ConversionError, match=r"field 'x': .*Europe/Berlin.*seconds.*; "):
+        encode(array)
+    said = pa.array([0, -(2**32)], pa.timestamp("s", "UTC"))
+    assert read_back(encode(said), said.type).equals(said)
+
+
+def test_a_shuffle_refuses_what_csv_cannot_say(tmp_path: Path) -> None:
+    with recshuf.PileWriter(tmp_path / "store", "a") as writer:
+        writer.write(pa.table({"d": make_array(pa.timestamp("us"), [2**60, 0])}))
+    with pytest.raises(ConversionError, match=r"^field 'd': a date or time lies outside"):
+        recshuf.gather(tmp_path / "store", tmp_path / "out.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]

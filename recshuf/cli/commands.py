@@ -131,7 +131,7 @@ def _run_shuffle(
         check_spared(name, [*inputs, options["schema"]], overwrite=may_exist)
     check_quarantine(options["on_bad_record"], [report, html, options["schema"]])
     if plan:
-        _print_plan(inputs, output, report, options)
+        _plan_shuffle(inputs, output, report, quiet, options)
         return
     from recshuf import api
     from recshuf.audit.reports.terminal import say
@@ -337,8 +337,8 @@ def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:
         raise UsageError("standard output is closed; name an output with -o")
 
 
-def _print_plan(
-    inputs: tuple[str, ...], output: str | None, report: str | None, options: dict[str, Any]
+def _plan_shuffle(
+    inputs: tuple[str, ...], output: str | None, report: str | None, quiet: bool, options: dict[str, Any]
 ) -> None:
     from recshuf import api
     from recshuf.audit.reports.text import plan_lines
@@ -351,7 +351,7 @@ def _print_plan(
     else:
         made = api.plan(inputs, output, **options)
         values = made.to_json()
-    if report != "-":
+    if not quiet and report != "-":
         click.echo("\n".join(plan_lines(made)))
     if report:
         write_json(report, values)

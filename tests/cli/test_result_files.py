@@ -86,6 +86,13 @@ class TestResults:
         result = call(lines, "--plan", "--report", "-")
         assert json.loads(result.stdout)["shard_count"] == 1
 
+    def test_quiet_plan(self, call: Run, lines: Path, tmp_path: Path) -> None:
+        report = tmp_path / "plan.json"
+        result = call(lines, "-o", f"{tmp_path}/out/", "--plan", "-q", "--report", report)
+        assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
+        printed = call(lines, "-o", f"{tmp_path}/out/", "--plan", "-q", "--report", "-").stdout
+        assert json.loads(report.read_bytes()).keys() == json.loads(printed).keys()
+
     def test_plan_of_a_stream(self, call: Run) -> None:
         text = call("--plan", stdin=numbers(10)).stdout.decode()
         assert "unknown" in text

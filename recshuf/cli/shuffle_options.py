@@ -164,7 +164,7 @@ class ShuffleCommand(click.Command):
 
 
 _HELP_OF_READERS = {
-    "header": "Text, CSV: number of header lines of each file, which are no records; auto or none. Default: auto, which is 0 for text.",
+    "header": "Text, CSV: number of header lines of each file, which are no records; auto or none. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell, or an error.",
     "delimiter": "CSV: character between fields. Default: a tab in .tsv, else found in the first file.",
     "verbose": "Print tracebacks of errors.",
 }

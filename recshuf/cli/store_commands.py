@@ -33,7 +33,7 @@ Example:
     help={
         "keep_others": "HDF5: scatter the datasets of the commonest length, or those of --datasets, and keep the others for gather, which copies them into every HDF5 shard. Default: datasets of several lengths are refused.",
         "schema": "Schema file for the fields of JSONL, CSV or text. Default: inferred types.",
-        "piles": "Number of piles. Default: one for each 8 MB of records.",
+        "piles": "Number of piles, 1 to 65,536. Default: one for each 8 MB of records.",
         "spill_compression": "Compression of the records: none, lz4 or zstd. Default: none.",
         "report": "Write the figures of the scatter as JSON; - is standard output.",
         "overwrite": "Replace an existing report. Default: it is an error.",

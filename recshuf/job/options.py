@@ -118,10 +118,10 @@ class InputOptions(TypedDict, total=False):
 
     format: Annotated[str | None, Option("Input", "NAME", f"Format of the inputs: {', '.join(FORMATS)}. Default: from suffix, else from content.", choices=FORMATS)]
     """Format of the inputs: ``jsonl``, ``csv``, ``text``, ``parquet`` or ``hdf5``. Default: from suffix, else from content."""
-    header: Annotated[int | str | None, Option("Input", "N", "Text, CSV: number of header lines of each input, written once at the top of each shard; auto or none. Default: auto, which is 0 for text.",
+    header: Annotated[int | str | None, Option("Input", "N", "Text, CSV: number of header lines of each input, written once at the top of each shard; auto or none. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell, or an error.",
         parse=parse_header, side="inputs", formats=("text", "csv"), identity=lambda job: "none" if job.options["header"] in (0, "none") else job.read.header_lines)]
     """Number of header lines of each text or CSV input, written once at the top of each shard, ``"auto"`` or ``"none"``.
-    Default: ``"auto"``, which is 0 for text."""
+    Default: ``"auto"``, which is 0 for text; for CSV, 0 or 1 as its first records tell, or an error."""
     delimiter: Annotated[str | bytes | None, Option("Input", "C", "CSV: character between fields. Default: a tab in .tsv, else found in the first input; a comma in CSV that is made.",
         parse=parse_separator, side="records", formats=("csv",), identity=lambda job: job.read.delimiter and job.read.delimiter.hex())]
     """Character between CSV fields. Default: a tab in ``.tsv``, else found in the first input; a comma in CSV that is made."""
@@ -178,7 +178,7 @@ class ScatterOptions(InputOptions, total=False):
     seed: int | None
     """0 to 2**128 - 1. Default: drawn at random; `ScatterReport.seed` holds it."""
     piles: int | None
-    """Number of piles. Default: one for each 8 MB of records."""
+    """Number of piles, 1 to 65,536. Default: one for each 8 MB of records."""
     spill_compression: str
     """Compression of the records: ``"none"``, ``"lz4"`` or ``"zstd"``. Default: ``"none"``."""
 
@@ -268,8 +268,8 @@ class Options(CheckOptions, total=False):
     """Address of the Ray cluster. Default: as ``ray.init`` finds it, else Ray on this machine."""
     no_space_check: Annotated[bool, Option("Resources", None, "Start even if the disk seems too small.", default=False)]
     """Start even if the disk seems too small."""
-    piles: Annotated[int | None, Option("Resources", "N", "Number of piles, for tests and experts. Default: chosen by the plan.", parse=int)]
-    """Number of piles, for tests and experts. Default: chosen by the plan."""
+    piles: Annotated[int | None, Option("Resources", "N", "Number of piles, 1 to 65,536, for tests and experts. Default: chosen by the plan.", parse=int)]
+    """Number of piles, 1 to 65,536, for tests and experts. Default: chosen by the plan."""
     head_count: Annotated[int | None, Option("Order", "N", "Write a uniform sample of N records, without replacement, in random order. Default: all records.", short="-n", parse=int)]
     """Write a uniform sample of so many records, without replacement, in random order. Default: all records."""
     nan_as_null: Annotated[bool, Option("Output", None, "JSONL: write NaN and infinities as null. Default: they are an error.", default=False,

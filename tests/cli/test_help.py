@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.cli import main
+from recshuf.records.keys import MAX_PILES
 
 if TYPE_CHECKING:
     from tests.conftest import Run
@@ -64,6 +65,13 @@ class TestHelp:
         asked = {"_RECSHUF_COMPLETE": "bash_complete", "COMP_WORDS": "recshuf --shard-r", "COMP_CWORD": "1"}
         result = run(env=os.environ | asked)
         assert result.stdout.split() == [b"plain,--shard-records"]
+
+
+@pytest.mark.parametrize("command", [[], ["scatter"]])
+def test_help_names_the_range_of_piles(call: Run, command: list[str]) -> None:
+    assert f"Number of piles, 1 to {MAX_PILES:,}" in " ".join(
+        call(*command, "--help").stdout.decode().split()
+    )
 
 
 def test_help_names_every_command(call: Run) -> None:

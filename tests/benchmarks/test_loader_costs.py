@@ -19,5 +19,5 @@ def test_each_cost_is_printed_beside_its_bar(tmp_path: Path) -> None:
     _, _, *rows = done.output.splitlines()
     units = [[cell.split()[-1] for cell in row.strip("| ").split(" | ")[1:]] for row in rows]
     assert units == [["ms", "ms"], ["ms", "ms"], ["MB", "MB"]]
-    assert "opening a store of 200 piles" in done.output
+    assert "opening a store of 200 piles in two sets" in done.output
     assert not list(tmp_path.iterdir())

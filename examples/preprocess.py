@@ -2,8 +2,8 @@
 
     python examples/preprocess.py FOLDER [--documents 3000] [--rounds 3]
 
-In each round every worker writes its documents to a set of its own. Nobody waits for anybody: a set counts once its
-writer closes it, and the trainer reads the snapshot that is the newest when an epoch begins.
+In each round every worker writes its documents to a set of its own, while the trainer trains an epoch on the snapshot that is
+the newest when it begins. A set counts once its writer closes it. The next round begins when all of them are done.
 """
 
 from __future__ import annotations

@@ -76,7 +76,8 @@ def shuffle(
     ConversionError
         When the output format cannot hold a field or value.
     OutputError
-        When the output exists or cannot be written; `DiskFullError` when there is no space.
+        When the output exists or cannot be written; `DiskFullError` when there is no space, `AlreadyCompleteError` when
+        `resume` finds the output complete.
     MemoryLimitError
         When the run cannot fit the memory limit.
 
@@ -482,7 +483,7 @@ def check_loader(
     mix: int = 1,
     progress: Progress | bool | None = None,
 ) -> recshuf.CheckReport:
-    """Test what a `PileLoader` yields over two epochs, from one on: every record once, and in random order.
+    """Test what a `PileLoader` yields in two epochs, `epoch` and the next one: every record once, and in random order.
 
     The statistic ``meetings`` says how much more often than by chance two records share a group that shared one in the
     epoch before; it is compared with that of other seeds. Needs 40 bytes of memory a record.

@@ -206,7 +206,13 @@ class MixLoader:
             self.seek(epoch, 0)
 
     def seek(self, epoch: int, step: int) -> None:
-        """Choose the epoch of the next iteration, and how many of its global batches to skip. Nothing is read."""
+        """Choose the epoch of the next iteration, and how many of its global batches to skip. Nothing is read.
+
+        Raises
+        ------
+        UsageError
+            When an epoch does not have so many batches.
+        """
         epoch, step = check_number("epoch", epoch, MAX_EPOCH), check_number("step", step, self._steps)
         self._position, self._next_step = Position(epoch, step), step
 

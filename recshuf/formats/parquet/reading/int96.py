@@ -15,7 +15,8 @@ import pyarrow as pa
 from recshuf.errors import InputError
 from recshuf.formats.parquet.metadata.file import OpenFile
 from recshuf.formats.parquet.metadata.page_checks import PageClaims
-from recshuf.formats.parquet.schema.types import child_fields, conform, dense_type
+from recshuf.formats.parquet.schema.types import child_fields, dense_type
+from recshuf.records.conforming import conform
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from recshuf.formats.parquet.metadata.entries import is_countable
 from recshuf.formats.parquet.schema.claims import RangeIndex
-from recshuf.formats.parquet.schema.types import conform
+from recshuf.records.conforming import conform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from recshuf.formats.parquet.metadata.file import explained
 from recshuf.formats.parquet.metadata.page_checks import PageClaims
-from recshuf.formats.parquet.schema.types import child_fields, conform, dense_type
+from recshuf.formats.parquet.schema.types import child_fields, dense_type
+from recshuf.records.conforming import conform
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, BinaryIO
 import pyarrow as pa
 
 from recshuf.errors import ConversionError
-from recshuf.formats.parquet.schema.types import conform, leaf_types
+from recshuf.formats.parquet.schema.types import leaf_types
 from recshuf.formats.parquet.writing.assembly import Assembly, encode_group
 from recshuf.formats.parquet.writing.layout import SINK_FACTOR
 from recshuf.formats.parquet.writing.plan import FirstRows
 from recshuf.formats.parquet.writing.row_buffer import RowBuffer
 from recshuf.interfaces import Sink, Target, WriteOptions
+from recshuf.records.conforming import conform
 from recshuf.system.page_cache import BehindFile
 from recshuf.system.threads import Pool
 

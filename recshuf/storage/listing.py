@@ -78,8 +78,7 @@ class InputLister:
                 return [self._name_object(pattern, url, stamp, None)]
             if not listed:
                 raise MissingInputError(pattern, "there is nothing at this URL", remedy="check it")
-        stem = url.key.rstrip("/") if glob.has_magic(url.key) else url.key.removesuffix("/")
-        prefix = replace(url, key=f"{stem}/" if url.key else "")
+        prefix = _prefix_of(url)
         objects = self._find_objects(prefix)
         if objects:
             return self._list_folder(pattern, prefix, objects, str(prefix))
@@ -104,11 +103,9 @@ class InputLister:
         return [self._name_object(name, Url.parse(name), objects[name], root) for name, _ in chosen]
 
     def _list_glob(self, pattern: str, url: Url) -> list[InputFile]:
-        parts = url.key.split("/")
-        fixed = next(index for index, part in enumerate(parts) if glob.has_magic(part))
-        prefix = replace(url, key="".join(f"{part}/" for part in parts[:fixed]))
+        prefix, rest = _split_glob(url)
         objects = self._find_objects(prefix)
-        matches = sorted(set(_match_all(objects, prefix, "/".join(parts[fixed:]))), key=natural_key)
+        matches = sorted(set(_match_all(objects, prefix, rest)), key=natural_key)
         if not matches:
             raise InputError(pattern, "no file matches", remedy="check the path, and quote the pattern")
         found: list[InputFile] = []
@@ -133,6 +130,19 @@ class InputLister:
 
 def _is_left_out(name: str) -> bool:
     return name.endswith(MANIFEST_SUFFIX) or any(map(is_hidden, name.split("/")))
+
+
+def _prefix_of(url: Url) -> Url:
+    """Return the prefix that a URL names, with a slash at its end."""
+    stem = url.key.rstrip("/") if glob.has_magic(url.key) else url.key.removesuffix("/")
+    return replace(url, key=f"{stem}/" if url.key else "")
+
+
+def _split_glob(url: Url) -> tuple[Url, str]:
+    """Return the prefix that holds all matches of a pattern, and the pattern below it."""
+    parts = url.key.split("/")
+    fixed = next(index for index, part in enumerate(parts) if glob.has_magic(part))
+    return replace(url, key="".join(f"{part}/" for part in parts[:fixed])), "/".join(parts[fixed:])
 
 
 def _match_all(names: Iterable[str], prefix: Url, pattern: str) -> Iterator[str]:
@@ -172,6 +182,34 @@ def _find_tables(names: Iterable[str], begin: int) -> Iterator[tuple[str, str]]:
             for index in range(len(parts) - len(wanted) + 1):
                 if all(map(fnmatchcase, parts[index:], wanted)):
                     yield name[:begin] + "".join(f"{part}/" for part in parts[:index]), kind
+
+
+def find_pattern(patterns: Iterable[str], output: str, *, is_directory: bool) -> str | None:
+    """Return the folder, prefix or pattern of the inputs that a new output falls in; None if it falls in none.
+
+    Parameters
+    ----------
+    patterns
+        Inputs as the user named them, without those that are one object.
+    output
+        File, folder or URL.
+    is_directory
+        Whether a URL is a prefix for shards.
+    """
+    if not is_url(output):
+        return listing.find_pattern([pattern for pattern in patterns if not is_url(pattern)], output)
+    target = output.rstrip("/")
+    written = f"{target}/shard" if is_directory else target
+    for pattern in filter(is_url, patterns):
+        url = Url.parse(pattern)
+        prefix = _prefix_of(url)
+        is_within = target.startswith(str(prefix))
+        if not is_within and glob.has_magic(url.key):
+            prefix, rest = _split_glob(url)
+            is_within = written.startswith(str(prefix)) and any(_match_all([written], prefix, rest))
+        if is_within and not _is_left_out(target.removeprefix(str(prefix))):
+            return pattern
+    return None
 
 
 def check_unchanged(files: Iterable[InputFile]) -> None:

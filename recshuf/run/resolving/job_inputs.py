@@ -11,10 +11,9 @@ from recshuf.errors import UsageError
 from recshuf.formats import NameRules
 from recshuf.interfaces import InputFile
 from recshuf.piles.store.store_folder import StoreFolder
-from recshuf.storage.listing import InputLister, leave_out_output
+from recshuf.storage.listing import InputLister, find_pattern, leave_out_output
 from recshuf.storage.objects import Stores
-from recshuf.storage.urls import is_url
-from recshuf.system.listing import find_pattern, name_stdin
+from recshuf.system.listing import name_stdin
 
 if TYPE_CHECKING:
     from recshuf.job.job import Job
@@ -52,7 +51,7 @@ def list_inputs(job: Job, destination: Destination | None, progress: Progress) -
     others = files if output is None else leave_out_output(files, job.inputs, output)
     passed_over = len(files) - len(others)
     if not passed_over or not others:
-        _warn_of_next_run(job, destination, progress)
+        _warn_of_next_run(job, destination, files, progress)
         return files
     progress.warn(f"{output}: passed over {passed_over} of the inputs found, since this is the output")
     return others
@@ -92,14 +91,19 @@ def _hint_at_directory(destination: Destination | None, files: list[InputFile], 
         )
 
 
-def _warn_of_next_run(job: Job, destination: Destination | None, progress: Progress) -> None:
+def _warn_of_next_run(
+    job: Job, destination: Destination | None, files: list[InputFile], progress: Progress
+) -> None:
     """Warn of an output that a later run on the same inputs would find among them."""
-    path = None if destination is None else destination.local_path
-    if destination is None or destination.is_stream or path is None:
+    output = _name_output(destination)
+    if destination is None or destination.is_stream or output is None:
         return
-    pattern = find_pattern([name for name in job.inputs if not is_url(name)], path)
+    named = set(job.inputs)
+    single = {file.name for file in files if file.name in named}
+    patterns = [name for name in job.inputs if name not in single]
+    pattern = find_pattern(patterns, output, is_directory=destination.is_directory)
     if pattern is not None:
         progress.warn(
-            f"{path}: lies in the input {pattern}, and a later run on that reads it too; choose an "
+            f"{output}: lies in the input {pattern}, and a later run on that reads it too; choose an "
             "output elsewhere"
         )

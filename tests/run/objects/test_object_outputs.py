@@ -227,6 +227,20 @@ def test_what_somebody_else_writes_meanwhile_is_not_replaced(
     check_whole(bucket, shuffle_locally(source, tmp_path / "local"))
 
 
+@pytest.mark.parametrize("pattern", ["data/", "data/*", ""])
+def test_an_output_among_the_inputs_of_a_later_run_is_warned_of(
+    tmp_path: Path, bucket: AnyBucket, call: Run, pattern: str
+):
+    bucket.put("data/in.txt", write_lines(tmp_path / "in.txt").read_bytes())
+    inputs, output = f"{bucket.url}/{pattern}", f"{bucket.url}/data/out/"
+    done = call(inputs, "-o", output, "--shards", "2")
+    assert done.returncode == 0
+    said = f"{output}: lies in the input {inputs}, and a later run on that reads it too; choose an output elsewhere"
+    assert said in done.stderr.decode()
+    again = call(f"{bucket.url}/data/in.txt", "-o", f"{bucket.url}/data/other/", "--shards", "2")
+    assert b"later run" not in again.stderr
+
+
 # Faults
 
 

@@ -116,8 +116,8 @@ class Quarantine:
         with self._lock:
             self.counts[input_index] += len(bad.index)
 
-    def take(self, path: Path, counts: Iterable[tuple[int, int]]) -> None:
-        """Take over the records that another quarantine has put into a file, of which `close` deletes nothing.
+    def take(self, pieces: Iterable[bytes], counts: Iterable[tuple[int, int]]) -> None:
+        """Take over the file of another quarantine, or nothing of it if an error of its pieces ends this.
 
         Called for files in the order of their inputs and lines, and not together with `put`.
 
@@ -129,16 +129,12 @@ class Quarantine:
         Raises
         ------
         OutputError
-            When they cannot be read or written.
+            When they cannot be written.
         """
         digest, offset = xxhash.xxh3_64(), self._byte_count
-        try:
-            with path.open("rb") as lines:
-                while text := lines.read(_COPY_BYTES):
-                    digest.update(text)
-                    self._write(memoryview(text))
-        except OSError as error:
-            raise self._error(error, self._folder) from error
+        for text in pieces:
+            digest.update(text)
+            self._write(memoryview(text))
         first_line = len(self._blocks)
         self._blocks.append(_Block(0, first_line, offset, self._byte_count - offset, digest.intdigest()))
         for index, count in counts:

@@ -23,6 +23,7 @@ from recshuf.run.pipeline import run_job
 from recshuf.run.resolving.resolve import find_destination, resolve_job
 from recshuf.run.resume import Earlier, describe_job
 from recshuf.run.set_folders import check_sets, open_sets
+from recshuf.run.tasks.bad_records import check_bad
 from recshuf.run.tasks.gather_task import adopt_set
 from recshuf.run.tasks.open_run import join_run
 from recshuf.run.tasks.results import RUN, is_sealed, name_result, read_results, seal
@@ -185,7 +186,7 @@ def _do_once(opened: OpenRun, number: int) -> None:
 
 
 def _is_done(opened: OpenRun, number: int) -> bool:
-    """Tell whether a task has a result, which is deleted if its pile set is missing or damaged."""
+    """Tell whether a task has a result, which is deleted if its pile set or bad records are missing or damaged."""
     name = name_result(opened.run.id, number)
     result = opened.tasks.read(name)
     if result is None or number not in opened.run.tasks.scatter:
@@ -193,6 +194,7 @@ def _is_done(opened: OpenRun, number: int) -> bool:
     with opened.open_piles() as store:
         try:
             adopt_set(store, 0, result, InputCounts(len(opened.resolved.inputs.files)))
+            check_bad(opened.sets, result)
         except PileError:
             opened.tasks.remove(name)
             return False

@@ -15,6 +15,7 @@ from recshuf.run.passes.gather import check_written
 from recshuf.run.resume import Earlier
 from recshuf.run.set_folders import open_sets
 from recshuf.run.tasks.address import RunAddress
+from recshuf.run.tasks.bad_records import take_bad
 from recshuf.run.tasks.gather_task import adopt_set, merge_states
 from recshuf.run.tasks.open_run import begin_run
 from recshuf.run.tasks.results import find_results, name_result, read_run
@@ -22,7 +23,7 @@ from recshuf.run.tasks.shared_run import SharedRun, find_tasks
 from recshuf.run.tasks.task import Task, run_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from contextlib import ExitStack
 
     from recshuf.engines.engine import Engine
@@ -104,25 +105,29 @@ class TaskPasses:
         self._finish(range(len(tasks.counted)))
         results = self._finish(tasks.scatter)
         counts = InputCounts(len(self._resolved.inputs.files))
-        for number in tasks.scatter:
-            try:
-                adopt_set(self._workspace.store, number - tasks.scatter.start, results[number], counts)
-            except PileError as error:
-                self._progress.warn(f"{error}; it is written again")
-                results |= self._repeat([number])
-                adopt_set(self._workspace.store, number - tasks.scatter.start, results[number], counts)
+        # The bad records first: a task that runs again since its pile set is lost sets aside the same ones.
+        quarantine, store = self._workspace.quarantine, self._workspace.store
+        if quarantine is not None:
+            self._use_each(results, lambda _, result: take_bad(quarantine, self._sets, result))
+        self._use_each(
+            results, lambda number, result: adopt_set(store, number - tasks.scatter.start, result, counts)
+        )
         ordered = [results[number] for number in tasks.scatter]
         merge_states(self._resolved.decoder, ordered)
         self.spilled_bytes = sum(result["spilled_bytes"] for result in ordered)
-        self._take_bad(ordered)
         return counts
 
-    def _take_bad(self, results: Iterable[dict[str, Any]]) -> None:
-        """Take over the bad records of tasks, which are in the order of the inputs."""
-        for result in results:
-            if result["bad"] is not None and self._workspace.quarantine is not None:
-                with self._sets.fetch(result["bad"]["name"]) as path:
-                    self._workspace.quarantine.take(path, result["bad"]["counts"])
+    def _use_each(
+        self, results: dict[int, dict[str, Any]], use: Callable[[int, dict[str, Any]], None]
+    ) -> None:
+        """Use what tasks have written, by their numbers and results; what is lost is written again."""
+        for number in list(results):
+            try:
+                use(number, results[number])
+            except PileError as error:
+                self._progress.warn(f"{error}; it is written again")
+                results |= self._repeat([number])
+                use(number, results[number])
 
     def gather(self, bounds: list[int], byte_count: int) -> None:
         """Have all shards written, and put them into the work folder.

@@ -11,6 +11,7 @@ from recshuf.job.progress import SilentProgress
 from recshuf.piles.spilled import name_set
 from recshuf.run.passes.scatter import ScatterCallbacks, ScatterTask
 from recshuf.run.passes.scatter_pass import scatter_parts
+from recshuf.run.tasks.bad_records import keep_bad
 from recshuf.run.tasks.results import read_results
 from recshuf.run.workspace import make_quarantine
 
@@ -57,7 +58,7 @@ def scatter_set(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str, A
         has_set = 0 in store.spilled
         if has_set:
             opened.sets.keep(store.spilled.path_of(0))
-        bad = None if quarantine is None else _keep_bad(opened, quarantine, cleanup)
+        bad = None if quarantine is None else keep_bad(opened.sets, quarantine, cleanup)
     return {
         "set": name if has_set else None,
         "counts": [_pack_count(part.input_index, counts) for part in parts],
@@ -123,16 +124,3 @@ def _open_quarantine(opened: OpenRun, folder: Path, cleanup: ExitStack) -> Quara
     cleanup.callback(quarantine.close)
     cleanup.callback(quarantine.withdraw)
     return quarantine
-
-
-def _keep_bad(opened: OpenRun, quarantine: Quarantine, cleanup: ExitStack) -> dict[str, Any] | None:
-    """Write the bad records of a task to a file beside its pile set, which `cleanup` deletes; None if there are none."""
-    counts = [(index, count) for index, count in enumerate(quarantine.counts) if count]
-    if not counts:
-        return None
-    quarantine.finish()
-    quarantine.settle()
-    name = quarantine.path.name
-    cleanup.callback(opened.sets.discard, name)
-    opened.sets.keep(quarantine.path)
-    return {"name": name, "counts": counts}

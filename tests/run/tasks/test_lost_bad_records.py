@@ -1,0 +1,180 @@
+"""Bad records that tasks have set aside, and a disk or somebody else has damaged: their task runs again."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import recshuf
+from recshuf import api
+from recshuf.errors import DiskFullError, UsageError
+from recshuf.job.progress import SilentProgress
+from recshuf.output.quarantine import Quarantine
+from tests.support.numbered_files import make_inputs
+from tests.support.processes.task_runs import HARMS as OF_FILES
+from tests.support.processes.task_runs import divide_small, read_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.support.objects.object_server import Bucket
+
+OPTIONS: dict[str, Any] = {"seed": 5, "shards": 2, "to": "parquet", "piles": 16, "memory": "300MB"}
+
+
+def replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def replace_by_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def add_name(path: Path) -> None:
+    """Give the file a second name, where others may change it."""
+    os.link(path, path.with_name(f"other-{path.name}"))
+
+
+HARMS: dict[str, Callable[[Path], object]] = OF_FILES | {
+    "emptied": lambda path: path.write_bytes(b""),
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b"{}\n"),
+    "folder": replace_by_folder,
+    "pipe": replace_by_pipe,
+    "linked": add_name,
+}
+
+
+class Warnings(SilentProgress):
+    """The warnings of a run."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.said.append(message)
+
+    def check(self) -> None:
+        """Check that the first one names a file of bad records."""
+        assert re.search(r"bad-.*\.jsonl: bad records set aside .*; it is written again", self.said[0])
+
+
+class BadRun:
+    """A run by tasks with bad records in each input, and what one process makes of it.
+
+    Parameters
+    ----------
+    folder
+        Holds inputs and outputs.
+    temp_dir
+        A path or URL.
+    """
+
+    def __init__(self, folder: Path, temp_dir: Path | str | None = None) -> None:
+        self.folder = folder
+        self.output = folder / "there"
+        self.output.mkdir()
+        inputs = make_inputs(folder / "in", "jsonl", (100, 0, 60))
+        for path in inputs[::2]:
+            lines = path.read_bytes().splitlines(keepends=True)
+            lines[7::20] = [b"\xff{\n"] * len(lines[7::20])
+            path.write_bytes(b"".join(lines))
+        self.shuffle = partial(recshuf.shuffle, inputs, **OPTIONS)
+        self.shuffle(f"{folder}/here/out/", on_bad_record=f"quarantine:{folder}/here/../bad.jsonl")
+        (folder / "bad.jsonl").rename(folder / "here" / "bad.jsonl")
+        self.given = {"on_bad_record": f"quarantine:{self.output}/bad.jsonl", "temp_dir": temp_dir}
+        self.plan = api.plan_tasks(inputs, f"{self.output}/out/", **OPTIONS | self.given)[1]
+        (self.last,) = api.list_tasks(self.plan, "commit")
+        self.piles = self.output / ".out.recshuf" / "piles"
+
+    def run(self, numbers: range) -> None:
+        for number in numbers:
+            api.run_task(self.plan, number)
+
+    def check(self) -> None:
+        """Check that the output and the bad records are those of the run in one process."""
+        assert read_all(self.output) == read_all(self.folder / "here")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    divide_small(monkeypatch, block_bytes=2200, region_bytes=150)
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_the_commit_names_the_task_that_has_lost_bad_records(tmp_path: Path, harm: str):
+    run = BadRun(tmp_path)
+    run.run(range(run.last))
+    lost = sorted(run.piles.glob("bad-*"))
+    assert len(lost) > 1
+    HARMS[harm](lost[1])
+    said = Warnings()
+    with pytest.raises(UsageError, match=r"task \d+: not done; run recshuf task with") as raised:
+        api.run_task(run.plan, run.last, progress=said)
+    said.check()
+    number = int(str(raised.value).split(":")[0].removeprefix("task "))
+    assert number in api.list_tasks(run.plan, "scatter")
+    api.run_task(run.plan, number)
+    api.run_task(run.plan, run.last)
+    run.check()
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_task_that_has_lost_bad_records_is_not_done(tmp_path: Path, harm: str):
+    run = BadRun(tmp_path)
+    run.run(range(run.last))
+    for path in sorted(run.piles.glob("bad-*"))[:2]:
+        HARMS[harm](path)
+    run.run(range(run.last + 1))
+    run.check()
+
+
+@pytest.mark.parametrize(("harm", "with_sets"), [*((harm, False) for harm in HARMS), ("cut", True)])
+def test_an_engine_writes_lost_bad_records_again(tmp_path: Path, harm: str, with_sets: bool):
+    run = BadRun(tmp_path)
+    run.run(range(run.last))
+    for path in sorted(run.piles.glob("bad-*"))[:2]:
+        HARMS[harm](path)
+    if with_sets:
+        for path in sorted(run.piles.glob("set-*")):
+            path.unlink()
+    said = Warnings()
+    run.shuffle(f"{run.output}/out/", **run.given, engine="threads", resume=True, progress=said)
+    said.check()
+    run.check()
+
+
+def test_bad_records_that_are_deleted_from_a_bucket_are_written_again(tmp_path: Path, s3_bucket: Bucket):
+    run = BadRun(tmp_path, f"{s3_bucket.url}/tmp")
+    run.run(range(run.last))
+    first, second = [key for key in sorted(s3_bucket.list_keys()) if "/bad-" in key][:2]
+    s3_bucket.delete(first)
+    run.run(range(run.last))
+    s3_bucket.delete(second)
+    said = Warnings()
+    with pytest.raises(UsageError, match=r"task \d+: not done"):
+        api.run_task(run.plan, run.last, progress=said)
+    said.check()
+    run.run(range(run.last + 1))
+    run.check()
+
+
+def test_a_full_disk_is_no_loss_of_bad_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run = BadRun(tmp_path)
+    run.run(range(run.last))
+
+    def fail(*_: object) -> None:
+        raise DiskFullError("quarantine is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Quarantine, "_write", fail)
+        with pytest.raises(DiskFullError, match="quarantine is full"):
+            api.run_task(run.plan, run.last)
+    api.run_task(run.plan, run.last)
+    run.check()

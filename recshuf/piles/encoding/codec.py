@@ -17,6 +17,7 @@ from recshuf.piles.encoding.planes import LENGTH_BYTES, PlaneCutter, PlaneReader
 from recshuf.records.arrow_views import view_offsets
 from recshuf.records.batch import Records, empty_rows
 from recshuf.records.byte_sizes import count_bytes, count_bytes_before
+from recshuf.records.conforming import conform
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.provenance import PROVENANCE_BYTES
 from recshuf.system.buffers import allocate
@@ -84,7 +85,7 @@ class RecordCodec:
         return sum_lengths(self._to_plain(batch), self.variable_columns, edges)
 
     def _to_plain(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return batch if self._is_plain else batch.cast(self._plain)
+        return batch if self._is_plain else _conform_columns(batch.columns, self._plain)
 
     def pack(self, records: Records, bounds: Sequence[int]) -> CutRecords:
         """Return a slice for each range ``bounds[k]:bounds[k + 1]``.
@@ -133,11 +134,11 @@ class RecordCodec:
         return PlaneReader([data for data, _ in slices], flags.T, memory), edges
 
     def _finish(self, keys: NDArray[np.uint64], columns: list[pa.Array]) -> Records:
-        if columns:
-            batch = pa.RecordBatch.from_arrays(columns, schema=self._plain)
-        else:
-            batch = empty_rows(self._plain, len(keys))
-        return Records(keys, batch if self._is_plain else batch.cast(self.schema))
+        if not columns:
+            return Records(keys, empty_rows(self.schema, len(keys)))
+        if not self._is_plain:
+            return Records(keys, _conform_columns(columns, self.schema))
+        return Records(keys, pa.RecordBatch.from_arrays(columns, schema=self.schema))
 
     def unpack_keys(self, slices: Sequence[Payload]) -> NDArray[np.uint64]:
         """Return the keys of one or more slices, joined."""
@@ -178,6 +179,11 @@ class FlatCodec(RecordCodec):
             is_fixed = pa.types.is_fixed_size_binary(column.type)
             counts += np.diff(edges * column.type.byte_width if is_fixed else view_offsets(column)[edges])
         return counts
+
+
+def _conform_columns(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    # `RecordBatch.cast` fails with lists and slices of structs that hold values of type null.
+    return pa.RecordBatch.from_arrays(list(map(conform, columns, schema.types)), schema=schema)
 
 
 def choose_codec(schema: pa.Schema) -> RecordCodec:

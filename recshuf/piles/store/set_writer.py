@@ -24,6 +24,7 @@ from recshuf.piles.store.snapshots import SetEntry, Snapshot, describe_drift
 from recshuf.piles.store.store_folder import SET_MODE, SET_SUFFIX, StoreFolder
 from recshuf.records.batch import Records, concat_batches
 from recshuf.records.byte_sizes import count_bytes
+from recshuf.records.conforming import conform
 from recshuf.records.digests import Digest, digest_records
 from recshuf.records.input_counts import InputCount
 from recshuf.records.keys import MAX_PILES, MAX_SEED, draw_keys, stream_of
@@ -129,9 +130,10 @@ class PileWriter:
             frames may be changed afterwards. Arrow data is not copied; memory of others under it must not change before
             `close`.
 
-            Data with types, of Arrow, NumPy or a data frame, must have those of the store; text and bytes may be large or not. Values of Python, in lists
-            and dicts, take the types of the store: integers that they hold, text, bytes, and floats, which are rounded
-            where a column has fewer than 64 bits. A value that would change otherwise is refused.
+            Data with types, of Arrow, NumPy or a data frame, must have those of the store; text and bytes may be large or
+            not, and in dictionaries. Values of Python, in lists and dicts, take the types of the store: integers that they
+            hold, text, bytes, and floats, which are rounded where a column has fewer than 64 bits. A value that would
+            change otherwise is refused.
 
         Raises
         ------
@@ -159,15 +161,10 @@ class PileWriter:
         if sorted(table.schema.names) == sorted(self._schema.names):
             table = table.select(self._schema.names)
         plain = _plain_schema(table.schema)
-        # Whether a column has nulls where the store takes none is looked for when it is cast.
         if plain.names != self._schema.names or not all(map(_is_alike, plain.types, self._schema.types)):
             raise UsageError(describe_drift(self._schema, plain))
-        try:
-            batches: list[pa.RecordBatch] = table.cast(self._schema).to_batches()
-        except ValueError as error:
-            raise UsageError(
-                f"the records do not fit the columns of the store: {error}; convert them, or begin a new store"
-            ) from error
+        columns = list(map(_fit, table.columns, self._schema))
+        batches: list[pa.RecordBatch] = pa.Table.from_arrays(columns, schema=self._schema).to_batches()
         return batches
 
     def _collect(self, batch: pa.RecordBatch) -> None:
@@ -308,6 +305,20 @@ def _is_alike(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Tell whether types are the same, or both of text or bytes: which of these a data frame has is up to its library."""
     holders = ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary()))
     return found == wanted or any(found in kinds and wanted in kinds for kinds in holders)
+
+
+def _fit(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    """Return a column, of a type whose plain type is alike, as the store has it."""
+    try:
+        # Not `cast`, which fails with lists and slices of structs that hold values of type null.
+        made = pa.chunked_array([conform(chunk, field.type) for chunk in column.chunks], field.type)
+    except pa.ArrowException as error:
+        raise UsageError(
+            f"column {field.name!r} cannot become {field.type}: {error}; write fewer records at a time, or cast it"
+        ) from error
+    if made.null_count and not field.nullable:
+        raise UsageError(f"column {field.name!r} has a null where the store takes none; fill it in")
+    return made
 
 
 def _plain_schema(schema: pa.Schema) -> pa.Schema:

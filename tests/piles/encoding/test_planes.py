@@ -173,6 +173,19 @@ def test_types_that_slices_cannot_hold_are_refused(kind: pa.DataType) -> None:
         RecordCodec(pa.schema({"a": kind}))
 
 
+def test_values_of_type_null_beside_a_dictionary_are_packed() -> None:
+    """At any slice."""
+    nulls = pa.array([[None, None], None, [None], []] * 2, pa.list_(pa.null()))
+    columns = {"d": pa.array(list("abcabcab")).dictionary_encode(), "n": nulls}
+    batch = pa.record_batch(columns).slice(3)
+    codec = choose_codec(batch.schema)
+    (parts,) = codec.pack(Records(np.arange(5, dtype=np.uint64), batch), [0, 5]).slices
+    found = codec.unpack([(np.frombuffer(b"".join(parts), np.uint8), 5)]).batch
+    found.validate(full=True)
+    assert found.schema == batch.schema
+    assert found.to_pylist() == batch.to_pylist()
+
+
 def test_nodes_are_counted() -> None:
     kind = pa.map_(pa.string(), pa.list_(pa.struct({"a": pa.null(), "b": pa.int8()})))
     assert count_nodes(kind) == 6  # map, entry, key, list, struct, b

@@ -401,7 +401,9 @@ def test_empty_lists_tell_nothing_about_columns(tmp_path: Path) -> None:
 def test_a_null_where_the_store_takes_none_is_refused(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
     with recshuf.PileWriter(tmp_path / "store", "a", schema, piles=2) as writer:
-        with pytest.raises(UsageError, match="do not fit the columns of the store"):
+        with pytest.raises(
+            UsageError, match=r"^column 'id' has a null where the store takes none; fill it in$"
+        ):
             writer.write({"id": [1, None]})
         writer.write({"id": [1]})
     assert recshuf.PileStore(tmp_path / "store").num_records == 1

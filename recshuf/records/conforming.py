@@ -40,7 +40,11 @@ def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return _conform_map(_compact(array), kind)
     if pa.types.is_fixed_size_list(kind) and pa.types.is_fixed_size_list(array.type):
         return _conform_fixed_list(_compact(array), kind)
-    return array.cast(kind)
+    made = array.cast(kind)
+    # Arrow does not see that a time overflows.
+    if pa.types.is_time(array.type) and pa.types.is_time(kind) and not made.cast(array.type).equals(array):
+        raise pa.ArrowInvalid(f"a time does not fit {kind}")
+    return made
 
 
 def _compact(array: pa.Array) -> pa.Array:

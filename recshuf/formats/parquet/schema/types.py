@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # Arrays of these types share values between records, so a slice of a few records would keep all values.
 _DENSE = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
+_HELD = {"date64[ms]": pa.date32(), "time32[s]": pa.time32("ms")}
 
 
 def is_extension(kind: pa.DataType) -> bool:
@@ -54,6 +55,20 @@ def dense_field(field: pa.Field) -> pa.Field:
 def dense_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema with every type made dense."""
     return pa.schema([dense_field(field) for field in schema], metadata=schema.metadata)
+
+
+def held_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type that Parquet has for a dense type: the coarsest units are days for dates, milliseconds for times.
+
+    >>> held_type(pa.list_(pa.timestamp("s"))).value_type
+    TimestampType(timestamp[ms])
+    """
+    if pa.types.is_nested(kind) and not is_extension(kind):
+        held = [child.with_type(held_type(child.type)) for child in child_fields(kind)]
+        return with_children(kind, held)
+    if pa.types.is_timestamp(kind) and kind.unit == "s":
+        return pa.timestamp("ms", kind.tz)
+    return _HELD.get(str(kind), kind)
 
 
 def child_fields(kind: pa.DataType) -> list[pa.Field]:

@@ -14,7 +14,7 @@ from recshuf.errors import ConversionError, UsageError
 from recshuf.formats.parquet.metadata.annotations import take_marks
 from recshuf.formats.parquet.reading.sample import scratch_row_bytes
 from recshuf.formats.parquet.schema.claims import settle_copies
-from recshuf.formats.parquet.schema.types import dense_schema, leaf_types
+from recshuf.formats.parquet.schema.types import dense_schema, held_type, leaf_types
 from recshuf.formats.parquet.writing.layout import ROW_GROUP_ROWS, SINK_BYTES, RowCost
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class WritePlan:
     declared: pa.Schema
     """Schema that the shard declares."""
     native: pa.Schema
-    """Schema written: `declared` made dense, except ordered dictionaries with a known order."""
+    """Schema written: `declared` made dense, in types that Parquet has, except ordered dictionaries with a known order."""
     codecs: str | dict[str, str]
     """One codec for all, or one for each Parquet column by its path."""
     level: int | None
@@ -89,8 +89,12 @@ def make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOpt
         When codec and level do not fit each other.
     """
     _check_codec(options)
-    declared, native = schema, dense_schema(schema)
-    if layout is not None:
+    declared = schema
+    if layout is None:
+        dense = dense_schema(schema)
+        # Arrow would bring values to these types unchecked.
+        native = pa.schema([field.with_type(held_type(field.type)) for field in dense], dense.metadata)
+    else:
         # Columns that the inputs lack come last, and are written as they are, dictionaries included.
         added = list(schema)[len(layout.schema) :]
         declared = settle_copies(layout.schema.metadata, layout.schema, pa.schema([*layout.schema, *added]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from recshuf.system.page_cache import BehindFile
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -156,7 +157,11 @@ class ParquetSink(Sink):
         return self._first_rows is not None and not self._first_rows.is_done
 
     def _learn(self, columns: list[pa.ChunkedArray]) -> int:
-        return self._first_rows.learn(self._prepared_table(columns)) if self._first_rows else 0
+        if self._first_rows is None:
+            return 0
+        table = self._prepared_table(columns)
+        with _explain_group():
+            return self._first_rows.learn(table)
 
     def _open_writer(self, stream: BinaryIO) -> pq.ParquetWriter:
         learned = self._first_rows.dictionaries if self._first_rows else []
@@ -179,10 +184,8 @@ class ParquetSink(Sink):
 
     def _encode(self, columns: list[pa.ChunkedArray]) -> EncodedGroup:
         table = self._prepared_table(columns)
-        try:
+        with _explain_group():
             return encode_group(self._open_writer, table)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-            raise ConversionError("", f"a row group cannot be written as Parquet: {error}") from error
 
     def _prepared_table(self, columns: list[pa.ChunkedArray]) -> pa.Table:
         """Return a table of these columns, each in one chunk: pages depend on chunks.
@@ -195,10 +198,25 @@ class ParquetSink(Sink):
 
     def _prepared(self, column: pa.ChunkedArray, index: int) -> pa.Array:
         array = column.combine_chunks()
-        kind = self._plan.native.field(index).type
-        if index in self._plan.categories:
-            return _encode_ordered(array, self._plan.categories[index], kind)
-        return conform(array, kind)
+        field = self._plan.native.field(index)
+        try:
+            if index in self._plan.categories:
+                return _encode_ordered(array, self._plan.categories[index], field.type)
+            return conform(array, field.type)
+        except pa.ArrowInvalid as error:
+            remedy = "cast the column to another type first"
+            raise ConversionError(
+                field.name, f"Parquet cannot hold a value: {error}", remedy=remedy
+            ) from error
+
+
+@contextmanager
+def _explain_group() -> Iterator[None]:
+    """Raise what Arrow says of a row group that it cannot write as an error of the output."""
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise ConversionError("", f"a row group cannot be written as Parquet: {error}") from error
 
 
 def _encode_ordered(array: pa.Array, categories: pa.Array, kind: pa.DictionaryType) -> pa.Array:

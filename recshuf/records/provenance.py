@@ -94,9 +94,9 @@ def check_names(names: Sequence[str]) -> None:
     """
     if len(names) > MAX_INPUTS:
         raise UsageError(f"--provenance: {len(names):,} inputs are more than {MAX_INPUTS:,}; join some")
-    name, count = Counter(names).most_common(1)[0]
-    if count > 1:
-        raise UsageError(f"--provenance: {name} is an input {count} times; name it once")
+    for name, count in Counter(names).most_common(1):
+        if count > 1:
+            raise UsageError(f"--provenance: {name} is an input {count} times; name it once")
 
 
 class ProvenanceDecoder(Decoder):
@@ -115,7 +115,7 @@ class ProvenanceDecoder(Decoder):
     def __init__(self, inner: Decoder, names: Sequence[str], *, as_dictionary: bool) -> None:
         self._inner = inner
         self._names = pa.array([_as_text(name) for name in names], pa.string())
-        self._name_bytes = max(len(os.fsencode(name)) for name in names)
+        self._name_bytes = max((len(os.fsencode(name)) for name in names), default=0)
         self._fields = pa.schema(
             [(FILE_COLUMN, _DICTIONARY if as_dictionary else pa.large_string()), (ROW_COLUMN, pa.int64())]
         )

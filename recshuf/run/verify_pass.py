@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from recshuf.errors import CheckError
+from recshuf.errors import CheckError, InputError, UnavailableInputError
 from recshuf.job.report import PassReport
 from recshuf.run.stores.stored_inputs import PileSource
 from recshuf.run.workspace import explain_again
@@ -61,10 +62,24 @@ def _verify(resolved: ResolvedJob, shards: str, progress: Progress, remedy: str)
         "to": resolved.output.format,
         "resume": False,
     }
-    found = verify_job(replace(resolved.job, output=shards, options=options), progress, _open_given(resolved))
+    job = replace(resolved.job, output=shards, options=options)
+    try:
+        found = verify_job(job, progress, _open_given(resolved))
+    except InputError as error:
+        # What the error advises is for inputs.
+        if isinstance(error, UnavailableInputError) or not _is_of(shards, error.name):
+            raise
+        problem = f"{error.place}: {error.problem}" if error.place else error.problem
+        name = PurePath(error.name).name
+        raise CheckError(f"verify: {name} does not read back: {problem}; {remedy}") from error
     if not found.is_equal:
         raise CheckError(f"verify: {'; '.join(_describe(found))}; {remedy}")
     return PassReport("verify", time.perf_counter() - started, found.records, 0)
+
+
+def _is_of(shards: str, name: str) -> bool:
+    """Return whether a name is that of an output, or of a file in it."""
+    return name == shards or name.startswith(shards.rstrip("/") + "/")
 
 
 def _open_given(resolved: ResolvedJob) -> RecordSet:
@@ -73,7 +88,9 @@ def _open_given(resolved: ResolvedJob) -> RecordSet:
 
     inputs = resolved.inputs
     if inputs.stored is not None:
-        return RecordSet("store", inputs.format, PileSource(inputs.source, inputs.stored), inputs.files)
+        source = PileSource(inputs.source, inputs.stored)
+        is_from_program = inputs.stored.info.origin is None
+        return RecordSet("store", inputs.format, source, inputs.files, is_from_program=is_from_program)
     read = options_of_inputs(resolved.job.read, inputs.format)
     return open_record_set("inputs", inputs.files, inputs.format, read)
 

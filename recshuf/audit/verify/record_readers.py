@@ -237,6 +237,11 @@ def open_comparison(
     made.added = added
     if (given.source.options or job.read).datasets:
         made.order = tuple(given.source.schema.names)  # the datasets of a file have no order
+    # A difference of types alone, which the format of the output forces, leaves the values to compare.
+    if given.is_from_program and find_exact_difference(
+        given.source.schema, made.list_compared(made.source.schema)
+    ):
+        given.decoder, decodes = given.source.decoder(), True
     made.decoder = made.source.decoder() if decodes else None
     return Comparison(inputs, RecordReader(made, key, job, progress))
 

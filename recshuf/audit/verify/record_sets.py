@@ -53,6 +53,8 @@ class RecordSet:
     """Columns that are compared first, in this order."""
     nan_as_null: bool = False
     """Whether tables are compared with NaN and infinities as nulls."""
+    is_from_program: bool = False
+    """Whether a program made the records: their types are those of Arrow, of which an output may lack some."""
 
     @property
     def names(self) -> list[str]:

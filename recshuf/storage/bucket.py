@@ -145,12 +145,14 @@ class Bucket(Protocol):
     def complete_upload(self, key: str, upload_id: str, parts: Sequence[Part], match: Match) -> None:
         """Make an object of an upload, which was begun with the same `match`.
 
+        After a `Conflict`, it may be tried again with a `match` of no object.
+
         Raises
         ------
         Conflict
             When `match` does not hold.
         MissingUpload
-            When it is not open.
+            When it is not open, or never can become an object, since the one that it was to replace is gone.
         """
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from recshuf.errors import InputError, RecshufError, UsageError
+from recshuf.errors import InputError, RecshufError, UnavailableInputError, UsageError
 from recshuf.interfaces import Stamp
 from recshuf.storage.requests import ChangedObject, MissingObject, Requests, ShortBody
 from recshuf.storage.store import Entry, compare_weakly, is_strong
@@ -161,7 +161,22 @@ class HttpStore(FsspecStore):
         cause = error.__cause__ if isinstance(error, FileNotFoundError) else None
         if getattr(error, "status", None) == NO_SUCH_RANGE:
             return ChangedObject()
+        problem = _find_bad_redirect(cause or error)
+        if problem is not None:
+            return UnavailableInputError(name, problem, remedy="check the URL")
         return super()._translate(name, cause or error)
+
+
+def _find_bad_redirect(error: BaseException) -> str | None:
+    """Say how a server has redirected a request to where nothing can be read; None if it has not."""
+    import aiohttp
+
+    if isinstance(error, aiohttp.TooManyRedirects):
+        return "the server redirects in a circle"
+    # Older releases raise another error of a URL.
+    if isinstance(error, getattr(aiohttp, "RedirectClientError", ())):
+        return f"the server redirects to a URL that is not of HTTP, {str(error).partition(' - ')[0]}"
+    return None
 
 
 async def _note_headers(_: Any, context: Any, end: Any) -> None:

@@ -126,6 +126,10 @@ class GcsBucket:
     def _delete(self, key: str, condition: Mapping[str, str]) -> None:
         self._ask("DELETE", self._object(key), key, params=condition, accepted=(404, 412))
 
+    def _exists(self, key: str) -> bool:
+        reply = self._ask("GET", self._object(key), key, params={"fields": "generation"}, accepted=(404,))
+        return bool(reply.status_code != 404)
+
     def find_token(self, key: str) -> str | None:
         """See `Bucket`."""
         reply = self._ask("GET", self._object(key), key, params={"fields": "metadata"}, accepted=(404,))
@@ -178,8 +182,8 @@ class GcsBucket:
         tail = self.read(self._tail(upload_id)) if rest else None
         return parts[-1].etag == str(byte_count) == str(held + rest) and len(tail[0] if tail else b"") == rest
 
-    def complete_upload(self, key: str, upload_id: str, parts: Sequence[Part], match: Match) -> None:  # noqa: ARG002 - see `begin_upload`
-        """See `Bucket`."""
+    def complete_upload(self, key: str, upload_id: str, parts: Sequence[Part], match: Match) -> None:
+        """See `Bucket`; compared is the `match` of `begin_upload`."""
         size, checksum = int(parts[-1].etag), parts[-1].checksum
         rest = size % _QUANTUM
         tail = self.read(self._tail(upload_id)) if rest else (b"", "")
@@ -190,6 +194,9 @@ class GcsBucket:
             key, lambda: self._put_once(upload_id, tail[0], span, {"X-Goog-Hash": f"md5={checksum}"})
         )
         if reply.status_code == 412:
+            if match.etag is not None and not self._exists(key):
+                self.abort_upload(key, upload_id)  # no object will have this generation
+                raise MissingUpload(self._name(key))
             raise Conflict(self._name(key))
         if not reply.ok or reply.status_code == _INCOMPLETE:
             raise MissingUpload(self._name(key))

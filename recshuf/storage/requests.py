@@ -40,6 +40,7 @@ OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLoc
 REGION_REMEDY = "set AWS_REGION, or check --endpoint-url"
 CLOCK_REMEDY = "set the clock of this machine"
 SKEWED = "RequestTimeTooSkewed"
+ANSWER_REMEDY = "check the URL, --endpoint-url and the credentials, or run again later"
 UNREACHED_REMEDY = "check --endpoint-url and the network, or run again later"
 UNSUPPORTED = "the store does not support this request"
 REDIRECTS = (301, 302, 307)
@@ -150,7 +151,11 @@ class Failure:
             return UnavailableInputError(
                 name, f"the store is busy ({label}), after {attempts}", remedy="run again later"
             )
-        return UnavailableInputError(name, f"the store answers {label}: {self.text[:300]}")
+        return UnavailableInputError(
+            name,
+            f"the store answers {label}: {self.text[:300]}",
+            remedy="check the URL, or run again later" if name.startswith("http") else ANSWER_REMEDY,
+        )
 
 
 def _find_unreached_remedy(name: str) -> str:

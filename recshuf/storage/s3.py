@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from recshuf.errors import MissingBucketError, OutputError
 from recshuf.storage.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
 from recshuf.storage.requests import (
+    ANSWER_REMEDY,
     ATTEMPTS,
     CLOCK_REMEDY,
     EXPIRED,
@@ -33,7 +34,7 @@ from recshuf.storage.s3_session import (
 from recshuf.system.threads import NoAnswerError, call_while_stopping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     from recshuf.storage.settings import StorageOptions
 
@@ -186,7 +187,7 @@ class S3Bucket:
         return token
 
     def _call(self, operation: str, key: str, **given: Any) -> dict[str, Any]:
-        with self._explaining(key):
+        with self._explaining(key, given):
             return self._request(operation, Key=key, **given)
 
     def _call_again(self, operation: str, key: str, **given: Any) -> dict[str, Any]:
@@ -230,35 +231,38 @@ class S3Bucket:
         return f"s3://{self.bucket}/{key}"
 
     @contextmanager
-    def _explaining(self, key: str) -> Iterator[None]:
-        """Raise the errors of boto3 as those of this class."""
+    def _explaining(self, key: str, given: Container[str] = ()) -> Iterator[None]:
+        """Raise the errors of boto3 as those of this class; `given` are the arguments of the request."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             yield
         except ClientError as error:
-            raise self._explain(key, error) from error
+            raise self._explain(key, error, given) from error
         except BotoCoreError as error:
             raise OutputError(f"{self._name(key)}: {_describe(error)}") from error
         except NoAnswerError as error:
             raise OutputError(f"{self._name(key)}: {error}") from error
 
-    def _explain(self, key: str, error: Any) -> Exception:
-        code, status = _code_of(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    def _explain(self, key: str, error: Any, given: Container[str]) -> Exception:
+        reply = error.response.get("ResponseMetadata", {})
+        code, status = _code_of(error), reply.get("HTTPStatusCode")
         message = error.response.get("Error", {}).get("Message") or code
         name = self._name(key)
-        if code == "ConditionalRequestConflict" or status == 409:
-            return _Race(f"{name}: {message}")
-        # An object that is to match and does not exist is an error 404 of S3.
-        if code == "PreconditionFailed" or status == 412 or code == "NoSuchKey":
-            return Conflict(f"{name}: {message}")
+        if "IfMatch" in given or "IfNoneMatch" in given:
+            if code == "ConditionalRequestConflict" or status == 409:
+                return _Race(f"{name}: {message}")
+            # An object that is to match and does not exist is an error 404 of S3.
+            if code == "PreconditionFailed" or status == 412 or (code == "NoSuchKey" and "IfMatch" in given):
+                return Conflict(f"{name}: {message}")
         if code == "NoSuchUpload":
             return MissingUpload(name)
         if code == "NoSuchBucket":
             return MissingBucketError(f"s3://{self.bucket}: there is no such bucket; create it first")
         if status in REDIRECTS:
             code = OTHER_REGION[0]
-        return OutputError(f"{name}: {_find_problem(code, message)}")
+        is_busy = code in _BUSY or reply.get("RetryAttempts") == ATTEMPTS - 1
+        return OutputError(f"{name}: {_find_problem(code, message, is_busy=is_busy)}")
 
 
 class _Race(Conflict):
@@ -274,7 +278,7 @@ def _code_of(error: Any) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def _find_problem(code: str, message: str) -> str:
+def _find_problem(code: str, message: str, *, is_busy: bool) -> str:
     """Return what is wrong, and what to do."""
     if code in EXPIRED:
         return f"the credentials have expired ({code}); renew them, and run again"
@@ -286,9 +290,9 @@ def _find_problem(code: str, message: str) -> str:
         return f"{UNSUPPORTED} ({code}); check --endpoint-url"
     if code in (*FORBIDDEN, "403"):
         return f"access is denied ({code}); check the credentials and the policy of the bucket"
-    if code in _BUSY:
+    if is_busy:
         return f"the store is busy ({code}), after {ATTEMPTS} attempts; run again later"
-    return f"the store answers {code}: {message}"
+    return f"the store answers {code}: {message.rstrip('.')}; {ANSWER_REMEDY}"
 
 
 def _describe(error: Exception) -> str:

@@ -66,7 +66,11 @@ def test_a_store_that_is_busy_is_asked_again(azure_bucket: AzureTestBucket, stor
             r"access is denied \((AuthenticationFailed|403)\); check the credentials",
         ),
         (503, "ServerBusy", r"the store is busy \((ServerBusy|503)\), after 8 attempts; run again later"),
-        (418, "Teapot", "the store answers (Teapot|418)"),
+        (
+            418,
+            "Teapot",
+            "the store answers (Teapot|418): .*; check the URL, --endpoint-url and the credentials",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(

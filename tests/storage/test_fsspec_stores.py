@@ -8,7 +8,13 @@ import fsspec
 import pytest
 
 import recshuf
-from recshuf.errors import DirectoryInputError, ForbiddenInputError, InputError, MissingInputError
+from recshuf.errors import (
+    DirectoryInputError,
+    ForbiddenInputError,
+    InputError,
+    MissingInputError,
+    UnavailableInputError,
+)
 from recshuf.storage import fsspec_stores, requests
 from recshuf.storage import hub as hub_stores
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs
@@ -109,6 +115,39 @@ def test_a_server_that_stays_busy_is_no_missing_file(tmp_path: Path, public: Buc
     with pytest.raises(InputError, match=r"in.txt: the store is busy \(503\), after 8 attempts") as caught:
         shuffle(url_of(public), tmp_path / "out.txt", shards=None)
     assert not isinstance(caught.value, MissingInputError)
+
+
+@pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://host/in.txt", "http://[bad", "/again.txt"])
+@pytest.mark.parametrize("request_pattern", ["GET .*", "(HEAD|GET) .*"])
+def test_a_redirect_that_leads_nowhere_is_an_error_at_once(
+    tmp_path: Path, public: Bucket, request_pattern: str, location: str
+):
+    def redirect(one: ProxiedRequest) -> bool:
+        one.send_response_only(302)
+        one.send_header("Location", location)
+        one.send_header("Content-Length", "0")
+        one.end_headers()
+        one.wfile.flush()
+        return True
+
+    public.proxy.add(request_pattern, redirect, 10**6)
+    said = "in a circle" if location == "/again.txt" else "to a URL that is not of HTTP"
+    with pytest.raises(
+        UnavailableInputError, match=rf"^http:.*in\.txt: the server redirects {said}.*; check the URL$"
+    ):
+        shuffle(url_of(public), tmp_path / "out.txt", shards=None)
+    assert public.proxy.count(".*/in[.]txt") < requests.ATTEMPTS
+
+
+@pytest.mark.parametrize("request_pattern", ["GET .*", "(HEAD|GET) .*"])
+def test_what_else_a_server_answers_is_told_with_a_remedy(
+    tmp_path: Path, public: Bucket, request_pattern: str
+):
+    public.proxy.answer(request_pattern, 418, "Teapot", times=100)
+    with pytest.raises(
+        UnavailableInputError, match=r"in\.txt: the store answers 418: .*; check the URL, or run again later$"
+    ):
+        shuffle(url_of(public), tmp_path / "out.txt", shards=None)
 
 
 def test_a_denied_access_is_an_error_at_once(tmp_path: Path, public: Bucket):

@@ -90,7 +90,7 @@ def test_a_store_that_is_busy_is_asked_again(gcs_bucket: GcsTestBucket, store: G
         (401, r"access is denied \(401\); check the credentials"),
         (403, r"access is denied \(403\)"),
         (503, r"the store is busy \(503\), after 8 attempts; run again later"),
-        (418, "the store answers 418"),
+        (418, "the store answers 418: .*; check the URL, --endpoint-url and the credentials, or run"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(gcs_bucket: GcsTestBucket, store: GcsBucket, status: int, said: str):

@@ -144,7 +144,11 @@ def test_a_store_that_stays_busy_is_told(bucket: Bucket, store: S3Bucket, monkey
         (501, "NotImplemented", "the store does not support this request"),
         (301, "PermanentRedirect", r"the bucket is in another region \(PermanentRedirect\); set AWS_REGION"),
         (307, "", r"the bucket is in another region \(PermanentRedirect\); set AWS_REGION"),
-        (418, "Teapot", "the store answers Teapot: injected"),
+        (
+            418,
+            "Teapot",
+            "the store answers Teapot: injected; check the URL, --endpoint-url and the credentials",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(bucket: Bucket, store: S3Bucket, status: int, code: str, said: str):
@@ -163,6 +167,54 @@ def test_what_is_wrong_is_said_in_a_line(bucket: Bucket, store: S3Bucket, status
         with pytest.raises(OutputError, match=rf"^s3://{bucket.name}/k: {said}") as caught:
             call()
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(404, "NoSuchKey"), (409, "OperationAborted"), (412, "PreconditionFailed")]
+)
+def test_an_answer_about_a_condition_to_a_request_without_one_is_an_error(
+    bucket: Bucket, store: S3Bucket, status: int, code: str
+):
+    bucket.proxy.answer("(PUT|GET|POST|DELETE) ", status, code, times=100)
+    calls = [
+        lambda: list(store.list("k")),
+        lambda: store.begin_upload("k", "token", Match()),
+        lambda: store.send_part("k", "id", 1, b""),
+        lambda: store.abort_upload("k", "id"),
+        lambda: list(store.find_uploads("k", [])),
+        lambda: store.delete(["k"]),
+    ]
+    for call in calls:
+        with pytest.raises(OutputError, match=f"/k: the store answers {code}: injected; check "):
+            call()
+
+
+@pytest.mark.parametrize("code", ["NoSuchKey", "PreconditionFailed"])
+def test_a_condition_that_fails_is_no_error(bucket: Bucket, store: S3Bucket, code: str):
+    upload = store.begin_upload("k", "token", Match())
+    bucket.proxy.answer("(PUT|POST|DELETE) ", 404 if code == "NoSuchKey" else 412, code, times=100)
+    store.delete_if("k", '"etag"')
+    for call in (
+        lambda: store.put("k", b"", Match('"etag"')),
+        lambda: store.complete_upload("k", upload, [], Match('"etag"')),
+    ):
+        with pytest.raises(Conflict):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(400, "RequestTimeout"), (503, "SlowDown"), (500, "InternalError"), (502, "502")]
+)
+def test_what_stays_wrong_after_all_attempts_is_told_with_their_number(
+    bucket: Bucket, store: S3Bucket, status: int, code: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
+    bucket.proxy.answer("PUT .*/k", status, code, times=100)
+    with pytest.raises(
+        OutputError, match=rf"/k: the store is busy \({code}\), after 8 attempts; run again later$"
+    ):
+        store.put("k", b"", Match())
+    assert bucket.proxy.count("PUT .*/k") == requests.ATTEMPTS
 
 
 def test_a_bucket_that_does_not_exist_is_told(bucket: Bucket):

@@ -33,7 +33,7 @@ def has_unfinished(runs: Iterable[Entry], bucket: Bucket, keys: OutputKeys) -> b
 
 def _is_hopeless(commit: Entry, etags: Mapping[str, str], bucket: Bucket) -> bool:
     """Tell whether no shard of a commit is in place, and objects of others have taken its names."""
-    others = [key for key in commit["shards"] if etags.get(key) != commit["old"].get(key)]
+    others = [key for key in commit["shards"] if key in etags and etags[key] != commit["old"].get(key)]
     return bool(others) and not find_placed(bucket, commit["tokens"], others)
 
 

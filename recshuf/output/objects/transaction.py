@@ -167,7 +167,9 @@ class UploadTransaction(Transaction):
         now = self._place.look().etags
         again = [key for key, token in claim["tokens"].items() if key in now and tokens.get(key) != token]
         placed = find_placed(self._bucket, claim["tokens"], again)
-        return FoundOutput(claim["old"] | {key: now[key] for key in placed}, claim["old_manifest"])
+        # Others may have deleted some.
+        old = {key: etag for key, etag in claim["old"].items() if key in now}
+        return FoundOutput(old | {key: now[key] for key in placed}, claim["old_manifest"])
 
     def path_of(self, shard: int, suffix: str) -> Path:
         """Return the local path to write shard number `shard` to."""
@@ -281,20 +283,22 @@ class UploadTransaction(Transaction):
     def _complete_shard(self, old: dict[str, str], key: str, entry: Entry) -> None:
         parts = [Part(*part) for part in entry["parts"]]
         try:
-            self._bucket.complete_upload(key, entry["upload"], parts, Match(old.get(key)))
+            _replace(partial(self._bucket.complete_upload, key, entry["upload"], parts), old.get(key))
         except (Conflict, MissingUpload) as error:
             if self._bucket.find_token(key) == entry["token"]:
                 return
             shown = self._keys.show(key)
             if isinstance(error, MissingUpload):
-                raise _LostUploadError(f"{shown}: its upload was aborted by another program") from error
+                raise _LostUploadError(
+                    f"{shown}: its upload was aborted, or the old object deleted, by another program"
+                ) from error
             raise OutputError(
                 f"{shown}: was written by another program during this run; delete it, and give --resume"
             ) from error
 
     def _put_manifest(self, content: bytes, old: str | None) -> None:
         try:
-            self._bucket.put(self._keys.manifest, content, Match(old))
+            _replace(partial(self._bucket.put, self._keys.manifest, content), old)
         except Conflict as error:
             raise OutputError(
                 f"{self._keys.show(self._keys.manifest)}: was written by another program during this run; delete it, and "
@@ -348,6 +352,16 @@ class UploadTransaction(Transaction):
     def _drop_folder(self) -> None:
         if self._scratch is not None:
             self._scratch.close()
+
+
+def _replace(write: Callable[[Match], object], old: str | None) -> None:
+    """Write in place of an old object, given its ETag; if others have deleted that, where no object is."""
+    try:
+        write(Match(old))
+    except Conflict:
+        if old is None:
+            raise
+        write(Match())
 
 
 class _LostUploadError(OutputError):

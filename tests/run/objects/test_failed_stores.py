@@ -121,6 +121,23 @@ def test_pile_sets_outlive_a_disk_that_gives_no_input(tmp_path: Path, folder: Pa
         patch.undo()
 
 
+@pytest.mark.parametrize("request_name", ["begin", "part"])
+@pytest.mark.parametrize(
+    "answer", [(404, "NoSuchKey"), (409, "OperationAborted"), (412, "PreconditionFailed")]
+)
+def test_a_run_goes_on_after_an_answer_about_a_condition_that_it_has_not_set(
+    s3_bucket: Bucket, source: Path, tmp_path: Path, request_name: str, answer: tuple[int, str]
+):
+    request = s3_bucket.requests[request_name]
+    s3_bucket.proxy.add(request, lambda _: False, 1)
+    s3_bucket.proxy.answer(request, *answer, times=100)
+    with pytest.raises(OutputError, match=f"the store answers {answer[1]}: injected; check the URL"):
+        shuffle(source, f"{s3_bucket.url}/data/out/")
+    s3_bucket.proxy.clear()
+    shuffle(source, f"{s3_bucket.url}/data/out/", resume=True)
+    check_whole(s3_bucket, shuffle_locally(source, tmp_path / "local"))
+
+
 @pytest.mark.parametrize("count", range(6))
 def test_what_a_store_does_not_let_a_run_delete_is_named(
     bucket: AnyBucket, source: Path, tmp_path: Path, count: int

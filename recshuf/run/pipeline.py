@@ -27,6 +27,7 @@ from recshuf.run.complete_output import refuse_other_command
 from recshuf.run.passes.gather import Gather, GatherTask, check_written
 from recshuf.run.passes.scatter_pass import observe_inputs, scatter_inputs
 from recshuf.run.passes.shards import cut_shards, find_largest, open_shards, take_over_shards
+from recshuf.run.passes.write_errors import name_output
 from recshuf.run.resolving.resolve import find_destination, resolve_job, resolve_opened
 from recshuf.run.resume import Earlier, describe_job, read_checksums
 from recshuf.run.set_folders import check_sets, choose_sets
@@ -35,7 +36,7 @@ from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.run.verify_pass import verify_committed, verify_written
 from recshuf.run.workspace import begin_output, open_workspace
 from recshuf.system.memory import resident_bytes
-from recshuf.system.paths import choose_temp_dir, write_error
+from recshuf.system.paths import choose_temp_dir
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
@@ -275,19 +276,13 @@ def _write_shards(
     target = resolved.open_target()
     finished = take_over_shards(resolved, workspace, target, bounds, progress)
     task = GatherTask(resolved.plan, bounds, finished.keys())
-    try:
-        with (
-            open_shards(resolved, workspace, target, find_largest(bounds, byte_count)) as shards,
-            _open_reader(resolved, workspace) as reader,
-        ):
-            written = Gather(task, reader, shards, resolved.decoder, progress).run()
-            check_written(reader, bounds[-1], [*finished.values(), *written.values()])
-    except BrokenPipeError:
-        raise  # the reader has closed the pipe, which is no failure
-    except OSError as error:
-        folder = None if workspace.work is None else workspace.work.path
-        name, needed = resolved.output.name, resolved.plan.peak_disk_bytes
-        raise write_error(error, name, folder, needed) from error
+    with (
+        name_output(resolved, None if workspace.work is None else workspace.work.path),
+        open_shards(resolved, workspace, target, find_largest(bounds, byte_count)) as shards,
+        _open_reader(resolved, workspace) as reader,
+    ):
+        written = Gather(task, reader, shards, resolved.decoder, progress).run()
+        check_written(reader, bounds[-1], [*finished.values(), *written.values()])
 
 
 @contextmanager

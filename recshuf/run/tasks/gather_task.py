@@ -13,6 +13,7 @@ from recshuf.records.digests import Digest
 from recshuf.records.input_counts import InputCount, InputCounts
 from recshuf.run.passes.gather import Gather, GatherTask
 from recshuf.run.passes.shards import cut_shards, find_largest, open_sink
+from recshuf.run.passes.write_errors import name_output
 from recshuf.run.resume import describe_shard
 from recshuf.run.tasks.results import read_results
 
@@ -73,7 +74,7 @@ def gather_shards(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str,
         raise RuntimeError("tasks do not write to a stream")
     written = destination.begin_task(opened.run.id)
     cleanup.callback(written.discard)
-    with opened.open_piles() as store:
+    with name_output(resolved, written.folder), opened.open_piles() as store:
         counts = InputCounts(len(resolved.inputs.files))
         for set_index, result in enumerate(results):
             try:

@@ -6,8 +6,8 @@ converted to the types of the store, and refused if that would change them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,13 @@ import pyarrow.compute as pc
 from pyarrow import types as pt
 
 from recshuf.errors import UsageError
+from recshuf.piles.store.mixed_values import check_values, find_mixable
 from recshuf.piles.store.snapshots import describe_type_drift
+from recshuf.records.arrow_views import is_contiguous_list
 from recshuf.records.batch import concat_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
 
 _TAKEN = "give record batches, tables, data frames, a dict of arrays, or a list of dicts or batches"
 _NO_COLUMNS = "the records have no columns; give at least one"
@@ -83,7 +85,7 @@ def _make_table(data: Any, schema: pa.Schema | None) -> pa.Table:
         return pa.Table.from_batches([data])
     try:
         if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-            return _copy(pa.table(data))
+            return _copy(_read_frame(data))
         if isinstance(data, Mapping):
             return _fit_columns(data, schema)
         if isinstance(data, Sequence) and all(isinstance(record, Mapping) for record in data):
@@ -95,6 +97,30 @@ def _make_table(data: Any, schema: pa.Schema | None) -> pa.Table:
     except _PROBLEMS as error:
         raise UsageError(f"the records are no table: {error}; {_TAKEN}") from error
     raise UsageError(f"{type(data).__name__} is not taken; {_TAKEN}")
+
+
+def _read_frame(frame: Any) -> pa.Table:
+    """Return a data frame, or other object with Arrow's C interface, as a table that may share its memory."""
+    polars, pandas = (sys.modules.get(library) for library in ("polars", "pandas"))
+    if polars is not None and isinstance(frame, polars.DataFrame):
+        for column in frame.get_columns():
+            _check_series(column.name, column)
+    table = pa.table(frame)
+    if pandas is not None and isinstance(frame, pandas.DataFrame):
+        for place, kind in enumerate(frame.dtypes):
+            if isinstance(kind, np.dtype) and kind.hasobject and not table.schema.types[place].num_fields:
+                values = frame.iloc[:, place].dropna().tolist()
+                check_values(table.column_names[place], table.schema.types[place], values)
+    return table
+
+
+def _check_series(name: str, values: Any) -> None:
+    """Refuse objects of polars, which exports their addresses."""
+    polars = sys.modules.get("polars")
+    if polars is not None and isinstance(values, polars.Series) and values.dtype == polars.Object:
+        raise UsageError(
+            f"column {name!r} has the type Object of polars, which Arrow lacks; cast it, or give its values as a list"
+        )
 
 
 def _copy(table: pa.Table) -> pa.Table:
@@ -114,6 +140,8 @@ def _to_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 def _fit_columns(columns: Mapping[str, Any], schema: pa.Schema | None) -> pa.Table:
     arrays = {}
     for name, values in columns.items():
+        if not isinstance(name, str):
+            raise UsageError(f"column {name!r}: the name is of type {type(name).__name__}; give it as text")
         wanted = schema.field(name).type if schema is not None and name in schema.names else None
         try:
             array, has_type = _to_array(name, values, wanted)
@@ -145,6 +173,7 @@ def _to_array(name: str, values: Any, wanted: pa.DataType | None) -> tuple[pa.Ar
         return _infer(name, values if isinstance(values, Sequence) else list(values), wanted), False
     if hasattr(values, "__arrow_c_stream__") and not isinstance(getattr(values, "dtype", None), np.dtype):
         # A column of a data frame, which may have nulls that NumPy has no place for.
+        _check_series(name, values)
         return _copy(pa.table({name: pa.chunked_array(values)}))[name], True
     return _copy_array(name, values, wanted)
 
@@ -161,7 +190,7 @@ def _copy_array(name: str, values: Any, wanted: pa.DataType | None) -> tuple[pa.
         # Value by value, as Arrow would end text and bytes of NumPy at the first NUL.
         item = wanted
         for _ in values.shape[1:]:
-            item = item.value_type if item is not None and _is_list(item) else None
+            item = item.value_type if item is not None and is_contiguous_list(item) else None
         made = _infer(name, flat.tolist(), item)
         if pt.is_null(made.type) and flat.dtype.kind in _KINDS_OF_TEXT:
             made = made.cast(_KINDS_OF_TEXT[flat.dtype.kind])
@@ -173,11 +202,16 @@ def _copy_array(name: str, values: Any, wanted: pa.DataType | None) -> tuple[pa.
 def _infer(name: str, values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
     """Return values of Python as an array of the type that Arrow infers, or one that holds more of them exactly."""
     kind = pa.infer_type(values)
+    if pt.is_string(kind):
+        made = pa.array(values)
+        if pt.is_string(made.type):
+            return made
+        kind = made.type  # bytes that follow text, before which `infer_type` ends
     has_nanoseconds = False
-    for path, times in _find_times(name, kind, values):
-        _check_times(path, times)
-        has_nanoseconds |= any(
-            getattr(one, "nanosecond", 0) or getattr(one, "nanoseconds", 0) for one in times
+    for path, inner, found in find_mixable(name, kind, values):
+        check_values(path, inner, found)
+        has_nanoseconds |= not pt.is_binary(inner) and any(
+            getattr(one, "nanosecond", 0) or getattr(one, "nanoseconds", 0) for one in found
         )
     return pa.array(values, _refine(kind, wanted, has_nanoseconds=has_nanoseconds))
 
@@ -189,50 +223,13 @@ def _refine(kind: pa.DataType, wanted: pa.DataType | None, *, has_nanoseconds: b
         inner = {} if wanted is None or not pt.is_struct(wanted) else {one.name: one.type for one in wanted}
         return pa.struct([field.with_type(refine(field.type, inner.get(field.name))) for field in kind])
     if pt.is_list(kind):
-        item = wanted.value_type if wanted is not None and _is_list(wanted) else None
+        item = wanted.value_type if wanted is not None and is_contiguous_list(wanted) else None
         return pa.list_(kind.value_field.with_type(refine(kind.value_type, item)))
     if pt.is_int64(kind) and wanted == pa.uint64():
         return wanted
     if has_nanoseconds and pt.is_timestamp(kind):
         return pa.timestamp("ns", kind.tz)
     return pa.duration("ns") if has_nanoseconds and pt.is_duration(kind) else kind
-
-
-def _find_times(name: str, kind: pa.DataType, values: Iterable[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """Yield all values of Python, but None, of each column of dates, times or durations, and its name.
-
-    Parameters
-    ----------
-    name
-        Of the column, with those of the fields down to the values.
-    kind
-        The type that Arrow infers.
-    """
-    if not _holds_times(kind):
-        return
-    given = [one for one in values if one is not None]
-    if pt.is_struct(kind):
-        for field in kind:
-            yield from _find_times(f"{name}.{field.name}", field.type, (one.get(field.name) for one in given))
-    elif _is_list(kind):
-        # Arrays of times are of one kind each, and Python takes long to look at their values.
-        lists = (one for one in given if not (isinstance(one, np.ndarray) and one.dtype.kind in "Mm"))
-        yield from _find_times(name, kind.value_type, chain.from_iterable(lists))
-    else:
-        yield name, given
-
-
-def _check_times(name: str, values: Sequence[Any]) -> None:
-    """Refuse values of which Arrow would make one kind of dates or times, and lose the time or the zone of others."""
-    if len({(isinstance(one, datetime), getattr(one, "tzinfo", None) is None) for one in values}) > 1:
-        raise UsageError(
-            f"column {name!r} mixes dates and times, or times with and without a zone; convert them to one kind"
-        )
-
-
-def _holds_times(kind: pa.DataType) -> bool:
-    inner = (kind.field(index).type for index in range(kind.num_fields))
-    return pt.is_date(kind) or pt.is_timestamp(kind) or pt.is_duration(kind) or any(map(_holds_times, inner))
 
 
 def _convert(found: Any, kind: pa.DataType, path: tuple[str, ...]) -> Any:
@@ -255,13 +252,9 @@ def _convert(found: Any, kind: pa.DataType, path: tuple[str, ...]) -> Any:
         return kind.wrap_array(_convert(found, kind.storage_type, path))
     if pt.is_struct(found.type) and pt.is_struct(kind):
         return _convert_struct(found, kind, path)
-    if _is_list(found.type) and _is_list(kind):
+    if is_contiguous_list(found.type) and is_contiguous_list(kind):
         return _convert_list(found, kind, path)
     return _convert_values(found, kind, path)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return any(holds(kind) for holds in (pt.is_list, pt.is_large_list, pt.is_fixed_size_list))
 
 
 def _convert_struct(found: pa.StructArray, kind: pa.StructType, path: tuple[str, ...]) -> pa.StructArray:

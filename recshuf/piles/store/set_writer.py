@@ -131,9 +131,9 @@ class PileWriter:
             `close`.
 
             Data with types, of Arrow, NumPy or a data frame, must have those of the store; text and bytes may be large or
-            not, and in dictionaries. Values of Python, in lists and dicts, take the types of the store: integers that they
-            hold, text, bytes, and floats, which are rounded where a column has fewer than 64 bits. A value that would
-            change otherwise is refused.
+            not, and any values in dictionaries. Values of Python, in lists and dicts, take the types of the store: integers
+            that they hold, text, bytes, and floats, which are rounded where a column has fewer than 64 bits. A value that
+            would change otherwise is refused.
 
         Raises
         ------

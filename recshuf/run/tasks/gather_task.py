@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import PileError
@@ -15,10 +15,10 @@ from recshuf.run.passes.gather import Gather, GatherTask
 from recshuf.run.passes.shards import cut_shards, find_largest, open_sink
 from recshuf.run.passes.write_errors import name_output
 from recshuf.run.resume import describe_shard
-from recshuf.run.tasks.results import read_results
+from recshuf.run.tasks.results import name_result, read_results
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import ExitStack
     from pathlib import Path
 
@@ -89,7 +89,8 @@ def gather_shards(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str,
         task = GatherTask(resolved.plan, bounds, {*range(len(bounds) - 1)} - {*own})
         shards = _OpenShards(written, resolved, find_largest(bounds, byte_count))
         with closing(shards):
-            Gather(task, PileReader(store), shards, resolved.decoder, SilentProgress()).run()
+            with _forget_damaged(opened, results):
+                Gather(task, PileReader(store), shards, resolved.decoder, SilentProgress()).run()
             entries = shards.finish_all()
     written.finish()
     return {
@@ -98,6 +99,25 @@ def gather_shards(opened: OpenRun, number: int, cleanup: ExitStack) -> dict[str,
         "records": bounds[own.stop] - bounds[own.start],
         "bytes": sum(entry["bytes"] for entry in entries),
     }
+
+
+@contextmanager
+def _forget_damaged(opened: OpenRun, results: Sequence[dict[str, Any]]) -> Iterator[None]:
+    """Delete the result of a task whose pile set turns out to be damaged, so that it runs again.
+
+    Only the gather reads whole sets: `adopt_set` reads their ends.
+    """
+    try:
+        yield
+    except PileError as error:
+        # No other text holds the name of a set.
+        damaged = [result["task"] for result in results if result["set"] and result["set"] in str(error)]
+        if not damaged:
+            raise
+        for number in damaged:
+            opened.tasks.remove(name_result(opened.run.id, number))
+        problem, _, _ = str(error).rpartition(";")
+        raise PileError(f"{problem}; give --resume, or run recshuf task {damaged[0]} again") from error
 
 
 class _OpenShards:

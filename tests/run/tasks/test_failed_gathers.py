@@ -12,13 +12,16 @@ import pytest
 
 import recshuf
 from recshuf import api
-from recshuf.errors import DiskFullError, OutputError
+from recshuf.errors import DiskFullError, OutputError, PileError, UsageError
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import divide_small, read_all
+from tests.support.stores.store_reader import read_footer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.support.objects.object_server import Bucket
 
 OPTIONS: dict[str, Any] = {"seed": 5, "piles": 16, "memory": "300MB"}
 
@@ -37,7 +40,7 @@ class Gather:
         given = OPTIONS | options | ({"shards": 2} if name.endswith("/") else {})
         self.inputs = make_inputs(folder / "in", "jsonl", (100, 0, 60))
         (folder / "here").mkdir()
-        recshuf.shuffle(self.inputs, f"{folder}/here/{name}", **given)
+        recshuf.shuffle(self.inputs, f"{folder}/here/{name}", **given | {"temp_dir": None})
         self.output = f"{folder}/there/{name}"
         self.plan = api.plan_tasks(self.inputs, self.output, **given)[1]
         (self.last,) = api.list_tasks(self.plan, "commit")
@@ -53,8 +56,12 @@ class Gather:
             api.run_task(self.plan, self.tasks[0])
 
     def check(self) -> None:
-        """Check that the output is that of the run in one process, when the other tasks have run."""
+        """Run the tasks that are left, and check the output."""
         self.run(range(self.last + 1))
+        self.compare()
+
+    def compare(self) -> None:
+        """Check that the output is that of the run in one process."""
         assert read_all(self._folder / "there") == read_all(self._folder / "here")
 
 
@@ -99,4 +106,55 @@ def test_a_disk_that_fails_is_named(tmp_path: Path, code: int, monkeypatch: pyte
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail)
         gather.fail(kind, f"/there/out: {said}")
+    gather.check()
+
+
+# Piles
+
+
+def damage_region(content: bytes) -> bytes:
+    """Return a pile set with another bit in its first slice."""
+    start = int(read_footer(content)[1][0, 1])
+    damaged = bytearray(content)
+    damaged[start + 30] ^= 1
+    return bytes(damaged)
+
+
+def find_sets(gather: Gather) -> list[Path]:
+    return sorted((gather.inputs[0].parents[1] / "there" / ".out.recshuf" / "piles").iterdir())
+
+
+DAMAGED = r"region \d+ does not read back .*; give (--resume|resume=True), or run recshuf task {} again\b"
+
+
+def test_the_task_of_a_damaged_region_is_named_and_runs_again(tmp_path: Path):
+    gather = Gather(tmp_path)
+    scatter = api.list_tasks(gather.plan, "scatter")
+    for number, path in zip(scatter, find_sets(gather), strict=True):
+        path.write_bytes(damage_region(path.read_bytes()))
+        gather.fail(PileError, DAMAGED.format(number))
+        with pytest.raises(UsageError, match=f"^task {number}: not done"):
+            gather.run(gather.tasks)
+        api.run_task(gather.plan, number)
+    gather.check()
+
+
+def test_an_engine_writes_a_set_with_a_damaged_region_again(tmp_path: Path):
+    gather = Gather(tmp_path)
+    path = find_sets(gather)[-1]
+    path.write_bytes(damage_region(path.read_bytes()))
+    given = OPTIONS | {"shards": 2, "engine": "threads", "resume": True}
+    with pytest.raises(PileError, match=DAMAGED.format(gather.tasks.start - 1)):
+        recshuf.shuffle(gather.inputs, gather.output, **given)
+    recshuf.shuffle(gather.inputs, gather.output, **given)
+    gather.compare()
+
+
+def test_a_damaged_region_in_a_bucket_is_written_again(tmp_path: Path, s3_bucket: Bucket):
+    gather = Gather(tmp_path, temp_dir=f"{s3_bucket.url}/tmp")
+    key = sorted(key for key in s3_bucket.list_keys() if "/set-" in key)[0]
+    s3_bucket.put(key, damage_region(s3_bucket.read(key)))
+    first = api.list_tasks(gather.plan, "scatter")[0]
+    gather.fail(PileError, DAMAGED.format(first))
+    api.run_task(gather.plan, first)
     gather.check()

@@ -69,7 +69,9 @@ def load_inputs(tasks: TaskFolder, storage: StorageOptions) -> ResolvedInputs | 
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise OutputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise OutputError(
+            f"{path}: cannot be read: {error.strerror}; make it readable, or delete it"
+        ) from error
     except Exception as error:
         # What a damaged pickle raises is not known.
         raise OutputError(f"{path}: is damaged; delete it") from error

@@ -195,3 +195,17 @@ def test_a_run_whose_file_is_damaged_is_not_continued(tmp_path: Path):
         OutputError, match=r"tasks: the file of the run is damaged; delete .*\.out\.recshuf\n"
     ):
         shuffle(inputs, tmp_path / "out", engine="threads", resume=True)
+
+
+def test_inputs_that_cannot_be_read_may_be_deleted(tmp_path: Path):
+    run = api.plan_tasks(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/", **OPTIONS)[1]
+    api.run_task(run, 0)
+    (path,) = (tmp_path / ".out.recshuf" / "tasks").glob("inputs-*.pickle")
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(OutputError) as raised:
+        api.run_task(run, 1)
+    assert str(raised.value) == f"{path}: cannot be read: Is a directory; make it readable, or delete it"
+    path.rmdir()
+    api.run_task(run, 1)
+    assert path.is_file()

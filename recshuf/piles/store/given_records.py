@@ -119,7 +119,7 @@ def _check_series(name: str, values: Any) -> None:
     polars = sys.modules.get("polars")
     if polars is not None and isinstance(values, polars.Series) and values.dtype == polars.Object:
         raise UsageError(
-            f"column {name!r} has the type Object of polars, which Arrow lacks; cast it, or give its values as a list"
+            f"column {name!r} has the type Object of polars, which Arrow lacks; give its values as a list, as to_list() does"
         )
 
 

@@ -137,7 +137,9 @@ class LocalTaskFolder(TaskFolder):
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise OutputError(f"{path}: cannot be read: {error.strerror}") from error
+            raise OutputError(
+                f"{path}: cannot be read: {error.strerror}; make it readable, or delete it"
+            ) from error
         except (ValueError, RecursionError) as error:
             raise OutputError(f"{path}: is damaged; delete it") from error
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recshuf.errors import OutputError
+from recshuf.errors import OutputError, PileError
 from recshuf.output.objects.scratch import UploadFolder
 from recshuf.output.objects.uploader import PART_THREADS, send_file
 from recshuf.output.pile_sets import PILES_PREFIX, remove_sets
@@ -61,6 +61,8 @@ class SetFolder(ABC):
 
         Raises
         ------
+        PileError
+            When there is no object of this name; a file may be missing all the same.
         OutputError, InputError
             When it cannot be read.
         """
@@ -175,7 +177,9 @@ class _UploadedSets(SetFolder):
         with ExitStack() as cleanup:
             folder = UploadFolder(choose_temp_dir(None), str(self.url))
             cleanup.callback(folder.close)
-            stamp = self.find()[name]
+            stamp = self.find().get(name)
+            if stamp is None:
+                raise PileError(f"{self.url}{name}: is missing")
             handle = self.open(name, stamp)
             cleanup.callback(handle.close)
             path = folder.path / name

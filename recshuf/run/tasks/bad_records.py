@@ -66,10 +66,7 @@ def check_bad(sets: SetFolder, result: dict[str, Any]) -> None:
 def _read_bad(sets: SetFolder, bad: dict[str, Any]) -> Iterator[bytes]:
     """Yield the pieces of a file that `keep_bad` has described."""
     with ExitStack() as cleanup:
-        try:
-            path = cleanup.enter_context(sets.fetch(bad["name"]))
-        except KeyError as error:  # no object has this name
-            raise PileError(f"{bad['name']}: bad records set aside are missing") from error
+        path = cleanup.enter_context(sets.fetch(bad["name"]))
         yield from _read_whole(path, bad["bytes"], bad["xxh3"])
 
 

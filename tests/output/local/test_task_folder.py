@@ -27,4 +27,7 @@ def test_a_result_that_cannot_be_read_is_named(tmp_path: Path):
     (tmp_path / "task-1.json").mkdir()
     with pytest.raises(OutputError) as raised:
         LocalTaskFolder(tmp_path).read("task-1")
-    assert str(raised.value) == f"{tmp_path}/task-1.json: cannot be read: Is a directory"
+    assert (
+        str(raised.value)
+        == f"{tmp_path}/task-1.json: cannot be read: Is a directory; make it readable, or delete it"
+    )

@@ -15,10 +15,15 @@ _FIRST_DAY = (
     -719_528
 )  # 0000-01-01; earlier dates, and those after 9999-12-31, need a convention beyond ISO 8601
 _LAST_DAY = 2_932_896
+_FIRST_READ = -(2**63 // 10**9) * 10**9  # the first whole second of int64, in nanoseconds
+_UNSAID = "a date or time lies outside of what ISO 8601 text can say (years 0000 to 9999, times of one day)"
+_UNREAD = "a date or time lies before 1677-09-21T00:12:44, the first whole second of timestamp[ns]; its text cannot be read back"
 
 
 def check_times(array: pa.Array, field: str) -> None:
     """Check that text can say all values of an array of dates, times of day, or time stamps, these in UTC.
+
+    Arrow reads no text within the first second of timestamp[ns], which is not a whole one.
 
     Raises
     ------
@@ -36,6 +41,9 @@ def check_times(array: pa.Array, field: str) -> None:
         return
     if pt.is_date64(kind) and not has_factor(ticks, per_day):
         raise ConversionError(field, "a date64 holds a time of day", remedy="make it a timestamp")
+    if pt.is_timestamp(kind) and kind.unit == "ns":
+        _check_range(ticks, _FIRST_READ, 2**63 - 1, field, _UNREAD)
+        return
     _check_range(ticks, _FIRST_DAY * per_day, (_LAST_DAY + 1) * per_day - 1, field)
 
 
@@ -45,11 +53,11 @@ def has_factor(values: pa.Array, factor: int) -> bool:
     return bool(pc.all(pc.equal(multiples, values), min_count=0).as_py())
 
 
-def _check_range(values: pa.Array, low: int, high: int, field: str) -> None:
+def _check_range(values: pa.Array, low: int, high: int, field: str, problem: str = _UNSAID) -> None:
     bounds = pc.min_max(values).as_py()
     if bounds["min"] is not None and not low <= bounds["min"] <= bounds["max"] <= high:
         raise ConversionError(
             field,
-            "a date or time lies outside of what ISO 8601 text can say (years 0000 to 9999, times of one day)",
+            problem,
             remedy="convert the column to integers first",
         )

@@ -21,6 +21,8 @@ DAY = 86_400
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 FIRST, LAST = -719_528 * DAY, 2_932_897 * DAY - 1
 """The first and the last second of the years 0000 to 9999."""
+FIRST_READ = -(2**63 // 10**9) * 10**9
+"""The first nanosecond of the first whole second within int64."""
 ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "+05:30")
 KINDS = [
     pa.date32(),
@@ -94,7 +96,8 @@ def test_only_what_text_cannot_say_is_refused(kind: pa.DataType) -> None:
         whole = DAY * count_per_second(kind)
         said, unsaid = [0, whole - 1], [-1, whole]
     elif kind.unit == "ns":
-        said, unsaid = [0, 2**62], []
+        said = [2**63 - 1 - margin * 10**9] + ([] if margin else [FIRST_READ])
+        unsaid = [-(2**63), FIRST_READ - 1]
     else:
         first, end = ((second * count_per_second(kind)) for second in (FIRST, LAST + 1))
         said = [end - 1 - margin * count_per_second(kind)] + ([] if margin else [first])

@@ -111,11 +111,13 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=6) | st.text(
     '\x00\x01\x08\t\n\x0b\x0c\r\x1f "\\/\x7f\u2028', max_size=6
 )
 LOW, HIGH = -62_135_596_800, 253_402_300_799  # the years that Python's datetime, the oracle, knows
+FIRST_READ = -((1 << 63) // 10**9) * 10**9
+"""The first nanosecond of the first whole second within int64."""
 
 
 def moments(unit: str) -> st.SearchStrategy[int]:
     scale = UNITS[unit]
-    return st.integers(max(LOW * scale, -(1 << 63) + 1), min((HIGH + 1) * scale - 1, (1 << 63) - 1))
+    return st.integers(max(LOW * scale, FIRST_READ), min((HIGH + 1) * scale - 1, (1 << 63) - 1))
 
 
 LEAVES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
@@ -324,6 +326,8 @@ def test_times_of_zones_become_utc() -> None:
         pa.array([253_402_300_800], pa.timestamp("s")),
         pa.array([-62_167_219_201_000], pa.timestamp("ms", "UTC")),
         pa.array([(1 << 63) - 1], pa.timestamp("us")),
+        pa.array([-(1 << 63)], pa.int64()).view(pa.timestamp("ns")),
+        pa.array([FIRST_READ - 1], pa.timestamp("ns", "UTC")),
         pa.array([2_932_897], pa.date32()),
         pa.array([-719_529], pa.date32()),
         pa.array([86_400], pa.int32()).view(pa.time32("s")),

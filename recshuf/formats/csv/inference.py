@@ -9,8 +9,9 @@ pyarrow finds the type of a column in each batch. The types of a chain hold each
     null < time32[s]                    < string
 
 The type of two batches is the first that holds both, so that it does not depend on how records are cut.
-A column of numbers stays text if one would be altered: in doubles a whole number from 2^53 on, one that is too large
-or too small, and spellings that pyarrow takes for numbers and other readers do not: ``0x10``, ``nan(5)``.
+A column of numbers stays text if one would be altered: in doubles a whole number from 2^53 on, one whose whole part
+changes and that has no exponent, one that is too large or too small, and spellings that pyarrow takes for numbers and
+other readers do not: ``0x10``, ``nan(5)``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from recshuf.formats.csv.floats import PLAIN, WHOLE, keep_altered, keep_overflown, take_large
+from recshuf.formats.lines.floats import exact_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,9 +39,7 @@ _KINDS = {
     for kind in (pa.null(), pa.string(), pa.binary(), *(kind for chain in _CHAINS for kind in chain))
 }
 _NANOSECONDS = (pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
-_EXACT = 2.0**53  # doubles hold every whole number up to it
-_WHOLE = r"^\s*[+-]?\d+\s*$"
-_INFINITE = r"(?i)inf"
+_EXACT = exact_limit(pa.float64())
 _ODD_NUMBERS = (
     ((b"0x", b"0X"), r"^\s*[+-]?0[xX]"),
     ((b"e-", b"E-"), r"^\s*[+-]?[0.]*[1-9]"),
@@ -122,18 +124,16 @@ def _join(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 def _fits_double(values: pa.ChunkedArray, texts: Callable[[], pa.ChunkedArray]) -> bool:
     """Tell whether doubles hold all numbers as they are written, apart from decimal places."""
-    bounds = pc.min_max(values).as_py()
-    if bounds["min"] is None or max(-bounds["min"], bounds["max"]) < _EXACT:
-        return True
     if values.type == pa.int64():
+        bounds = pc.min_max(values).as_py()
+        return bounds["min"] is None or max(-bounds["min"], bounds["max"]) < _EXACT
+    large = take_large(values, texts)
+    if large is None:
+        return True
+    # Also those that doubles hold: batches of integers alone are judged without their text.
+    if pc.any(pc.match_substring_regex(large["text"], WHOLE), min_count=0).as_py():
         return False
-    large = pc.filter(
-        pa.table([values, texts()], ["value", "text"]), pc.greater_equal(pc.abs(values), _EXACT)
-    )
-    text = large["text"]
-    too_large = pc.and_(pc.is_inf(large["value"]), pc.invert(pc.match_substring_regex(text, _INFINITE)))
-    altered = pc.or_(pc.match_substring_regex(text, _WHOLE), too_large)
-    return not pc.any(altered, min_count=0).as_py()
+    return not (keep_overflown(large).num_rows or keep_altered(large, PLAIN).num_rows)
 
 
 def _are_plain(

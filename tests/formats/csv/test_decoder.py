@@ -82,7 +82,19 @@ def test_a_whole_number_keeps_its_value(tmp_path: Path, numbers: list[float]) ->
     ] == numbers
 
 
-@pytest.mark.parametrize("other", ["9007199254740993", "12345678901234567890", "-9007199254740993", "1e400"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        "9007199254740993",
+        "12345678901234567890",
+        "-9007199254740993",
+        "1e400",
+        "9007199254740993.0",
+        "-12345678901234567890.25",
+        "000123456789012345678.91",
+        "1" + 77 * "0" + ".5",
+    ],
+)
 @pytest.mark.parametrize("block_bytes", [1, 1 << 20])
 def test_a_number_that_a_double_would_alter_stays_text(tmp_path: Path, other: str, block_bytes: int) -> None:
     table = decode(tmp_path, ["0.5", other, "", "2"], block_bytes)
@@ -106,8 +118,15 @@ def test_small_numbers_and_zeros_are_numbers(tmp_path: Path) -> None:
 
 
 def test_large_doubles_are_doubles(tmp_path: Path) -> None:
-    table = decode(tmp_path, ["1e300", "inf", "-Inf", "12345678901234567890.0", "3"])
-    assert table["f0"].to_pylist() == [1e300, float("inf"), float("-inf"), 12345678901234567890.0, 3.0]
+    texts = ["1e300", "inf", "-Inf", " 9007199254740994.75 ", "3"]
+    assert decode(tmp_path, texts)["f0"].to_pylist() == [float(text) for text in texts]
+
+
+@same_folder
+@given(st.floats(-1e75, 1e75))
+def test_doubles_that_programs_have_written_are_doubles(tmp_path: Path, number: float) -> None:
+    texts = [repr(number), f"{number:.16e}", f"{number:.2f}"]
+    assert decode(tmp_path, texts)["f0"].to_pylist() == [float(text) for text in texts]
 
 
 @same_folder

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 
 from recshuf.errors import InputError, UsageError
+from recshuf.formats.csv.floats import find_altered
 from recshuf.formats.csv.inference import ColumnType, find_marks
 from recshuf.formats.csv.parser import CsvParser
 from recshuf.formats.lines.cutting import view_records
@@ -24,6 +26,13 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 2 << 20
 _OFFSET_BITS = 64
+_UNREADABLE = (
+    (pt.is_float16, "float16", "float32"),
+    (pt.is_decimal256, "decimal256", "decimal128"),
+    (pt.is_nested, "a nested type", "string"),
+)
+"""Types of a schema that pyarrow does not read from CSV, and what can be given instead."""
+_FLOAT_REMEDY = "correct it, or give the column the type string with --schema"
 
 
 class CsvDecoder(Decoder):
@@ -43,7 +52,8 @@ class CsvDecoder(Decoder):
     Raises
     ------
     UsageError
-        When the schema has other columns, or is given where bad records are to be set aside.
+        When the schema has other columns, or types that cannot be read, or is given where bad records are to be set
+        aside.
     """
 
     def __init__(
@@ -60,6 +70,8 @@ class CsvDecoder(Decoder):
                 f"--schema: its columns are {', '.join(map(repr, schema.names))}; "
                 f"those of the input are {', '.join(map(repr, names))}"
             )
+        for field in schema or ():
+            _check_type(field)
         if schema is not None and sets_bad_aside:
             raise UsageError("--on-bad-record and --schema cannot be combined for csv; leave one of them out")
         self._inputs = inputs
@@ -95,12 +107,20 @@ class CsvDecoder(Decoder):
         if parsed.bad is not None and not self._sets_bad_aside:
             record = first_row + int(parsed.bad.index[0]) + 1
             raise self._bad(input_index, record, parsed.bad.reasons[0])
+        texts = cache(lambda: self._parser.parse(batch, dict.fromkeys(self._parser.names, pa.binary())).table)
         if self._schema is None:
-            self._observe_types(batch, parsed.table)
+            self._observe_types(batch, parsed.table, texts)
+            return parsed.bad
+        for name, kind in self._types.items():
+            find_texts = partial(_find_column, texts, name)
+            if pt.is_floating(kind) and (altered := find_altered(parsed.table[name], find_texts)):
+                row, problem = altered
+                raise self._bad(
+                    input_index, first_row + row + 1, f"column {name!r}: {problem}", _FLOAT_REMEDY
+                )
         return parsed.bad
 
-    def _observe_types(self, batch: pa.RecordBatch, table: pa.Table) -> None:
-        texts = cache(lambda: self._parser.parse(batch, dict.fromkeys(self._parser.names, pa.binary())).table)
+    def _observe_types(self, batch: pa.RecordBatch, table: pa.Table, texts: Callable[[], pa.Table]) -> None:
         marks = find_marks(view_records(batch.column(0))[0].tobytes())
         with self._lock:
             for name, column in zip(self._parser.names, self._columns, strict=True):
@@ -114,13 +134,10 @@ class CsvDecoder(Decoder):
         name = self._parser.names[int(found[1])]
         return self._bad(input_index, first_row + int(found[2] or 1), f"column {name!r}: {found[3]}")
 
-    def _bad(self, input_index: int, record: int, problem: str) -> InputError:
-        return InputError(
-            self._inputs[input_index],
-            problem,
-            place=f"record {record}",
-            remedy="correct it, or set bad records aside with --on-bad-record quarantine:FILE",
-        )
+    def _bad(self, input_index: int, record: int, problem: str, remedy: str | None = None) -> InputError:
+        aside = "set bad records aside with --on-bad-record quarantine:FILE"
+        remedy = remedy or f"correct it, or {aside}{'' if self._schema is None else ', without --schema'}"
+        return InputError(self._inputs[input_index], problem, place=f"record {record}", remedy=remedy)
 
     def state(self) -> Any:
         """See `Decoder`."""
@@ -152,6 +169,14 @@ class CsvDecoder(Decoder):
         tables = [self._parser.parse(piece, self._types).table.cast(schema) for _, piece in _cut(batch)]
         parts = pa.concat_tables([schema.empty_table(), *tables]).combine_chunks().to_batches()
         return parts[0] if parts else pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def _check_type(field: pa.Field) -> None:
+    for accepts, name, instead in _UNREADABLE:
+        if accepts(field.type):
+            raise UsageError(
+                f"--schema: column {field.name!r}: {name} cannot be read from CSV; use {instead}"
+            )
 
 
 def _count_value_bits(kind: pa.DataType) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ WHOLE = r"^\s*[+-]?\d+\s*$"
 """A number without a point and an exponent."""
 PLAIN = r"^\s*[+-]?\d+(?:\.\d*)?\s*$"
 """A number without an exponent."""
+_SHOWN = 40
 _INFINITE = r"(?i)inf"
 _WHOLE_PART = r"^\s*\+?(-?)0*(\d{1,76})(?:\.\d*)?\s*$"  # with as many digits as a decimal256
 _DECIMAL = pa.decimal256(76, 0)
@@ -34,6 +36,27 @@ def take_large(values: pa.ChunkedArray, texts: Texts) -> pa.Table | None:
         return None
     rows = pc.indices_nonzero(pc.greater_equal(pc.abs(values), limit))
     return pa.table({"row": rows, "value": values.take(rows), "text": texts().take(rows)})
+
+
+def find_altered(values: pa.ChunkedArray, texts: Texts) -> tuple[int, str] | None:
+    """Return the row of the first number that is infinite, or another whole number, as a float, and the problem.
+
+    None if there is none. Decimal places may be rounded.
+    """
+    large = take_large(values, texts)
+    if large is None:
+        return None
+    kind = f"float{values.type.bit_width}"
+    problems = (
+        (keep_overflown(large), f"is too large for {kind}"),
+        (keep_altered(large, WHOLE), f"is a whole number that {kind} cannot hold exactly"),
+    )
+    found = [(pc.min(part["row"]).as_py(), part, problem) for part, problem in problems if part.num_rows]
+    if not found:
+        return None
+    row, part, problem = min(found, key=itemgetter(0))
+    text = part.filter(pc.equal(part["row"], row))["text"][0].as_py().strip().decode()
+    return row, f"{text if len(text) <= _SHOWN else text[:_SHOWN] + '...'} {problem}"
 
 
 def keep_overflown(large: pa.Table) -> pa.Table:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recshuf.errors import InputError
+from recshuf.errors import InputError, UsageError
 from recshuf.formats.csv import FORMAT
 from recshuf.interfaces import InputFile, ReadOptions
 from tests.support.formats.format_tools import place_batches
@@ -27,11 +29,14 @@ VALUES += ["0x10", "nan(5)", "1e-400", "0", "0e-9", "-0.00"]
 VALUES += ["12345678901234567890", "1e300", "1e400", " 7", "-9223372036854775808"]
 
 
-def decode(folder: Path, values: list[str], block_bytes: int = 1 << 20) -> pa.Table:
+def decode(
+    folder: Path, values: list[str], block_bytes: int = 1 << 20, given: pa.DataType | None = None
+) -> pa.Table:
     """Return the table form of a column; a second one keeps its records from being blank."""
     content = "".join(f"{value},k\n" for value in values)
     file = give(folder / "in.csv", content.encode())
-    source = FORMAT.open_source([file], ReadOptions(delimiter=b","))
+    schema = None if given is None else pa.schema([("f0", given), ("f1", pa.string())])
+    source = FORMAT.open_source([file], ReadOptions(delimiter=b",", schema=schema))
     decoder = source.decoder()
     placed = place_batches(source, block_bytes)
     for one in reversed(placed):
@@ -127,6 +132,63 @@ def test_large_doubles_are_doubles(tmp_path: Path) -> None:
 def test_doubles_that_programs_have_written_are_doubles(tmp_path: Path, number: float) -> None:
     texts = [repr(number), f"{number:.16e}", f"{number:.2f}"]
     assert decode(tmp_path, texts)["f0"].to_pylist() == [float(text) for text in texts]
+
+
+SPECIAL = ["inf", "-Infinity", "nan(5)", "", "16777217.0", "9007199254740993.5", " 1e38 ", "1e-400", '"+7"']
+
+
+def is_altered(text: str, kind: pa.DataType) -> bool:
+    """Tell of a number whether a float of this type is infinite, or another whole number."""
+    width = np.float32 if kind == pa.float32() else np.float64
+    with np.errstate(over="ignore"):
+        held = float(width(float(text)))
+    return math.isinf(held) or ("." not in text and "e" not in text and int(text) != held)
+
+
+@same_folder
+@given(
+    st.sampled_from([pa.float32(), pa.float64()]),
+    st.lists(st.integers(-(10**50), 10**50) | st.integers(0, 60).map(lambda n: 2**n + 1), max_size=3),
+    st.lists(st.sampled_from(["1e39", "-1e400", "1e999999", "1e300", "0e999", "1e22"]), max_size=2),
+    st.lists(st.sampled_from(SPECIAL), max_size=2),
+    st.sampled_from([1, 1 << 20]),
+)
+def test_a_given_float_refuses_what_it_would_alter(
+    tmp_path: Path, kind: pa.DataType, integers: list[int], numbers: list[str], special: list[str], block: int
+) -> None:
+    special = ["0.1", *special]
+    texts = [*special, *map(str, integers), *numbers]
+    if not any(is_altered(text, kind) for text in texts[len(special) :]):
+        assert len(decode(tmp_path, texts, block, kind)) == len(texts)
+        return
+    with pytest.raises(InputError, match=rf"column 'f0': .* float{kind.bit_width}") as caught:
+        decode(tmp_path, texts, 1 << 20, kind)
+    first = next(row for row in range(len(special), len(texts)) if is_altered(texts[row], kind))
+    assert caught.value.place == f"record {first + 1}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "instead"),
+    [
+        (pa.float16(), "float32"),
+        (pa.decimal256(40, 2), "decimal128"),
+        (pa.list_(pa.int8()), "string"),
+        (pa.struct([("a", pa.int8())]), "string"),
+    ],
+    ids=str,
+)
+def test_a_type_that_cannot_be_read_is_refused_at_once(
+    tmp_path: Path, kind: pa.DataType, instead: str
+) -> None:
+    with pytest.raises(
+        UsageError, match=rf"^--schema: column 'f0': .* cannot be read from CSV; use {instead}$"
+    ):
+        decode(tmp_path, ["1"], given=kind)
+
+
+def test_advice_about_bad_records_can_be_followed(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"record 2: .*; .*, without --schema$"):
+        decode(tmp_path, ["1", "x"], given=pa.int8())
 
 
 @same_folder

@@ -14,6 +14,7 @@ from recshuf.errors import ConversionError
 from recshuf.formats.csv.quotes import Dialect, QuoteScanner, State
 from recshuf.formats.lines.times import PER_SECOND, check_times, has_factor
 from recshuf.formats.lines.utf8 import find_invalid
+from recshuf.records.decimals import plain_decimals
 
 if TYPE_CHECKING:
     from recshuf.formats.lines.cutting import Bytes, Positions
@@ -68,7 +69,7 @@ def encode_records(batch: pa.RecordBatch, delimiter: bytes) -> pa.LargeBinaryArr
     try:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             _check_column(column, name)
-        csv.write_csv(batch, output, options)
+        csv.write_csv(_with_plain_decimals(batch), output, options)
     except pa.ArrowInvalid as error:
         raise _explain(batch, error) from error
     written = output.getvalue()
@@ -77,6 +78,16 @@ def encode_records(batch: pa.RecordBatch, delimiter: bytes) -> pa.LargeBinaryArr
         raise RuntimeError(f"{batch.num_rows} rows were written as {offsets.size - 1} records")
     buffers = [None, pa.py_buffer(offsets), written]
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), batch.num_rows, buffers, null_count=0)
+
+
+def _with_plain_decimals(batch: pa.RecordBatch) -> pa.RecordBatch:
+    for place, (name, kind) in enumerate(zip(batch.schema.names, batch.schema.types, strict=True)):
+        column = batch.column(place)
+        if pt.is_dictionary(kind) and pt.is_decimal(kind.value_type):
+            column = column.dictionary_decode()
+        if pt.is_decimal(column.type) and column.type.scale < 0:
+            batch = batch.set_column(place, name, plain_decimals(column, name))
+    return batch
 
 
 def _check_column(column: pa.Array, name: str) -> None:

@@ -7,17 +7,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pc
+import pyarrow.compute as pc
+import pyarrow.csv as csv
+import pyarrow.types as pt
 
 from recshuf.formats.csv.quotes import find_returns
 from recshuf.formats.lines.cutting import view_records
 from recshuf.interfaces import BadRecords
+from recshuf.records.decimals import find_misfit, fit_digits, roomy_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from recshuf.formats.csv.quotes import Dialect
     from recshuf.formats.lines.cutting import Bytes, Positions
+
+_BLANKS = " \t"
+"""What pyarrow ignores around numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,7 @@ class CsvParser:
         """Return what is wrong with records of another number of fields, by row."""
         ragged: dict[int, str] = {}
 
-        def skip(row: pc.InvalidRow) -> str:
+        def skip(row: csv.InvalidRow) -> str:
             ragged[row.number - 1] = self._problem(row.actual_columns)
             return "skip"
 
@@ -96,22 +102,22 @@ class CsvParser:
         self,
         data: Bytes,
         types: Mapping[str, pa.DataType],
-        skip: Callable[[pc.InvalidRow], str] | None = None,
+        skip: Callable[[csv.InvalidRow], str] | None = None,
     ) -> pa.Table:
         if not data.size:
             return pa.schema([(name, types.get(name, pa.null())) for name in self.names]).empty_table()
-        return pc.read_csv(
+        table = csv.read_csv(
             pa.BufferReader(pa.py_buffer(data)),
-            pc.ReadOptions(use_threads=False, block_size=data.size + 1, column_names=list(self.names)),
-            pc.ParseOptions(
+            csv.ReadOptions(use_threads=False, block_size=data.size + 1, column_names=list(self.names)),
+            csv.ParseOptions(
                 delimiter=self.dialect.delimiter.decode(),
                 quote_char=self.dialect.quote.decode() or False,
                 newlines_in_values=True,
                 ignore_empty_lines=False,
                 invalid_row_handler=skip,
             ),
-            pc.ConvertOptions(
-                column_types=dict(types),
+            csv.ConvertOptions(
+                column_types={name: _read_type(kind) for name, kind in types.items()},
                 null_values=[""],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
@@ -119,3 +125,25 @@ class CsvParser:
                 false_values=["false", "False", "FALSE"],
             ),
         )
+        for place, name in enumerate(self.names):
+            if name in types and pt.is_decimal128(types[name]):
+                column = _fit_decimals(table.column(place).combine_chunks(), types[name], place)
+                table = table.set_column(place, name, column)
+        return table
+
+
+def _read_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type as which pyarrow reads a column; it reads no decimals of 256 bits."""
+    if not pt.is_decimal128(kind):
+        return kind
+    return roomy_type(kind) if pt.is_decimal128(roomy_type(kind)) else pa.string()
+
+
+def _fit_decimals(column: pa.Array, kind: pa.DataType, place: int) -> pa.Array:
+    if pt.is_string(column.type):
+        column = pc.utf8_trim(column, _BLANKS)
+    try:
+        return fit_digits(column, kind)
+    except pa.ArrowInvalid as error:
+        row = (find_misfit(column, kind) or 0) + 1
+        raise pa.ArrowInvalid(f"In CSV column #{place}: Row #{row}: not a {kind} ({error})") from error

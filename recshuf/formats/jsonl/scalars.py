@@ -18,6 +18,7 @@ from recshuf.errors import ConversionError
 from recshuf.formats.jsonl import base64_text
 from recshuf.formats.lines.times import check_times
 from recshuf.records.arrow_views import view_bytes, view_offsets
+from recshuf.records.decimals import plain_decimals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,12 +123,17 @@ def encode_times(array: pa.Array, field: str) -> pa.Array:
     return concat('"', array.cast(TEXT), '"')
 
 
+def encode_decimals(array: pa.Array, field: str) -> pa.Array:
+    """Encode decimals with all digits, those of a negative scale as integers."""
+    return plain_decimals(array, field).cast(TEXT)
+
+
 ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, str], pa.Array]], ...] = (
     (pt.is_null, lambda array, _: pa.nulls(len(array), TEXT)),
-    # Arrow writes these three as JSON does, and exactly.
+    # Arrow writes these two as JSON does, and exactly.
     (pt.is_boolean, lambda array, _: array.cast(TEXT)),
     (pt.is_integer, lambda array, _: array.cast(TEXT)),
-    (pt.is_decimal, lambda array, _: array.cast(TEXT)),
+    (pt.is_decimal, encode_decimals),
     (pt.is_string, encode_strings),
     (pt.is_large_string, encode_strings),
     (pt.is_string_view, encode_strings),

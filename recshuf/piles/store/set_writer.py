@@ -25,6 +25,7 @@ from recshuf.piles.store.store_folder import SET_MODE, SET_SUFFIX, StoreFolder
 from recshuf.records.batch import Records, concat_batches
 from recshuf.records.byte_sizes import count_bytes
 from recshuf.records.conforming import conform
+from recshuf.records.decimals import check_digits
 from recshuf.records.digests import Digest, digest_records
 from recshuf.records.input_counts import InputCount
 from recshuf.records.keys import MAX_PILES, MAX_SEED, draw_keys, stream_of
@@ -312,6 +313,8 @@ def _fit(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     try:
         # Not `cast`, which fails with lists and slices of structs that hold values of type null.
         made = pa.chunked_array([conform(chunk, field.type) for chunk in column.chunks], field.type)
+        for chunk in made.chunks:
+            check_digits(chunk)
     except pa.ArrowException as error:
         raise UsageError(
             f"column {field.name!r} cannot become {field.type}: {error}; write fewer records at a time, or cast it"

@@ -18,9 +18,12 @@ from recshuf.errors import ConversionError
 from recshuf.formats.jsonl import base64_text
 from recshuf.formats.jsonl.decoding.line_checks import BadRecord, Path, name_path, shorten
 from recshuf.records.arrow_views import is_contiguous_list, view_bytes, view_offsets
+from recshuf.records.decimals import fit_digits, roomy_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    Cast = Callable[[pa.Array, pa.DataType], pa.Array]
 
 _LITERAL = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false"
 
@@ -47,6 +50,8 @@ def _read_type(kind: pa.DataType, path: Path) -> pa.DataType:
         return pa.list_(_read_type(kind.value_type, (*path, None)))
     if any(accepts(kind) for accepts in _READ_DIRECTLY):
         return kind
+    if _is_decimal(kind):
+        return roomy_type(kind)
     for accepts, read_as, _ in _CASTS:
         if accepts(kind):
             return read_as
@@ -70,8 +75,10 @@ def cast_column(read: pa.Array, field: pa.Field, rows: int, path: Path) -> pa.Ar
         cast = _cast_struct(read, kind, path)
     elif is_contiguous_list(kind):
         cast = _cast_list(read, kind, path)
+    elif _is_decimal(kind):
+        cast = _cast_scalars(read, kind, path, fit_digits)
     else:
-        cast = read if read.type == kind else _cast_scalars(read, kind, path)
+        cast = read if read.type == kind else _cast_scalars(read, kind, path, _find_cast(kind))
     return cast
 
 
@@ -125,9 +132,17 @@ def check_nulls(values: pa.Array, field: pa.Field, parent: pa.Array | None, path
         raise BadRecord("is missing or null where the schema requires a value", path=path)
 
 
-def _cast_scalars(read: pa.Array, kind: pa.DataType, path: Path) -> pa.Array:
+def _is_decimal(kind: pa.DataType) -> bool:
+    return bool(pt.is_decimal128(kind) or pt.is_decimal256(kind))
+
+
+def _find_cast(kind: pa.DataType) -> Cast:
+    return next(cast for accepts, _, cast in _CASTS if accepts(kind))
+
+
+def _cast_scalars(read: pa.Array, kind: pa.DataType, path: Path, cast: Cast) -> pa.Array:
     try:
-        return next(cast for accepts, _, cast in _CASTS if accepts(kind))(read, kind)
+        return cast(read, kind)
     except pa.ArrowInvalid as error:
         detail = shorten(str(error).partition(". If these")[0])
         raise BadRecord(f"cannot be read as {kind} ({detail})", path=path) from error
@@ -161,14 +176,10 @@ _READ_DIRECTLY: tuple[Callable[[pa.DataType], bool], ...] = (
     pt.is_integer,
     pt.is_float32,
     pt.is_float64,
-    pt.is_decimal128,
-    pt.is_decimal256,
     pt.is_string,
     pt.is_large_string,
 )
-_CASTS: tuple[
-    tuple[Callable[[pa.DataType], bool], pa.DataType, Callable[[pa.Array, pa.DataType], pa.Array]], ...
-] = (
+_CASTS: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType, Cast], ...] = (
     (pt.is_float16, pa.float64(), _cast_half),
     (pt.is_timestamp, pa.string(), pa.Array.cast),
     (pt.is_date32, pa.string(), pa.Array.cast),

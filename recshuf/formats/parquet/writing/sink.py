@@ -18,6 +18,7 @@ from recshuf.formats.parquet.writing.plan import FirstRows
 from recshuf.formats.parquet.writing.row_buffer import RowBuffer
 from recshuf.interfaces import Sink, Target, WriteOptions
 from recshuf.records.conforming import conform
+from recshuf.records.decimals import check_digits, has_decimals
 from recshuf.system.page_cache import BehindFile
 from recshuf.system.threads import Pool
 
@@ -98,6 +99,7 @@ class ParquetSink(Sink):
         self._assembly = Assembly(stream, plan.annotations)
         self._first_rows = FirstRows() if plan.row_group_rows is None else None
         self._buffer = RowBuffer(schema, plan.row_group_rows or FirstRows.rows)
+        self._decimals = {place for place, kind in enumerate(plan.native.types) if has_decimals(kind)}
         self._is_open = True
 
     @property
@@ -201,13 +203,17 @@ class ParquetSink(Sink):
         field = self._plan.native.field(index)
         try:
             if index in self._plan.categories:
-                return _encode_ordered(array, self._plan.categories[index], field.type)
-            return conform(array, field.type)
+                made = _encode_ordered(array, self._plan.categories[index], field.type)
+            else:
+                made = conform(array, field.type)
+            if index in self._decimals:
+                check_digits(made)  # Parquet has no bytes for more digits, and Arrow would cut them
         except pa.ArrowInvalid as error:
             remedy = "cast the column to another type first"
             raise ConversionError(
                 field.name, f"Parquet cannot hold a value: {error}", remedy=remedy
             ) from error
+        return made
 
 
 @contextmanager

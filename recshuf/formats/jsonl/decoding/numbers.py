@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recshuf.formats.jsonl.decoding.line_checks import BadRecord, LineErrors, name_path, shorten
+from recshuf.formats.lines.floats import exact_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,8 +23,7 @@ if TYPE_CHECKING:
     from recshuf.formats.jsonl.decoding.columns import Column
     from recshuf.formats.jsonl.decoding.line_checks import Path
 
-_EXACT = 1 << 53
-_LONG_INTEGER = r"[0-9]{16,}[ \t\r\n]*[,\]}]"
+_EXACT = exact_limit(pa.float64())
 _NULL_REMEDY = "write it as null or as a string"
 TYPE_REMEDY = "give the field a type with --schema, such as string, uint64 or decimal128(38, 0)"
 
@@ -50,8 +51,7 @@ def check_floats(columns: Sequence[Column], lines: pa.Array, *, as_given: bool) 
     if not problems:
         own_errors = LineErrors()
         for column, large, _ in suspects:
-            if pt.is_float64(column.values.type):
-                _collect_inexact(column, large, lines, problems, own_errors, as_given=as_given)
+            _collect_inexact(column, large, lines, problems, own_errors, as_given=as_given)
     else:
         own_errors = problems
     if problems:
@@ -63,7 +63,7 @@ def check_floats(columns: Sequence[Column], lines: pa.Array, *, as_given: bool) 
 def _find_suspects(column: Column) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the positions and values of floats that are not finite or may have lost digits."""
     values = _numbers(column.values).astype(np.float64, copy=False)
-    suspects = np.flatnonzero(~(np.abs(values) < _EXACT))
+    suspects = np.flatnonzero(~(np.abs(values) < exact_limit(column.values.type)))
     return suspects, values[suspects]
 
 
@@ -82,21 +82,33 @@ def _collect_inexact(
     *,
     as_given: bool,
 ) -> None:
-    """Compare large floats with their text: integers of 16 or more digits that float64 cannot hold are errors."""
+    """Compare large floats with their text: integers with as many digits that the type cannot hold are errors."""
+    width: type[np.floating[Any]] = column.values.type.to_pandas_dtype()
+    name = np.dtype(width).name
     rows = np.unique(column.rows(suspects))
     texts = lines.take(pa.array(rows))
-    is_long = pc.match_substring_regex(texts, _LONG_INTEGER).to_numpy(zero_copy_only=False)
+    is_long = pc.match_substring_regex(texts, _long_integer(column)).to_numpy(zero_copy_only=False)
     # Record by record from here on: such integers in a column that holds floats too are rare, and mostly wrong.
     for row in rows[is_long].tolist():
         numbers = list(_numbers_at(json.loads(lines[row].as_py(), strict=False), column.path))
-        inexact = [one for one in numbers if isinstance(one, int) and int(float(one)) != one]
+        inexact = [one for one in numbers if isinstance(one, int) and int(width(one)) != one]
         if not inexact:
             continue
-        problem = f"holds the integer {shorten(str(inexact[0]))}, which float64 cannot hold exactly"
+        problem = f"holds the integer {shorten(str(inexact[0]))}, which {name} cannot hold exactly"
         error = BadRecord(problem, remedy=TYPE_REMEDY, path=column.path, row=row)
         problems.setdefault(row, error)
         if as_given or any(isinstance(one, float) or not _fits_int64(one) for one in numbers):
             own_errors.setdefault(row, error)
+
+
+def _long_integer(column: Column) -> str:
+    """Return a pattern that occurs in each line with an integer in this column that floats may not hold.
+
+    A name may be spelled with escapes in place of its letters.
+    """
+    digits, name = len(str(exact_limit(column.values.type))), column.path[-1]
+    begin = r"[:,\[]" if name is None else rf"{re.escape(json.dumps(name, ensure_ascii=False))}\s*:"
+    return rf"{begin}\s*-?[0-9]{{{digits},}}\s*[,\]}}]" + ("" if name is None else r"|\\[u/]")
 
 
 def _fits_int64(number: int) -> bool:
@@ -115,11 +127,18 @@ def _numbers_at(value: Any, path: Path) -> Iterator[int | float]:
 
 
 def explain_too_large(line: str) -> BadRecord:
-    """Return the error for a line with a number above those of float64, which names its field."""
+    """Return the error for a line with a number above those of float64, which names its field.
+
+    pyarrow takes zeros with large exponents for such numbers.
+    """
     try:
         path = _find_too_large(json.loads(line, strict=False), ())
     except (ValueError, RecursionError):  # thousands of digits, or too deep
         path = None
+    else:
+        if path is None:
+            problem = "holds a number too large for float64, or a zero with such an exponent"
+            return BadRecord(problem, remedy="write zeros as 0.0")
     is_listed = path is None or path[-1] is None
     remedy = _NULL_REMEDY if is_listed else "give its field the type string with --schema"
     return BadRecord("holds a number too large for float64", remedy=remedy, path=path)

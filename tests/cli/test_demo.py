@@ -47,7 +47,7 @@ def test_records_are_more_than_the_memory():
 def test_without_pillow_the_demo_goes_on(tmp_path: Path, few_rows: int, monkeypatch: pytest.MonkeyPatch):
     assert few_rows
     monkeypatch.setattr(demo, "find_spec", lambda _: None)
-    assert "pip install" in run(tmp_path / "demo")[-1]
+    assert "install recshuf[report]" in run(tmp_path / "demo")[-1]
 
 
 def test_no_folder_is_written_over(tmp_path: Path):

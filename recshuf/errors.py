@@ -193,6 +193,30 @@ class PileError(RecshufError, RuntimeError):
     """Spilled data is damaged or missing."""
 
 
+class DamagedSetError(PileError):
+    """A pile set that does not read back as it was written.
+
+    Parameters
+    ----------
+    name
+        Path or URL of the set.
+    problem
+        What is wrong, in half a sentence.
+    remedy
+        What the user can do, in half a sentence.
+    """
+
+    def __init__(self, name: str, problem: str, remedy: str) -> None:
+        self.name = name
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{name}: {problem}; {remedy}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the arguments in place of the message."""
+        return type(self), (self.name, self.problem, self.remedy), self.__dict__
+
+
 class CheckError(RecshufError, RuntimeError):
     """A pass lost or changed records: a fault of recshuf, a library, or the machine."""
 

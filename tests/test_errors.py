@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ARGUMENTS = {
     errors.InputError: ("a.jsonl", "is cut short"),
     errors.ConversionError: ("a.b", "has no type"),
+    errors.DamagedSetError: ("a.piles", "is cut short", "run again"),
     errors.Interrupted: (15,),
 }
 

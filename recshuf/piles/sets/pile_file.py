@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Protocol
 
-from recshuf.errors import PileError
+from recshuf.errors import DamagedSetError
 from recshuf.system.buffers import allocate
 from recshuf.system.page_cache import read_ahead
 
@@ -140,6 +140,6 @@ class ObjectPileFile:
         self._handle.close()
 
 
-def _cut_off(file: PileFile, offset: int) -> PileError:
+def _cut_off(file: PileFile, offset: int) -> DamagedSetError:
     """Return the error for a file that ends too early."""
-    return PileError(f"{file.name}: ends at byte {offset}, before the end of a region; {file.remedy}")
+    return DamagedSetError(file.name, f"ends at byte {offset}, before the end of a region", file.remedy)

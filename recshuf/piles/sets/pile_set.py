@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recshuf.errors import CheckError, PileError
+from recshuf.errors import CheckError, DamagedSetError, PileError
 from recshuf.piles.encoding.slices import PREFIX_BYTES, SliceFormat
 from recshuf.piles.sets.footer import TRAILER_BYTES, Footer, SetDescription, find_footer, parse_footer
 from recshuf.piles.sets.pile_file import LocalPileFile
@@ -142,12 +142,10 @@ class PileSet:
                 raise self._damaged(region) from error
         return found
 
-    def _damaged(self, region: int) -> PileError:
+    def _damaged(self, region: int) -> DamagedSetError:
         """Return the error for a damaged region."""
-        return PileError(
-            f"{self._file.name}: region {region} does not read back as it was written: the disk or its memory is "
-            f"faulty; {self._file.remedy}"
-        )
+        problem = f"region {region} does not read back as it was written: the disk or its memory is faulty"
+        return DamagedSetError(self._file.name, problem, self._file.remedy)
 
     def expect(self, region: int) -> None:
         """Let the system read a region ahead."""

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import types as pt
 
 from recshuf.errors import UsageError
-from recshuf.piles.store.mixed_values import check_values, find_mixable
+from recshuf.piles.store.mixed_values import check_values, find_mixable, is_mixable
 from recshuf.piles.store.snapshots import describe_type_drift
 from recshuf.records.arrow_views import is_contiguous_list
 from recshuf.records.batch import concat_batches
@@ -108,9 +108,9 @@ def _read_frame(frame: Any) -> pa.Table:
     table = pa.table(frame)
     if pandas is not None and isinstance(frame, pandas.DataFrame):
         for place, kind in enumerate(frame.dtypes):
-            if isinstance(kind, np.dtype) and kind.hasobject and not table.schema.types[place].num_fields:
-                values = frame.iloc[:, place].dropna().tolist()
-                check_values(table.column_names[place], table.schema.types[place], values)
+            inferred = table.schema.types[place]
+            if isinstance(kind, np.dtype) and kind.hasobject and is_mixable(inferred):
+                check_values(table.column_names[place], inferred, frame.iloc[:, place].dropna().tolist())
     return table
 
 

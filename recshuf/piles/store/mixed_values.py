@@ -66,7 +66,7 @@ def check_values(name: str, kind: pa.DataType, values: Sequence[Any]) -> None:
                 f"column {name!r} has times of day with a zone, which would be lost; give them without, and the zone in "
                 "a column of its own"
             )
-    elif _is_mixable(kind):
+    elif is_mixable(kind):
         found = {(isinstance(one, datetime), getattr(one, "tzinfo", None) is None) for one in values}
         if len(found) > 1:
             raise UsageError(
@@ -76,10 +76,10 @@ def check_values(name: str, kind: pa.DataType, values: Sequence[Any]) -> None:
 
 def _holds_mixable(kind: pa.DataType) -> bool:
     inner = (kind.field(index).type for index in range(kind.num_fields))
-    return _is_mixable(kind) or any(map(_holds_mixable, inner))
+    return is_mixable(kind) or any(map(_holds_mixable, inner))
 
 
-def _is_mixable(kind: pa.DataType) -> bool:
+def is_mixable(kind: pa.DataType) -> bool:
     """Tell whether Arrow infers a type also of values that it does not keep as they are."""
     return any(
         holds(kind) for holds in (pt.is_date, pt.is_time, pt.is_timestamp, pt.is_duration, pt.is_binary)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from recshuf.errors import PileError
+from recshuf.errors import DamagedSetError, PileError
 from recshuf.job.progress import SilentProgress
 from recshuf.output.transaction import FinishedShard
 from recshuf.piles.reader import PileReader
@@ -109,15 +110,12 @@ def _forget_damaged(opened: OpenRun, results: Sequence[dict[str, Any]]) -> Itera
     """
     try:
         yield
-    except PileError as error:
-        # No other text holds the name of a set.
-        damaged = [result["task"] for result in results if result["set"] and result["set"] in str(error)]
-        if not damaged:
-            raise
-        for number in damaged:
-            opened.tasks.remove(name_result(opened.run.id, number))
-        problem, _, _ = str(error).rpartition(";")
-        raise PileError(f"{problem}; give --resume, or run recshuf task {damaged[0]} again") from error
+    except DamagedSetError as error:
+        written = PurePath(error.name).name
+        number = next(result["task"] for result in results if result["set"] == written)
+        opened.tasks.remove(name_result(opened.run.id, number))
+        remedy = f"give --resume, or run recshuf task {number} again"
+        raise DamagedSetError(error.name, error.problem, remedy) from error
 
 
 class _OpenShards:

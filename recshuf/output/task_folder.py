@@ -7,7 +7,6 @@ tasks that ran twice, one result is there, and only what it names counts.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import secrets
 from abc import ABC, abstractmethod
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError
+from recshuf.output.sealed import decode_sealed, encode_sealed
 from recshuf.system.atomic import sync
 from recshuf.system.locks import share_folder
 from recshuf.system.paths import write_error
@@ -29,7 +29,7 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class TaskFolder(ABC):
-    """The results of the tasks of one run, JSON values by name."""
+    """The results of the tasks of one run, JSON values by name, each with a checksum."""
 
     removal: str
     """How a user deletes it, as an infinitive."""
@@ -71,7 +71,7 @@ class TaskFolder(ABC):
         Raises
         ------
         OutputError
-            When it cannot be read.
+            When it cannot be read, or is damaged.
         """
 
     def read_all(self, names: Iterable[str]) -> list[Any]:
@@ -79,7 +79,7 @@ class TaskFolder(ABC):
         return [self.read(name) for name in names]
 
     @abstractmethod
-    def place(self, name: str, values: Any) -> Any:
+    def place(self, name: str, values: dict[str, Any]) -> Any:
         """Put a result in place, if there is none of this name, and return the one that is in place.
 
         Raises
@@ -133,19 +133,19 @@ class LocalTaskFolder(TaskFolder):
         """See `TaskFolder`."""
         path = self._path_of(name)
         try:
-            return json.loads(path.read_bytes())
+            return decode_sealed(path.read_bytes())
         except FileNotFoundError:
             return None
         except OSError as error:
             raise OutputError(
                 f"{path}: cannot be read: {error.strerror}; make it readable, or delete it"
             ) from error
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise OutputError(f"{path}: is damaged; delete it") from error
 
-    def place(self, name: str, values: Any) -> Any:
+    def place(self, name: str, values: dict[str, Any]) -> Any:
         """See `TaskFolder`."""
-        place_file(self._path_of(name), json.dumps(values).encode())
+        place_file(self._path_of(name), encode_sealed(values))
         return self.read(name)
 
     def remove(self, name: str) -> None:

@@ -18,6 +18,7 @@ from recshuf.errors import (
 )
 from recshuf.job.plan import Cut, count_shards
 from recshuf.output.manifest import Manifest, manifest_path
+from recshuf.output.sealed import is_sealed, seal
 from recshuf.records.input_counts import InputCounts
 from recshuf.run.pipeline import run_job
 from recshuf.run.resolving.resolve import find_destination, resolve_job
@@ -26,7 +27,7 @@ from recshuf.run.set_folders import check_sets, open_sets
 from recshuf.run.tasks.bad_records import check_bad
 from recshuf.run.tasks.gather_task import adopt_set
 from recshuf.run.tasks.open_run import join_run
-from recshuf.run.tasks.results import RUN, is_sealed, name_result, read_results, seal
+from recshuf.run.tasks.results import RUN, name_result, read_results
 from recshuf.run.tasks.shared_run import SharedRun, check_format, damaged_plan, find_tasks
 from recshuf.run.tasks.work import do_work
 from recshuf.storage.settings import StorageOptions

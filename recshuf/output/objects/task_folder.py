@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError
 from recshuf.output.objects.clean_command import format_clean_command
 from recshuf.output.pile_sets import remove_sets
+from recshuf.output.sealed import decode_sealed, encode_sealed
 from recshuf.output.task_folder import TaskFolder, is_result
 from recshuf.storage.bucket import Conflict, Match
 from recshuf.storage.buckets import open_bucket
@@ -68,10 +68,13 @@ class ObjectTaskFolder(TaskFolder):
         return {one.key.removeprefix(self._url.key) for one in self._bucket.list(self._url.key)}
 
     def find_sets(self) -> str | None:
-        """Return the path or URL of the pile sets of the run; None if there is no run, or its file does not name it."""
-        match self.read("run"):
-            case {"run": {"piles": str(place)}}:
-                return place
+        """Return the path or URL of the pile sets of the run; None if there is no run, or its file is damaged."""
+        try:
+            match self.read("run"):
+                case {"run": {"piles": str(place)}}:
+                    return place
+        except OutputError:
+            pass
         return None
 
     def clear(self) -> None:
@@ -87,7 +90,7 @@ class ObjectTaskFolder(TaskFolder):
         if found is None:
             return None
         try:
-            return json.loads(found[0])
+            return decode_sealed(found[0])
         except ValueError as error:
             raise OutputError(f"{self._url.join(name)}.json: is damaged; delete it") from error
 
@@ -99,14 +102,14 @@ class ObjectTaskFolder(TaskFolder):
                 pool.map(lambda name: self.read(name) if f"{name}.json" in there else None, list(names))
             )
 
-    def place(self, name: str, values: Any) -> Any:
+    def place(self, name: str, values: dict[str, Any]) -> Any:
         """See `TaskFolder`."""
-        content = json.dumps(values)
+        content = encode_sealed(values)
         try:
-            self._bucket.put(self._url.join(f"{name}.json").key, content.encode(), Match())
+            self._bucket.put(self._url.join(f"{name}.json").key, content, Match())
         except Conflict:
             return self.read(name)
-        return json.loads(content)
+        return decode_sealed(content)
 
     def remove(self, name: str) -> None:
         """See `TaskFolder`."""

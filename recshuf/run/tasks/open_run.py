@@ -15,7 +15,7 @@ from recshuf.piles.run_piles import RunPiles
 from recshuf.run.resolving.resolve import find_destination, resolve_job, resolve_opened
 from recshuf.run.resume import Earlier, describe_job
 from recshuf.run.set_folders import check_sets, open_sets
-from recshuf.run.tasks.results import RUN, read_run, seal
+from recshuf.run.tasks.results import RUN
 from recshuf.run.tasks.saved_inputs import load_inputs, lock_inputs, save_inputs
 from recshuf.run.tasks.shared_run import SharedRun, find_tasks, fit_plan
 
@@ -99,7 +99,7 @@ def begin_run(run: SharedRun, resolved: ResolvedJob, seed: int, planned: Earlier
     if planned is not None:
         planned.check(header)
     if _read_run(run, tasks) is None:
-        tasks.place(RUN, seal({"run": run.to_json(), "job": header}))
+        tasks.place(RUN, {"run": run.to_json(), "job": header})
     found = _read_run(run, tasks) or {}
     Earlier(found["job"], [], {}).check(header)
     save_inputs(tasks, resolved.inputs)
@@ -113,7 +113,7 @@ def _read_run(run: SharedRun, tasks: TaskFolder) -> dict[str, Any] | None:
     UsageError
         When it is another one.
     """
-    found = read_run(tasks)
+    found: dict[str, Any] | None = tasks.read(RUN)
     if found is not None and found["run"]["id"] != run.id:
         raise UsageError(f"{tasks.address}: holds tasks of another plan; finish them, or {tasks.removal}")
     return found
@@ -129,7 +129,7 @@ def open_run(address: RunAddress) -> OpenRun:
         When the folder is gone, or that of another run.
     """
     tasks = address.open_tasks()
-    found = read_run(tasks)
+    found = tasks.read(RUN)
     if found is None or found["run"]["id"] != address.run_id:
         raise OutputError(f"{address.tasks}: the run of this task has ended")
     run = SharedRun.from_json(found["run"], address.storage)

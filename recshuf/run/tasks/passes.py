@@ -18,7 +18,7 @@ from recshuf.run.tasks.address import RunAddress
 from recshuf.run.tasks.bad_records import take_bad
 from recshuf.run.tasks.gather_task import adopt_set, merge_states
 from recshuf.run.tasks.open_run import begin_run
-from recshuf.run.tasks.results import find_results, name_result, read_run
+from recshuf.run.tasks.results import RUN, find_results, name_result
 from recshuf.run.tasks.shared_run import SharedRun, find_tasks
 from recshuf.run.tasks.task import Task, run_task
 
@@ -44,7 +44,7 @@ def find_run(job: Job, destination: Destination | None) -> tuple[SharedRun, Earl
     OutputError
         When the run is damaged.
     """
-    found = read_run(find_tasks(destination))
+    found = find_tasks(destination).read(RUN)
     if found is None:
         return None
     return SharedRun.from_json(found["run"], job.storage), Earlier(found["job"], [], {})

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-import xxhash
-
 from recshuf.engines.finished import describe_missing
-from recshuf.errors import OutputError, UsageError
+from recshuf.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,41 +14,6 @@ if TYPE_CHECKING:
 
 RUN = "run"
 """Name of the file of the run."""
-_SEAL = "xxh3"
-_UNSEALED = ("storage", _SEAL)
-"""Keys of what users may change, and of the checksum."""
-
-
-def seal(values: dict[str, Any]) -> dict[str, Any]:
-    """Return JSON values with a checksum of all but the storage options, which users renew."""
-    return values | {_SEAL: _sum(values)}
-
-
-def is_sealed(values: dict[str, Any]) -> bool:
-    """Tell whether JSON values are as `seal` returned them."""
-    try:
-        return bool(values.get(_SEAL) == _sum(values))
-    except (ValueError, TypeError, RecursionError):
-        return False
-
-
-def _sum(values: dict[str, Any]) -> str:
-    sealed = {name: value for name, value in values.items() if name not in _UNSEALED}
-    return xxhash.xxh3_128_hexdigest(json.dumps(sealed, sort_keys=True).encode())
-
-
-def read_run(tasks: TaskFolder) -> dict[str, Any] | None:
-    """Return the run in a task folder, and its job; None if there is none.
-
-    Raises
-    ------
-    OutputError
-        When it is damaged.
-    """
-    found = tasks.read(RUN)
-    if found is not None and not (isinstance(found, dict) and is_sealed(found)):
-        raise OutputError(f"{tasks.address}: the file of the run is damaged; {tasks.removal}")
-    return found
 
 
 def name_result(run_id: str, number: int) -> str:

@@ -14,7 +14,7 @@ from recshuf import api
 from recshuf.errors import OutputError, UsageError
 from recshuf.run.saved_plan import STAGES
 from tests.support.numbered_files import make_inputs
-from tests.support.processes.task_runs import die_after, divide_small, shuffle
+from tests.support.processes.task_runs import cut, die_after, divide_small, flip, read_all, shuffle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -181,20 +181,31 @@ def test_a_file_that_is_no_plan_is_named(tmp_path: Path, call: Run, text: str):
     assert done.stderr.decode().startswith(f"recshuf: error: {tmp_path}/plan.json: is no plan; make it with ")
 
 
-# The file of a run that has begun
+# The files of a run that has begun
 
 
-def test_a_run_whose_file_is_damaged_is_not_continued(tmp_path: Path):
-    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
-    die_after(9, inputs, tmp_path / "out")
-    path = tmp_path / ".out.recshuf" / "tasks" / "run.json"
+def change(path: Path) -> None:
+    """Make a file other JSON, as an edit would."""
     values = json.loads(path.read_bytes())
-    values["run"]["tasks"]["sets"][0][0][3] += 1
-    path.write_text(json.dumps(values))
-    with pytest.raises(
-        OutputError, match=r"tasks: the file of the run is damaged; delete .*\.out\.recshuf\n"
-    ):
+    path.write_text(json.dumps(values | {"records": 7}))
+
+
+@pytest.mark.parametrize("harm", [cut, flip, change])
+@pytest.mark.parametrize("name", ["run.json", "task-*-000000.json", "task-*-000005.json"])
+def test_a_file_of_a_run_that_is_damaged_is_named_and_made_again(
+    tmp_path: Path, name: str, harm: Callable[[Path], None]
+):
+    inputs = make_inputs(tmp_path / "in", "text", COUNTS)
+    shuffle(inputs, tmp_path / "whole")
+    die_after(9, inputs, tmp_path / "out")
+    (path,) = (tmp_path / ".out.recshuf" / "tasks").glob(name)
+    harm(path)
+    with pytest.raises(OutputError) as raised:
         shuffle(inputs, tmp_path / "out", engine="threads", resume=True)
+    assert str(raised.value).splitlines()[0] == f"{path}: is damaged; delete it"
+    path.unlink()
+    shuffle(inputs, tmp_path / "out", engine="threads", resume=True)
+    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
 
 
 def test_inputs_that_cannot_be_read_may_be_deleted(tmp_path: Path):

@@ -194,7 +194,7 @@ class ReadOptions:
     memory_bytes: int | None = None
     """Memory limit of the run. None for no limit."""
     refuses_foreign: bool = False
-    """Whether text and JSONL whose bytes or names are those of other formats are an error."""
+    """Whether text, JSONL and CSV whose bytes or names are those of other formats are an error."""
     sets_bad_aside: bool = False
     """Whether decoders return lines that do not parse, instead of raising an error."""
 

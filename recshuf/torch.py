@@ -190,7 +190,13 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         return (number for number, _ in enumerate(parts))
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration, also of workers that are running."""
+        """Choose the epoch of the next iteration, also of workers that are running.
+
+        Raises
+        ------
+        UsageError
+            When it is not the number of an epoch.
+        """
         if epoch != self.epoch:
             self.seek(epoch, 0)
 
@@ -420,7 +426,13 @@ class PileDataLoader:
         return self.dataset
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch."""
+        """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch.
+
+        Raises
+        ------
+        UsageError
+            When it is not the number of an epoch.
+        """
         self.dataset.set_epoch(epoch)
 
     def seek(self, epoch: int, step: int) -> None:

@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 FAILED = 1
 NOT_UNIFORM = 3
 _LIKENESS = 0.75
+"""Of two words, from 0 to 1, from which one is taken for a slip of the other."""
 _OF_LOADER = {"inputs", "loader", "as_json", "quiet", "verbose"}
 """Parameters of ``recshuf check`` that go with ``--loader``."""
-"""Of two words, from 0 to 1, from which one is taken for a slip of the other."""
 _HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 

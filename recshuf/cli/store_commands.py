@@ -1,4 +1,4 @@
-"""The commands on pile stores: scatter, gather, store."""
+"""The commands on pile stores: scatter, gather, window, store."""
 
 from __future__ import annotations
 

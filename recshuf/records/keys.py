@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 ORDER_VERSION = 1
 MAX_SEED = 2**128 - 1
 MAX_PILES = 1 << 16
+KEY_BYTES = 8
+"""Of one key, an unsigned 64-bit integer."""
 
 _OUTPUTS_PER_STEP = 4  # Philox counts blocks of four 64-bit outputs
 
@@ -152,6 +154,3 @@ def _mend_ties(index: NDArray[np.intp], ordered: NDArray[np.uint64], keys: NDArr
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             rows = index[start:end]
             index[start:end] = rows[np.argsort(keys[rows], kind="stable")]
-
-
-KEY_BYTES = 8

@@ -172,7 +172,13 @@ class PileLoader:
         return _split(*self._start())
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch."""
+        """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch.
+
+        Raises
+        ------
+        UsageError
+            When it is not the number of an epoch.
+        """
         if epoch != self.epoch:
             self.seek(epoch, 0)
 

@@ -201,7 +201,13 @@ class MixLoader:
         return count_batches(close_at_exit(self._run(position.epoch, position.step)), position)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch."""
+        """Choose the epoch of the next iteration. Another epoch than the present one starts at its first batch.
+
+        Raises
+        ------
+        UsageError
+            When it is not the number of an epoch.
+        """
         if epoch != self.epoch:
             self.seek(epoch, 0)
 

@@ -159,7 +159,7 @@ def open_encoder(compression: str, level: int | None) -> PieceEncoder | None:
     """
     if compression not in COMPRESSIONS:
         raise UsageError(
-            f"--compression {compression}: text and JSONL are written with {', '.join(COMPRESSIONS)}"
+            f"--compression {compression}: text, JSONL and CSV are written with {', '.join(COMPRESSIONS)}"
         )
     check_level(compression, level)
     if compression == "none":

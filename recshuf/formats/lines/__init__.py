@@ -1,1 +1,1 @@
-"""Files of lines, the base of text and JSONL."""
+"""Files of lines, the base of text, JSONL and CSV."""

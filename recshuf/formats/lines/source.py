@@ -1,4 +1,4 @@
-"""Inputs whose records are lines: what text and JSONL have in common."""
+"""Inputs whose records are lines: what text, JSONL and CSV have in common."""
 
 from __future__ import annotations
 

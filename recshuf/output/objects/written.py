@@ -43,7 +43,13 @@ class ObjectShards:
         return {name: stamp.size for name, stamp in self._stamps.items() if "/" not in name}
 
     def find_checksum(self, name: str) -> str:
-        """See `WrittenShards`; reads a shard that `find_sizes` has found."""
+        """See `WrittenShards`.
+
+        Raises
+        ------
+        KeyError
+            When `find_sizes` was not called before, or did not find the shard.
+        """
         url = replace(self.keys.url, key=self.keys.of_shard(name))
         handle = self._stores.make_file(str(url), url, self._stamps[name]).open()
         checksum, place = xxhash.xxh3_128(), 0

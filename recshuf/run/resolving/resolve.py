@@ -333,7 +333,7 @@ def _detect_format(job: Job, files: list[InputFile], target_name: str | None) ->
     )
     if not are_streams:
         return detect_format(files)
-    # A file after < is detected by content. Only text and JSONL are ambiguous.
+    # A file after < is detected by content. Only text, JSONL and CSV are ambiguous.
     if files[0].stamp is not None and not load_format(found := name_by_content(files[0])).names.is_lines:
         return found
     if target_name is not None and not load_format(target_name).names.is_lines:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from recshuf.errors import PileError
 from recshuf.train.loader import PileLoader as StoreLoader
 from recshuf.train.stores import open_piles
 
@@ -42,7 +43,9 @@ class PileLoader(StoreLoader):
         Parameters
         ----------
         inputs
-            Files, directories (searched at any depth) and globs.
+            Files, directories (searched at any depth) and globs; no pipes, and no URL whose server sends neither ETag nor
+            Last-Modified, since a change could not be noticed. Names count as they are found: ``data`` and ``data/*`` name
+            the same files, ``./data`` others.
         cache
             Folder of the stores. Nothing in it is deleted: ``recshuf store drop`` deletes a store.
         progress
@@ -77,4 +80,10 @@ class _CachedStore:
     make: Callable[[], Path]
 
     def piles(self) -> StoredPiles:
-        return open_piles(self.make())[0]
+        path = self.make()
+        try:
+            return open_piles(path)[0]
+        except PileError as error:
+            from recshuf.run.stores.cached_store import explain_damage
+
+            raise explain_damage(path, error) from error

@@ -1,7 +1,7 @@
 """Stores of inputs in a cache folder: made once, and taken as long as inputs, options and versions are the same.
 
-A store is named by its inputs, a hash of their names, and a hash of all that decides its content. Beside it lies a file
-whose lock is held while it is made.
+A store is named by what its inputs have in common, a hash of their names, and a hash of all that decides its content.
+Beside it lies a file whose lock is held while it is made.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import xxhash
 
-from recshuf.errors import InputError, UsageError
+from recshuf.errors import InputError, OutputError, PileError, UsageError
 from recshuf.job.options import describe_options
 from recshuf.piles.store.snapshots import STORE_VERSION
 from recshuf.piles.store.store_folder import StoreFolder
@@ -27,9 +26,14 @@ from recshuf.system.paths import write_error
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
-    from recshuf.interfaces import Stamp
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from recshuf.interfaces import InputFile, Stamp
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
+
+_LABEL_BYTES = 60
 
 
 def find_or_scatter(job: Job, cache: Path, progress: Progress) -> Path:
@@ -40,16 +44,39 @@ def find_or_scatter(job: Job, cache: Path, progress: Progress) -> Path:
     Raises
     ------
     UsageError
-        When the input is a stream.
+        When an input is a stream, or nothing tells its versions apart.
+    PileError
+        When the store is damaged.
     RecshufError
         When the inputs cannot be read, or the store cannot be written.
     """
     if job.reads_stdin:
         raise UsageError("standard input cannot be read again to find its store; name files")
     path = cache / _name_store(job, progress)
-    if StoreFolder(path).find() is None:
+    if not _is_made(path):
         _make(job, path, progress)
     return path
+
+
+def explain_damage(path: Path, error: PileError) -> PileError:
+    """Return the error for a store that was found in the cache and is damaged: nobody else deletes it."""
+    return PileError(f"{error} (recshuf store drop {path} deletes it)")
+
+
+def _is_made(path: Path) -> bool:
+    """Tell whether there is a store; nothing else may be in its place."""
+    folder = StoreFolder(path)
+    try:
+        if folder.find() is not None:
+            return True
+        folder.check_free()
+    except PileError as error:
+        raise explain_damage(path, error) from error
+    except OutputError as error:
+        raise OutputError(
+            f"{path}: is no pile store, and has the name of the one of these inputs; delete it"
+        ) from error
+    return False
 
 
 def _make(job: Job, path: Path, progress: Progress) -> None:
@@ -61,7 +88,7 @@ def _make(job: Job, path: Path, progress: Progress) -> None:
     except OSError as error:
         raise write_error(error, str(path), path.parent) from error
     try:
-        if StoreFolder(path).find() is None:
+        if not _is_made(path):
             _warn_of_others(path, progress)
             scatter_store(job, path, progress)
             if path.name != _name_store(job, progress):
@@ -80,13 +107,35 @@ def _name_store(job: Job, progress: Progress) -> str:
         name: job.options[name] for name in ("format", "seed", "piles", "spill_compression")
     }
     versions = [__version__, ORDER_VERSION, STORE_VERSION]
-    content = [names, [_pack(file.stamp) for file in files], options, versions]
-    label = re.sub(r"[^\w.-]+", "_", Path(os.path.abspath(job.inputs[0])).name)[:60]  # noqa: PTH100 - keeps links
-    return f"{label}-{_hash(names)[:12]}-{_hash(content)[:20]}"
+    states = [[_pack(_find_stamp(file)), file.partitions] for file in files]
+    content = [names, states, options, versions]
+    return f"{_find_label(names)}-{_hash(names)[:12]}-{_hash(content)[:20]}"
 
 
-def _pack(stamp: Stamp | None) -> list[object] | None:
-    return None if stamp is None else [*stamp[:3], *filter(None, stamp[3:])]
+def _find_stamp(file: InputFile) -> Stamp:
+    """Return the stamp of an input. One that may change without a trace is refused: its store could not be taken again."""
+    if file.stamp is None:
+        raise UsageError(
+            f"{file.name}: is a stream, which cannot be read again to find its store; name a file, or make a store with "
+            "recshuf.scatter"
+        )
+    if not any(file.stamp[1:]):
+        raise UsageError(
+            f"{file.name}: nothing tells its versions apart, as the server sends neither ETag nor Last-Modified; "
+            "download it, or make a store with recshuf.scatter"
+        )
+    return file.stamp
+
+
+def _find_label(names: Sequence[str]) -> str:
+    """Return the last part of the path that all inputs share, cut to some bytes. It depends on their names alone."""
+    shared = os.path.commonprefix([name.split("/") for name in names])  # noqa: RUF071 - of lists
+    part = next((part for part in reversed(shared) if part.strip(".")), "inputs")
+    return os.fsencode(re.sub(r"[^\w.-]+", "_", part))[:_LABEL_BYTES].decode(errors="ignore")
+
+
+def _pack(stamp: Stamp) -> list[object]:
+    return [*stamp[:3], *filter(None, stamp[3:])]
 
 
 def _hash(value: object) -> str:

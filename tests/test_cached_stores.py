@@ -1,0 +1,181 @@
+"""The store of a loader of files: which inputs share one, which have none, and what to do when it is damaged."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recshuf
+from recshuf.errors import OutputError, PileError, UsageError
+from recshuf.piles.store.upkeep import drop_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with one file, by its name in the present folder."""
+    monkeypatch.chdir(tmp_path)
+    folder = Path("data")
+    folder.mkdir()
+    pq.write_table(pa.table({"id": range(50)}), folder / "a.parquet")
+    return folder
+
+
+def open_loader(inputs: Any, **options: Any) -> recshuf.PileLoader:
+    return recshuf.PileLoader.from_files(inputs, 5, cache="cache", **options)
+
+
+def list_stores() -> list[Path]:
+    return sorted(Path("cache").iterdir()) if Path("cache").exists() else []
+
+
+def read_ids(loader: recshuf.PileLoader) -> list[int]:
+    return [number for batch in loader for number in batch["id"].tolist()]
+
+
+def test_spellings_that_name_the_same_files_share_a_store(data: Path) -> None:
+    spellings = [
+        "data",
+        "data/",
+        "data/*.parquet",
+        "data/a.parquet",
+        ["data/a.parquet"],
+        data,
+        "d*/a.parquet",
+    ]
+    orders = [read_ids(open_loader(one)) for one in spellings]
+    assert orders == orders[:1] * len(spellings)
+    assert [path.name.startswith("a.parquet-") for path in list_stores()] == [True]
+    pq.write_table(pa.table({"id": [50]}), data / "b.parquet")
+    orders = [read_ids(open_loader(one)) for one in ("data", "data/*", ["data/a.parquet", "data/b.parquet"])]
+    assert orders == orders[:1] * 3
+    assert [path.name.partition("-")[0] for path in list_stores()] == ["a.parquet", "data"]
+
+
+def test_a_folder_whose_name_is_a_column_is_not_its_file(data: Path) -> None:
+    """The file that is named has the column of its folder, which the folder that is named has not."""
+    (data / "day=3").mkdir()
+    (data / "a.parquet").rename(data / "day=3/a.parquet")
+    columns = [open_loader(one).known_columns for one in ("data/day=3", "data/day=3/a.parquet", "data")]
+    assert columns == [["id"], ["id", "day"], ["id", "day"]]
+
+
+@pytest.mark.parametrize("name", ["\U0001f40e" * 60, "ü" * 120, "..a", "a b:c", "\udc80"])
+def test_any_name_of_a_file_gives_a_store(name: str) -> None:
+    folder = Path("data", name)
+    folder.mkdir()
+    for index in range(2):
+        (folder / f"{index}.txt").write_text("1\n")
+    assert open_loader(str(folder)).num_records == open_loader(f"{folder}/*.txt").num_records == 2
+    assert len(list_stores()) == 1
+
+
+def test_files_without_a_common_folder_share_a_store(data: Path) -> None:
+    (data / "b.txt").write_text("1\n")
+    Path("c.txt").write_text("2\n")
+    (data.parent / "z").mkdir()
+    names = ["data/b.txt", "c.txt", str(data.absolute() / "b.txt"), "./c.txt"]
+    assert open_loader(names).num_records == open_loader(tuple(names)).num_records == 4
+    assert len(list_stores()) == 1
+
+
+def test_pipes_are_refused_and_not_opened(data: Path) -> None:
+    """Nobody writes to them: who opened one would wait for ever."""
+    os.mkfifo(data / "pipe.txt")
+    reader, writer = os.pipe()
+    try:
+        for inputs in (["data/pipe.txt"], [f"/dev/fd/{reader}"], ["data/a.parquet", "data/pipe.txt"]):
+            with pytest.raises(UsageError, match=f"^{inputs[-1]}: is a stream, .*; name a file"):
+                open_loader(inputs)
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert not list_stores()
+
+
+class Server(SimpleHTTPRequestHandler):
+    """Serves files, and tells no version of them."""
+
+    def send_header(self, keyword: str, value: str) -> None:
+        if keyword != "Last-Modified":
+            super().send_header(keyword, value)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class DatedServer(Server):
+    """Tells when a file was written."""
+
+    send_header = SimpleHTTPRequestHandler.send_header
+
+
+@pytest.mark.parametrize("handler", [Server, DatedServer])
+def test_urls_without_a_version_are_refused(handler: type[Server]) -> None:
+    Path("a.jsonl").write_text('{"id": 1}\n')
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=Path.cwd())) as server:
+        thread = Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/a.jsonl"
+        try:
+            if handler is DatedServer:
+                assert open_loader(url).num_records == 1
+            else:
+                with pytest.raises(UsageError, match=f"^{url}: nothing tells its versions apart, .*scatter$"):
+                    open_loader(url)
+        finally:
+            server.shutdown()
+            thread.join()
+    assert len(list_stores()) == (handler is DatedServer)
+
+
+def spoil_snapshot(store: Path) -> None:
+    (store / "snapshot-000001.json").write_text("")
+
+
+def lose_sets(store: Path) -> None:
+    for path in (store / "sets").glob("*.piles"):
+        path.unlink()
+
+
+def cut_sets(store: Path) -> None:
+    for path in (store / "sets").glob("*.piles"):
+        os.truncate(path, 100)
+
+
+@pytest.mark.parametrize("spoil", [spoil_snapshot, lose_sets, cut_sets])
+def test_a_damaged_store_is_made_again_when_it_was_dropped(spoil: Callable[[Path], None]) -> None:
+    open_loader("data", seed=7)
+    (store,) = list_stores()
+    spoil(store)
+    for _ in range(2):
+        with pytest.raises(PileError, match=rf"^{store}/.* \(recshuf store drop {store} deletes it\)$"):
+            open_loader("data", seed=7)
+    drop_store(store)
+    assert sorted(read_ids(open_loader("data", seed=7))) == list(range(50))
+
+
+@pytest.mark.parametrize("make", [Path.touch, lambda store: (store / "mine").mkdir(parents=True)])
+def test_what_lies_in_the_place_of_a_store_is_to_be_deleted(make: Callable[[Path], None]) -> None:
+    open_loader("data", seed=7)
+    (store,) = list_stores()
+    shutil.rmtree(store)
+    make(store)
+    with pytest.raises(OutputError, match=f"^{store}: is no pile store, .*; delete it$"):
+        open_loader("data", seed=7)
+    if store.is_dir():
+        shutil.rmtree(store)
+    else:
+        store.unlink()
+    assert open_loader("data", seed=7).num_records == 50

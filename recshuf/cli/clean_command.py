@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from recshuf.cli.common_options import WIDE_HELP_SETTINGS, make_verbose_option
 from recshuf.cli.shuffle_options import make_option
 from recshuf.errors import UsageError
 from recshuf.storage.settings import StorageOptions, parse_storage_options
@@ -25,11 +26,10 @@ def make_clean_command() -> click.Command:
         ),
         make_option("endpoint_url"),
         make_option("storage_options"),
-        click.Option(["-v", "--verbose"], is_flag=True, help="Print tracebacks of errors."),
+        make_verbose_option(),
     ]
     url = click.Argument(["url"], metavar="URL")
-    names = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-    return click.Command("clean", names, _run_clean, [url, *options], help=_HELP)
+    return click.Command("clean", WIDE_HELP_SETTINGS, _run_clean, [url, *options], help=_HELP)
 
 
 def _run_clean(

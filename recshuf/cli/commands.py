@@ -16,6 +16,7 @@ from click.exceptions import Exit
 
 from recshuf.cli.check_options import make_check_command, make_picture_command
 from recshuf.cli.clean_command import make_clean_command
+from recshuf.cli.common_options import HELP_SETTINGS, check_loudness, make_verbose_option
 from recshuf.cli.progress import choose_progress
 from recshuf.cli.result_files import (
     check_html,
@@ -51,7 +52,6 @@ _LIKENESS = 0.75
 """Of two words, from 0 to 1, from which one is taken for a slip of the other."""
 _OF_LOADER = {"inputs", "loader", "as_json", "quiet", "verbose"}
 """Parameters of ``recshuf check`` that go with ``--loader``."""
-_HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 
 class DefaultGroup(click.Group):
@@ -117,8 +117,7 @@ def _run_shuffle(
     **options: Any,
 ) -> None:
     """Shuffle, or print the plan; `options` are arguments of `recshuf.shuffle`."""
-    if quiet and verbose:
-        raise UsageError("-q and -v contradict each other; give one of them")
+    check_loudness(quiet, verbose)
     _check_streams(inputs, output)
     inputs, output = inputs or ("-",), output or "-"
     if report:
@@ -180,8 +179,7 @@ def _run_verify(
     **options: Any,
 ) -> None:
     """Compare the last of `inputs` with the others; `options` are arguments of `recshuf.verify`."""
-    if quiet and verbose:
-        raise UsageError("-q and -v contradict each other; give one of them")
+    check_loudness(quiet, verbose)
     if len(inputs) < 2:
         raise UsageError("verify needs inputs and an output; usage: recshuf verify [OPTIONS] INPUT... OUTPUT")
     *given, output = inputs
@@ -264,8 +262,7 @@ def _run_picture(
     inputs: tuple[str, ...], output: str, quiet: bool, verbose: bool, overwrite: bool, **options: Any
 ) -> None:
     """Draw the order of `inputs`; `options` are arguments of `recshuf.picture`."""
-    if quiet and verbose:
-        raise UsageError("-q and -v contradict each other; give one of them")
+    check_loudness(quiet, verbose)
     if not inputs:
         raise UsageError("no data; usage: recshuf picture [OPTIONS] DATA... -o PICTURE.png")
     if output == "-":
@@ -359,25 +356,25 @@ def _plan_shuffle(
 
 _gallery = click.Command(
     "gallery",
-    _HELP_NAMES,
+    HELP_SETTINGS,
     callback=_run_gallery,
     params=[
         click.Option(
             ["-o", "--output"], required=True, metavar="DIR", help="New folder for index.html and row.png."
         ),
-        click.Option(["-v", "--verbose"], is_flag=True, help="Print tracebacks of errors."),
+        make_verbose_option(),
     ],
     help="Draw the orders of other shufflers, with scores: a page of all, and a picture of four. Needs recshuf[report].",
 )
 _demo = click.Command(
     "demo",
-    _HELP_NAMES,
+    HELP_SETTINGS,
     callback=_run_demo,
     params=[
         click.Option(
             ["-o", "--output"], metavar="DIR", help="New folder for the files. Default: a temporary one."
         ),
-        click.Option(["-v", "--verbose"], is_flag=True, help="Print tracebacks of errors."),
+        make_verbose_option(),
     ],
     help="Write 100,000 records labelled cat and 100,000 labelled dog, shuffle them in 64 MB, verify, check and draw them.",
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from recshuf.cli.common_options import HELP_OF_VERBOSE, WIDE_HELP_SETTINGS
 from recshuf.errors import UsageError
 from recshuf.job.options import OPTIONS, flag_of
 from recshuf.version import __version__
@@ -141,8 +142,9 @@ class ShuffleCommand(click.Command):
         self.headings = _make_options()
         options = [option for group in self.headings.values() for option in group]
         inputs = click.Argument(["inputs"], nargs=-1, type=GivenPath())
-        names = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-        super().__init__("shuffle", names, callback, [inputs, *options], help=_DESCRIPTION, hidden=True)
+        super().__init__(
+            "shuffle", WIDE_HELP_SETTINGS, callback, [inputs, *options], help=_DESCRIPTION, hidden=True
+        )
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the words of the usage line."""
@@ -166,7 +168,7 @@ class ShuffleCommand(click.Command):
 _HELP_OF_READERS = {
     "header": "Text, CSV: number of header lines of each file, which are no records; auto or none. Default: auto, which is 0 for text; for CSV, 0 or 1 as its first records tell, or an error.",
     "delimiter": "CSV: character between fields. Default: a tab in .tsv, else found in the first file.",
-    "verbose": "Print tracebacks of errors.",
+    "verbose": HELP_OF_VERBOSE,
 }
 """Help of options where nothing is shuffled, by name."""
 

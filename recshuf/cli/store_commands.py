@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from recshuf.cli.common_options import HELP_OF_VERBOSE, HELP_SETTINGS, check_loudness
 from recshuf.cli.progress import choose_progress
 from recshuf.cli.result_files import check_report, check_spared, may_replace, refuse_stdout, write_json
 from recshuf.cli.shuffle_options import GivenPath, SiblingCommand, Wording
@@ -140,7 +141,7 @@ def _run_scatter(
     verbose: bool,
     **options: Any,
 ) -> None:
-    _check_loudness(quiet, verbose)
+    check_loudness(quiet, verbose)
     if not inputs or store is None:
         raise UsageError(
             "scatter needs inputs and a store; usage: recshuf scatter [OPTIONS] INPUT... -o STORE"
@@ -170,7 +171,7 @@ def _run_gather(
     verbose: bool,
     **options: Any,
 ) -> None:
-    _check_loudness(quiet, verbose)
+    check_loudness(quiet, verbose)
     if len(inputs) != 1 or output is None:
         raise UsageError(
             "gather needs one store and an output; usage: recshuf gather [OPTIONS] STORE -o OUTPUT"
@@ -201,7 +202,7 @@ def _run_window(
     piles: int | None,
     **options: Any,
 ) -> None:
-    _check_loudness(quiet, verbose)
+    check_loudness(quiet, verbose)
     if len(inputs) != 1:
         raise UsageError("window needs one store; usage: recshuf window STORE [--append INPUT]...")
     limits = (options["expire_before"], options["keep_records"], options["keep_bytes"])
@@ -218,17 +219,11 @@ def _run_window(
         say(f"{done.path}: {count_of(done.num_records, 'record')}, snapshot {done.snapshot}")
 
 
-def _check_loudness(quiet: bool, verbose: bool) -> None:
-    if quiet and verbose:
-        raise UsageError("-q and -v contradict each other; give one of them")
-
-
-_NAMES = {"help_option_names": ["-h", "--help"]}
-_verbose = click.option("-v", "--verbose", is_flag=True, help="Print tracebacks of errors.")
+_verbose = click.option("-v", "--verbose", is_flag=True, help=HELP_OF_VERBOSE)
 _store = click.argument("store", type=click.Path(path_type=Path))
 
 
-@click.group("store", context_settings=_NAMES, invoke_without_command=True)
+@click.group("store", context_settings=HELP_SETTINGS, invoke_without_command=True)
 @click.pass_context
 def store_group(context: click.Context) -> None:
     """Print, verify, compact or delete a pile store."""
@@ -236,7 +231,7 @@ def store_group(context: click.Context) -> None:
         raise UsageError("no command; usage: recshuf store info|verify|compact|drop STORE")
 
 
-@store_group.command("info", context_settings=_NAMES)
+@store_group.command("info", context_settings=HELP_SETTINGS)
 @_store
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_verbose
@@ -270,7 +265,7 @@ def _info(store: Path, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - 
         click.echo(one_line(f"{name:<8}  {text}"))
 
 
-@store_group.command("verify", context_settings=_NAMES)
+@store_group.command("verify", context_settings=HELP_SETTINGS)
 @_store
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only; the exit code is the result.")
 @_verbose
@@ -289,7 +284,7 @@ def _verify(store: Path, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - 
         click.echo(f"{store}: whole, {records:,} records in {len(found['sets']):,} sets")
 
 
-@store_group.command("drop", context_settings=_NAMES)
+@store_group.command("drop", context_settings=HELP_SETTINGS)
 @_store
 @_verbose
 def _drop(store: Path, verbose: bool) -> None:  # noqa: ARG001 - as above
@@ -299,7 +294,7 @@ def _drop(store: Path, verbose: bool) -> None:  # noqa: ARG001 - as above
     drop_store(store)
 
 
-@store_group.command("compact", context_settings=_NAMES)
+@store_group.command("compact", context_settings=HELP_SETTINGS)
 @_store
 @click.option("--sets", type=int, default=16, metavar="N", help="Number of sets at most. Default: 16.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from recshuf.cli.common_options import WIDE_HELP_SETTINGS, make_verbose_option
 from recshuf.cli.progress import choose_progress
 from recshuf.errors import MissingInputError, UsageError
 
-_STAGES = ("count", "scatter", "gather", "commit")
 _MOST_DIGITS = 18
 """Of the number of a task; Python converts no texts of thousands."""
 _HELP = """
@@ -36,13 +36,13 @@ def make_task_command() -> click.Command:
     """Return the task command."""
     return click.Command(
         "task",
-        {"help_option_names": ["-h", "--help"], "max_content_width": 110},
+        WIDE_HELP_SETTINGS,
         callback=_run_task,
         params=[
             click.Argument(["plan"], metavar="PLAN"),
             click.Argument(["what"], metavar="WHAT"),
             click.Option(["-q", "--quiet"], is_flag=True, help="Print errors only."),
-            click.Option(["-v", "--verbose"], is_flag=True, help="Print tracebacks of errors."),
+            make_verbose_option(),
         ],
         help=_HELP,
     )
@@ -51,17 +51,18 @@ def make_task_command() -> click.Command:
 def _run_task(plan: str, what: str, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
     run = _read_run(plan)
     from recshuf import api
+    from recshuf.run.saved_plan import STAGES
 
     try:
-        numbers = api.list_tasks(run, what if what in _STAGES else _STAGES[0])
+        numbers = api.list_tasks(run, what if what in STAGES else STAGES[0])
     except UsageError as error:
         raise UsageError(f"{plan}: {error}") from error
-    if what in _STAGES:
+    if what in STAGES:
         for number in numbers:
             click.echo(number)
         return
     if not (what.isascii() and what.isdecimal()):
-        raise UsageError(f"{what}: is no number of a task and no stage; stages are {', '.join(_STAGES)}")
+        raise UsageError(f"{what}: is no number of a task and no stage; stages are {', '.join(STAGES)}")
     if len(what) > _MOST_DIGITS:
         (last,) = api.list_tasks(run, "commit")
         raise UsageError(f"there is no task {what[:_MOST_DIGITS]}...; the plan has tasks 0 to {last}")

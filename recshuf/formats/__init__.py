@@ -16,7 +16,7 @@ from recshuf.formats.compression import (
     recognise_compression,
     split_suffix,
 )
-from recshuf.storage.local import open_input
+from recshuf.storage.local import open_input, read_head
 from recshuf.storage.objects import look_ahead
 from recshuf.storage.read_ahead import UNIT_BYTES
 
@@ -172,7 +172,7 @@ def _check_document(file: InputFile) -> None:
 
 def _look_into(file: InputFile, size: int) -> tuple[bytes, bool]:
     """Return the (decompressed) beginning of a file, at most `size` bytes, and whether the file ends with the first line of it."""
-    head = _read_head(file, size)
+    head = read_head(file, size)
     is_whole = file.stamp is not None and len(head) == file.stamp.size
     compression = recognise_compression(head)
     if compression != "none":
@@ -197,16 +197,6 @@ def _is_one_line(file: InputFile) -> bool:
         handle.close()
 
 
-def _read_head(file: InputFile, size: int) -> bytes:
-    if file.is_stream:
-        return b""
-    handle = open_input(file)
-    try:
-        return handle.read_at(0, size)
-    finally:
-        handle.close()
-
-
 def name_by_content(file: InputFile) -> str:
     """Return the format of a file by its first bytes; text for a pipe, which is not read here.
 
@@ -217,7 +207,7 @@ def name_by_content(file: InputFile) -> str:
     """
     if file.is_stream or (file.path is not None and file.path.exists() and not file.path.is_file()):
         return "text"
-    head = _read_head(file, _HEAD_BYTES)
+    head = read_head(file, _HEAD_BYTES)
     compression = recognise_compression(head)
     if compression != "none":
         head = decompress_head(head, compression, _HEAD_BYTES)

@@ -117,3 +117,18 @@ def open_input(file: InputFile) -> Handle:
         When it cannot be opened.
     """
     return opener_of(file).open()
+
+
+def read_head(file: InputFile, size: int) -> bytes:
+    """Return the first `size` bytes of an input that is no stream, or fewer if it is shorter.
+
+    Raises
+    ------
+    InputError
+        When it cannot be read.
+    """
+    handle = open_input(file)
+    try:
+        return handle.read_at(0, size)
+    finally:
+        handle.close()

@@ -34,6 +34,10 @@ _FOREIGN_SUFFIXES = {
     ".rar": "rar",
 }
 _ARCHIVES = ("zip", "7z", "rar")
+UNPACK = "unpack it, and give its files"
+"""Remedy for archives."""
+DECOMPRESS = "decompress it; standard input takes what the decompressor writes"
+"""Remedy for a compression that is not supported."""
 _MAGICS = {
     "gzip": re.compile(rb"\x1f\x8b\x08"),
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),  # a frame, or one to be skipped
@@ -85,9 +89,7 @@ def check_suffix(name: str, suffix: NameSuffix) -> None:
         Naming the compression.
     """
     if suffix.compression not in (None, *COMPRESSIONS):
-        remedy = "decompress it; standard input takes what the decompressor writes"
-        if suffix.compression in _ARCHIVES:
-            remedy = "unpack it, and give its files"
+        remedy = UNPACK if suffix.compression in _ARCHIVES else DECOMPRESS
         raise InputError(name, f"{suffix.compression} is not supported", remedy=remedy)
 
 

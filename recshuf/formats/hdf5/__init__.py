@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from recshuf.errors import UsageError
+from recshuf.formats.hdf5.file.signature import SIGNATURE, list_places
 from recshuf.interfaces import Format, FormatNames
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, StoredInputs, Target, WriteOptions
-
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_FIRST_USER_BLOCK = 512
 
 
 class Hdf5Format(Format):
@@ -44,13 +42,8 @@ class Hdf5Format(Format):
         return FormatNames("hdf5", (".h5", ".hdf5", ".hdf", ".he5"), list_compressions())
 
     def recognises(self, head: bytes) -> bool:
-        """Look for the signature at bytes 0, 512, 1024, 2048, and so on."""
-        place = 0
-        while place < len(head):
-            if head.startswith(_SIGNATURE, place):
-                return True
-            place = 2 * place or _FIRST_USER_BLOCK
-        return False
+        """Look for the signature wherever it may be."""
+        return any(head.startswith(SIGNATURE, place) for place in list_places(len(head)))
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
         """Return the source of the inputs; `options.datasets` names the datasets of the record."""

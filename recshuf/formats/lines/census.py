@@ -18,13 +18,12 @@ from recshuf.formats.lines.files import (
     PrefixedReader,
     StreamSource,
     fill,
-    read_head,
     read_stream,
 )
 from recshuf.formats.lines.foreign import FOREIGN_HEAD_BYTES, check_head, check_kind
 from recshuf.formats.lines.sample import Rate, Sampler
 from recshuf.interfaces import InputSummary
-from recshuf.storage.local import open_input
+from recshuf.storage.local import open_input, read_head
 from recshuf.storage.objects import look_ahead
 from recshuf.storage.read_ahead import UNIT_BYTES
 

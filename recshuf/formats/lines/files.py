@@ -56,21 +56,6 @@ class LineFile(NamedTuple):
             filled += count
 
 
-def read_head(given: InputFile, size: int) -> bytes:
-    """Return the first `size` bytes of a file, or fewer if it is shorter.
-
-    Raises
-    ------
-    InputError
-        When it cannot be read.
-    """
-    handle = open_input(given)
-    try:
-        return handle.read_at(0, size)
-    finally:
-        handle.close()
-
-
 class FileSource:
     """The bytes of a `LineFile` in order; checks that the size is the same as in the census."""
 

@@ -6,13 +6,11 @@ import re
 from typing import NamedTuple
 
 from recshuf.errors import InputError
-from recshuf.formats.compression import recognise_compression
+from recshuf.formats.compression import DECOMPRESS, UNPACK, recognise_compression
 
 FOREIGN_HEAD_BYTES = 4096
 """Bytes that `check_head` needs, if there are so many."""
 
-_UNPACK = "unpack it, and give its files"
-_DECOMPRESS = "decompress it; standard input takes what the decompressor writes"
 _TABLE = "write its records as Parquet or JSONL"
 _ARRAY = "write it as HDF5 or Parquet"
 _ENCODE = "convert it to UTF-8"
@@ -53,16 +51,16 @@ _KINDS = (
     Foreign("a spreadsheet", _TABLE, None, (".xls", ".xlsx", ".ods")),
     Foreign("an R file", _TABLE, rb"RD[AX][23]\n[XAB]\n", (".rds", ".rdata", ".rda")),
     Foreign("MessagePack", _TABLE, None, (".msgpack",)),
-    Foreign("a tar archive", _UNPACK, rb".{257}ustar(?:\x00|  \x00)", (".tar", ".tgz", ".tbz2", ".txz")),
-    Foreign("a zip archive", _UNPACK, rb"PK(?:\x03\x04|\x05\x06|\x07\x08)", (".zip",)),
-    Foreign("a 7z archive", _UNPACK, rb"7z\xbc\xaf\x27\x1c", (".7z",)),
-    Foreign("a rar archive", _UNPACK, rb"Rar!\x1a\x07", (".rar",)),
-    Foreign("data of compress", _DECOMPRESS, rb"\x1f[\x9d\xa0]"),
-    Foreign("lzip data", _DECOMPRESS, rb"LZIP[\x00\x01]"),
-    Foreign("lzma data", _DECOMPRESS, rb"\x5d\x00\x00.{2}(?:\xff{8}|.{5}\x00{3})"),
-    Foreign("lzop data", _DECOMPRESS, rb"\x89LZO\x00\r\n\x1a\n"),
-    Foreign("framed snappy data", _DECOMPRESS, rb"\xff\x06\x00\x00sNaPpY"),
-    Foreign("a legacy lz4 frame", _DECOMPRESS, rb"\x02\x21\x4c\x18"),
+    Foreign("a tar archive", UNPACK, rb".{257}ustar(?:\x00|  \x00)", (".tar", ".tgz", ".tbz2", ".txz")),
+    Foreign("a zip archive", UNPACK, rb"PK(?:\x03\x04|\x05\x06|\x07\x08)", (".zip",)),
+    Foreign("a 7z archive", UNPACK, rb"7z\xbc\xaf\x27\x1c", (".7z",)),
+    Foreign("a rar archive", UNPACK, rb"Rar!\x1a\x07", (".rar",)),
+    Foreign("data of compress", DECOMPRESS, rb"\x1f[\x9d\xa0]"),
+    Foreign("lzip data", DECOMPRESS, rb"LZIP[\x00\x01]"),
+    Foreign("lzma data", DECOMPRESS, rb"\x5d\x00\x00.{2}(?:\xff{8}|.{5}\x00{3})"),
+    Foreign("lzop data", DECOMPRESS, rb"\x89LZO\x00\r\n\x1a\n"),
+    Foreign("framed snappy data", DECOMPRESS, rb"\xff\x06\x00\x00sNaPpY"),
+    Foreign("a legacy lz4 frame", DECOMPRESS, rb"\x02\x21\x4c\x18"),
     Foreign("text in UTF-16 or UTF-32", _ENCODE, rb"\xff\xfe|\xfe\xff|\x00\x00\xfe\xff"),
     Foreign("a PDF document", "extract its text", rb"%PDF-[12]\.", (".pdf",)),
     Foreign(

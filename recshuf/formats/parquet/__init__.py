@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recshuf.formats.parquet.metadata.magic import MAGIC, MAGIC_ENCRYPTED
 from recshuf.interfaces import Format, FormatNames
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class ParquetFormat(Format):
     def recognises(self, head: bytes) -> bool:
         """Tell whether the bytes begin like a Parquet file, encrypted or not."""
         # Behind PARE stands the length of a module, below 16 MiB; a word of text may begin so, too.
-        return head[:4] == b"PAR1" or (head[:4] == b"PARE" and head[7:8] == b"\0")
+        return head[:4] == MAGIC or (head[:4] == MAGIC_ENCRYPTED and head[7:8] == b"\0")
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
         """Read every footer and return the source; `options.columns` names columns of the top level."""

@@ -16,6 +16,7 @@ from h5py import h5f
 from recshuf.errors import InputError, RecshufError, UnavailableInputError
 from recshuf.formats.hdf5.file.dataset import find_chunk
 from recshuf.formats.hdf5.file.index_nodes import IndexRoot, parse_node
+from recshuf.formats.hdf5.file.signature import SIGNATURE, list_places
 from recshuf.storage.local import LocalHandle, opener_of
 from recshuf.storage.objects import ObjectStream
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 # HDF5 shares one descriptor between all openers of a file; the last one closes it.
 _OPENING = RLock()
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_FIRST_BLOCK = 512
 # Exceptions of h5py for damaged or hostile files; the type depends on the place of the damage.
 _FAILURES = (
     OSError,
@@ -212,12 +211,9 @@ def _check_regular(name: str, path: Path) -> None:
 
 
 def _has_signature(file: BinaryIO | ObjectStream) -> bool:
-    """Tell whether the signature is at an offset where HDF5 may begin: 0, 512, and each power of two from there."""
-    size = file.seek(0, os.SEEK_END)
-    place = 0
-    while place < size:
+    """Tell whether the signature is at an offset where HDF5 may begin."""
+    for place in list_places(file.seek(0, os.SEEK_END)):
         file.seek(place)
-        if file.read(len(_SIGNATURE)) == _SIGNATURE:
+        if file.read(len(SIGNATURE)) == SIGNATURE:
             return True
-        place = max(_FIRST_BLOCK, 2 * place)
     return False

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recshuf.errors import InputError, UsageError
+from recshuf.formats.parquet.metadata.magic import MAGIC, MAGIC_ENCRYPTED
 from recshuf.formats.parquet.schema.claims import settle
 from recshuf.storage.local import opener_of
 
@@ -26,8 +27,6 @@ BUFFER_BYTES = 1 << 18
 """Read buffer of each column chunk, so that memory does not depend on the chunk's size."""
 
 _BIN_BYTES = 2 << 20
-_MAGIC = b"PAR1"
-_MAGIC_ENCRYPTED = b"PARE"
 _KEYLESS = "is encrypted, and recshuf has no keys"
 
 
@@ -110,14 +109,14 @@ def check_magic(name: str, stream: BinaryIO) -> int:
     size = stream.seek(0, os.SEEK_END)
     stream.seek(max(0, size - 4))
     tail = stream.read(4)
-    if tail == _MAGIC_ENCRYPTED:
+    if tail == MAGIC_ENCRYPTED:
         raise InputError(name, _KEYLESS, remedy="decrypt it first")
-    if tail == _MAGIC and size >= 12:
+    if tail == MAGIC and size >= 12:
         return size
     if size == 0:
         raise InputError(name, "is empty (0 bytes), not a Parquet file")
     stream.seek(0)
-    if stream.read(4) == _MAGIC:
+    if stream.read(4) == MAGIC:
         remedy = "fetch or write the file again"
         raise InputError(name, "is cut off: a Parquet file ends with PAR1", remedy=remedy)
     raise InputError(name, "is not a Parquet file (no PAR1 at its end)")

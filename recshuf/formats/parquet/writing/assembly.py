@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from recshuf.formats.parquet.metadata.annotations import put_marks
+from recshuf.formats.parquet.metadata.magic import MAGIC
 from recshuf.formats.parquet.metadata.thrift import LIST, STRUCT, ThriftReader, encode_list, encode_number
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     Fields = dict[int, "Fields | None"]
     """Fields of a struct by their numbers: None for a number, their own fields for structs."""
 
-_MAGIC = b"PAR1"
 _TAIL_BYTES = 8
 # Field numbers in parquet.thrift.
 _ROWS, _GROUPS = 3, 4
@@ -42,7 +42,7 @@ class EncodedGroup:
     chunks: list[bytes]
     """The column chunks, cut anywhere."""
     footer: bytes
-    """Footer of a file of this row group only, which begins with `_MAGIC`."""
+    """Footer of a file of this row group only, which begins with `MAGIC`."""
 
 
 class _Parts(io.RawIOBase):
@@ -80,7 +80,7 @@ def encode_group(open_writer: Callable[[BinaryIO], pq.ParquetWriter], table: pa.
     with open_writer(cast("BinaryIO", stream)) as writer:
         writer.write_table(table, row_group_size=max(1, table.num_rows))
         chunks, stream.parts = stream.parts, []
-    if chunks[0] != _MAGIC:
+    if chunks[0] != MAGIC:
         raise RuntimeError("a Parquet writer does not begin with the magic bytes alone")
     return EncodedGroup(chunks[1:], b"".join(stream.parts)[:-_TAIL_BYTES])
 
@@ -99,7 +99,7 @@ class Assembly:
     def __init__(self, stream: BinaryIO, annotations: Mapping[int, Marks] | None = None) -> None:
         self._stream = stream
         self._annotations = annotations or {}
-        self._place = stream.write(_MAGIC)
+        self._place = stream.write(MAGIC)
         self._groups: list[bytes] = []
         self._around = (b"", b"", b"")
         self.record_count = 0
@@ -117,7 +117,7 @@ class Assembly:
         OSError
             When it cannot be written.
         """
-        footer = _FooterCopy(group.footer, self._place - len(_MAGIC))
+        footer = _FooterCopy(group.footer, self._place - len(MAGIC))
         self._groups.append(footer.group)
         self._around = footer.around
         self.record_count += footer.rows
@@ -137,7 +137,7 @@ class Assembly:
         rows, groups = encode_number(self.record_count), encode_list(len(self._groups), STRUCT)
         before = put_marks(before, self._annotations)
         footer = b"".join((before, rows, between, groups, *self._groups, behind))
-        self._stream.write(footer + len(footer).to_bytes(4, "little") + _MAGIC)
+        self._stream.write(footer + len(footer).to_bytes(4, "little") + MAGIC)
 
 
 class _FooterCopy:

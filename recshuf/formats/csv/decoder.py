@@ -43,7 +43,7 @@ class CsvDecoder(Decoder):
     inputs
         Names of the inputs.
     names
-        Names of the columns.
+        Names of the columns; none if all inputs are empty, which a schema then names.
     schema
         Types of all columns. Default: inferred.
     sets_bad_aside
@@ -65,6 +65,8 @@ class CsvDecoder(Decoder):
         *,
         sets_bad_aside: bool,
     ) -> None:
+        if schema is not None and not names:
+            names = schema.names
         if schema is not None and schema.names != list(names):
             raise UsageError(
                 f"--schema: its columns are {', '.join(map(repr, schema.names))}; "

@@ -52,6 +52,11 @@ def test_types_do_not_depend_on_cuts(tmp_path: Path, values: list[str]) -> None:
     assert decode(tmp_path, values, block_bytes=1).schema == whole.schema
 
 
+def test_the_schema_names_the_columns_of_empty_inputs(tmp_path: Path) -> None:
+    table = decode(tmp_path, [], given=pa.int64())
+    assert (table.num_rows, table.schema) == (0, pa.schema([("f0", pa.int64()), ("f1", pa.string())]))
+
+
 @same_folder
 @given(st.lists(st.sampled_from(VALUES), min_size=1, max_size=8))
 def test_types_of_several_decoders_merge_to_those_of_one(tmp_path: Path, values: list[str]) -> None:

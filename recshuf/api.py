@@ -28,6 +28,7 @@ from recshuf.job.options import (
 )
 from recshuf.job.order_jobs import OrderJobs
 from recshuf.job.progress import Progress, SilentProgress
+from recshuf.piles.order.epochs import MAX_EPOCH
 from recshuf.records.keys import MAX_PILES
 from recshuf.system.memory import choose_allocators
 from recshuf.system.numbers import check_number
@@ -211,14 +212,16 @@ def gather(
         As `shuffle` does.
     """
     refuse_unknown(options, GatherOptions)
-    mix = check_number("mix", mix, MAX_PILES, least=1)
+    order = Epoch(
+        check_number("epoch", epoch, MAX_EPOCH), reshuffle, check_number("mix", mix, MAX_PILES, least=1)
+    )
     job = make_job(parse_path("store", store), output, cast("Options", options))
     job.require_local_scratch()
     choose_allocators(job.memory_bytes)
     from recshuf.run.pipeline import run_job
 
     with _listen(progress) as listener:
-        return run_job(replace(job, epoch=Epoch(epoch, reshuffle, mix)), listener)
+        return run_job(replace(job, epoch=order), listener)
 
 
 def window(

@@ -13,6 +13,7 @@ from recshuf.engines.registry import LOCAL, check_engine
 from recshuf.errors import UsageError
 from recshuf.formats.compression import check_level
 from recshuf.interfaces import ReadOptions, WriteOptions
+from recshuf.job.option_types import describe_type, make_plain
 from recshuf.job.options import OPTIONS, Options, parse_header, refuse_unknown
 from recshuf.job.plan import Cut
 from recshuf.piles.layout import SPILL_COMPRESSIONS
@@ -171,7 +172,7 @@ def _check(option: str, value: int | None, least: int, most: int | None) -> None
     if value is None:
         return
     limits = f"at least {least}" if most is None else f"from {least} to {most}"
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if isinstance(value, bool) or not isinstance(value, int):
         raise UsageError(f"{option} {value!r} is not a whole number; give one, {limits}")
     if value < least or (most is not None and value > most):
         raise UsageError(f"{option} {value} is out of range; it must be {limits}")
@@ -194,7 +195,7 @@ def list_paths(what: str, paths: Paths) -> list[str]:
         paths = [paths]
     is_data = any(hasattr(paths, name) for name in ("read", "columns", "column_names"))
     if is_data or isinstance(paths, bytes | Mapping) or not isinstance(paths, Iterable):
-        raise UsageError(f"{what}: {_TAKEN}; here: {_describe(paths)}")
+        raise UsageError(f"{what}: {_TAKEN}; here: {describe_type(paths)}")
     if isinstance(paths, set | frozenset):
         raise UsageError(f"{what}: a set has no order, and the result depends on it; give a list")
     return [_parse_input(what, path) for path in paths]
@@ -219,7 +220,7 @@ def parse_path(what: str, path: object) -> str:
     """
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(name, str):
-        raise UsageError(f"{what}: {_TAKEN}; here: {_describe(name)}")
+        raise UsageError(f"{what}: {_TAKEN}; here: {describe_type(name)}")
     if not name:
         raise UsageError(f"{what}: a path is empty; give one")
     check_name(path)
@@ -236,10 +237,6 @@ def _parse_output(output: str | os.PathLike[str]) -> str:
     return parse_path("output", output)
 
 
-def _describe(value: object) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-
-
 def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Options) -> Job:
     """Parse arguments into a job.
 
@@ -248,14 +245,14 @@ def make_job(inputs: Paths, output: str | os.PathLike[str] | None, options: Opti
     TypeError
         When an option is unknown.
     UsageError
-        When an option is out of range or contradicts another.
+        When an option is of another type, out of range or contradicts another.
     """
     refuse_unknown(options, Options)
     paths = list_paths("inputs", inputs)
     if not paths:
         raise UsageError('no inputs; give at least one path, or "-" for standard input')
     defaults = {name: option.default for name, option in OPTIONS.items()}
-    options = cast("Options", defaults | options)
+    options = cast("Options", defaults | make_plain(options, Options))
     compression, level = _parse_compression(options["compression"])
     separator = _choose_separator(options)
     options["separator"] = None if separator == b"\n" else separator
@@ -424,13 +421,15 @@ def _load_schema(schema: SchemaLike | None) -> pa.Schema | None:
         try:
             return pa.schema(schema)
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise UsageError(f"--schema: {_describe(schema)} is no schema of columns") from error
+            raise UsageError(f"--schema: {describe_type(schema)} is no schema of columns") from error
     from recshuf.job.schema_file import parse_schema, read_schema
 
     if isinstance(schema, Mapping):
         return parse_schema(schema, "--schema")
     if not isinstance(schema, str | os.PathLike):
-        raise UsageError(f"--schema: give a path, a dict or a schema of pyarrow; here: {_describe(schema)}")
+        raise UsageError(
+            f"--schema: give a path, a dict or a schema of pyarrow; here: {describe_type(schema)}"
+        )
     return read_schema(local_path(schema))
 
 

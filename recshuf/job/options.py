@@ -151,7 +151,7 @@ class InputOptions(TypedDict, total=False):
     """Give Parquet columns that are integers here, and floats or decimals there, one type: double or decimal. A value
     that it does not hold exactly is an error. Default: False; such inputs are refused."""
     schema: Annotated[SchemaLike | None, Option("Input", "FILE", "Schema file for a conversion from JSONL, CSV or text. Default: inferred types.",
-        is_path=True, side="inputs", formats=("jsonl", "csv", "text"), identity=lambda job: job.read.schema and str(job.read.schema))]
+        is_path=True, side="inputs", formats=("jsonl", "csv", "text"), identity=lambda job: None if job.read.schema is None else str(job.read.schema))]
     """Schema of pyarrow, or path or content (a dict) of a schema file, for a conversion from JSONL, CSV or text. Default: inferred types."""
     memory: Annotated[Size | None, Option("Resources", "SIZE", "Memory limit, excluding about 150 MB for Python and libraries. Default: half of available memory.", parse=parse_size)]
     """Memory limit, excluding about 150 MB for Python and libraries. Default: half of available memory."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from recshuf.errors import UsageError
 from recshuf.job.job import list_paths, make_job, split_names
+from recshuf.job.option_types import make_plain
 from recshuf.job.options import CheckOptions, OrderOptions, refuse_unknown
 from recshuf.system.memory import choose_allocators
 
@@ -36,6 +37,7 @@ class OrderJobs(NamedTuple):
             When one is no path, or several columns could be meant.
         """
         refuse_unknown(options, OrderOptions)
+        options = cast("OrderOptions", make_plain(options, OrderOptions))
         against = list_paths("against", options.get("against") or ())
         provenance, column = options.get("provenance", False), options.get("column")
         shared = {name: value for name, value in options.items() if name in CheckOptions.__annotations__}

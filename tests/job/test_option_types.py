@@ -1,0 +1,111 @@
+"""Options of any type: those of NumPy become plain ones, and others are refused by name."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, BinaryIO, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pytest
+
+import recshuf
+from recshuf.errors import UsageError
+from recshuf.job.job import make_job
+from recshuf.job.options import ArrowSchema, Options, OrderOptions, describe_options
+
+MEGABYTE = 10**6
+NUMBERS = {
+    "seed": 7, "piles": 3, "head_count": 5, "workers": 2, "shards": 3, "shard_records": 9, "header": 1,
+    "memory": 300 * MEGABYTE, "max_record_bytes": 2 * MEGABYTE, "shard_bytes": MEGABYTE,
+}  # fmt: skip
+SIZES = ("memory", "max_record_bytes", "shard_bytes")
+VALUES = [7, 1.5, "x", b"x", [1], ["x"], {}, object(), None, True, np.array([1, 2]), np.array(["a"]), io.StringIO(), Path("x")]  # fmt: skip
+HINTS = get_type_hints(Options)
+
+
+def kinds_of(name: str) -> tuple[type, ...]:
+    """Return the classes of the declared type of an option."""
+    members = get_args(HINTS[name]) if isinstance(HINTS[name], UnionType) else (HINTS[name],)
+    kinds = {get_origin(one) or one for one in members} - {ArrowSchema}
+    return tuple(io.BytesIO if kind is BinaryIO else kind for kind in kinds)
+
+
+@pytest.mark.parametrize("name", HINTS)
+def test_values_of_other_types_are_refused_by_name(name: str, tmp_path: Path) -> None:
+    kinds = kinds_of(name)
+    wrong = [one for one in VALUES if not isinstance(one, kinds)] + [True] * (bool not in kinds)
+    wrong += [b"x", [1], {}] if name in ("datasets", "columns") else []
+    for value in wrong:
+        with pytest.raises(UsageError) as caught:
+            recshuf.shuffle(tmp_path / "none.txt", tmp_path / "out.txt", **{name: value})
+        assert str(caught.value).startswith((f"{name}: ", f"{name} "))
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["column", "id_column", "provenance", "datasets", "columns", "to"])
+@pytest.mark.parametrize("function", [recshuf.check, recshuf.picture])
+def test_values_of_other_types_are_refused_by_what_reads_an_order(name: str, function: Any) -> None:
+    assert name in OrderOptions.__annotations__
+    for value in (7, [1], object(), b"x"):
+        with pytest.raises(UsageError, match=f"^{name}: give .*; here: {type(value).__name__}$"):
+            function("none.txt", **{name: value})
+
+
+def make_both(name: str, plain: Any, value: Any) -> list[Any]:
+    return [make_job("in", "out", {"memory": MEGABYTE * 100, name: one}) for one in (plain, value)]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_of_numpy_are_taken_as_plain_ones(name: str) -> None:
+    values: list[Any] = [np.int64(NUMBERS[name]), np.uint32(NUMBERS[name]), np.array(NUMBERS[name])]
+    if name in SIZES:
+        values += [float(NUMBERS[name]), np.float64(NUMBERS[name]), np.float32(NUMBERS[name])]
+    for value in values:
+        plain, found = make_both(name, NUMBERS[name], value)
+        assert (found.memory_bytes, found.workers, found.cut, found.read) == (
+            plain.memory_bytes, plain.workers, plain.cut, plain.read,
+        )  # fmt: skip
+        assert json.dumps(describe_options(found)) == json.dumps(describe_options(plain))
+        assert found.options[name] == NUMBERS[name]
+        assert type(found.options[name]) in (int, float)
+        cut = () if found.cut is None else (found.cut.shards, found.cut.shard_records, found.cut.shard_bytes)
+        assert {type(one) for one in (found.memory_bytes, found.workers, *cut)} <= {int, NoneType}
+
+
+def test_flags_and_text_of_numpy_are_taken_as_plain_ones() -> None:
+    plain, found = make_both("overwrite", True, np.True_)
+    assert plain.options == found.options
+    assert found.options["overwrite"] is True
+    plain, found = make_both("compression", "zstd", np.str_("zstd"))
+    assert type(found.options["compression"]) is str
+    plain, found = make_both("columns", ["a", "b"], np.array(["a", "b"]))
+    assert plain.read == found.read
+    assert all(type(name) is str for name in found.read.columns)
+
+
+def test_stores_are_made_with_numbers_of_numpy(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"id": {row}}}\n' for row in range(30)))
+    numbers = {"seed": 7, "piles": 3, "workers": 1, "memory": 100 * MEGABYTE}
+    ids = []
+    for convert in (int, np.int64):
+        loader = recshuf.PileLoader.from_files(
+            tmp_path / "in.jsonl", 5, cache=tmp_path / "cache", **{name: convert(one) for name, one in numbers.items()}
+        )  # fmt: skip
+        ids.append([batch["id"].tolist() for batch in loader])
+    assert ids[0] == ids[1]
+    (store,) = (tmp_path / "cache").iterdir()
+    outputs = []
+    for convert in (int, np.int64):
+        out = tmp_path / f"{convert.__name__}.jsonl"
+        recshuf.gather(store, out, epoch=convert(3), mix=convert(2))
+        outputs.append(out.read_text())
+    assert outputs[0] == outputs[1]
+
+
+def test_an_empty_schema_is_no_missing_one(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(recshuf.errors.InputError, match="field 'a': is not in the schema"):
+        recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.parquet", schema={})

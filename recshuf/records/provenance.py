@@ -27,7 +27,7 @@ FILE_COLUMN, ROW_COLUMN = "source_file", "source_row"
 PROVENANCE_BYTES = 8
 FILE_SHIFT = np.uint64(42)
 """A record's provenance is one 64-bit number: the input's index in the high 22 bits, the row number in the others."""
-MAX_INPUTS = 1 << (64 - int(FILE_SHIFT))
+MAX_INPUTS, MAX_ROWS = 1 << (64 - int(FILE_SHIFT)), 1 << int(FILE_SHIFT)
 
 PROVENANCE = pa.field("provenance", pa.binary(PROVENANCE_BYTES))
 """The column of native batches that holds it."""
@@ -40,10 +40,24 @@ def extend_schema(schema: pa.Schema) -> pa.Schema:
     return schema.append(PROVENANCE)
 
 
+def pack_provenance(inputs: NDArray[Any] | np.int64, rows: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return the provenance of records, given 64-bit integers: the index of the input, and row numbers."""
+    return inputs.view(np.uint64) << FILE_SHIFT | rows.view(np.uint64)
+
+
+def unpack_provenance(numbers: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the index of each record's input, and its row number.
+
+    >>> unpack_provenance(pack_provenance(np.int64(3), np.array([7, 8])))
+    (array([3, 3]), array([7, 8]))
+    """
+    return (numbers >> FILE_SHIFT).view(np.int64), (numbers & np.uint64(MAX_ROWS - 1)).view(np.int64)
+
+
 def add_provenance(batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> pa.RecordBatch:
     """Return a native batch with the provenance of its records as its last column."""
     numbers = [
-        np.arange(first_row, first_row + rows, dtype=np.uint64) | np.uint64(index) << FILE_SHIFT
+        pack_provenance(np.int64(index), np.arange(first_row, first_row + rows, dtype=np.int64))
         for index, first_row, rows in ranges
     ]
     column = pa.Array.from_buffers(
@@ -62,11 +76,13 @@ def find_ranges(batch: pa.RecordBatch) -> list[RowRange]:
     origins = find_origins(batch)
     starts = np.flatnonzero(np.diff(origins, prepend=origins[:1] - np.uint64(2)) != 1)
     ends = np.append(starts[1:], len(origins))
-    rows = origins[starts]
-    return [
-        RowRange(origin >> int(FILE_SHIFT), origin & (1 << int(FILE_SHIFT)) - 1, end - start)
-        for origin, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True)
-    ]
+    columns = (*unpack_provenance(origins[starts]), ends - starts)
+    return list(map(RowRange, *(column.tolist() for column in columns)))
+
+
+def shift_origins(origins: NDArray[np.uint64], added: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return provenance with numbers added to the index of the input."""
+    return origins + (added.astype(np.uint64) << FILE_SHIFT)
 
 
 def shift_sources(records: Records, added: NDArray[np.int64]) -> Records:
@@ -78,8 +94,7 @@ def shift_sources(records: Records, added: NDArray[np.int64]) -> Records:
         What to add for each record, shape ``(n,)``.
     """
     batch = records.batch
-    numbers = find_origins(batch)
-    shifted = numbers + (added.astype(np.uint64) << FILE_SHIFT)
+    shifted = shift_origins(find_origins(batch), added)
     column = pa.Array.from_buffers(PROVENANCE.type, batch.num_rows, [None, pa.py_buffer(shifted)])
     return Records(records.keys, batch.set_column(batch.num_columns - 1, PROVENANCE, column))
 
@@ -178,10 +193,8 @@ class ProvenanceDecoder(Decoder):
         )
 
     def _decode_provenance(self, column: pa.Array) -> pa.RecordBatch:
-        numbers = view_bytes(column).view(np.uint64)
-        rows = (numbers & ((np.uint64(1) << FILE_SHIFT) - np.uint64(1))).view(np.int64)
-        inputs = (numbers >> FILE_SHIFT).astype(np.int32)
-        names = pa.DictionaryArray.from_arrays(_wrap(inputs, pa.int32()), self._names)
+        inputs, rows = unpack_provenance(view_bytes(column).view(np.uint64))
+        names = pa.DictionaryArray.from_arrays(_wrap(inputs.astype(np.int32), pa.int32()), self._names)
         return pa.RecordBatch.from_arrays(
             [names.cast(self._fields.types[0]), _wrap(rows, pa.int64())], schema=self._fields
         )

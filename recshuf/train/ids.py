@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.records.arrow_views import view_bytes
-from recshuf.records.provenance import FILE_SHIFT, find_origins
+from recshuf.records.provenance import find_origins, unpack_provenance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,10 +23,8 @@ ID_TYPE = pa.struct(
 
 def make_ids(batch: pa.RecordBatch) -> pa.StructArray:
     """Return the `ID` column of native records."""
-    origins = find_origins(batch)
-    sources = (origins >> FILE_SHIFT).astype(np.int32)
-    rows = (origins & ((np.uint64(1) << FILE_SHIFT) - np.uint64(1))).view(np.int64)
-    columns = [_wrap(sources, pa.int32()), _wrap(rows, pa.int64())]
+    sources, rows = unpack_provenance(find_origins(batch))
+    columns = [_wrap(sources.astype(np.int32), pa.int32()), _wrap(rows, pa.int64())]
     return pa.StructArray.from_arrays(columns, fields=list(ID_TYPE))
 
 

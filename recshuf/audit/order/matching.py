@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -77,7 +77,7 @@ def sort_randomly(values: NDArray[np.int64 | np.uint64], rng: np.random.Generato
     return np.lexsort((rng.random(len(values)), values))
 
 
-def rank(values: NDArray[np.int64]) -> NDArray[np.int64]:
+def rank(values: NDArray[Any]) -> NDArray[np.int64]:
     """Return the rank of each value among values that all differ.
 
     >>> rank(np.array([7, 0, 5]))

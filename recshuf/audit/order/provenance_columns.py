@@ -13,7 +13,14 @@ import xxhash
 
 from recshuf.audit.order.matching import Matching, rank
 from recshuf.errors import InputError, UsageError
-from recshuf.records.provenance import FILE_COLUMN, FILE_SHIFT, MAX_INPUTS, ROW_COLUMN
+from recshuf.records.provenance import (
+    FILE_COLUMN,
+    MAX_INPUTS,
+    MAX_ROWS,
+    ROW_COLUMN,
+    pack_provenance,
+    unpack_provenance,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,7 +56,7 @@ class ProvenanceReader:
         index = encoded.indices.to_numpy()
         codes = np.array(self._encode(files), np.uint64)[index]
         seeds = np.array([xxhash.xxh3_64_intdigest(name.encode()) for name in files], np.uint64)[index]
-        return codes << FILE_SHIFT | rows, _hash_rows(seeds, rows)
+        return pack_provenance(codes, rows), _hash_rows(seeds, rows)
 
     def _encode(self, names: list[str]) -> list[int]:
         with self._lock:
@@ -75,14 +82,14 @@ class ProvenanceReader:
         """
         given = sample.take().values.to_numpy()
         names = sorted(self._codes)
-        ranks = np.empty(len(names), np.uint64)
-        ranks[[self._codes[name] for name in names]] = np.arange(len(names), dtype=np.uint64)
-        rows = given & ((np.uint64(1) << FILE_SHIFT) - np.uint64(1))
-        files = ranks[given >> FILE_SHIFT]
-        provenance = files << FILE_SHIFT | rows
+        ranks = np.empty(len(names), np.int64)
+        ranks[[self._codes[name] for name in names]] = np.arange(len(names))
+        codes, rows = unpack_provenance(given)
+        files = ranks[codes]
+        provenance = pack_provenance(files, rows)
         order = rank(provenance)
         _check_unique(provenance, order, names, output)
-        sizes = np.bincount(files.astype(np.int64), minlength=len(names)).tolist()
+        sizes = np.bincount(files, minlength=len(names)).tolist()
         return Matching(order, sizes, sample.records, share=0.5**sample.level)
 
 
@@ -101,7 +108,7 @@ def _find_columns(table: pa.RecordBatch) -> tuple[pa.Array, NDArray[np.uint64]]:
             f"columns {FILE_COLUMN!r} and {ROW_COLUMN!r} must hold file names and row numbers; {_REMEDY}"
         )
     bounds = pc.min_max(rows)
-    if len(rows) and not 0 <= bounds["min"].as_py() <= bounds["max"].as_py() < 1 << int(FILE_SHIFT):
+    if len(rows) and not 0 <= bounds["min"].as_py() <= bounds["max"].as_py() < MAX_ROWS:
         raise UsageError(f"column {ROW_COLUMN!r} holds a value that is not a row number; {_REMEDY}")
     return names, rows.to_numpy().astype(np.uint64)
 
@@ -121,7 +128,7 @@ def _check_unique(
     ordered[order] = provenance
     repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
     if len(repeated):
-        file, row = divmod(int(ordered[repeated[0]]), 1 << int(FILE_SHIFT))
+        file, row = (int(numbers[0]) for numbers in unpack_provenance(ordered[repeated[:1]]))
         raise InputError(
             output,
             f"row {row} of {names[file]} is there more than once",

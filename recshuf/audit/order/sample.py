@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from recshuf.audit.verify.memory_budget import divide_memory
 from recshuf.errors import UsageError
-from recshuf.records.provenance import FILE_SHIFT
+from recshuf.records.provenance import pack_provenance, unpack_provenance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,12 +27,12 @@ class SampledRecords(NamedTuple):
     values: pa.Array
     priorities: NDArray[np.uint64]
     provenance: NDArray[np.uint64]
-    """File index in the high 22 bits, row number in the others."""
+    """File index and row number, as `pack_provenance` returns them."""
 
     @property
     def files(self) -> NDArray[np.int64]:
         """The file index of each record."""
-        return (self.provenance >> FILE_SHIFT).astype(np.int64)
+        return unpack_provenance(self.provenance)[0]
 
     def at_level(self, level: int) -> SampledRecords:
         """Return the records whose priority is at most 2^-`level` of the highest."""
@@ -77,8 +77,8 @@ class BottomKSample:
 
     def add(self, values: pa.Array, priorities: NDArray[np.uint64], file: int, first_row: int) -> None:
         """Add consecutive records of a file by value and priority."""
-        rows = np.arange(first_row, first_row + len(values)).astype(np.uint64)
-        part = SampledRecords(values, priorities, rows | np.uint64(file) << FILE_SHIFT).at_level(self.level)
+        provenance = pack_provenance(np.int64(file), np.arange(first_row, first_row + len(values)))
+        part = SampledRecords(values, priorities, provenance).at_level(self.level)
         with self._lock:
             self.records += len(priorities)
             self._parts.append(part)

@@ -20,6 +20,7 @@ from recshuf.piles.reader import PileReader
 from recshuf.piles.run_piles import RunPiles
 from recshuf.records.arrow_views import view_bytes
 from recshuf.records.batch import Records
+from recshuf.records.provenance import pack_provenance, unpack_provenance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +36,8 @@ BUCKETS = 4096
 MOST_NAMED = 10
 """Missing and extra records that are reported one by one, each."""
 _SUMMED_AT_ONCE = 1 << 20
-_FILE_SHIFT, _SET_SHIFT = 42, 63
-_ROW_MASK, _FILE_MASK = 2**42 - 1, 2**21 - 1
+_SET_SHIFT = np.uint64(63)
+_BELOW_SET = np.uint64(2**63 - 1)
 _WORDS = ("second", "location", "count")
 _ENTRY_BYTES = 8 * (1 + len(_WORDS))
 _MOST_PILES = 4096
@@ -130,7 +131,7 @@ class _Entries:
     first: NDArray[np.uint64]
     second: NDArray[np.uint64]
     location: NDArray[np.uint64]
-    """Of the first record with the hash: its set (1 bit), file (21), row (42)."""
+    """Of the first record with the hash: its provenance, with the set in the highest bit."""
     count: NDArray[np.int64]
     """Number of records with the hash; negative for the output."""
 
@@ -168,9 +169,7 @@ class Search:
         rows = np.flatnonzero(self._wanted[find_buckets(hashes)])
         if not rows.size:
             return
-        location = (rows + first_row).view(np.uint64) | np.uint64(
-            file << _FILE_SHIFT | set_index << _SET_SHIFT
-        )
+        location = pack_provenance(np.int64(file), rows + first_row) | np.uint64(set_index) << _SET_SHIFT
         counts = np.full(len(rows), 1 if set_index == INPUTS else -1)
         entries, starts = _Entries(hashes[rows, 0], hashes[rows, 1], location, counts).sort()
         # Equal records of a batch are kept as one with its count: a million of them take no more than one.
@@ -217,7 +216,7 @@ def _unpack(records: Records) -> _Entries:
 
 def _find_first(entries: _Entries, starts: NDArray[np.intp], set_index: int) -> NDArray[np.uint64]:
     """Return each hash's first location in a record set; undefined where the set does not hold the hash."""
-    is_in_set = (entries.location >> np.uint64(_SET_SHIFT)) == set_index
+    is_in_set = (entries.location >> _SET_SHIFT) == set_index
     masked = np.where(is_in_set, entries.location, np.uint64(2**64 - 1))
     first: NDArray[np.uint64] = np.minimum.reduceat(masked, starts)
     return first
@@ -228,8 +227,6 @@ def _keep_first(
 ) -> list[Mismatch]:
     """Return the first `MOST_NAMED` of the mismatches known and found."""
     first = np.argsort(locations)[:MOST_NAMED]
-    found = [
-        Mismatch(location >> _FILE_SHIFT & _FILE_MASK, location & _ROW_MASK, count)
-        for location, count in zip(locations[first].tolist(), copies[first].tolist(), strict=True)
-    ]
+    columns = (*unpack_provenance(locations[first] & _BELOW_SET), copies[first])
+    found = map(Mismatch, *(column.tolist() for column in columns))
     return sorted([*known, *found], key=lambda one: (one.file, one.row))[:MOST_NAMED]

@@ -10,7 +10,7 @@ import numpy as np
 from recshuf.errors import PileError
 from recshuf.piles.encoding.planes import Order
 from recshuf.records.digests import digest_records
-from recshuf.records.provenance import FILE_SHIFT, shift_sources
+from recshuf.records.provenance import shift_origins, shift_sources
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class PackedRecords:
     def origins(self) -> NDArray[np.uint64]:
         """Their provenance, as `find_origins` returns it."""
         origins = self._codec.unpack_provenance(self._payloads)
-        return origins if self._added is None else origins + (self._added.astype(np.uint64) << FILE_SHIFT)
+        return origins if self._added is None else shift_origins(origins, self._added)
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -12,10 +12,10 @@ from recshuf.formats import name_by_suffix
 from recshuf.job.job import Epoch
 from recshuf.job.report import FileReport
 from recshuf.output.checksum import find_checksum
+from recshuf.output.names import name_manifest, name_work_folder
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.system.atomic import sync
-from recshuf.system.listing import MANIFEST_SUFFIX
-from recshuf.system.paths import real_path, shorten_name
+from recshuf.system.paths import real_path
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 def manifest_path(folder: Path) -> Path:
     """Return the path of the manifest of a folder of shards: beside it, so that the folder holds shards only."""
     folder = real_path(folder)
-    return folder.parent / f"{shorten_name(folder.name)}{MANIFEST_SUFFIX}"
+    return folder.parent / name_manifest(folder.name)
 
 
 def work_folder_path(output: Path) -> Path:
     """Return the path of the work folder of an output: beside it, too."""
     target = real_path(output)
-    return target.parent / f".{shorten_name(target.name)}.recshuf"
+    return target.parent / name_work_folder(target.name)
 
 
 def is_beside(path: Path, output: Path) -> bool:

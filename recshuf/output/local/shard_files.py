@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.output.checksum import find_checksum
 from recshuf.output.manifest import manifest_path
+from recshuf.output.names import name_shard
 from recshuf.system.paths import is_sole_file
 from recshuf.system.threads import Pool
 
@@ -50,8 +51,7 @@ class ShardFiles:
 
     def path_of(self, shard: int, suffix: str) -> Path:
         """Return the path to write shard number `shard` to."""
-        is_directory = self.output.is_directory
-        return self.folder / (f"shard-{shard:05d}{suffix}" if is_directory else self.target.name)
+        return self.folder / (name_shard(shard, suffix) if self.output.is_directory else self.target.name)
 
     def find_unchanged(self, entries: Iterable[Entry]) -> set[str]:
         """Return the names of those written shards whose checksum is that in their journal entry."""

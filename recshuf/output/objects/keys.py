@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from recshuf.output.names import is_shard_name, name_manifest, name_shard, name_work_folder
 from recshuf.output.task_folder import TASK_FOLDER
-from recshuf.system.listing import MANIFEST_SUFFIX
-from recshuf.system.paths import shorten_name
 
 if TYPE_CHECKING:
     from recshuf.storage.urls import Url
-
-_SHARD = re.compile(r"shard-\d{5,}[.\w]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +40,7 @@ class OutputKeys:
     @property
     def journal(self) -> str:
         """Prefix of the journal."""
-        return f"{self._parent}.{shorten_name(self.name)}.recshuf/"
+        return f"{self._parent}{name_work_folder(self.name)}/"
 
     @property
     def tasks(self) -> str:
@@ -54,11 +50,11 @@ class OutputKeys:
     @property
     def manifest(self) -> str:
         """Key of the manifest; an output of one object has none."""
-        return f"{self._parent}{shorten_name(self.name)}{MANIFEST_SUFFIX}"
+        return f"{self._parent}{name_manifest(self.name)}"
 
     def name_shard(self, shard: int, suffix: str) -> str:
         """Return the name of shard number `shard`."""
-        return f"shard-{shard:05d}{suffix}" if self.is_directory else self.name
+        return name_shard(shard, suffix) if self.is_directory else self.name
 
     def of_shard(self, name: str) -> str:
         """Return the key of a shard."""
@@ -68,7 +64,7 @@ class OutputKeys:
         """Tell whether a key is one that a run gives to a shard."""
         if not self.is_directory:
             return key == self.prefix
-        return key.startswith(self.prefix) and _SHARD.fullmatch(key.removeprefix(self.prefix)) is not None
+        return key.startswith(self.prefix) and is_shard_name(key.removeprefix(self.prefix))
 
     def show(self, key: str) -> str:
         """Return a key as a URL."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 from recshuf.errors import UsageError
+from recshuf.system.paths import is_plain_name
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _TOLERANCE = Fraction(1, 10**9)
 _MOST = 255
 
@@ -54,7 +53,7 @@ def check_shares(shares: Any) -> dict[str, Fraction]:
             f"split={shares!r}: give 2 to {_MOST} shares by name, such as {{'train': 0.99, 'val': 0.01}}"
         )
     for name in shares:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not is_plain_name(name):
             raise UsageError(f"split: name {name!r}: give letters, digits, '.', '_' and '-', at most 100")
     exact = {name: _read_share(name, share) for name, share in shares.items()}
     if abs(sum(exact.values(), Fraction(-1))) > _TOLERANCE:

@@ -27,6 +27,7 @@ class WriteMessages(NamedTuple):
 
 _OUTPUT_MESSAGES = WriteMessages()
 _CUT_URL = re.compile(f"(({'|'.join((*SCHEMES, *ALIASES, FILE))}):)/(?!/)", re.IGNORECASE)
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _LONGEST_NAME = 240  # file systems allow 255 bytes
 
 
@@ -129,6 +130,14 @@ def check_name(path: object) -> None:
     else:
         problem = f"is a URL that lacks a slash; give {match[1]}//, or ./{name} for a local path"
     raise UsageError(f"{name}: {problem}")
+
+
+def is_plain_name(name: str) -> bool:
+    """Tell whether a name that a user gives to files is of 1 to 100 ASCII letters, digits, ``.``, ``_`` and ``-``.
+
+    The first one is a letter, a digit or ``_``.
+    """
+    return _PLAIN_NAME.fullmatch(name) is not None
 
 
 def shorten_name(name: str) -> str:

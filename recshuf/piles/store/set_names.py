@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import BusyNameError, UsageError, UsedNameError
 from recshuf.piles.store.store_folder import SET_MODE
 from recshuf.system.locks import try_exclusive
-from recshuf.system.paths import write_error
+from recshuf.system.paths import is_plain_name, write_error
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from recshuf.piles.store.store_folder import StoreFolder
 
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _TRIES = 10
 """A process that deletes leftovers holds the lock for a moment."""
 
@@ -36,7 +34,7 @@ class SetNames:
     """
 
     def __init__(self, folder: StoreFolder, name: str) -> None:
-        if str(name) != name or not _NAME.fullmatch(name):
+        if str(name) != name or not is_plain_name(name):
             raise UsageError(
                 f"name={name!r}: give letters, digits, '.', '_' and '-', the first a letter, digit or '_', at most 100"
             )

@@ -114,6 +114,18 @@ class StoreFolder:
         """Return the names in the folder that are not those of a store."""
         return [name for name in os.listdir(self.path) if not _OWN_NAME.fullmatch(name)]  # noqa: PTH208 - names are wanted
 
+    def list_snapshots(self) -> list[Path]:
+        """Return the files of all snapshots."""
+        return list(self.path.glob("snapshot-*.json"))
+
+    def list_parts(self) -> list[Path]:
+        """Return the files of snapshots that are being written, or were when a process died."""
+        return list(self.path.glob(f"{_PART_PREFIX}*"))
+
+    def list_locks(self) -> list[Path]:
+        """Return the files whose locks are held while sets are written."""
+        return list(self.sets.glob(f"*{_LOCK_SUFFIX}"))
+
     def find(self) -> Snapshot | None:
         """Return the newest whole snapshot; None if there is no store.
 
@@ -214,7 +226,7 @@ class StoreFolder:
             kept = self._list_referenced()
             unreferenced = (path.stem for path in self.sets.glob(f"*{SET_SUFFIX}") if path.stem not in kept)
             writers = {find_writer(name) for name in unreferenced}
-            writers |= {path.stem for path in self.sets.glob(f"*{_LOCK_SUFFIX}")}
+            writers |= {path.stem for path in self.list_locks()}
             for writer in sorted(writers):
                 with suppress(OSError):  # mostly because it is that of another user
                     removed += self._remove_unlocked(writer)
@@ -224,7 +236,7 @@ class StoreFolder:
         """Delete snapshots before one that the caller holds a lease of, if any, and what dead processes were writing."""
         numbers = self._numbers()
         # Looked for after the snapshots were listed: what comes later gets a number above theirs.
-        parts = [part for part in self.path.glob(f"{_PART_PREFIX}*") if not _remove_part(part)]
+        parts = [part for part in self.list_parts() if not _remove_part(part)]
         wanted = {int(part.name[len(_PART_PREFIX) :][:_NUMBER_DIGITS], 16) for part in parts}
         for number in numbers:
             if number < newest and number not in wanted:

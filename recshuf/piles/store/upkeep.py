@@ -133,7 +133,7 @@ def drop_store(path: Path) -> None:
             # Snapshots last: as long as there is one, the command can be given again.
             if folder.sets.exists():
                 shutil.rmtree(folder.sets)
-            for file in [*path.glob(".snapshot-*"), *path.glob("snapshot-*.json")]:
+            for file in [*folder.list_parts(), *folder.list_snapshots()]:
                 file.unlink(missing_ok=True)
             path.rmdir()
         except OSError as error:
@@ -144,11 +144,11 @@ def drop_store(path: Path) -> None:
 
 def _lock_all(folder: StoreFolder, locks: ExitStack) -> bool:
     """Lock all snapshots and names of a store, and tell whether no process has them."""
-    snapshots = set(folder.path.glob("snapshot-*.json"))
+    snapshots = set(folder.list_snapshots())
     try:
-        for file in [*snapshots, *folder.sets.glob("*.lock")]:
+        for file in [*snapshots, *folder.list_locks()]:
             locks.callback(os.close, lock_existing(file))
     except (BlockingIOError, FileNotFoundError):
         return False
     # Who has committed meanwhile had a lease of a snapshot before.
-    return set(folder.path.glob("snapshot-*.json")) == snapshots
+    return set(folder.list_snapshots()) == snapshots

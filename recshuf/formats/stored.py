@@ -12,6 +12,7 @@ import pyarrow as pa
 from recshuf.errors import ConversionError
 from recshuf.formats import load_format
 from recshuf.interfaces import InputSummary, ReadOptions, Source, StoredInputs
+from recshuf.records.packed_schema import pack_schema, unpack_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,7 +81,7 @@ def pack(value: object) -> Any:
     if isinstance(value, dict):
         return {"dict": [[pack(key), pack(one)] for key, one in value.items()]}
     if isinstance(value, pa.Schema):
-        return {"schema": base64.b64encode(value.serialize()).decode()}
+        return {"schema": pack_schema(value)}
     if isinstance(value, pa.Array):
         batch = pa.record_batch([value], names=["values"])
         return {"array": [pack(batch.schema), base64.b64encode(batch.serialize()).decode()]}
@@ -104,7 +105,7 @@ def unpack(value: Any, classes: Sequence[type]) -> Any:
         case "dict":
             return {unpack(key, classes): unpack(one, classes) for key, one in content}
         case "schema":
-            return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(content)))
+            return unpack_schema(content)
         case "array":
             schema = unpack(content[0], classes)
             return pa.ipc.read_record_batch(pa.py_buffer(base64.b64decode(content[1])), schema).column(0)

@@ -3,19 +3,17 @@
 The first entry describes the job; each other one names a finished task, or a further folder of pile sets. An entry is
 written after the task that it names, but before that folder is made.
 
-In a file, an entry is a line: the xxh3 checksum of the rest in hexadecimal digits, a space, and a JSON object.
+In a file, an entry is a line; see `system.checked_lines`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import xxhash
-
+from recshuf.system.checked_lines import format_line, parse_line
 from recshuf.system.paths import open_sole, write_error
 
 if TYPE_CHECKING:
@@ -122,7 +120,7 @@ class FileJournal(Journal):
         OSError
             When that fails.
         """
-        text = format_entry(entry)
+        text = format_line(entry)
         with self._lock, os.fdopen(open_sole(self.path, _APPEND), "ab", buffering=0) as file:
             start = b"" if self._ends_well else self._mend(file)
             line = memoryview(start + text)
@@ -161,7 +159,7 @@ def read_journal(path: Path) -> list[Entry]:
             lines = file.read().split(b"\n")
     except FileNotFoundError:
         return []
-    entries = [parse_entry(line) for line in lines]
+    entries = [parse_line(line) for line in lines]
     return [entry for entry in entries if entry is not None] if is_header(entries[0]) else []
 
 
@@ -178,18 +176,3 @@ def is_header(entry: Entry | None) -> bool:
 def _is_finished(entry: Entry) -> bool:
     """Tell whether an entry names a pile set or a shard."""
     return not entry.keys().isdisjoint(("set", "shard"))
-
-
-def format_entry(entry: Entry) -> bytes:
-    """Return an entry as a line."""
-    text = json.dumps(entry, ensure_ascii=True, sort_keys=True).encode()
-    return b"%016x %s\n" % (xxhash.xxh3_64_intdigest(text), text)
-
-
-def parse_entry(line: bytes) -> Entry | None:
-    """Return the entry in a line without its end; None if it is damaged."""
-    checksum, _, text = line.partition(b" ")
-    if checksum != b"%016x" % xxhash.xxh3_64_intdigest(text):
-        return None
-    entry: Entry = json.loads(text)
-    return entry

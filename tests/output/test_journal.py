@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recshuf.output.journal import FileJournal, format_entry, read_journal
+from recshuf.output.journal import FileJournal, read_journal
+from recshuf.system.checked_lines import format_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +43,7 @@ def test_a_journal_goes_on_on_a_new_line_after_a_write_that_failed(
 def test_a_journal_whose_first_entry_is_incomplete_is_begun_anew(tmp_path: Path):
     path = tmp_path / "journal"
     header, *others = entries = [{"seed": 5}, {"set": 1}, {"commit": [1, 2]}]
-    line = format_entry(header)
+    line = format_line(header)
     for size in range(len(line) + 1):
         path.write_bytes(line[:size])
         journal = FileJournal(path)

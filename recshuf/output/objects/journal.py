@@ -15,8 +15,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError
-from recshuf.output.journal import Journal, format_entry, is_header, parse_entry
+from recshuf.output.journal import Journal, is_header
 from recshuf.storage.bucket import Conflict, Match, OpenUpload
+from recshuf.system.checked_lines import format_line, parse_line
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class ObjectJournal(Journal):
 
     def _read(self, name: str) -> Entry | None:
         found = self._bucket.read(f"{self._prefix}{name}")
-        return None if found is None else parse_entry(found[0].rstrip(b"\n"))
+        return None if found is None else parse_line(found[0].rstrip(b"\n"))
 
     def begin(self, entry: Entry) -> None:
         """Take over the journal, as it is after the last `load`.
@@ -129,7 +130,7 @@ class ObjectJournal(Journal):
         """Refuse a store that replaces an object although the request forbids it."""
         try:
             self._bucket.put(
-                f"{self._prefix}{self._run:05d}.run", format_entry(entry | {"again": True}), Match()
+                f"{self._prefix}{self._run:05d}.run", format_line(entry | {"again": True}), Match()
             )
         except Conflict:
             return
@@ -158,7 +159,7 @@ class ObjectJournal(Journal):
     def _make_run(self, entry: Entry) -> None:
         """Make the object of the next number."""
         try:
-            self._bucket.put(f"{self._prefix}{self._number + 1:05d}.run", format_entry(entry), Match())
+            self._bucket.put(f"{self._prefix}{self._number + 1:05d}.run", format_line(entry), Match())
         except Conflict as error:
             raise OutputError(
                 f"{self._shown}: another run is writing this output, or has taken it over; wait for its end"
@@ -172,7 +173,7 @@ class ObjectJournal(Journal):
             name = f"{self._run:05d}-{self._count:06d}-{self._token}.entry"
             self._count += 1
         try:
-            self._bucket.put(f"{self._prefix}{name}", format_entry(entry), Match())
+            self._bucket.put(f"{self._prefix}{name}", format_line(entry), Match())
         except Conflict as error:
             raise OutputError(f"{self._shown}{name}: was written by another program; start anew") from error
         with self._lock:

@@ -12,7 +12,6 @@ Numbers are little-endian. docs/store.md describes the header.
 
 from __future__ import annotations
 
-import base64
 import json
 import secrets
 import struct
@@ -20,7 +19,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import xxhash
 
 from recshuf.errors import PileError
@@ -28,8 +26,10 @@ from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.digests import Digest, Digests
 from recshuf.records.input_counts import InputCount
 from recshuf.records.keys import ORDER_VERSION
+from recshuf.records.packed_schema import pack_schema, unpack_schema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from numpy.typing import NDArray
 
 _TRAILER = struct.Struct("<QQQ8s")
@@ -94,7 +94,7 @@ class Footer:
             "order": ORDER_VERSION,
             "seed": str(about.seed),
             "stream": list(about.stream),
-            "schema": base64.b64encode(self.schema.serialize()).decode(),
+            "schema": pack_schema(self.schema),
             "compression": self.compression,
             "pile_count": len(self.digests.counts),
             "region_piles": self.region_piles,
@@ -166,7 +166,7 @@ def parse_footer(content: bytes | memoryview, offset: int, name: str) -> Footer:
         SetDescription(
             int(header["seed"]), tuple(map(_parse_source, header["sources"])), tuple(header["stream"])
         ),
-        pa.ipc.read_schema(pa.py_buffer(base64.b64decode(header["schema"]))),
+        unpack_schema(header["schema"]),
         header["region_piles"],
         header["compression"] if header["compression"] in SPILL_COMPRESSIONS else _unknown(header, name),
         parts.reshape(-1, 3),

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import secrets
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-import xxhash
 
 from recshuf.errors import PileError, UsageError
 from recshuf.records.keys import ORDER_VERSION
+from recshuf.records.packed_schema import pack_schema, unpack_schema
+from recshuf.system.checked_lines import format_line, parse_line
 
 STORE_VERSION = 1
 
@@ -128,13 +127,12 @@ class Snapshot:
             "seed": str(self.seed),
             "pile_count": self.pile_count,
             "snapshot": self.number,
-            "schema": self.schema and base64.b64encode(self.schema.serialize()).decode(),
+            "schema": self.schema and pack_schema(self.schema),
             "origin": self.origin,
             "sets": [asdict(one) for one in self.sets],
             "joined": self.joined,
         }
-        text = json.dumps(fields, sort_keys=True).encode()
-        return b"%016x %s\n" % (xxhash.xxh3_64_intdigest(text), text)
+        return format_line(fields)
 
 
 def describe_drift(expected: pa.Schema, found: pa.Schema) -> str:
@@ -167,10 +165,9 @@ def parse_snapshot(content: bytes) -> Snapshot | None:
     PileError
         When another version of recshuf is needed.
     """
-    checksum, _, text = content.removesuffix(b"\n").partition(b" ")
-    if checksum != b"%016x" % xxhash.xxh3_64_intdigest(text):
+    fields = parse_line(content.removesuffix(b"\n"))
+    if fields is None:
         return None
-    fields = json.loads(text)
     if (fields["version"], fields["order"]) != (STORE_VERSION, ORDER_VERSION):
         raise PileError(
             f"the store has version {fields['version']} and order {fields['order']}; this recshuf reads "
@@ -182,7 +179,7 @@ def parse_snapshot(content: bytes) -> Snapshot | None:
         int(fields["seed"]),
         fields["pile_count"],
         fields["snapshot"],
-        None if schema is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))),
+        None if schema is None else unpack_schema(schema),
         fields["origin"],
         tuple(SetEntry(**one) for one in fields["sets"]),
         fields.get("joined", {}),

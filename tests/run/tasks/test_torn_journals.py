@@ -13,8 +13,9 @@ import pytest
 import recshuf
 from recshuf import api
 from recshuf.errors import DiskFullError
-from recshuf.output.journal import FileJournal, format_entry
+from recshuf.output.journal import FileJournal
 from recshuf.output.local import commit
+from recshuf.system.checked_lines import format_line
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import divide_small, read_all
 
@@ -37,7 +38,7 @@ def fill_disk(patch: pytest.MonkeyPatch, size: int) -> None:
     """Let a disk have room for so many bytes of the journal; from the end if below 0."""
 
     def append(journal: FileJournal, entry: Entry) -> None:
-        journal.path.write_bytes(format_entry(entry)[:size])
+        journal.path.write_bytes(format_line(entry)[:size])
         raise OSError(errno.ENOSPC, "full")
 
     patch.setattr(FileJournal, "append", append)

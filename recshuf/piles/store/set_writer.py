@@ -22,6 +22,7 @@ from recshuf.piles.store.given_records import check_names, to_table
 from recshuf.piles.store.set_names import SetNames
 from recshuf.piles.store.snapshots import SetEntry, Snapshot, describe_drift
 from recshuf.piles.store.store_folder import SET_MODE, SET_SUFFIX, StoreFolder
+from recshuf.records.arrow_views import is_list_view, is_variable_list
 from recshuf.records.batch import Records, concat_batches
 from recshuf.records.byte_sizes import count_bytes
 from recshuf.records.conforming import conform
@@ -43,6 +44,8 @@ DEFAULT_PILES = 1024
 10 MB."""
 BUFFER_BYTES = 64 << 20
 """Records collected before they are scattered."""
+_HOLDERS = ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary()))
+"""Types that hold the same values."""
 
 
 class PileWriter:
@@ -131,8 +134,8 @@ class PileWriter:
             frames may be changed afterwards. Arrow data is not copied; memory of others under it must not change before
             `close`.
 
-            Data with types, of Arrow, NumPy or a data frame, must have those of the store; text and bytes may be large or
-            not, and any values in dictionaries. Values of Python, in lists and dicts, take the types of the store: integers
+            Data with types, of Arrow, NumPy or a data frame, must have those of the store; text, bytes and lists may be large
+            or not, or views, at any depth, and any values in dictionaries. Values of Python, in lists and dicts, take the types of the store: integers
             that they hold, text, bytes, and floats, which are rounded where a column has fewer than 64 bits. A value that
             would change otherwise is refused.
 
@@ -163,7 +166,7 @@ class PileWriter:
             table = table.select(self._schema.names)
         plain = _plain_schema(table.schema)
         if plain.names != self._schema.names or not all(map(_is_alike, plain.types, self._schema.types)):
-            raise UsageError(describe_drift(self._schema, plain))
+            raise UsageError(describe_drift(self._schema, _take_alike(plain, self._schema)))
         columns = list(map(_fit, table.columns, self._schema))
         batches: list[pa.RecordBatch] = pa.Table.from_arrays(columns, schema=self._schema).to_batches()
         return batches
@@ -303,9 +306,46 @@ def _find_schema(snapshot: Snapshot) -> pa.Schema | None:
 
 
 def _is_alike(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Tell whether types are the same, or both of text or bytes: which of these a data frame has is up to its library."""
-    holders = ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary()))
-    return found == wanted or any(found in kinds and wanted in kinds for kinds in holders)
+    """Tell whether types are the same but for the width of offsets and for views, which are up to the library of a data frame."""
+    found = plain_type(found)
+    if found == wanted:
+        return True
+    if any(found in kinds and wanted in kinds for kinds in _HOLDERS):
+        return True
+    types = pa.types
+    if is_variable_list(wanted):
+        return (is_variable_list(found) or is_list_view(found)) and _has_place(
+            found.value_field, wanted.value_field
+        )
+    if types.is_fixed_size_list(found) and types.is_fixed_size_list(wanted):
+        return found.list_size == wanted.list_size and _has_place(found.value_field, wanted.value_field)
+    if types.is_map(found) and types.is_map(wanted):
+        return _has_place(found.key_field, wanted.key_field) and _has_place(
+            found.item_field, wanted.item_field
+        )
+    if types.is_struct(found) and types.is_struct(wanted):
+        return [field.name for field in found] == [field.name for field in wanted] and all(
+            map(_has_place, found, wanted)
+        )
+    return False
+
+
+def _has_place(found: pa.Field, wanted: pa.Field) -> bool:
+    """Tell whether a field below a column can become another one, whatever its values are."""
+    return (wanted.nullable or not found.nullable) and _is_alike(found.type, wanted.type)
+
+
+def _take_alike(found: pa.Schema, wanted: pa.Schema) -> pa.Schema:
+    """Return a schema with the types of another one where they are alike, so that the columns that differ do."""
+    kinds = dict(zip(wanted.names, wanted.types, strict=True))
+    return pa.schema(
+        [
+            field.with_type(kinds[field.name])
+            if field.name in kinds and _is_alike(field.type, kinds[field.name])
+            else field
+            for field in found
+        ]
+    )
 
 
 def _fit(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from recshuf.piles.encoding.planes import Order
     from recshuf.system.buffers import Allocate
 
-MAX_RECORD_BYTES = 2 ** (8 * LENGTH_BYTES) - 1
-
-
 Payload = tuple["NDArray[np.uint8]", int]
 """A slice as bytes, and its number of records."""
 

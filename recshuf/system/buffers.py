@@ -24,7 +24,16 @@ LINE_BYTES = 64
 _LEAST_KEPT = 256 << 10
 """Smaller blocks are cheap to get anew."""
 _STEPS = 16
-"""Blocks are larger than asked for by up to such a part, so that they fit others of about the same size."""
+
+
+def round_up(size: int) -> int:
+    """Return a size that is larger by up to a sixteenth, so that a block of it fits others of about the same size.
+
+    >>> round_up(1 << 20), round_up((1 << 20) + 1)
+    (1048576, 1114112)
+    """
+    step = max(1, (1 << size.bit_length()) // (2 * _STEPS))
+    return -(-size // step) * step
 
 
 def allocate(size: int, offset: int = 0) -> NDArray[np.uint8]:
@@ -52,10 +61,10 @@ class BufferPool:
     Parameters
     ----------
     most_kept
-        Larger blocks are given back to the system. Default: none.
+        Larger blocks are given back to the system.
     """
 
-    def __init__(self, most_kept: int | None = None) -> None:
+    def __init__(self, most_kept: int) -> None:
         self._most_kept = most_kept
         self._free: deque[mmap.mmap] = deque()
         self._lock = threading.Lock()
@@ -67,7 +76,7 @@ class BufferPool:
         with self._lock:
             block = self._take(size + LINE_BYTES)
         lease = np.frombuffer(block, np.uint8)
-        if self._most_kept is None or len(block) <= self._most_kept:
+        if len(block) <= self._most_kept:
             weakref.finalize(lease, self._free.append, block).atexit = False
         start = offset % LINE_BYTES
         return lease[start : start + size]
@@ -107,8 +116,7 @@ class Slab:
 
 def _map_block(size: int) -> mmap.mmap:
     """Return new memory, in large pages if the system has them, which are ready sooner."""
-    step = (1 << size.bit_length() - 1) // _STEPS
-    block = mmap.mmap(-1, -(-size // step) * step, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    block = mmap.mmap(-1, round_up(size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError, AttributeError):  # a system without them
         block.madvise(mmap.MADV_HUGEPAGE)
     return block

@@ -25,7 +25,7 @@ def address_of(array: NDArray[Any]) -> int:
 
 @given(size=st.integers(0, 10_000), offset=st.integers(0, 1 << 40))
 def test_memory_lies_as_in_the_file(size: int, offset: int) -> None:
-    for memory in (allocate, BufferPool().allocate, Slab([20_000], allocate).allocate):
+    for memory in (allocate, BufferPool(32 * MANY).allocate, Slab([20_000], allocate).allocate):
         found = memory(size, offset)
         assert (len(found), found.dtype) == (size, np.uint8)
         assert found.flags.writeable
@@ -34,7 +34,7 @@ def test_memory_lies_as_in_the_file(size: int, offset: int) -> None:
 
 @pytest.mark.parametrize("size", [300_000, MANY, 5 * MANY])
 def test_what_nobody_has_is_used_again(size: int) -> None:
-    pool = BufferPool()
+    pool = BufferPool(32 * MANY)
     first = pool.allocate(size)
     place = address_of(first)
     del first
@@ -45,7 +45,7 @@ def test_what_nobody_has_is_used_again(size: int) -> None:
     "view", [lambda a: a[10:20], lambda a: a.view(np.uint64)[5:], lambda a: memoryview(a), pa.py_buffer]
 )
 def test_what_somebody_has_a_view_of_is_not_used_again(view: Any) -> None:
-    pool = BufferPool()
+    pool = BufferPool(32 * MANY)
     first = pool.allocate(MANY)
     place = address_of(first)
     first[:] = 7
@@ -62,7 +62,7 @@ def test_what_somebody_has_a_view_of_is_not_used_again(view: Any) -> None:
 
 
 def test_a_pool_holds_no_more_than_was_in_use_at_once() -> None:
-    pool = BufferPool()
+    pool = BufferPool(32 * MANY)
     places = set()
     for size in (MANY, 2 * MANY, 3 * MANY, 4 * MANY):
         held = pool.allocate(size)
@@ -82,7 +82,7 @@ def test_parts_of_a_slab_do_not_overlap() -> None:
 
 @given(size=st.integers(300_000, 1 << 24))
 def test_blocks_are_little_larger_than_asked_for(size: int) -> None:
-    pool = BufferPool()
+    pool = BufferPool(32 * MANY)
     pool.allocate(size)
     (block,) = pool._free
     assert size + 64 <= len(block) <= 1.07 * size + 4096

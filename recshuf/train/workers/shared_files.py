@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from recshuf.system.buffers import round_up
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -30,8 +32,6 @@ _STATE, _IS_RETIRED = range(2)
 _SENT, _TAKEN, _RETURNED, _DROPPED = range(4)
 _MOST_AWAY = 64
 """A consumer may keep all it gets. What is beyond this is not taken again, so that descriptors last."""
-_STEPS = 16
-"""Files are larger than asked for by up to such a part, so that they fit others of about the same size."""
 _SECONDS_TO_END = 10
 
 
@@ -53,8 +53,7 @@ class SharedFile:
         self.address = Address(os.getpid(), descriptor, int.from_bytes(os.urandom(8)))
         self.is_sent = False
         """Whether its address has been sent since it was taken."""
-        step = max(1, (1 << size.bit_length()) // (2 * _STEPS))
-        whole = _HEADER_BYTES + -(-size // step) * step
+        whole = _HEADER_BYTES + round_up(size)
         os.ftruncate(descriptor, whole)
         self._map = mmap(descriptor, whole, MAP_SHARED | MAP_POPULATE)
         self.memory: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8, offset=_HEADER_BYTES)
@@ -171,11 +170,6 @@ class Borrower:
 
     def __init__(self) -> None:
         self._mappings: dict[int, _Mapping] = {}
-
-    @property
-    def numbers(self) -> list[int]:
-        """Those of the files that are mapped."""
-        return list(self._mappings)
 
     def borrow(self, address: Address, size: int) -> NDArray[np.uint8]:
         """Return the first bytes of a file, until nobody has a view of them any more.

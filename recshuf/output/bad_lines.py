@@ -6,11 +6,16 @@ import json
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recshuf.formats.jsonl.encoding import encode_lines
+from recshuf.formats.lines.utf8 import find_invalid
+from recshuf.records.arrow_views import view_bytes, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
 _PIECE_BYTES = 4 << 20
@@ -34,8 +39,6 @@ def encode_records(
     ending_bytes
         Length of the separator at the end of each record; it is left out.
     """
-    import pyarrow.compute as pc
-
     texts = pc.binary_slice(records, 0, -ending_bytes)
     for start, stop in _cut(texts):
         piece = texts.slice(start, stop - start)
@@ -44,8 +47,6 @@ def encode_records(
 
 def _cut(records: pa.Array) -> Iterator[tuple[int, int]]:
     """Yield bounds of pieces of about `_PIECE_BYTES`."""
-    from recshuf.records.arrow_views import view_offsets
-
     ends = view_offsets(records)
     start = 0
     while start < len(records):
@@ -56,13 +57,6 @@ def _cut(records: pa.Array) -> Iterator[tuple[int, int]]:
 
 def _encode(name: str, lines: NDArray[np.int64], reasons: Sequence[str], records: pa.Array) -> memoryview:
     """Return a JSON line for each record."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from recshuf.formats.jsonl.encoding import encode_lines
-    from recshuf.formats.lines.utf8 import find_invalid
-    from recshuf.records.arrow_views import view_bytes
-
     is_text = np.ones(len(records), np.bool_)
     is_text[find_invalid(records)] = False
     known = {"line": pa.array(lines), "reason": pa.array(reasons, pa.large_string())}

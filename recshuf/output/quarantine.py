@@ -8,10 +8,10 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+import pyarrow as pa
 import xxhash
 
 from recshuf.errors import PileError, UsageError
-from recshuf.output.bad_lines import encode_records
 from recshuf.output.manifest import is_beside
 from recshuf.system.atomic import sync
 from recshuf.system.paths import real_path, write_error
@@ -19,8 +19,6 @@ from recshuf.system.paths import real_path, write_error
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
-
-    import pyarrow as pa
 
     from recshuf.interfaces import BadRecords
 
@@ -103,7 +101,8 @@ class Quarantine:
         OutputError
             When they cannot be written.
         """
-        import pyarrow as pa
+        # Imports Arrow's compute functions, which takes long, and most runs put nothing here.
+        from recshuf.output.bad_lines import encode_records
 
         records = batch.column(0).take(pa.array(bad.index))
         lines = bad.index + (first_row + self._header_lines + 1)

@@ -25,6 +25,6 @@ def find_invalid(values: pa.Array) -> NDArray[np.int64]:
     >>> find_invalid(pa.array([b"a", b"\xff", b"", b"\xed\xa0\x80"], pa.large_binary()))
     array([1, 3])
     """
-    import pyarrow.compute as pc
+    import pyarrow.compute as pc  # takes long, and HDF5 imports this without need
 
     return np.flatnonzero(~pc.match_substring_regex(values, _UTF8).to_numpy(zero_copy_only=False))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.lines.cutting import find_ends, view_records
@@ -22,15 +23,11 @@ _LARGEST_STRING_BYTES = 2**31 - 1
 
 def strip_separator(lines: pa.LargeBinaryArray, separator: bytes) -> pa.LargeBinaryArray:
     """Return the records without their separators."""
-    import pyarrow.compute as pc
-
     return pc.binary_slice(lines, 0, -len(separator))
 
 
 def append_separator(values: pa.LargeBinaryArray, separator: bytes) -> pa.LargeBinaryArray:
     """Return the values, each followed by the separator."""
-    import pyarrow.compute as pc
-
     ends = pa.scalar(separator, pa.large_binary())
     return pc.binary_join_element_wise(values, pa.scalar(b"", pa.large_binary()), ends)
 

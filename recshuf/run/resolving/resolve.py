@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from recshuf.errors import MemoryLimitError, UsageError
 from recshuf.formats import (
     check_output,
@@ -31,8 +33,6 @@ from recshuf.system.memory import available_bytes
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from recshuf.interfaces import Decoder, Format, Source, Target, WriteOptions
     from recshuf.job.input_sizes import InputSizes
     from recshuf.job.job import Job
@@ -394,8 +394,6 @@ def _preview_target(inputs: ResolvedInputs, output: ResolvedOutput, decoding: De
     schema = source.schema if decoder is None else decoder.schema
     if schema is not None:
         return target.open_target(schema, None if decoding.converts else source.layout, write)
-    import pyarrow as pa
-
     return target.open_target(pa.schema([("text", pa.string())]), None, write)
 
 

@@ -227,7 +227,7 @@ def _explain_group() -> Iterator[None]:
 
 def _encode_ordered(array: pa.Array, categories: pa.Array, kind: pa.DictionaryType) -> pa.Array:
     """Return the array with a dictionary of `categories`, followed by other values in order of appearance."""
-    import pyarrow.compute as pc
+    import pyarrow.compute as pc  # takes long, and few files have ordered dictionaries
 
     dense = conform(array, kind.value_type)
     values = pa.chunked_array([categories.cast(kind.value_type), dense.drop_null()]).unique()

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         window,
     )
     from recshuf.audit.order.check import CheckReport
-    from recshuf.audit.verify.comparison import VerifyReport
+    from recshuf.audit.verify.verification import VerifyReport
     from recshuf.job.options import (
         CheckOptions,
         GatherOptions,
@@ -95,7 +95,7 @@ _HOMES = {
     "verify": "recshuf.api",
     "ShuffleReport": "recshuf.job.report",
     "VerifyOptions": "recshuf.job.options",
-    "VerifyReport": "recshuf.audit.verify.comparison",
+    "VerifyReport": "recshuf.audit.verify.verification",
 }
 
 

@@ -412,7 +412,7 @@ def verify(
     job = make_job(inputs, output, cast("Options", options))
     job.require_local_scratch()
     choose_allocators(job.memory_bytes)
-    from recshuf.audit.verify.comparison import verify_job
+    from recshuf.audit.verify.verification import verify_job
 
     with _listen(progress) as listener:
         return verify_job(job, listener)

@@ -13,8 +13,8 @@ from recshuf.run.stores.stored_inputs import PileSource
 from recshuf.run.workspace import explain_again
 
 if TYPE_CHECKING:
-    from recshuf.audit.verify.comparison import VerifyReport
     from recshuf.audit.verify.record_sets import RecordSet
+    from recshuf.audit.verify.verification import VerifyReport
     from recshuf.job.progress import Progress
     from recshuf.output.transaction import Transaction
     from recshuf.run.resolving.resolve import ResolvedJob
@@ -54,7 +54,7 @@ def verify_committed(resolved: ResolvedJob, progress: Progress) -> PassReport:
 
 
 def _verify(resolved: ResolvedJob, shards: str, progress: Progress, remedy: str) -> PassReport:
-    from recshuf.audit.verify.comparison import verify_job  # most runs do not verify
+    from recshuf.audit.verify.verification import verify_job  # most runs do not verify
 
     started = time.perf_counter()
     options = resolved.job.options | {

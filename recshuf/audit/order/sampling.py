@@ -14,8 +14,8 @@ from recshuf.audit.order.matching import Matching, match_records
 from recshuf.audit.order.provenance_columns import ProvenanceReader
 from recshuf.audit.order.sample import BottomKSample
 from recshuf.audit.order.value_ranks import find_value
+from recshuf.audit.verify.comparison import open_comparison, open_tables
 from recshuf.audit.verify.hashing import hash_rows
-from recshuf.audit.verify.record_readers import RecordReader, open_comparison, open_tables
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.audit.verify.word_hashing import HashKey
 from recshuf.errors import InputError, MemoryLimitError, UsageError
@@ -27,6 +27,7 @@ from recshuf.system.units import format_size
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from recshuf.audit.verify.record_readers import RecordReader
     from recshuf.job.job import Job
     from recshuf.job.progress import Progress
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from recshuf.audit.order.check import CheckReport
-    from recshuf.audit.verify.comparison import DifferingRecord, VerifyReport
+    from recshuf.audit.verify.verification import DifferingRecord, VerifyReport
     from recshuf.job.plan import Plan
     from recshuf.job.report import ScatterReport, ShuffleReport
 

@@ -11,7 +11,7 @@ import pytest
 
 import recshuf
 from recshuf.audit.verify import record_readers
-from recshuf.audit.verify.record_readers import open_comparison
+from recshuf.audit.verify.comparison import open_comparison
 from recshuf.errors import MemoryLimitError
 from recshuf.job.job import make_job
 from recshuf.job.progress import SilentProgress

@@ -9,7 +9,7 @@ import pytest
 
 import recshuf
 from recshuf import api
-from recshuf.audit.verify import comparison
+from recshuf.audit.verify import verification
 from recshuf.engines.registry import ENGINES
 from recshuf.errors import AlreadyCompleteError, CheckError, OutputError
 from recshuf.output.objects.transaction import UploadTransaction
@@ -131,15 +131,15 @@ def test_a_run_that_dies_is_compared_when_it_is_resumed(
 ) -> None:
     source = write_lines(tmp_path / "in.txt")
     with monkeypatch.context() as patch:
-        patch.setattr(UploadTransaction if step == "_complete" else comparison, step, interrupt)
+        patch.setattr(UploadTransaction if step == "_complete" else verification, step, interrupt)
         with pytest.raises(KeyboardInterrupt) as died:
             shuffle(source, f"{bucket.url}/data/out/", verify=True)
     was_in_place = any(AGAIN in note for note in died.value.__notes__)
     assert was_in_place == (step == "verify_job")
     if not is_damaged:
         compared: list[Any] = []
-        verify = comparison.verify_job
-        monkeypatch.setattr(comparison, "verify_job", lambda *given: compared.append(1) or verify(*given))
+        verify = verification.verify_job
+        monkeypatch.setattr(verification, "verify_job", lambda *given: compared.append(1) or verify(*given))
         with pytest.raises(AlreadyCompleteError):
             shuffle(source, f"{bucket.url}/data/out/", verify=True, resume=True)
         assert compared
@@ -167,7 +167,7 @@ def test_an_output_that_cannot_be_read_is_not_compared(
         raise OutputError("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(comparison, "verify_job", fail)
+        patch.setattr(verification, "verify_job", fail)
         with pytest.raises(OutputError, match="no answer") as caught:
             shuffle(source, f"{bucket.url}/data/out/", verify=True)
     assert caught.value.__notes__ == [f"{bucket.url}/data/out/ {AGAIN}"]

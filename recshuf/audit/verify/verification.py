@@ -1,0 +1,252 @@
+"""Proof from the files alone that an output holds the same multiset of records as the inputs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from recshuf.audit.verify.comparison import open_comparison
+from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Found, Search, Tally
+from recshuf.audit.verify.record_sets import read_manifest
+from recshuf.errors import UsageError
+from recshuf.job.report import DownloadReport, FileReport
+from recshuf.output.manifest import Manifest
+from recshuf.piles.sets.scratch import Scratch
+from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
+from recshuf.storage.listing import check_unchanged
+from recshuf.storage.objects import list_requests
+from recshuf.storage.urls import is_url
+from recshuf.system.paths import choose_temp_dir, real_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from recshuf.audit.verify.comparison import Comparison
+    from recshuf.audit.verify.mismatches import Mismatch
+    from recshuf.audit.verify.record_readers import RecordReader
+    from recshuf.audit.verify.record_sets import RecordSet
+    from recshuf.job.job import Job
+    from recshuf.job.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class DifferingRecord:
+    """A record that only one of inputs and output holds, or that one holds more often."""
+
+    name: str
+    """Its file."""
+    index: int
+    """Its row number in the file, from 0."""
+    copies: int
+    """Number of records equal to it that are missing or extra, itself included."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """The result of a comparison.
+
+    Attributes
+    ----------
+    format
+        Format of the inputs.
+    to
+        Format of the output.
+    are_compared
+        Whether the records were compared. False if the schemas differ.
+    records
+        Number of records in the inputs.
+    records_written
+        Number of records in the output.
+    missing
+        Number of records that the output should hold and does not.
+    extra
+        Number of records in the output that the inputs do not hold, or not as often.
+    missing_places
+        The first ten of the missing records, each with `name` of its file, `index` and `copies`; of equal records the
+        first.
+    extra_places
+        The first ten of the extra records, likewise.
+    differences
+        Other differences, a sentence each: between the schemas, and between files and manifest.
+    inputs
+        Each input: `name`, `records`, `file_bytes`.
+    shards
+        Each file of the output, likewise.
+    seconds
+        Wall time.
+    downloads
+        Requests to object stores; None if no file is there.
+    """
+
+    format: str
+    to: str
+    are_compared: bool
+    records: int
+    records_written: int
+    missing: int
+    extra: int
+    missing_places: tuple[DifferingRecord, ...]
+    extra_places: tuple[DifferingRecord, ...]
+    differences: tuple[str, ...]
+    inputs: tuple[FileReport, ...]
+    shards: tuple[FileReport, ...]
+    seconds: float
+    downloads: DownloadReport | None = None
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the output holds exactly the records of the inputs, or the sample of them that was asked for."""
+        return not (self.missing or self.extra or self.differences)
+
+    def __bool__(self) -> bool:
+        """Return `is_equal`."""
+        return self.is_equal
+
+    def to_json(self) -> dict[str, object]:
+        """Return the report as JSON values."""
+        return {"equal": self.is_equal} | asdict(self)
+
+
+def verify_job(job: Job, progress: Progress, given: RecordSet | None = None) -> VerifyReport:
+    """Compare the records of a job's output with those of its inputs, in whatever order and shards.
+
+    Every file is read once, and once more if records differ. JSONL inputs of a conversion without a schema are read
+    once more to infer it.
+
+    Parameters
+    ----------
+    given
+        The job's inputs, if they are open already.
+
+    Raises
+    ------
+    InputError
+        When a file cannot be read, or has changed while it was read.
+    RecshufError
+        When the records cannot be compared.
+    """
+    started = time.perf_counter()
+    if job.output is None or not job.inputs or "-" in (*job.inputs, job.output):
+        raise UsageError("verify reads its files more than once; name files as inputs and output, and no -")
+    manifest = read_manifest(job, job.output)
+    comparison = open_comparison(job, job.output, manifest, progress, given)
+    given, made = comparison.inputs.record_set, comparison.output.record_set if comparison.output else None
+    differences = manifest.compare_files() if manifest else []
+    if manifest and made:
+        differences += manifest.compare_format(made.format)
+    before, after, found = Tally(len(given.files)), Tally(len(made.files) if made else 0), Found()
+    differences += comparison.compare_repeated()
+    schema_difference = comparison.compare_schemas()
+    if schema_difference:
+        differences.append(f"schemas: {schema_difference}")
+    else:
+        before, after = _count(comparison.inputs), _count(comparison.output)
+        found = _find_differing(comparison, before, after, job)
+        if manifest:
+            names = made.names if made else []
+            differences += manifest.compare_counts(names, after.records, sum(before.records))
+    if found.missing and not manifest:
+        differences += _suggest_folder(job.output)
+        differences += _suggest_provenance(made, job) if found.missing == sum(before.records) else []
+    files = [file for reader in comparison.readers for file in reader.record_set.files]
+    check_unchanged(files)
+    return VerifyReport(
+        format=given.format,
+        to=made.format if made else given.format,
+        are_compared=not schema_difference,
+        records=sum(before.records),
+        records_written=sum(after.records),
+        missing=found.missing,
+        extra=found.extra,
+        missing_places=_name_records(given, found.first_missing),
+        extra_places=_name_records(made, found.first_extra) if made else (),
+        differences=tuple(differences),
+        inputs=_report_files(given, before),
+        shards=_report_files(made, after) if made else (),
+        seconds=time.perf_counter() - started,
+        downloads=DownloadReport.of(list_requests(files)),
+    )
+
+
+def _count(reader: RecordReader | None) -> Tally:
+    """Return the tally of all records of a set; an empty one without a reader."""
+    if reader is None:
+        return Tally(0)
+    tally = Tally(len(reader.record_set.files))
+    lock = threading.Lock()
+
+    def visit(hashes: NDArray[np.uint64], file: int, _: int) -> None:
+        own = Tally(len(reader.record_set.files))
+        own.add(hashes, file)
+        with lock:
+            tally.merge(own)
+
+    reader.read_hashes("read", visit)
+    return tally
+
+
+def _find_differing(comparison: Comparison, before: Tally, after: Tally, job: Job) -> Found:
+    """Return which records differ from those that the output should hold."""
+    found = _search_differing(comparison, before, after, job)
+    if job.options["head_count"] is None:
+        return found
+    total = sum(before.records)
+    return found.without_missing(total - min(total, job.options["head_count"]))
+
+
+def _search_differing(comparison: Comparison, before: Tally, after: Tally, job: Job) -> Found:
+    """Return which records only one of both holds; reads the files once more only if there are any."""
+    differing = before.find_differing(after)
+    if not differing.any():
+        return Found()
+    expected = sum(int(tally.counts[differing].sum()) for tally in (before, after))
+    scratch = Scratch(choose_temp_dir(job.temp_dir))
+    with closing(scratch), closing(Search(differing, expected, scratch, job.memory_bytes)) as search:
+        for set_index, reader in zip((INPUTS, OUTPUT), comparison.readers, strict=False):
+            reader.read_hashes("search", partial(search.add, set_index))
+        return search.run()
+
+
+def _suggest_folder(output: str) -> list[str]:
+    """Return a sentence if an output is one of several shards."""
+    if is_url(output):
+        return []
+    path = real_path(output)
+    try:
+        whole = Manifest.read(path.parent)
+    except (OSError, ValueError):
+        return []
+    names = {shard.name for shard in whole.shards} if whole else set()
+    if len(names) < 2 or path.name not in names:
+        return []
+    return [
+        f"{output}: is one of {len(names):,} shards; give their folder {path.parent} to compare all of them"
+    ]
+
+
+def _suggest_provenance(made: RecordSet | None, job: Job) -> list[str]:
+    """Return a sentence if an output seems to have the columns of a run with provenance."""
+    if (
+        made is None
+        or job.options["provenance"]
+        or not made.seems_to_have((FILE_COLUMN, ROW_COLUMN), job.read.max_record_bytes)
+    ):
+        return []
+    return [f"{job.output}: records have {FILE_COLUMN!r}; if a run added it, give --provenance"]
+
+
+def _name_records(record_set: RecordSet, found: Sequence[Mismatch]) -> tuple[DifferingRecord, ...]:
+    names = record_set.names
+    return tuple(DifferingRecord(names[one.file], one.row, one.copies) for one in found)
+
+
+def _report_files(record_set: RecordSet, tally: Tally) -> tuple[FileReport, ...]:
+    files = zip(record_set.source.inputs, tally.records, strict=True)
+    return tuple(FileReport(one.name, records, one.file_bytes) for one, records in files)

@@ -28,6 +28,7 @@ from recshuf.job.options import (
 )
 from recshuf.job.order_jobs import OrderJobs
 from recshuf.job.progress import Progress, SilentProgress
+from recshuf.job.shares import check_shares
 from recshuf.piles.order.epochs import MAX_EPOCH
 from recshuf.records.keys import MAX_PILES
 from recshuf.system.memory import choose_allocators
@@ -136,8 +137,6 @@ def scatter(
     """
     refuse_unknown(options, ScatterOptions)
     job = make_job(inputs, None, cast("Options", options))
-    from recshuf.job.shares import check_shares
-
     path, shares = Path(parse_path("store", store)), None if split is None else check_shares(split)
     choose_allocators(job.memory_bytes)
     from recshuf.run.stores.scatter_store import scatter_store
@@ -488,6 +487,8 @@ def check_loader(
 ) -> recshuf.CheckReport:
     """Test what a `PileLoader` yields in two epochs, `epoch` and the next one: every record once, and in random order.
 
+    Records are told apart by their ``_id``; their values are not compared.
+
     The statistic ``meetings`` says how much more often than by chance two records share a group that shared one in the
     epoch before; it is compared with that of other seeds. Needs 40 bytes of memory a record.
 
@@ -498,7 +499,7 @@ def check_loader(
     PileError
         When it is damaged.
     CheckError
-        When a record comes twice or not at all.
+        When a record comes twice or not at all, or the order of both epochs is the same.
     """
     mix = check_number("mix", mix, MAX_PILES, least=1)
     path = Path(parse_path("store", store))

@@ -1,4 +1,4 @@
-"""Arrow arrays as NumPy views, and the kinds of lists: what offsets and values lie where. Nothing is copied."""
+"""Arrow arrays as NumPy arrays and back, and the kinds of lists: what offsets and values lie where. Only bits are copied."""
 
 from __future__ import annotations
 
@@ -67,3 +67,18 @@ def view_bytes(array: pa.Array) -> NDArray[np.uint8]:
         return view_data(array)[offsets[0] : offsets[-1]]
     width = array.type.bit_width // 8
     return np.frombuffer(array.buffers()[1] or b"", np.uint8, len(array) * width, array.offset * width)
+
+
+def unpack_bits(bits: pa.Buffer | None, array: pa.Array) -> NDArray[np.uint8]:
+    """Return one byte, 0 or 1, for each value of an array, from its buffer of validity or of booleans."""
+    if bits is None:
+        return np.zeros(len(array), np.uint8)
+    first, skipped = divmod(array.offset, 8)
+    content = np.frombuffer(bits, np.uint8)[first:]
+    return np.unpackbits(content, count=skipped + len(array), bitorder="little")[skipped:]
+
+
+def wrap_values(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Return values as an Arrow array of a type of their width, without nulls."""
+    # Without pa.array(), which imports pandas where there is one, and the whole of numpy.ma.
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])

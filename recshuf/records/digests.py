@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.records.arrow_views import has_offsets, view_offsets
+from recshuf.records.arrow_views import has_offsets, unpack_bits, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -90,8 +90,7 @@ def _column_lengths(column: pa.Array) -> NDArray[np.int64] | None:
     if has_offsets(column.type):
         own = np.diff(view_offsets(column)).astype(np.int64, copy=False)
     if column.null_count and (validity := column.buffers()[0]) is not None:
-        bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
-        nulls = bits[column.offset : column.offset + len(column)] == 0
+        nulls = unpack_bits(validity, column) == 0
         return nulls.astype(np.int64) if own is None else np.where(nulls, 1, own)
     return own
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from recshuf.errors import UsageError
 from recshuf.interfaces import Decoder, FieldAdder
-from recshuf.records.arrow_views import view_bytes
+from recshuf.records.arrow_views import view_bytes, wrap_values
 from recshuf.records.batch import Records
 from recshuf.records.rows import RowRange
 
@@ -60,9 +60,7 @@ def add_provenance(batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> pa.Reco
         pack_provenance(np.int64(index), np.arange(first_row, first_row + rows, dtype=np.int64))
         for index, first_row, rows in ranges
     ]
-    column = pa.Array.from_buffers(
-        PROVENANCE.type, batch.num_rows, [None, pa.py_buffer(np.concatenate(numbers))]
-    )
+    column = wrap_values(np.concatenate(numbers), PROVENANCE.type)
     return pa.RecordBatch.from_arrays([*batch.columns, column], schema=extend_schema(batch.schema))
 
 
@@ -95,7 +93,7 @@ def shift_sources(records: Records, added: NDArray[np.int64]) -> Records:
     """
     batch = records.batch
     shifted = shift_origins(find_origins(batch), added)
-    column = pa.Array.from_buffers(PROVENANCE.type, batch.num_rows, [None, pa.py_buffer(shifted)])
+    column = wrap_values(shifted, PROVENANCE.type)
     return Records(records.keys, batch.set_column(batch.num_columns - 1, PROVENANCE, column))
 
 
@@ -194,14 +192,10 @@ class ProvenanceDecoder(Decoder):
 
     def _decode_provenance(self, column: pa.Array) -> pa.RecordBatch:
         inputs, rows = unpack_provenance(view_bytes(column).view(np.uint64))
-        names = pa.DictionaryArray.from_arrays(_wrap(inputs.astype(np.int32), pa.int32()), self._names)
+        names = pa.DictionaryArray.from_arrays(wrap_values(inputs.astype(np.int32), pa.int32()), self._names)
         return pa.RecordBatch.from_arrays(
-            [names.cast(self._fields.types[0]), _wrap(rows, pa.int64())], schema=self._fields
+            [names.cast(self._fields.types[0]), wrap_values(rows, pa.int64())], schema=self._fields
         )
-
-
-def _wrap(values: np.ndarray, kind: pa.DataType) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def _as_text(name: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.records.arrow_views import is_variable_list, view_offsets
+from recshuf.records.arrow_views import is_variable_list, view_offsets, wrap_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,7 +22,7 @@ def take_rows(batch: pa.RecordBatch, index: NDArray[np.intp]) -> pa.RecordBatch:
         batch = pa.RecordBatch.from_arrays([*map(_copy, batch.columns)], schema=batch.schema)
     from pyarrow import compute  # late: commands that take nothing start faster
 
-    rows = _wrap_index(index)
+    rows = wrap_values(index, pa.int64())
     if not any(map(_is_list_of_numbers, batch.columns)):
         return compute.take(batch, rows)
     columns = [
@@ -37,11 +37,6 @@ def take_rows(batch: pa.RecordBatch, index: NDArray[np.intp]) -> pa.RecordBatch:
 def _copy(column: pa.Array) -> pa.Array:
     """Return a copy that begins where its memory does."""
     return pa.concat_arrays([column, column.slice(0, 0)])
-
-
-def _wrap_index(index: NDArray[np.intp]) -> pa.Array:
-    # Without pa.array(), which imports the whole of numpy.ma.
-    return pa.Array.from_buffers(pa.int64(), len(index), [None, pa.py_buffer(np.ascontiguousarray(index))])
 
 
 def _is_list_of_numbers(column: pa.Array) -> bool:

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import UsageError
-from recshuf.records.arrow_views import view_bytes
+from recshuf.records.arrow_views import unpack_bits, view_bytes
 from recshuf.train.ids import ID_TYPE, stack_ids
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def view_values(column: pa.Array) -> NDArray[Any] | None:
         if column.null_count:
             return None
     if layout.wanted == np.bool_:
-        values = _unpack_bits(column)
+        values = unpack_bits(column.buffers()[1], column).view(np.bool_)
     else:
         values = view_bytes(column).view(layout.stored)
         is_wider = layout.wanted.itemsize > layout.stored.itemsize
@@ -132,9 +132,3 @@ def _find_layout(kind: pa.DataType) -> _Layout | None:
     else:
         dtypes = _DTYPES.get(pa.timestamp(kind.unit) if pa.types.is_timestamp(kind) else kind)
     return None if dtypes is None else _Layout(depth, tuple(shape), *map(np.dtype, dtypes))
-
-
-def _unpack_bits(column: pa.Array) -> NDArray[Any]:
-    bits = np.frombuffer(column.buffers()[1] or b"", np.uint8)
-    end = column.offset + len(column)
-    return np.unpackbits(bits, count=end, bitorder="little")[column.offset :].view(np.bool_)

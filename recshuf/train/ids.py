@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from recshuf.records.arrow_views import view_bytes
+from recshuf.records.arrow_views import view_bytes, wrap_values
 from recshuf.records.provenance import find_origins, unpack_provenance
 
 if TYPE_CHECKING:
@@ -24,13 +24,8 @@ ID_TYPE = pa.struct(
 def make_ids(batch: pa.RecordBatch) -> pa.StructArray:
     """Return the `ID` column of native records."""
     sources, rows = unpack_provenance(find_origins(batch))
-    columns = [_wrap(sources.astype(np.int32), pa.int32()), _wrap(rows, pa.int64())]
+    columns = [wrap_values(sources.astype(np.int32), pa.int32()), wrap_values(rows, pa.int64())]
     return pa.StructArray.from_arrays(columns, fields=list(ID_TYPE))
-
-
-def _wrap(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
-    # Without pa.array(), which imports pandas where there is one.
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def stack_ids(column: pa.StructArray) -> NDArray[np.int64]:

@@ -22,6 +22,7 @@ from numpy.random import Philox, SeedSequence
 from recshuf.errors import UsageError
 from recshuf.piles.order.epochs import MAX_EPOCH
 from recshuf.records.apportioning import apportion, count_before
+from recshuf.records.arrow_views import wrap_values
 from recshuf.records.batch import concat_batches
 from recshuf.records.keys import ORDER_VERSION, sort_by_key
 from recshuf.records.taking import take_rows
@@ -279,7 +280,7 @@ class MixLoader:
     def _add_labels(self, records: pa.RecordBatch, labels: NDArray[np.intp]) -> pa.RecordBatch:
         if self._columns is None or STORE not in self._columns:
             return records
-        column = pa.Array.from_buffers(pa.int64(), len(labels), [None, pa.py_buffer(labels.astype(np.int64))])
+        column = wrap_values(labels.astype(np.int64), pa.int64())
         return records.append_column(STORE, column).select(self._columns)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from recshuf.records.arrow_views import view_bytes
+from recshuf.records.arrow_views import view_bytes, wrap_values
 from recshuf.train.blocks import Part
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ _SEEDS = "seeds"
 
 def append_seeds(records: pa.RecordBatch, seeds: NDArray[np.uint64]) -> pa.RecordBatch:
     """Return records with their seeds as the last column."""
-    column = pa.Array.from_buffers(pa.uint64(), len(seeds), [None, pa.py_buffer(seeds)])
-    return records.append_column(_SEEDS, column)
+    return records.append_column(_SEEDS, wrap_values(seeds, pa.uint64()))
 
 
 class TransformedBlock:

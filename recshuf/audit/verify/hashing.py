@@ -16,7 +16,7 @@ import pyarrow.types as pt
 from recshuf.audit.verify.type_classes import is_bytes, sorted_fields
 from recshuf.audit.verify.word_hashing import HASH_BYTES, ByteStrings, HashKey, add_nulls, combine, hash_bytes
 from recshuf.errors import ConversionError
-from recshuf.records.arrow_views import is_any_list, is_list_view, view_offsets
+from recshuf.records.arrow_views import is_any_list, is_list_view, unpack_bits, view_bytes, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -221,7 +221,7 @@ def _read_raw(array: pa.Array) -> _Part | None:
     kind = array.type
     if not pt.is_primitive(kind) or pt.is_boolean(kind) or kind.bit_width > 64:
         return None
-    return _with_nulls(array, [_view(array, f"u{kind.bit_width // 8}")])
+    return _with_nulls(array, [view_bytes(array).view(f"u{kind.bit_width // 8}")])
 
 
 def _unwrap(array: pa.Array) -> pa.Array:
@@ -281,9 +281,9 @@ def _read_scalars(array: pa.Array, field: str) -> Sequence[NDArray[np.uint64]]:
     if pt.is_null(kind):
         return [np.zeros(len(array), np.uint64)]
     if pt.is_boolean(kind):
-        return [_read_bits(array)]
+        return [unpack_bits(array.buffers()[1], array).astype(np.uint64)]
     if pt.is_integer(kind):
-        return [_view(array, np.dtype(str(kind))).astype(np.int64).view(np.uint64)]
+        return [view_bytes(array).view(str(kind)).astype(np.int64).view(np.uint64)]
     if pt.is_floating(kind):
         return [_widen_floats(array)]
     if pt.is_decimal(kind):
@@ -293,31 +293,13 @@ def _read_scalars(array: pa.Array, field: str) -> Sequence[NDArray[np.uint64]]:
     raise ConversionError(field, f"values of type {kind} cannot be compared")
 
 
-def _view(array: pa.Array, kind: Any) -> NDArray[Any]:
-    """Return the values of a fixed-width array without a copy, undefined under nulls."""
-    buffer = array.buffers()[1]
-    if buffer is None:
-        return np.zeros(len(array), kind)
-    return np.frombuffer(buffer, kind, len(array), array.offset * np.dtype(kind).itemsize)
-
-
-def _read_bits(array: pa.BooleanArray) -> NDArray[np.uint64]:
-    buffer = array.buffers()[1]
-    if buffer is None:
-        return np.zeros(len(array), np.uint64)
-    first = array.offset // 8
-    content = np.frombuffer(buffer, np.uint8)[first : (array.offset + len(array) + 7) // 8]
-    bits = np.unpackbits(content, bitorder="little")
-    return bits[array.offset - 8 * first :][: len(array)].astype(np.uint64)
-
-
 def _widen_floats(array: pa.Array) -> NDArray[np.uint64]:
     """Return the bits of floats as float64 with the payload of NaNs, which a plain conversion may change."""
     width = array.type.bit_width
     if width == 64:
-        return _view(array, np.uint64)
+        return view_bytes(array).view(np.uint64)
     exponent_bits, fraction_bits = _FLOAT_BITS[width]
-    bits = _view(array, f"u{width // 8}")
+    bits = view_bytes(array).view(f"u{width // 8}")
     with np.errstate(invalid="ignore"):  # signalling NaNs, which get their bits below
         wide = bits.view(f"f{width // 8}").astype(np.float64).view(np.uint64)
     fractions = bits & ((1 << fraction_bits) - 1)
@@ -334,11 +316,7 @@ def _read_decimals(array: pa.Array) -> list[NDArray[np.uint64]]:
     width = array.type.bit_width
     kind = np.int32 if width == 32 else np.int64
     parts = max(1, width // 64)
-    buffer = array.buffers()[1]
-    if buffer is None:
-        return [np.zeros(len(array), np.uint64)] * 4
-    flat = np.frombuffer(buffer, kind, len(array) * parts, array.offset * width // 8)
-    words = flat.astype(np.int64).reshape(len(array), parts)
+    words = view_bytes(array).view(kind).astype(np.int64).reshape(len(array), parts)
     signs = words[:, -1] >> 63
     return [words[:, part].view(np.uint64) for part in range(parts)] + [signs.view(np.uint64)] * (4 - parts)
 
@@ -346,7 +324,7 @@ def _read_decimals(array: pa.Array) -> list[NDArray[np.uint64]]:
 def _read_moments(array: pa.Array) -> list[NDArray[np.uint64]]:
     """Return whole seconds and nanoseconds, whatever the unit."""
     kind = array.type
-    ticks = _view(array, np.int32 if kind.bit_width == 32 else np.int64).astype(np.int64)
+    ticks = view_bytes(array).view(f"i{kind.bit_width // 8}").astype(np.int64)
     if pt.is_date32(kind):
         return [(ticks * _DAY_SECONDS).view(np.uint64), np.zeros(len(ticks), np.uint64)]
     per_second = _PER_SECOND["ms" if pt.is_date64(kind) else kind.unit]

@@ -18,7 +18,7 @@ from recshuf.piles.encoding.slices import Origin
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.reader import PileReader
 from recshuf.piles.run_piles import RunPiles
-from recshuf.records.arrow_views import view_bytes
+from recshuf.records.arrow_views import view_bytes, wrap_values
 from recshuf.records.batch import Records
 from recshuf.records.provenance import pack_provenance, unpack_provenance
 
@@ -178,7 +178,9 @@ class Search:
         )
 
     def _keep(self, entries: _Entries, set_index: int, file: int) -> None:
-        columns = [_as_bytes(array) for array in (entries.second, entries.location, entries.count)]
+        columns = [
+            wrap_values(array, pa.binary(8)) for array in (entries.second, entries.location, entries.count)
+        ]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._store.codec.schema)
         self._store.add(0, Origin(file, set_index), Records(entries.first, batch))
 
@@ -203,10 +205,6 @@ class Search:
     def close(self) -> None:
         """Free memory and disk. Idempotent."""
         self._store.close()
-
-
-def _as_bytes(array: NDArray[np.uint64] | NDArray[np.int64]) -> pa.Array:
-    return pa.Array.from_buffers(pa.binary(8), len(array), [None, pa.py_buffer(np.ascontiguousarray(array))])
 
 
 def _unpack(records: Records) -> _Entries:

@@ -26,6 +26,7 @@ from recshuf.records.arrow_views import (
     has_offsets,
     is_list_view,
     is_variable_list,
+    unpack_bits,
     view_bytes,
     view_data,
     view_offsets,
@@ -121,7 +122,7 @@ class PlaneCutter:
             has_nulls = array.null_count > 0
             self.flags.append(has_nulls)
             if has_nulls:
-                self.cut(_unpack_bits(array.buffers()[0], array), edges)
+                self.cut(unpack_bits(array.buffers()[0], array), edges)
             self._add_values(array, edges)
 
     def _add_values(self, array: pa.Array, edges: Edges) -> None:
@@ -135,7 +136,7 @@ class PlaneCutter:
             size = kind.list_size
             self.add(array.values.slice(array.offset * size, len(array) * size), edges * size)
         elif types.is_boolean(kind):
-            self.cut(_unpack_bits(array.buffers()[1], array), edges)
+            self.cut(unpack_bits(array.buffers()[1], array), edges)
         elif width := kind.bit_width // 8:
             self.cut(view_bytes(array), edges * width)
 
@@ -152,12 +153,6 @@ class PlaneCutter:
         """Cut a plane at `edges`, in bytes."""
         data = content.data if content.size else memoryview(b"")
         self.planes.append([data[start:stop] for start, stop in pairwise(edges.tolist())])
-
-
-def _unpack_bits(bits: pa.Buffer, array: pa.Array) -> NDArray[np.uint8]:
-    """Return the bits of an array's values as bytes."""
-    end = array.offset + len(array)
-    return np.unpackbits(np.frombuffer(bits, np.uint8), count=end, bitorder="little")[array.offset :]
 
 
 class Order:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from recshuf.records.arrow_views import wrap_values
 from recshuf.system.numbers import check_number
 from recshuf.train.blocks import make_batch
 from recshuf.train.packing.documents import LanePosition
@@ -145,7 +146,7 @@ class PackedLoader:
             stream.skip(before * self._tokens)
             stream.fill(part)
             stream.skip((others - before) * self._tokens)
-        values = pa.Array.from_buffers(self._kind, tokens.size, [None, pa.py_buffer(tokens)])
+        values = wrap_values(tokens.reshape(-1), self._kind)
         sequences = pa.FixedSizeListArray.from_arrays(values, self._tokens)
         records = pa.RecordBatch.from_arrays([sequences], names=[self._column])
         return make_batch(self._output, records)

@@ -42,12 +42,13 @@ def check_epochs(
 ) -> CheckReport:
     """Test two epochs of a store: each by itself, and how often records that shared a group share one again.
 
-    Every record must come once in each. All of it is in memory: 40 bytes a record.
+    Each must hold every record of the store once, as its source and row tell, which are read without a loader, too. All of
+    it is in memory: 40 bytes a record.
 
     Raises
     ------
     CheckError
-        When a record comes twice or not at all.
+        When a record comes twice or not at all, or both epochs have one order though they are to differ, or the reverse.
     UsageError
         When there is no store, or it has too few records or too many or too small groups.
     """
@@ -63,11 +64,12 @@ def check_epochs(
             )
         progress.start("check", 2 * piles.record_count, 2 * int(piles.byte_counts.sum()))
         origins = [_read_origins(piles, one, mix, progress) for one in orders]
-        listed = np.sort(origins[0])
-        _check_once(listed, origins, piles)
+        listed = _list_origins(piles)
+        _check_once(listed, origins, order, piles)
         positions = [np.searchsorted(listed, one) for one in origins]
         sizes = np.unique(listed >> np.uint64(FILE_SHIFT), return_counts=True)[1].tolist()
         reports = [score_matching(_match(one, sizes), started) for one in positions]
+        _check_orders(origins, order, piles)
         again = _score_meetings(piles, order, mix, _count_meetings(_make_table(positions, groups)))
         made = combine_reports(reports, started)
         return replace(made, scores=(*made.scores, again), seconds=time.perf_counter() - started)
@@ -96,14 +98,41 @@ def _read_origins(piles: StoredPiles, order: EpochOrder, mix: int, progress: Pro
     return np.concatenate([np.zeros(0, np.uint64), *parts])
 
 
-def _check_once(listed: NDArray[np.uint64], origins: list[NDArray[np.uint64]], piles: StoredPiles) -> None:
-    """Check that two epochs hold every record of the store once."""
-    twice = int((listed[1:] == listed[:-1]).sum())
-    is_same = np.array_equal(listed, np.sort(origins[1]))
-    if twice or len(listed) != piles.record_count or not is_same:
+def _list_origins(piles: StoredPiles) -> NDArray[np.uint64]:
+    """Return the provenance of all records as the store has it, sorted."""
+    found, end = np.empty(piles.record_count, np.uint64), 0
+    for pile, counts in enumerate(piles.counts.T):
+        packed = piles.pack([(set_index, pile) for set_index in np.flatnonzero(counts).tolist()])
+        if packed is not None:
+            begin, end = end, end + int(counts.sum())
+            found[begin:end] = packed.origins
+    found.sort()
+    return found
+
+
+def _check_once(
+    listed: NDArray[np.uint64], origins: list[NDArray[np.uint64]], order: EpochOrder, piles: StoredPiles
+) -> None:
+    """Check that epochs hold the records of the store, each once."""
+    for epoch, one in enumerate(origins, order.epoch):
+        found = np.sort(one)
+        twice = int((found[1:] == found[:-1]).sum())
+        if twice or not np.array_equal(found, listed):
+            others = int(np.isin(found, listed, invert=True).sum())
+            raise CheckError(
+                f"{piles.path}: a loader does not yield every record once: in epoch {epoch} {len(found):,} of "
+                f"{len(listed):,}, {twice:,} twice, {others:,} with a source and row that the store does not hold; report "
+                "this as a fault"
+            )
+
+
+def _check_orders(origins: list[NDArray[np.uint64]], order: EpochOrder, piles: StoredPiles) -> None:
+    """Check that the orders of two epochs are as alike as they are to be. By chance those of so many records never are."""
+    is_same = np.array_equal(*origins)
+    if is_same != (order.reshuffle == "none"):
         raise CheckError(
-            f"{piles.path}: a loader does not yield every record once: {len(listed):,} and {len(origins[1]):,} of "
-            f"{piles.record_count:,}, {twice:,} twice; report this as a fault"
+            f"{piles.path}: a loader with reshuffle={order.reshuffle!r} yields {'one order' if is_same else 'two orders'} "
+            f"in epochs {order.epoch} and {order.epoch + 1}; report this as a fault"
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +14,11 @@ import pytest
 import recshuf
 from recshuf.errors import CheckError, UsageError
 from recshuf.piles.order.epochs import EpochOrder
+from recshuf.records.provenance import FILE_SHIFT
 from recshuf.train import check
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +88,51 @@ def test_records_that_come_twice_or_never_are_an_error(
             spoil(patch, lambda ids, epoch, wrong=wrong: change(ids) if epoch == wrong else ids)
             with pytest.raises(CheckError, match="every record once"):
                 recshuf.check_loader(store)
+
+
+SHIFT = int(FILE_SHIFT)
+FAULTS: dict[str, Callable[[Any], Any]] = {
+    "exchanged sources": lambda ids: (ids + (1 << SHIFT)) % (4 << SHIFT),
+    "other rows": lambda ids: ids + 1_000_000,
+    "another record": lambda ids: np.where(ids == 5, (7 << SHIFT) + 123456, ids),
+    "a row after the last": lambda ids: np.where(ids == 5, 2000, ids),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_records_that_the_store_does_not_hold_are_an_error(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, is_compacted: bool
+) -> None:
+    """Both epochs hold the same records, and as many as the store."""
+    if is_compacted:
+        store = Path(shutil.copytree(store, tmp_path / "store"))
+        recshuf.compact(store, sets=2)
+        assert recshuf.check_loader(store, mix=4).is_uniform
+    spoil(monkeypatch, lambda ids, _: FAULTS[fault](ids.astype(np.int64)).astype(np.uint64))
+    with pytest.raises(
+        CheckError, match=r"in epoch 1 8,006 of 8,006, 0 twice, [1-9][\d,]* with a source and row"
+    ):
+        recshuf.check_loader(store, mix=4)
+
+
+@pytest.mark.parametrize("mix", [1, 16])
+@pytest.mark.parametrize("reshuffle", ["rotate", "piles", "exact"])
+def test_an_epoch_that_comes_again_is_an_error(
+    store: Path, monkeypatch: pytest.MonkeyPatch, reshuffle: str, mix: int
+) -> None:
+    epochs: list[Any] = []
+    spoil(monkeypatch, lambda ids, _: epochs[0] if epochs else epochs.append(ids) or ids)
+    with pytest.raises(
+        CheckError, match=f"reshuffle='{reshuffle}' yields one order in epochs 1 and 2; report"
+    ):
+        recshuf.check_loader(store, reshuffle=reshuffle, mix=mix)
+
+
+def test_an_epoch_that_is_to_come_again_must(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(monkeypatch, lambda ids, epoch: np.roll(ids, epoch))
+    with pytest.raises(CheckError, match=r"reshuffle='none' yields two orders in epochs 1 and 2; report"):
+        recshuf.check_loader(store, reshuffle="none")
 
 
 @pytest.mark.parametrize("records", [1024, 1025])

@@ -78,7 +78,7 @@ def plan_job(job: Job, progress: Progress) -> Plan:
     return divide_job(resolved).fit(resolved.plan)
 
 
-def run_job(job: Job, progress: Progress, planned: Earlier | None = None) -> ShuffleReport:
+def run_job(job: Job, progress: Progress, planned: tuple[SharedRun, Earlier] | None = None) -> ShuffleReport:
     """Run a job and return its figures.
 
     On an error the output is as it was, unless ``--verify`` finds that one in an object store is wrong. Finished parts
@@ -87,7 +87,7 @@ def run_job(job: Job, progress: Progress, planned: Earlier | None = None) -> Shu
     Parameters
     ----------
     planned
-        What the saved plan of its tasks says, which it must fit; None if it has none.
+        The run of the saved plan of its tasks, and what that says, which the job must fit; None if it has none.
 
     Raises
     ------
@@ -110,8 +110,7 @@ def run_job(job: Job, progress: Progress, planned: Earlier | None = None) -> Shu
         earlier = Earlier.of(work.journal.entries) if work else None
         if earlier is not None:
             earlier.check_formats(job)
-        shared, begun = _find_shared(job, destination, work)
-        begun = planned or begun
+        shared, begun = planned or _find_shared(job, destination, work)
         if begun is not None and job.options["seed"] is None:
             job = replace(job, options=job.options | {"seed": begun.seed})
         layout = shared.tasks.piles if shared else earlier.piles if earlier else None

@@ -26,8 +26,8 @@ from recshuf.run.resume import Earlier, describe_job
 from recshuf.run.set_folders import check_sets, open_sets
 from recshuf.run.tasks.bad_records import check_bad
 from recshuf.run.tasks.gather_task import adopt_set
-from recshuf.run.tasks.open_run import join_run
-from recshuf.run.tasks.results import RUN, name_result, read_results
+from recshuf.run.tasks.open_run import join_run, read_run
+from recshuf.run.tasks.results import name_result, read_results
 from recshuf.run.tasks.shared_run import SharedRun, check_format, damaged_plan, find_tasks
 from recshuf.run.tasks.work import do_work
 from recshuf.storage.settings import StorageOptions
@@ -156,7 +156,7 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
     if destination.complete_removal():
         open_sets(job, run.piles).remove()
     tasks = find_tasks(destination)
-    has_begun = tasks.read(RUN) is not None
+    has_begun = read_run(run, tasks) is not None
     if not has_begun and _find_version(destination) != values["replaces"]:
         if number != last or not _is_own(destination, run, planned):
             raise _written_since(destination, "make the plan again")
@@ -164,16 +164,15 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
             # It may have left what it could not delete; without --overwrite nothing else is done.
             job = replace(job, options=job.options | {"overwrite": False, "resume": True})
             with _refuse_written(destination, last), suppress(AlreadyCompleteError):
-                return run_job(job, progress, planned)
+                return run_job(job, progress, (run, planned))
         raise AlreadyCompleteError(f"{destination.name}: complete; this task has put it in place before")
     if not has_begun and destination.has_journal():
         with tasks.share(run.output):
             raise _left_beside(destination)
     with _refuse_written(destination, last):
         if number == last:
-            if has_begun:
-                read_results(tasks, run.id, range(last))
-            return run_job(replace(job, options=job.options | {"resume": True}), progress, planned)
+            read_results(tasks, run.id, range(last))
+            return run_job(replace(job, options=job.options | {"resume": True}), progress, (run, planned))
         destination.check(overwrite=job.options["overwrite"])
     with tasks.share(run.output):
         _do_once(join_run(run, tasks, job, destination, planned), number)

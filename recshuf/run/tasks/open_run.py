@@ -98,14 +98,14 @@ def begin_run(run: SharedRun, resolved: ResolvedJob, seed: int, planned: Earlier
     header = describe_job(resolved, seed, None)
     if planned is not None:
         planned.check(header)
-    if _read_run(run, tasks) is None:
+    if read_run(run, tasks) is None:
         tasks.place(RUN, {"run": run.to_json(), "job": header})
-    found = _read_run(run, tasks) or {}
+    found = read_run(run, tasks) or {}
     Earlier(found["job"], [], {}).check(header)
     save_inputs(tasks, resolved.inputs)
 
 
-def _read_run(run: SharedRun, tasks: TaskFolder) -> dict[str, Any] | None:
+def read_run(run: SharedRun, tasks: TaskFolder) -> dict[str, Any] | None:
     """Return the run that a task folder holds; None if it holds none.
 
     Raises
@@ -159,7 +159,7 @@ def join_run(
         As `begin_run` does, or when the job cannot be run.
     """
     piles = run.tasks.piles
-    _read_run(run, tasks)
+    read_run(run, tasks)
     inputs = load_inputs(tasks, run.storage)
     with nullcontext() if inputs else lock_inputs(tasks):
         inputs = inputs or load_inputs(tasks, run.storage)

@@ -128,7 +128,8 @@ def _check_once(
 
 def _check_orders(origins: list[NDArray[np.uint64]], order: EpochOrder, piles: StoredPiles) -> None:
     """Check that the orders of two epochs are as alike as they are to be. By chance those of so many records never are."""
-    is_same = np.array_equal(*origins)
+    first, second = origins
+    is_same = np.array_equal(first, second)
     if is_same != (order.reshuffle == "none"):
         raise CheckError(
             f"{piles.path}: a loader with reshuffle={order.reshuffle!r} yields {'one order' if is_same else 'two orders'} "

@@ -27,7 +27,7 @@ from recshuf.formats.hdf5.reading.others import (
     drop_indexes,
     hash_others,
 )
-from recshuf.formats.hdf5.reading.rows import RowRange, RowReader
+from recshuf.formats.hdf5.reading.rows import RowFragment, RowReader
 from recshuf.formats.hdf5.tables.decoder import TableDecoder
 from recshuf.formats.hdf5.writing.template import ImageCopier
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source
@@ -91,7 +91,7 @@ class Hdf5Source(Source):
         reader = RowReader(inventory, self.schema, _find_cached(inventory, rows))
         for start in range(0, inventory.row_count, rows):
             stop = min(start + rows, inventory.row_count)
-            yield RowRange(reader, start, stop, block_bytes, max_record_bytes)
+            yield RowFragment(reader, start, stop, block_bytes, max_record_bytes)
 
     def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 # all inputs are alike
         """See `Source`."""

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from recshuf.formats.parquet.census import ParquetCensus
 from recshuf.formats.parquet.decoder import IdentityDecoder
-from recshuf.formats.parquet.reading.fragment import Limits, ParquetFragment
-from recshuf.formats.parquet.reading.groups import Opener, join_groups, list_groups
+from recshuf.formats.parquet.reading.fragment import BatchLimits, ParquetFragment
+from recshuf.formats.parquet.reading.groups import FileOpener, join_groups, list_groups
 from recshuf.formats.parquet.reading.joined import read_files
 from recshuf.formats.parquet.reading.projection import Projection
 from recshuf.formats.parquet.schema.types import dense_schema
@@ -54,7 +54,7 @@ class ParquetSource(Source):
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         """Yield the row groups that have rows, small ones together."""
-        opener = Opener(self._census.footers[input_index])
+        opener = FileOpener(self._census.footers[input_index])
         projection = self._project(input_index)
         limits = self._limit(block_bytes, max_record_bytes)
         share = min(block_bytes, (self.inputs[input_index].native_bytes or 0) // _LEAST_FRAGMENTS)
@@ -76,10 +76,10 @@ class ParquetSource(Source):
         chosen = [footers[index] for index in alike]
         return read_files(chosen, self._project(first), self._limit(block_bytes, max_record_bytes))
 
-    def _limit(self, block_bytes: int, max_record_bytes: int) -> Limits:
+    def _limit(self, block_bytes: int, max_record_bytes: int) -> BatchLimits:
         # Only some pages were measured. Others may be twice as large, and as large as a record.
         page_bytes = 2 * self._open_bytes + max_record_bytes
-        return Limits(min(block_bytes, max_record_bytes), max_record_bytes, page_bytes)
+        return BatchLimits(min(block_bytes, max_record_bytes), max_record_bytes, page_bytes)
 
     def _project(self, input_index: int) -> Projection:
         """Return the projection of one input."""

@@ -166,7 +166,7 @@ def _join_arrays(values: np.ndarray, item_bytes: int) -> pa.Array:
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(values), buffers)
 
 
-class RowRange(Fragment):
+class RowFragment(Fragment):
     """Rows ``start:stop`` of one input.
 
     Parameters

@@ -13,8 +13,13 @@ from recshuf.formats.jsonl.decoding.inference import GivenTypes, InferredTypes
 from recshuf.formats.jsonl.decoding.line_checks import BadRecord, as_lines, cut_kept_pieces, name_path
 from recshuf.formats.jsonl.decoding.messages import LineMessages
 from recshuf.formats.jsonl.decoding.numbers import check_floats
-from recshuf.formats.jsonl.decoding.observers import BadLineFilter, Observer, PrefixObserver, StrictObserver
-from recshuf.formats.jsonl.decoding.shapes import Conflict, Position, Rows, Shape
+from recshuf.formats.jsonl.decoding.observers import (
+    BadLineFilter,
+    LineObserver,
+    PrefixObserver,
+    StrictObserver,
+)
+from recshuf.formats.jsonl.decoding.shapes import Conflict, RecordPosition, Rows, Shape
 from recshuf.interfaces import BadRecords, Decoder
 
 if TYPE_CHECKING:
@@ -63,14 +68,14 @@ class JsonDecoder(Decoder):
         self._types = InferredTypes(field) if schema is None else GivenTypes(schema, others=others)
         self._final_parser = None if schema is None else self._narrow(self._types.parser)
         self._messages = LineMessages(names, header_lines)
-        self._observer: Observer = (BadLineFilter if sets_bad_aside else StrictObserver)(
+        self._observer: LineObserver = (BadLineFilter if sets_bad_aside else StrictObserver)(
             self._types, self._messages
         )
         self._parse = _parse_observed
 
     def infer_from_prefix(self, input_index: int) -> None:
         """See `SupportsPrefixInference`."""
-        self._observer = PrefixObserver(self._types, self._messages, Position(input_index, 0))
+        self._observer = PrefixObserver(self._types, self._messages, RecordPosition(input_index, 0))
         self._parse = _parse_by_prefix
 
     @property

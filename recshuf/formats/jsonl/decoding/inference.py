@@ -15,7 +15,14 @@ from recshuf.formats.jsonl.decoding.columns import walk_columns
 from recshuf.formats.jsonl.decoding.line_checks import BadRecord, check_lines
 from recshuf.formats.jsonl.decoding.numbers import check_floats, find_fraction, find_inexact_integer
 from recshuf.formats.jsonl.decoding.parser import Parser, explain_misfit, infer_schema
-from recshuf.formats.jsonl.decoding.shapes import Conflict, Position, Rows, Shape, merge_shapes, shape_of
+from recshuf.formats.jsonl.decoding.shapes import (
+    Conflict,
+    RecordPosition,
+    Rows,
+    Shape,
+    merge_shapes,
+    shape_of,
+)
 
 if TYPE_CHECKING:
     from recshuf.formats.jsonl.decoding.columns import Column
@@ -84,7 +91,7 @@ class InferredTypes:
         self._lock = threading.Lock()
         self._root: Shape | None = None
         self._parser = self._probe = Parser(pa.schema([]))
-        self._last_appearance: Position | None = None
+        self._last_appearance: RecordPosition | None = None
 
     @property
     def parser(self) -> Parser:
@@ -141,7 +148,7 @@ class InferredTypes:
         columns = self._parse_as_known(lines, rows.position(0))
         return self._infer(lines, rows) if columns is None else (columns, None)
 
-    def _parse_as_known(self, lines: pa.Array, position: Position) -> list[Column] | None:
+    def _parse_as_known(self, lines: pa.Array, position: RecordPosition) -> list[Column] | None:
         with self._lock:
             parser, last = self._probe, self._last_appearance
         if last is None or position < last:
@@ -179,7 +186,7 @@ class InferredTypes:
                     self._probe = self._parser.narrow(self._field)
             self._last_appearance = self._root.last_appearance()
 
-    def _note_inexact(self, path: Path, position: Position) -> None:
+    def _note_inexact(self, path: Path, position: RecordPosition) -> None:
         with self._lock:
             shape = self._root.find(path) if self._root else None
             if shape is None:

@@ -11,7 +11,7 @@ from recshuf.formats.jsonl.decoding.numbers import TYPE_REMEDY
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recshuf.formats.jsonl.decoding.shapes import Conflict, Position
+    from recshuf.formats.jsonl.decoding.shapes import Conflict, RecordPosition
 
 _NOUNS = {
     "boolean": "a boolean",
@@ -40,7 +40,7 @@ class LineMessages:
         self._names = names
         self._header_lines = header_lines
 
-    def record_error(self, error: BadRecord, position: Position) -> InputError:
+    def record_error(self, error: BadRecord, position: RecordPosition) -> InputError:
         """Return the error for a record that is bad by itself."""
         place = self._line(position)
         if error.path:
@@ -64,7 +64,7 @@ class LineMessages:
             remedy=remedy,
         )
 
-    def _describe(self, earlier: list[tuple[Position, str]], late: Position) -> str:
+    def _describe(self, earlier: list[tuple[RecordPosition, str]], late: RecordPosition) -> str:
         """Return what the earlier record holds, and its place; that of a float like ``1.0`` is not known."""
         if not earlier:
             return f"{_DIGITS['float']} in another line"
@@ -72,5 +72,5 @@ class LineMessages:
         name = "" if early.input_index == late.input_index else f" of {self._names[early.input_index]}"
         return f"{kind} in {self._line(early)}{name}"
 
-    def _line(self, position: Position) -> str:
+    def _line(self, position: RecordPosition) -> str:
         return f"line {position.row + self._header_lines + 1}"

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from recshuf.formats.jsonl.decoding.inference import GivenTypes, InferredTypes
     from recshuf.formats.jsonl.decoding.messages import LineMessages
-    from recshuf.formats.jsonl.decoding.shapes import Position, Rows
+    from recshuf.formats.jsonl.decoding.shapes import RecordPosition, Rows
 
 
-class Observer(Protocol):
+class LineObserver(Protocol):
     """Learns the types of lines."""
 
     def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
@@ -41,7 +41,7 @@ class StrictObserver:
         self._messages = messages
 
     def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
-        """See `Observer`; nothing is set aside."""
+        """See `LineObserver`; nothing is set aside."""
         for start, lines in cut_pieces(records):
             _apply(self._types.learn, lines, rows.take(slice(start, start + len(lines))), self._messages)
         return {}
@@ -56,13 +56,15 @@ class PrefixObserver:
         The first record of that batch.
     """
 
-    def __init__(self, types: GivenTypes | InferredTypes, messages: LineMessages, end: Position) -> None:
+    def __init__(
+        self, types: GivenTypes | InferredTypes, messages: LineMessages, end: RecordPosition
+    ) -> None:
         self._strict = StrictObserver(types, messages)
         self._messages = messages
         self._end = end
 
     def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
-        """See `Observer`; nothing is set aside."""
+        """See `LineObserver`; nothing is set aside."""
         if len(records) and rows.position(0) > self._end:
             _apply(lambda lines, _: check_lines(lines), records, rows, self._messages)
             return {}
@@ -77,7 +79,7 @@ class BadLineFilter:
         self._messages = messages
 
     def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
-        """See `Observer`."""
+        """See `LineObserver`."""
         errors = LineErrors()
         for start, lines in cut_pieces(records):
             errors |= self._filter(lines, rows.take(slice(start, start + len(lines))))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Position(NamedTuple):
+class RecordPosition(NamedTuple):
     """Position of a record: input and row."""
 
     input_index: int
@@ -28,9 +28,9 @@ class Rows(NamedTuple):
     input_index: int
     numbers: NDArray[np.int64]
 
-    def position(self, index: int) -> Position:
+    def position(self, index: int) -> RecordPosition:
         """Return the position of one line."""
-        return Position(self.input_index, int(self.numbers[index]))
+        return RecordPosition(self.input_index, int(self.numbers[index]))
 
     def take(self, index: slice | NDArray[np.int64]) -> Rows:
         """Return the rows of some of the lines."""
@@ -44,7 +44,7 @@ class Appearance(NamedTuple):
     cuts, the index within one.
     """
 
-    position: Position
+    position: RecordPosition
     field_index: int
 
 
@@ -65,11 +65,11 @@ class Shape:
     kind: str
     """null, boolean, integer, float, string, object or array."""
     first: Appearance
-    seen: Position | None = None
+    seen: RecordPosition | None = None
     """A record in which the field has this kind."""
-    inexact: Position | None = None
+    inexact: RecordPosition | None = None
     """A record in which the field is an integer that float64 cannot hold exactly."""
-    fractional: Position | None = None
+    fractional: RecordPosition | None = None
     """A record in which the field is no whole number. A float that has none may be written ``1.0``, among integers."""
     fields: dict[str, Shape] = field(default_factory=dict)
     """Fields of an object."""
@@ -110,15 +110,15 @@ class Shape:
         kind, (position, index), seen, inexact, fractional, fields, element = packed
         return cls(
             kind,
-            Appearance(Position(*position), index),
-            seen and Position(*seen),
-            inexact and Position(*inexact),
-            fractional and Position(*fractional),
+            Appearance(RecordPosition(*position), index),
+            seen and RecordPosition(*seen),
+            inexact and RecordPosition(*inexact),
+            fractional and RecordPosition(*fractional),
             {name: cls.unpack(one) for name, one in fields.items()},
             None if element is None else cls.unpack(element),
         )
 
-    def last_appearance(self) -> Position:
+    def last_appearance(self) -> RecordPosition:
         """Return the latest first appearance of this field and all nested ones."""
         children = [*self.fields.values(), *([self.element] if self.element else [])]
         return max([self.first.position, *(child.last_appearance() for child in children)])
@@ -138,7 +138,7 @@ _ARROW_TYPES = {
 }
 
 
-def shape_of(schema: pa.Schema, position: Position) -> Shape:
+def shape_of(schema: pa.Schema, position: RecordPosition) -> Shape:
     """Return the shape of records that `pyarrow.json` inferred this schema for, the first of them at `position`.
 
     Raises

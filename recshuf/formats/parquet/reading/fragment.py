@@ -30,7 +30,7 @@ _JOINED_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """Limits on batches and records, in bytes."""
 
     block_bytes: int
@@ -89,7 +89,7 @@ def read_run(
 class ParquetFragment(Fragment):
     """Consecutive row groups."""
 
-    def __init__(self, groups: list[Group], projection: Projection, limits: Limits) -> None:
+    def __init__(self, groups: list[Group], projection: Projection, limits: BatchLimits) -> None:
         self.record_count = sum(group.rows for group in groups)
         self._groups = groups
         self._projection = projection

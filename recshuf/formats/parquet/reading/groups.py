@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from recshuf.formats.parquet.metadata.footer import Footer
 
 
-class Opener:
+class FileOpener:
     """Opens one file, in any thread. Its footer is read and checked the first time, and then reused."""
 
     def __init__(self, footer: Footer) -> None:
@@ -61,7 +61,7 @@ class Opener:
 class Group:
     """One row group of one file."""
 
-    opener: Opener
+    opener: FileOpener
     """Opener of its file."""
     index: int
     first_row: int
@@ -80,7 +80,7 @@ class Group:
         return f"row group {self.index}, row {self.first_row + row}"
 
 
-def list_groups(opener: Opener) -> Iterator[Group]:
+def list_groups(opener: FileOpener) -> Iterator[Group]:
     """Yield each row group that has rows."""
     first_row = 0
     footer = opener.footer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from recshuf.errors import InputError
 from recshuf.formats.parquet.metadata.file import explained
 from recshuf.formats.parquet.reading.fragment import Pace, read_run
-from recshuf.formats.parquet.reading.groups import Opener, list_groups
+from recshuf.formats.parquet.reading.groups import FileOpener, list_groups
 from recshuf.interfaces import Joined
 from recshuf.records.batch import concat_batches
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.formats.parquet.metadata.footer import Footer
-    from recshuf.formats.parquet.reading.fragment import Limits
+    from recshuf.formats.parquet.reading.fragment import BatchLimits
     from recshuf.formats.parquet.reading.projection import Projection
 
 
-def read_files(footers: Sequence[Footer], columns: Projection, limits: Limits) -> Joined | None:
+def read_files(footers: Sequence[Footer], columns: Projection, limits: BatchLimits) -> Joined | None:
     """Return the records of the first files, as many as fit a block and are read without error; None if there are none.
 
     Parameters
@@ -47,7 +47,7 @@ def read_files(footers: Sequence[Footer], columns: Projection, limits: Limits) -
 class _FileReader:
     """Reads files one after the other, at most a block in total."""
 
-    def __init__(self, columns: Projection, limits: Limits) -> None:
+    def __init__(self, columns: Projection, limits: BatchLimits) -> None:
         self._columns = columns
         self._limits = limits
         self._room = limits.block_bytes
@@ -64,7 +64,7 @@ class _FileReader:
         batches: list[pa.RecordBatch] = []
         if not footer.row_count:
             return batches
-        opener = Opener(footer)
+        opener = FileOpener(footer)
         groups = list(list_groups(opener))
         pace = self._pace = self._pace or Pace(groups[0], self._room)
         with opener.open() as file, explained(footer.name):

@@ -28,7 +28,7 @@ class _LoadedGroup(NamedTuple):
     """Where the records of the group begin in the block."""
 
 
-class Cutter:
+class BatchCutter:
     """Cuts the batches of one rank.
 
     Parameters

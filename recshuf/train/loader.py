@@ -10,9 +10,9 @@ from recshuf.errors import UsageError
 from recshuf.piles.order.epochs import MAX_EPOCH, EpochOrder
 from recshuf.records.keys import MAX_PILES
 from recshuf.system.numbers import check_number
+from recshuf.train.batch_reader import BatchReader
 from recshuf.train.blocks import choose_block
 from recshuf.train.columns import iterate_rows
-from recshuf.train.epoch_reader import EpochReader
 from recshuf.train.packing.documents import DocumentSource
 from recshuf.train.packing.packed_loader import PackedLoader
 from recshuf.train.position import Position, count_batches
@@ -115,11 +115,10 @@ class PileLoader:
         # Last, since it may have to be made from files first.
         piles, is_mine = open_piles(store)
         order = replace(order, seed=piles.seed if seed is None else order.seed, store_seed=piles.seed)
-        self._reader = EpochReader(piles, order, names, mix, self._sharding, prefetch)
+        self._reader = BatchReader(piles, order, names, mix, self._sharding, prefetch)
         if is_mine:
             self._reader.close_at_the_end()
         self._position = Position(order.epoch, 0)
-        self._next_step = 0
 
     @property
     def epoch(self) -> int:
@@ -149,7 +148,7 @@ class PileLoader:
         return self._reader.selection.known
 
     @property
-    def reader(self) -> EpochReader:
+    def reader(self) -> BatchReader:
         """What reads the batches, for other loaders. The position of this one does not matter to it."""
         return self._reader
 
@@ -191,8 +190,7 @@ class PileLoader:
             When the epoch does not have so many batches.
         """
         epoch = check_number("epoch", epoch, MAX_EPOCH)
-        step = check_number("step", step, self._reader.count_steps(epoch))
-        self._position, self._next_step = Position(epoch, step), step
+        self._position = Position(epoch, check_number("step", step, self._reader.count_steps(epoch)))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position as JSON of less than 300 bytes, the same on every rank.
@@ -259,8 +257,7 @@ class PileLoader:
 
     def _start(self) -> tuple[Generator[Any], Position]:
         """Return the batches of a new iteration, and its position."""
-        position = self._position = Position(self.epoch, self._next_step)
-        self._next_step = 0
+        position = self._position = self._position.begin()
         batches = self._reader.read(position.epoch, position.step, self._output, self._transform)
         return batches, position
 

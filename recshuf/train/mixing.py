@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.train.epoch_reader import EpochReader
+    from recshuf.train.batch_reader import BatchReader
 
 STORE = "_store"
 """Name of the column with the number of the store."""
@@ -69,7 +69,7 @@ class MixState:
 class _Stream:
     """The records of a store, epoch after epoch."""
 
-    def __init__(self, reader: EpochReader, size: int, chunk: int, start: int) -> None:
+    def __init__(self, reader: BatchReader, size: int, chunk: int, start: int) -> None:
         self._reader, self._size, self._chunk = reader, size, chunk
         self._next = start
         self._held: pa.RecordBatch | None = None
@@ -179,7 +179,7 @@ class MixLoader:
         ]
         digest = xxhash.xxh3_128_hexdigest(json.dumps(stores).encode())
         self._start = MixState(batch, digest, states[0]["seed"], epoch, reshuffle, states[0]["mix"], step=0)
-        self._position, self._next_step = Position(epoch, 0), 0
+        self._position = Position(epoch, 0)
 
     @property
     def epoch(self) -> int:
@@ -197,8 +197,7 @@ class MixLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the batches of the epoch, once from where `load_state_dict` or `seek` went."""
-        position = self._position = Position(self.epoch, self._next_step)
-        self._next_step = 0
+        position = self._position = self._position.begin()
         return count_batches(close_at_exit(self._run(position.epoch, position.step)), position)
 
     def set_epoch(self, epoch: int) -> None:
@@ -220,15 +219,15 @@ class MixLoader:
         UsageError
             When an epoch does not have so many batches.
         """
-        epoch, step = check_number("epoch", epoch, MAX_EPOCH), check_number("step", step, self._steps)
-        self._position, self._next_step = Position(epoch, step), step
+        epoch = check_number("epoch", epoch, MAX_EPOCH)
+        self._position = Position(epoch, check_number("step", step, self._steps))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position as JSON of less than 300 bytes, the same on every rank.
 
         It fits any number of ranks with the same global batch.
         """
-        return asdict(self._start) | asdict(self._position)
+        return asdict(replace(self._start, epoch=self.epoch, step=self._position.step))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was called, with the next iteration.

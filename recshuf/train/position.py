@@ -12,11 +12,16 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Position:
-    """Where an iteration stands; each has its own, so that a loader can tell the latest from those before it."""
+    """Where an iteration stands or begins; each has its own, so that a loader can tell the latest from those before it."""
 
     epoch: int
     step: int
     """Batches that the consumer has received."""
+    is_begun: bool = False
+
+    def begin(self) -> Position:
+        """Return the position of a new iteration: once at this step, afterwards at the beginning of the epoch."""
+        return Position(self.epoch, 0 if self.is_begun else self.step, is_begun=True)
 
 
 def count_batches(batches: Generator[Any], position: Position) -> Generator[Any]:

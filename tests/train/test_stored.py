@@ -20,7 +20,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, PileError, UsageError
-from recshuf.train import cutting, epoch_reader, prefetch
+from recshuf.train import batch_reader, cutting, prefetch
 from recshuf.train.blocks import ArrowBlock
 from recshuf.train.loader import PileLoader
 from tests.support.golden_inputs import make_inputs
@@ -138,7 +138,7 @@ def test_every_thread_gives_back_the_memory_of_what_it_has_loaded(
     monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
     monkeypatch.setattr(prefetch, "LEAST_AWAY", 0.0)
     monkeypatch.setattr(
-        epoch_reader, "_release_unused", lambda: threads.append(threading.current_thread().name)
+        batch_reader, "_release_unused", lambda: threads.append(threading.current_thread().name)
     )
     assert len(ids_of(PileLoader(store, 4))) == 124
     own = threading.current_thread().name

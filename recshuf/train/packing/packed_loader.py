@@ -11,7 +11,7 @@ the number of batches tells where every lane stands.
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
-from dataclasses import asdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,15 +75,14 @@ class PackedLoader:
         first = sharding.rank * share if sharding.lanes > 1 else 0
         self._lanes = range(first, first + share)
         self._lane_tokens = sharding.batch // sharding.lanes * tokens
-        self._position, self._next_step = Position(start.epoch, 0), 0
+        self._position = Position(start.epoch, 0)
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over batches, once from where `load_state_dict` went, else from the first one.
 
         A batch is a dictionary of one array or tensor of shape ``(batch_size, tokens)``, or a record batch.
         """
-        position = self._position = Position(self._position.epoch, self._next_step)
-        self._next_step = 0
+        position = self._position = self._position.begin()
         return count_batches(close_at_exit(self._run(position.epoch, position.step)), position)
 
     def state_dict(self) -> dict[str, Any]:
@@ -91,8 +90,8 @@ class PackedLoader:
 
         It has the epoch of the first batch, how many global batches the latest iterator yielded, `tokens` and `column`.
         """
-        own = {"tokens": self._tokens, "column": self._column}
-        return self._start.to_dict() | asdict(self._position) | own
+        position = replace(self._start, epoch=self._position.epoch, step=self._position.step)
+        return position.to_dict() | {"tokens": self._tokens, "column": self._column}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was called, with the next iteration, on any number of ranks.
@@ -102,8 +101,7 @@ class PackedLoader:
         UsageError
             When the state is of another store, or of other batches; names the field and both values.
         """
-        epoch, step = find_position(self.state_dict(), state)
-        self._position, self._next_step = Position(epoch, step), step
+        self._position = Position(*find_position(self.state_dict(), state))
 
     def _run(self, epoch: int, step: int) -> Generator[Any]:
         with ExitStack() as stack:

@@ -17,7 +17,7 @@ from recshuf.piles.order.rekeyed import RekeyedPiles
 from recshuf.records.provenance import find_origins
 from recshuf.system.buffers import BufferPool
 from recshuf.train.blocks import choose_block
-from recshuf.train.cutting import Cutter
+from recshuf.train.cutting import BatchCutter
 from recshuf.train.prefetch import Absence, close_at_exit, compute_ahead
 from recshuf.train.schedule import Schedule
 from recshuf.train.selection import Selection
@@ -45,11 +45,11 @@ class _Epoch(NamedTuple):
     groups: Groups
     schedule: Schedule
 
-    def make_cutter(self, first_step: int) -> Cutter:
-        return Cutter(self.groups, self.schedule.starting_at(first_step))
+    def make_cutter(self, first_step: int) -> BatchCutter:
+        return BatchCutter(self.groups, self.schedule.starting_at(first_step))
 
 
-class EpochReader:
+class BatchReader:
     """Reads the batches that one rank gets of any epoch, from any step on. It has no position.
 
     Parameters
@@ -217,7 +217,7 @@ def _keep(records: pa.RecordBatch) -> pa.RecordBatch:
     return records
 
 
-def _cut(cutter: Cutter, blocks: Generator[Block], absence: Absence) -> Generator[Any]:
+def _cut(cutter: BatchCutter, blocks: Generator[Block], absence: Absence) -> Generator[Any]:
     """Yield batches; count how long the consumer is away."""
     with closing(blocks):
         for batch in cutter.cut(blocks):

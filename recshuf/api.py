@@ -351,9 +351,16 @@ def list_tasks(run: dict[str, Any], stage: str) -> range:
     UsageError
         When another version of recshuf has made the plan, or it is damaged.
     """
+    _choose_allocators(run)
     from recshuf.run.saved_plan import list_stage
 
     return list_stage(run, stage)
+
+
+def _choose_allocators(run: dict[str, Any]) -> None:
+    """Choose allocators before the values of a plan are checked, which imports Arrow."""
+    with suppress(LookupError, TypeError):
+        choose_allocators(run["options"]["memory"])
 
 
 def run_task(
@@ -366,8 +373,7 @@ def run_task(
     RecshufError
         When it fails, or tasks of an earlier stage are missing.
     """
-    with suppress(LookupError, TypeError):  # the values are checked below, which imports Arrow
-        choose_allocators(run["options"]["memory"])
+    _choose_allocators(run)
     from recshuf.run.saved_plan import run_saved
 
     with _listen(progress) as listener:

@@ -51,7 +51,7 @@ def make_task_command() -> click.Command:
 def _run_task(plan: str, what: str, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
     run = _read_run(plan)
     from recshuf import api
-    from recshuf.run.saved_plan import STAGES
+    from recshuf.job.task_plan import STAGES
 
     try:
         numbers = api.list_tasks(run, what if what in STAGES else STAGES[0])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from recshuf.job.plan import Plan
 
+STAGES = ("count", "scatter", "gather", "commit")
 MOST_SETS = 512
 """Each task of the gather opens all sets."""
 MOST_GATHER_TASKS = 1024

@@ -17,6 +17,7 @@ from recshuf.errors import (
     UsageError,
 )
 from recshuf.job.plan import Cut, count_shards
+from recshuf.job.task_plan import STAGES
 from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.output.sealed import is_sealed, seal
 from recshuf.records.input_counts import InputCounts
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from recshuf.output.journal import Entry
     from recshuf.output.transaction import Destination
     from recshuf.run.tasks.open_run import OpenRun
-
-STAGES = ("count", "scatter", "gather", "commit")
 
 
 def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:

@@ -71,6 +71,31 @@ def run_number(call: Run, folder: Path, number: int) -> bytes:
     return done.stderr
 
 
+_POOL = """
+import sys
+from recshuf.cli.main import main
+sys.argv = ["recshuf", *sys.argv[1:], "-q"]
+try:
+    main()
+finally:
+    import pyarrow as pa
+    print(pa.default_memory_pool().backend_name)
+"""
+
+
+def find_pool(*arguments: str | Path) -> str:
+    """Return the name of the allocator that Arrow has in a command."""
+    command = [sys.executable, "-c", _POOL, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_task_uses_the_allocator_of_a_run(call: Run, folder: Path):
+    inputs = make_plan(call, folder)
+    assert find_pool("task", folder / "plan.json", "0") == find_pool(
+        *inputs, "-o", folder / "here" / "out.jsonl"
+    )
+
+
 def test_a_plan_that_is_missing_says_what_to_give(call: Run, folder: Path):
     done = call("task", folder / "plan.json", "count")
     assert done.returncode == 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recshuf import api
 from recshuf.errors import OutputError, UsageError
-from recshuf.run.saved_plan import STAGES
+from recshuf.job.task_plan import STAGES
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import cut, die_after, divide_small, flip, read_all, shuffle
 

@@ -17,9 +17,10 @@ from recshuf.errors import AlreadyCompleteError, InputError, OutputError, Output
 from recshuf.job.job import make_job
 from recshuf.job.options import OPTIONS as OPTIONS_OF_A_RUN
 from recshuf.job.progress import SilentProgress
+from recshuf.job.task_plan import STAGES
 from recshuf.output.local.shard_files import ShardFiles
 from recshuf.run import resume
-from recshuf.run.saved_plan import STAGES, save_plan
+from recshuf.run.saved_plan import save_plan
 from recshuf.run.tasks.shared_run import SharedRun
 from recshuf.storage.settings import StorageOptions
 from recshuf.version import __version__

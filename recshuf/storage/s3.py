@@ -89,13 +89,14 @@ class S3Bucket:
 
     def _read(self, key: str) -> tuple[bytes, str]:
         from botocore.exceptions import IncompleteReadError, ReadTimeoutError, ResponseStreamingError
+        from urllib3.exceptions import HTTPError
 
         for attempt in range(ATTEMPTS):
-            reply = self._request("get_object", Key=key)
             try:
+                reply = self._request("get_object", Key=key)
                 return reply["Body"].read(), str(self._take(key, reply, "ETag"))
-            except (IncompleteReadError, ReadTimeoutError, ResponseStreamingError):
-                # boto3 makes requests again, and leaves bodies to its callers.
+            except (IncompleteReadError, ReadTimeoutError, ResponseStreamingError, HTTPError):
+                # boto3 makes requests again, and leaves bodies to its callers; those of errors raise what urllib3 does.
                 if attempt == ATTEMPTS - 1:
                     raise
             self.retries += 1
@@ -234,12 +235,13 @@ class S3Bucket:
     def _explaining(self, key: str, given: Container[str] = ()) -> Iterator[None]:
         """Raise the errors of boto3 as those of this class; `given` are the arguments of the request."""
         from botocore.exceptions import BotoCoreError, ClientError
+        from urllib3.exceptions import HTTPError
 
         try:
             yield
         except ClientError as error:
             raise self._explain(key, error, given) from error
-        except BotoCoreError as error:
+        except (BotoCoreError, HTTPError) as error:
             raise OutputError(f"{self._name(key)}: {_describe(error)}") from error
         except NoAnswerError as error:
             raise OutputError(f"{self._name(key)}: {error}") from error

@@ -91,6 +91,22 @@ def test_what_is_wrong_is_said_in_a_line(
         assert "\n" not in str(caught.value)
 
 
+def test_an_answer_whose_body_is_cut_is_asked_for_again_and_then_told_in_a_line(
+    azure_bucket: AzureTestBucket, store: AzureBucket
+):
+    for call in (lambda: store.read("k"), lambda: list(store.list("k"))):
+        whole: object = call()
+        azure_bucket.proxy.cut_body("", times=2)
+        assert call() == whole
+        azure_bucket.proxy.cut_body("", times=100)
+        with pytest.raises(
+            OutputError, match=rf"^az://{azure_bucket.name}/k: the store cannot be reached: .*"
+        ) as told:
+            call()
+        assert "\n" not in str(told.value)
+        azure_bucket.proxy.clear()
+
+
 def test_a_container_that_does_not_exist_is_told(store: AzureBucket):
     store = AzureBucket("no-such-container", StorageOptions())
     for call in (lambda: store.put("k", b"x", Match()), lambda: list(store.list("k"))):

@@ -90,6 +90,30 @@ def test_a_body_that_ends_early_is_asked_for_again(
         store.read("a")
 
 
+@pytest.mark.parametrize("key", ["a", "none"])
+def test_every_answer_whose_body_is_cut_is_asked_for_again_and_then_told_in_a_line(
+    bucket: Bucket, store: S3Bucket, monkeypatch: pytest.MonkeyPatch, key: str
+):
+    monkeypatch.setattr(requests, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
+    store.put("a", b"one", Match())
+    for call in (
+        lambda: store.read(key),
+        lambda: list(store.list(key)),
+        lambda: list(store.find_uploads(key, [])),
+    ):
+        whole: object = call()
+        bucket.proxy.cut_body("", times=2)
+        assert call() == whole
+        bucket.proxy.cut_body("", times=100)
+        with pytest.raises(
+            OutputError, match=rf"^s3://{bucket.name}/{key}: the store cannot be reached: .*"
+        ) as told:
+            call()
+        assert "\n" not in str(told.value)
+        bucket.proxy.clear()
+
+
 @pytest.mark.parametrize("field", ["ETag", "Size", "UploadId", "PartNumber"])
 def test_a_reply_that_lacks_a_field_is_told_in_a_line(bucket: Bucket, store: S3Bucket, field: str):
     upload = store.begin_upload("a", "token", Match())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import MissingBucketError, UsageError
 from recshuf.storage.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
-from recshuf.storage.credentials import check_given
+from recshuf.storage.credentials import NO_ACCOUNT, check_given
 from recshuf.storage.requests import Answer, MissingObject, Requests
 from recshuf.system.threads import Pool
 
@@ -31,7 +31,6 @@ _TOKEN_KEY = "recshuf_upload"  # noqa: S105 - no secret
 """Key of the token in the metadata of a blob."""
 _OPTIONS = ("account_name", "account_key", "sas_key", "endpoint")
 """Storage options, without the prefix ``azure_storage_``; each is an environment variable, too, as for reading."""
-NO_ACCOUNT = "az://: the account is unknown; set AZURE_STORAGE_ACCOUNT_NAME"
 _CONFLICTS = ("ConditionNotMet", "BlobAlreadyExists", "TargetConditionNotMet")
 _LOST = ("InvalidBlockList", "InvalidBlobOrBlock")
 _MISSING = ("BlobNotFound", "ResourceNotFound")

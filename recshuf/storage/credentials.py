@@ -1,4 +1,4 @@
-"""What is wrong with the text of credentials, said before a request; the text itself is never shown."""
+"""What is wrong with credentials, said before a request; their text is never shown."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from recshuf.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+NO_ACCOUNT = "az://: the account is unknown; set AZURE_STORAGE_ACCOUNT_NAME"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import InputError, UnavailableInputError, UsageError
 from recshuf.interfaces import Stamp
-from recshuf.storage.credentials import check_given
+from recshuf.storage.credentials import NO_ACCOUNT, check_given
 from recshuf.storage.requests import NO_BUCKET, ChangedObject, MissingObject, Requests, ShortBody
 from recshuf.storage.settings import parse_flag
 from recshuf.storage.store import Entry
@@ -250,8 +250,6 @@ def _open_store(url: Url, options: StorageOptions) -> Any:
         raise
     except (BaseError, ValueError, TypeError) as error:
         if "Account must be specified" in str(error):
-            from recshuf.storage.azure import NO_ACCOUNT
-
             raise UsageError(NO_ACCOUNT) from error
         problem = str(error).partition("\n")[0]
         raise UsageError(f"--storage-option for {url.scheme}://: {problem}") from error

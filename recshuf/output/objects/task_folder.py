@@ -37,16 +37,16 @@ class ObjectTaskFolder(TaskFolder):
         URL of the output, for messages.
     """
 
-    def __init__(self, bucket: Bucket, url: Url, options: StorageOptions, output: str = "URL") -> None:
+    def __init__(self, bucket: Bucket, url: Url, options: StorageOptions, output: str) -> None:
         self._bucket, self._url, self._options = bucket, url, options
         self.clean_command = format_clean_command(output, options)
         self.removal = f"remove them with {self.clean_command}"
 
     @classmethod
-    def open(cls, address: str, options: StorageOptions) -> ObjectTaskFolder:
+    def open(cls, address: str, options: StorageOptions, output: str) -> ObjectTaskFolder:
         """Return the folder at an address."""
         url = Url.parse(address)
-        return cls(open_bucket(url, options, url.key), url, options)
+        return cls(open_bucket(url, options, url.key), url, options, output)
 
     @property
     def address(self) -> str:

@@ -92,13 +92,14 @@ class UploadTransaction(Transaction):
     @property
     def is_resumable(self) -> bool:
         """Whether a later run can continue from here."""
-        if self.journal.is_deleted or (self._has_begun and self._has_lost_journal()):
+        if not self._has_begun or self.journal.is_deleted or self._has_lost_journal():
             return False
-        return super().is_resumable or (self._has_begun and self._has_results())
+        return super().is_resumable or self._has_results()
 
     def _has_lost_journal(self) -> bool:
+        """Tell whether others have deleted the journal or taken it over, as far as the store answers."""
         try:
-            return self.journal.find_loss()
+            return self.journal.find_loss() or not self.journal.is_latest()
         except OutputError:
             return False
 
@@ -123,7 +124,6 @@ class UploadTransaction(Transaction):
         finished = self.journal.load()
         self._result_count = self._tasks.count()
         if (self.journal.has_remains or self._result_count) and not resumes:
-            self.journal.clear()
             tasks = f", tasks: {self._result_count}" if self._result_count else ""
             way = f"continue it, or remove it with {self._place.clean_command}"
             if has_unfinished(self.journal.runs, self._bucket, self._keys):
@@ -142,7 +142,6 @@ class UploadTransaction(Transaction):
         claim = next((run for run in reversed(self.journal.runs) if "commit" in run), None)
         if claim is not None and self._try_to_complete(claim):
             self.remove()
-            self.journal.clear()
             raise AlreadyCompleteError(
                 f"{self._place.name}: complete; the commit that an unfinished run had begun was completed"
             )

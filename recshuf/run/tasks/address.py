@@ -12,6 +12,7 @@ from recshuf.storage.urls import is_url
 
 if TYPE_CHECKING:
     from recshuf.output.task_folder import TaskFolder
+    from recshuf.run.tasks.shared_run import SharedRun
 
 
 class RunAddress(NamedTuple):
@@ -19,14 +20,17 @@ class RunAddress(NamedTuple):
 
     tasks: str
     """Address of its task folder."""
+    output: str
+    """Name of its output, for messages."""
     run_id: str
     endpoint_url: str | None
     storage_options: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, tasks: TaskFolder, run_id: str, storage: StorageOptions) -> RunAddress:
+    def of(cls, tasks: TaskFolder, run: SharedRun) -> RunAddress:
         """Return the address of a run."""
-        return cls(tasks.address, run_id, storage.endpoint_url, tuple(storage.options.items()))
+        storage = run.storage
+        return cls(tasks.address, run.output, run.id, storage.endpoint_url, tuple(storage.options.items()))
 
     @property
     def storage(self) -> StorageOptions:
@@ -43,4 +47,4 @@ def _open_objects(run: RunAddress) -> TaskFolder:
     """Return a task folder in an object store; the next task of the run uses its connections again."""
     from recshuf.output.objects.task_folder import ObjectTaskFolder
 
-    return ObjectTaskFolder.open(run.tasks, run.storage)
+    return ObjectTaskFolder.open(run.tasks, run.storage, run.output)

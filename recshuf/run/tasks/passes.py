@@ -164,7 +164,7 @@ class TaskPasses:
 
     def _finish(self, numbers: Iterable[int]) -> dict[int, dict[str, Any]]:
         """Have those tasks run that have no result, and return the results of all by number."""
-        address = RunAddress.of(self._tasks, self._run.id, self._resolved.job.storage)
+        address = RunAddress.of(self._tasks, self._run)
         found = find_results(self._tasks, self._run.id, numbers)
         missing = [Task(address, number) for number, result in found.items() if result is None]
         if missing:

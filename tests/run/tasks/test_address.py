@@ -1,0 +1,35 @@
+"""Where tasks find their run: what they open there is the folder of the run, also in what it says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from recshuf import api
+from recshuf.run.resolving.resolve import find_destination
+from recshuf.run.tasks.address import RunAddress
+from recshuf.run.tasks.shared_run import SharedRun, find_tasks
+from recshuf.storage.settings import StorageOptions
+from tests.support.numbered_files import make_inputs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.objects.object_server import Bucket
+
+
+@pytest.mark.parametrize("name", ["out/", "out.txt"])
+@pytest.mark.parametrize("is_local", [True, False])
+def test_the_folder_at_an_address_is_that_of_the_run(
+    tmp_path: Path, s3_bucket: Bucket, name: str, is_local: bool
+):
+    output = f"{tmp_path if is_local else s3_bucket.url}/{name}"
+    inputs = make_inputs(tmp_path / "in", "text", (9,))
+    storage = StorageOptions(None, {"region": "us-east-1"})
+    values = api.plan_tasks(inputs, output, temp_dir=tmp_path, storage_options=storage.options)[1]
+    run = SharedRun.from_json(values, storage)
+    tasks = find_tasks(find_destination(run.make_job()))
+    found = RunAddress.of(tasks, run).open_tasks()
+    assert (found.address, found.removal) == (tasks.address, tasks.removal)
+    assert output.rstrip("/") in found.removal or is_local

@@ -50,12 +50,10 @@ def main() -> int:
     int
         Exit code: 0 success, 1 failure, 2 wrong usage, 3 not uniformly random, 128 + n stopped by signal n.
     """
-    verbose = False
     try:
         if instruction := os.environ.get(COMPLETION_VARIABLE):
             return shell_complete(commands, {}, "recshuf", COMPLETION_VARIABLE, instruction)
         with _raising_signals(), commands.make_context("recshuf", sys.argv[1:]) as context:
-            verbose = context.params.get("verbose", False)
             commands.invoke(context)
             if sys.stdout is not None:
                 sys.stdout.flush()
@@ -63,7 +61,7 @@ def main() -> int:
         return done.exit_code
     except (Exception, KeyboardInterrupt) as error:
         _discard_output(error)
-        return _explain(error, verbose)
+        return _explain(error)
     return 0
 
 
@@ -148,19 +146,31 @@ def _discard_output(error: BaseException) -> None:
     os.close(nowhere)
 
 
-def _explain(error: BaseException, verbose: bool) -> int:
+def _explain(error: BaseException) -> int:
     """Print an error and its notes, a line each, and return the exit code."""
     from recshuf.audit.reports.terminal import say
 
     if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
         return SIGNALLED + signal.SIGPIPE
-    code = _explain_kind(error, verbose)
+    code = _explain_kind(error, _find_verbose(error))
     for note in getattr(error, "__notes__", ()):
         say(note)
     return code
 
 
-def _explain_kind(error: BaseException, verbose: bool) -> int:
+def _find_verbose(error: BaseException | None) -> bool | None:
+    """Tell whether the command that an error has ended was given ``-v``; None if it takes none, or none was called."""
+    while error is not None:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            # The context of a command within a group is gone.
+            if frame.f_code is click.Command.invoke.__code__:
+                verbose: bool | None = frame.f_locals["ctx"].params.get("verbose")
+                return verbose
+        error = error.__cause__
+    return None
+
+
+def _explain_kind(error: BaseException, verbose: bool | None) -> int:
     """Print an error, and return the exit code of its kind."""
     from recshuf.audit.reports.terminal import say
 
@@ -187,7 +197,7 @@ def _explain_kind(error: BaseException, verbose: bool) -> int:
         case OSError():
             say(f"error: {_describe_os_error(error)}")
         case _:
-            hint = "" if verbose else "; run again with -v for the traceback"
+            hint = "; run again with -v for the traceback" if verbose is False else ""
             say(f"internal error: {type(error).__name__}: {error} ({_find_origin(error)}){hint}")
     return FAILED
 

@@ -1,0 +1,88 @@
+"""Every command that takes ``-v`` prints the traceback of an internal error with it, and no other advises it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from recshuf.cli import main
+from recshuf.errors import OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import Run
+
+ADVICE = b"; run again with -v for the traceback"
+
+
+def list_commands(
+    group: click.Group, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield the words that call each command, and the command."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from list_commands(command, (*words, name))
+        else:
+            yield (*words, name), command
+
+
+COMMANDS = {" ".join(words): (words, one) for words, one in list_commands(main.commands)}
+COMMANDS["shuffle"] = (), main.commands.default
+
+
+def make_arguments(command: click.Command) -> list[str]:
+    """Return what a command needs to be called."""
+    needed = [one for one in command.params if one.required]
+    return [
+        word for one in needed for word in ([one.opts[0], "x"] if isinstance(one, click.Option) else ["x"])
+    ]
+
+
+def fail(**_: object) -> None:
+    raise ZeroDivisionError("odd")
+
+
+def test_there_are_commands_within_commands():
+    assert {"shuffle", "task", "store info"} < COMMANDS.keys()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_internal_error_has_a_traceback_where_it_is_asked_for(
+    call: Run, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    words, command = COMMANDS[name]
+    monkeypatch.setattr(command, "callback", fail)
+    given = make_arguments(command)
+    takes = any("-v" in one.opts for one in command.params)
+    told = call(*words, *given)
+    assert told.returncode == 1
+    assert told.stderr.startswith(b"recshuf: internal error: ZeroDivisionError: odd (test_tracebacks.py:")
+    assert told.stderr.count(b"\n") == 1
+    assert told.stderr.rstrip().endswith(ADVICE) == takes
+    for line in ([*words, "-v", *given], [*words, *given, "--verbose"]) if takes else ():
+        told = call(*line)
+        assert told.returncode == 1
+        assert told.stderr.startswith(b"Traceback (most recent call last):\n")
+        assert b"in fail\n" in told.stderr
+        assert ADVICE not in told.stderr
+
+
+@pytest.mark.parametrize("error", [OutputError("full"), KeyboardInterrupt(), ZeroDivisionError()])
+def test_other_errors_have_one_too(call: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException):
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(COMMANDS["store info"][1], "callback", fail)
+    assert call("store", "info", "x", "-v").stderr.startswith(b"Traceback")
+    assert call("store", "info", "x").stderr.count(b"\n") == 1
+
+
+def test_a_command_that_takes_no_v_does_not_advise_it(call: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(main.commands.commands, "greet", click.Command("greet", callback=fail))
+    told = call("greet")
+    assert told.stderr.startswith(b"recshuf: internal error: ZeroDivisionError: odd (")
+    assert ADVICE not in told.stderr
+    assert call("greet", "-v").returncode == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,14 +24,17 @@ class RunAddress(NamedTuple):
     output: str
     """Name of its output, for messages."""
     run_id: str
+    memory_bytes: int
+    """Memory limit of a task."""
     endpoint_url: str | None
     storage_options: tuple[tuple[str, str], ...]
 
     @classmethod
     def of(cls, tasks: TaskFolder, run: SharedRun) -> RunAddress:
         """Return the address of a run."""
-        storage = run.storage
-        return cls(tasks.address, run.output, run.id, storage.endpoint_url, tuple(storage.options.items()))
+        memory_bytes = json.loads(run.options)["memory"]
+        options = tuple(run.storage.options.items())
+        return cls(tasks.address, run.output, run.id, memory_bytes, run.storage.endpoint_url, options)
 
     @property
     def storage(self) -> StorageOptions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recshuf.run.tasks.results import name_result
+from recshuf.system.memory import choose_allocators
 
 if TYPE_CHECKING:
     from recshuf.run.tasks.address import RunAddress
@@ -35,7 +36,8 @@ def run_task(task: Task) -> dict[str, Any]:
     result: dict[str, Any] | None = tasks.read(name_result(task.run.run_id, task.number))
     if result is not None:
         return result
-    # The work imports Arrow.
+    # The work imports Arrow, which reads its settings then.
+    choose_allocators(task.run.memory_bytes)
     from recshuf.run.tasks.open_run import open_run
     from recshuf.run.tasks.work import do_work
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +13,7 @@ from recshuf import api
 from recshuf.run.resolving.resolve import find_destination
 from recshuf.run.tasks.address import RunAddress
 from recshuf.run.tasks.shared_run import SharedRun, find_tasks
+from recshuf.run.tasks.task import Task, run_task
 from recshuf.storage.settings import StorageOptions
 from tests.support.numbered_files import make_inputs
 
@@ -33,3 +37,33 @@ def test_the_folder_at_an_address_is_that_of_the_run(
     found = RunAddress.of(tasks, run).open_tasks()
     assert (found.address, found.removal) == (tasks.address, tasks.removal)
     assert output.rstrip("/") in found.removal or is_local
+
+
+_RUN = """
+import pickle, sys
+function, task = pickle.load(sys.stdin.buffer)
+function(task)
+import pyarrow as pa
+print(pa.default_memory_pool().backend_name)
+"""
+_CHOOSE = """
+from recshuf.system.memory import choose_allocators
+choose_allocators(300_000_000)
+import pyarrow as pa
+print(pa.default_memory_pool().backend_name)
+"""
+
+
+def test_a_process_that_is_handed_a_task_chooses_the_allocators_of_its_run(tmp_path: Path):
+    def run_child(code: str, given: bytes = b"") -> bytes:
+        return subprocess.run(
+            [sys.executable, "-c", code], input=given, capture_output=True, check=True
+        ).stdout
+
+    inputs = make_inputs(tmp_path / "in", "text", (9,))
+    values = api.plan_tasks(inputs, tmp_path / "out.txt", memory="300MB")[1]
+    api.run_task(values, 0)  # begins the run
+    run = SharedRun.from_json(values, StorageOptions(None, {}))
+    tasks = find_tasks(find_destination(run.make_job()))
+    task = Task(RunAddress.of(tasks, run), 1)
+    assert run_child(_RUN, pickle.dumps((run_task, task))) == run_child(_CHOOSE)
